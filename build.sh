@@ -1,0 +1,407 @@
+#!/usr/bin/env bash
+# Everything that a fresh machine needs: .venv with the package, llama.cpp at the pinned commit with patches/ applied,
+# and build/bin/llama-batched compiled from engine/. Runs with bash 3.2, the one of macOS.
+#
+# It owns .venv and build/ of this checkout, and the cache, which all checkouts share and which may be deleted at will:
+#   download/  the source archive, where git cannot reach llama.cpp
+#   source/    llama.cpp with the patches applied, by commit and patches
+#   objects/   CMake's trees, by source, flags, compilers and machine
+#
+# It may be killed anywhere and run again: a stage works under a temporary name and renames at its end, or carries a
+# mark while it is unfinished; a stamp is removed before the work and written after it.
+set -euo pipefail
+
+commit=0c1e57098bba43ac29e6e3b677cdceebdd22334f
+repository=https://github.com/ggml-org/llama.cpp
+sdist=llama_cpp_python-0.3.36 # its vendor/llama.cpp is the same commit
+sdist_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+
+# option, a CMake flag of it (or a dot), what it does
+options() {
+    cat << 'END'
+--dev       .                              also install what the tests and scripts/check need
+--cuda      -DGGML_CUDA=ON                 NVIDIA GPUs (by itself when nvcc and a GPU are there)
+--metal     -DGGML_METAL=ON                Apple GPUs (by itself on Apple silicon)
+--vulkan    -DGGML_VULKAN=ON               GPUs by Vulkan
+--hip       -DGGML_HIP=ON                  AMD GPUs by ROCm
+--rpc       -DGGML_RPC=ON                  layers on other machines
+--debug     -DCMAKE_BUILD_TYPE=Debug       no optimisation, symbols
+--sanitize  -DLLAMA_SANITIZE_ADDRESS=ON    stop at memory errors and undefined behaviour
+--sanitize  -DLLAMA_SANITIZE_UNDEFINED=ON
+--sanitize  -DGGML_SANITIZE_ADDRESS=ON
+--sanitize  -DGGML_SANITIZE_UNDEFINED=ON
+--dry-run   .                              print the commands, run none of them
+--help      .                              print this
+END
+}
+
+flags=(
+    -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF # static: one file that runs from anywhere
+    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=OFF
+    -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_SUBPROCESS=OFF
+    -DLLAMA_BUILD_COMMIT="${commit:0:9}" -DLLAMA_BUILD_NUMBER=0
+    -DGGML_CCACHE=OFF # it would take sccache too, whose server would inherit our lock
+)
+
+main() {
+    set_up
+    read_options "$@"
+    find_compiler
+    choose_backend
+    use_ccache
+    name_the_trees
+    if venv_is_current && binary_is_current; then
+        say "llama-batched is up to date: build/bin/llama-batched"
+        return
+    fi
+    find_python
+    take_lock
+    ensure_venv
+    ensure_binary
+    say "llama-batched is ready: build/bin/llama-batched"
+}
+
+set_up() {
+    dev='' dry_run='' told=''
+    cache=$(absolute "${LLAMA_SRB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/llama-srb}")
+    given_tree=${LLAMA_CPP_DIR:+$(absolute "$LLAMA_CPP_DIR")}
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+    log=$root/build/build.log
+    cd "$root"
+    export GIT_TERMINAL_PROMPT=0 PATH="$PATH:/usr/local/cuda/bin:$root/.venv/bin"
+    trap 'exit 130' INT TERM
+    trap '[ $? = 0 ] || [ -n "$told" ] || tell "stopped; run it again, it goes on from here"' EXIT
+}
+
+absolute() { case $1 in /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac; }
+
+# ---- saying and running ----------------------------------------------------------------------------------------------
+
+say() { printf '%s%s\n' "${dry_run:+# }" "$1"; }
+
+tell() { printf 'build.sh: %s\n' "$1" >&2 && told=yes; }
+
+fail() { tell "$1" && exit 1; }
+
+fail_with_log() {
+    grep -E -m 5 '([Ee]rror|ERROR|FAILED)[: ]' "$log" >&2 || true
+    fail "$1. Log: $log"
+}
+
+# run COMMAND…: with its output in the log and, on a terminal, the last line of it on the screen
+run() {
+    if [ -n "$dry_run" ]; then print_command "$@" && return; fi
+    print_command "$@" >> "$log"
+    "$@" 2>&1 < /dev/null | show_last_line
+}
+
+print_command() {
+    local line
+    printf -v line '%q ' "$@"
+    printf '%s\n' "${line% }"
+}
+
+show_last_line() {
+    [ -t 1 ] || exec cat >> "$log"
+    local line
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >> "$log"
+        printf '\r\033[K%.78s' "$line"
+    done
+    printf '\r\033[K'
+}
+
+# run_within SECONDS COMMAND…: what coreutils' timeout does, which macOS lacks; all of its processes are ended
+run_within() {
+    if [ -n "$dry_run" ]; then print_command "${@:2}" && return; fi
+    run "$python" -c 'import os, signal, subprocess, sys
+command = subprocess.Popen(sys.argv[2:], start_new_session=True)
+try: sys.exit(command.wait(float(sys.argv[1])))
+except subprocess.TimeoutExpired: os.killpg(command.pid, signal.SIGKILL)
+sys.exit("no answer in time")' "$@"
+}
+
+works() { "$1" --version > /dev/null 2>&1; } # a name on PATH may be a shim with nothing behind it
+
+sha256() { if works sha256sum; then sha256sum; else shasum -a 256; fi | cut -c 1-64; }
+
+# The kernel frees this lock with the last process that holds it: it is never stale, and after a kill -9 of this script
+# the next one waits for compilers that still write.
+take_lock() {
+    [ -z "$dry_run" ] || return 0
+    mkdir -p "$cache/download" "$cache/source" "$cache/objects" build/bin
+    exec 9> "$cache/lock"
+    "$python" -c 'import fcntl
+try: fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError: print("waiting for another build.sh to end", flush=True)
+fcntl.flock(9, fcntl.LOCK_EX)'
+    : > "$log"
+}
+
+# ---- what is wanted --------------------------------------------------------------------------------------------------
+
+read_options() {
+    local given name flag _
+    for given in "$@"; do
+        options | grep -q -e "^$given " || refuse "$given"
+        while read -r name flag _; do
+            if [ "$name" = "$given" ] && [ "$flag" != . ]; then flags+=("$flag"); fi
+        done < <(options)
+        case $given in
+            --dev) dev=dev ;;
+            --dry-run) dry_run=yes log=/dev/null ;;
+            --help) usage && exit ;;
+        esac
+    done
+}
+
+refuse() {
+    local stem=$1 near=''
+    while [ ${#stem} -gt 3 ] && [ -z "$near" ]; do
+        near=$(options | grep -o -m 1 -e "^${stem}[a-z-]*") || stem=${stem%?}
+    done
+    tell "unknown option $1; did you mean ${near:---help}?"
+    exit 2
+}
+
+usage() {
+    local name _ help
+    echo "./build.sh [option…]: makes .venv, gets llama.cpp, compiles build/bin/llama-batched"
+    while read -r name _ help; do
+        [ -z "$help" ] || printf '  %-16s %s\n' "$name" "$help"
+    done < <(options)
+    echo "Environment:
+  LLAMA_CPP_DIR    a llama.cpp tree or checkout to take; it is copied, never changed
+  LLAMA_SRB_CACHE  sources and objects, default ~/.cache/llama-srb
+  LLAMA_SRB_PYTHON the Python (3.11 or newer) for .venv
+  CC, CXX          the compilers"
+}
+
+find_compiler() {
+    for compiler in "${CXX:-c++}" g++ clang++; do
+        if works "$compiler"; then return; fi
+        [ -z "${CXX:-}" ] || fail "the C++ compiler CXX=$CXX does not run; unset it or name another"
+    done
+    fail "no C++ compiler: 'apt install g++' (Debian), 'dnf install gcc-c++' (Fedora), 'xcode-select --install' (macOS)"
+}
+
+find_python() {
+    for python in "${LLAMA_SRB_PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then return; fi
+        [ -z "${LLAMA_SRB_PYTHON:-}" ] || break
+    done
+    fail "no Python 3.11 or newer${LLAMA_SRB_PYTHON:+ at $LLAMA_SRB_PYTHON}: install one or name it in LLAMA_SRB_PYTHON"
+}
+
+choose_backend() {
+    case " ${flags[*]} " in *_CUDA=* | *_METAL=* | *_VULKAN=* | *_HIP=*) return ;; esac
+    case "$(uname -s) $(uname -m)" in
+        "Darwin arm64") flags+=(-DGGML_METAL=ON) ;;
+        *) if works nvcc && [[ $(nvidia-smi -L 2> /dev/null) == *GPU* ]]; then flags+=(-DGGML_CUDA=ON); fi ;;
+    esac
+}
+
+use_ccache() {
+    works ccache || return 0
+    flags+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    case " ${flags[*]} " in *_CUDA=*) flags+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache) ;; esac
+}
+
+# A tree's name says what is in it, so what has its name need not be made again.
+name_the_trees() {
+    local patches key
+    patches=$(cat patches/*.patch | sha256)
+    source_tree=$cache/source/$(origin)-${patches:0:12}
+    key=$({ printf '%s\n' "$source_tree" "${flags[@]}" && compilers_and_machine; } | sha256)
+    objects=$cache/objects/${key:0:16}
+    binary_wanted="$key $(for file in engine/*; do echo "$file" && cat "$file"; done | sha256)"
+}
+
+compilers_and_machine() { # the code is for this very CPU
+    "$compiler" --version && uname -sm
+    for program in "${CC:-cc}" nvcc; do "$program" --version 2> /dev/null || true; done
+    grep -E -m 1 '^(flags|Features)' /proc/cpuinfo 2> /dev/null || true
+}
+
+# The commit, or, for a tree of unknown age, what its files hold.
+origin() {
+    if [ -z "$given_tree" ] || given_tree_has_commit; then echo "${commit:0:9}" && return; fi
+    local files
+    files=$(cd "$given_tree" &&
+        find . -path ./.git -prune -o -path './build*' -prune -o -type f -exec cksum {} + | LC_ALL=C sort)
+    echo "tree-$(echo "$files" | sha256 | cut -c 1-12)"
+}
+
+given_tree_has_commit() {
+    [ -e "$given_tree/.git" ] && git -C "$given_tree" cat-file -e "$commit^{commit}" 2> /dev/null
+}
+
+# ---- .venv -----------------------------------------------------------------------------------------------------------
+# It can't be made elsewhere and renamed, since its scripts hold its path: while it is worked on it holds a file
+# "unfinished". Its stamp: "dev" or "run", the hash of what it was installed from, and where it was made.
+
+read_venv_stamp() {
+    local level='' inputs
+    venv_stamp='' venv_path=$root
+    if [ -f .venv/stamp ]; then
+        venv_stamp=$(cat .venv/stamp)
+        read -r level inputs venv_path < .venv/stamp || true
+    fi
+    if [ "$level" = dev ]; then dev=dev; fi # a plain ./build.sh takes nothing away
+    inputs=$(cat pyproject.toml ${dev:+requirements-dev.lock} | sha256)
+    venv_wanted="${dev:-run} $inputs $root"
+}
+
+venv_is_whole() { [ -x .venv/bin/python ] && [ ! -e .venv/unfinished ] && [ "$venv_path" = "$root" ]; }
+
+venv_is_current() { read_venv_stamp && venv_is_whole && [ "$venv_stamp" = "$venv_wanted" ]; }
+
+ensure_venv() {
+    ! venv_is_current || return 0
+    venv_is_whole || make_venv
+    run touch .venv/unfinished
+    install_package
+    if [ -z "$dry_run" ]; then echo "$venv_wanted" > .venv/stamp; fi
+    run rm .venv/unfinished
+}
+
+make_venv() {
+    say ".venv: with $("$python" --version)"
+    "$python" -c 'import venv, ensurepip' 2> /dev/null ||
+        fail "$python cannot make .venv: 'apt install python3-venv' on Debian and Ubuntu"
+    run rm -rf .venv
+    run mkdir .venv
+    run touch .venv/unfinished
+    run "$python" -m venv .venv || fail_with_log "cannot make .venv with $python; name another in LLAMA_SRB_PYTHON"
+}
+
+# For development every version is pinned with its hash; scripts/lock writes that file.
+install_package() {
+    say ".venv: installing the package${dev:+ and what tests and checks need}"
+    [ -n "$dev" ] || { pip install -e . && return; }
+    pip install --require-hashes -r requirements-dev.lock
+    pip install --no-deps --no-build-isolation -e .
+    run .venv/bin/python -m pip check || fail_with_log "requirements-dev.lock misses something; run scripts/lock"
+}
+
+pip() { run .venv/bin/python -m pip "$@" || fail_with_log "'pip $1' failed; is the network there? Run it again"; }
+
+ensure_build_tools() {
+    cmake=$(tool cmake) ninja=$(tool ninja)
+    [ ! -x "$cmake" ] || [ ! -x "$ninja" ] || return 0
+    say ".venv: installing CMake and Ninja, since this machine lacks them"
+    run touch .venv/unfinished
+    pip install cmake ninja
+    run rm .venv/unfinished
+}
+
+tool() { if works "$1"; then command -v "$1"; else echo "$root/.venv/bin/$1"; fi; }
+
+# ---- llama.cpp's source ----------------------------------------------------------------------------------------------
+
+ensure_source() {
+    [ ! -d "$source_tree" ] || return 0
+    begin_source
+    if [ -n "$given_tree" ]; then
+        copy_given_tree
+    else
+        fetch_by_git || unpack_sdist
+    fi
+    run rm -rf "$source_tree.new/.git" # the archive's leads nowhere, and llama.cpp's CMake files would follow it
+    apply_patches
+    run mv "$source_tree.new" "$source_tree"
+}
+
+begin_source() { run rm -rf "$source_tree.new" && run mkdir -p "$source_tree.new"; }
+
+copy_given_tree() {
+    [ -f "$given_tree/CMakeLists.txt" ] || fail "LLAMA_CPP_DIR=$given_tree holds no llama.cpp; name a checkout of it"
+    say "llama.cpp: out of $given_tree"
+    if given_tree_has_commit; then
+        run git -C "$given_tree" archive -o "$source_tree.tar" "$commit"
+    else
+        run tar -C "$given_tree" --exclude ./.git --exclude './build*' -cf "$source_tree.tar" .
+    fi
+    run tar -C "$source_tree.new" -xf "$source_tree.tar"
+    run rm "$source_tree.tar"
+}
+
+# --dry-run shows both ways to the source, hence the last condition.
+fetch_by_git() {
+    local in_tree=(git -C "$source_tree.new")
+    works git || return 1
+    say "llama.cpp: fetching commit ${commit:0:9} by git"
+    run_within 10 git ls-remote --exit-code "$repository" HEAD &&
+        run "${in_tree[@]}" init --quiet &&
+        run "${in_tree[@]}" config http.lowSpeedLimit 1000 &&
+        run "${in_tree[@]}" config http.lowSpeedTime 30 &&
+        run "${in_tree[@]}" fetch --depth 1 "$repository" "$commit" &&
+        run "${in_tree[@]}" checkout --quiet FETCH_HEAD &&
+        [ -z "$dry_run" ]
+}
+
+# Only this package is wanted as source: with ":all:" pip may compile CMake itself to read the archive's metadata.
+unpack_sdist() {
+    local archive=$cache/download/$sdist.tar.gz
+    if ! is_the_sdist "$archive"; then
+        say "llama.cpp: downloading the source archive of $sdist (73 MB)"
+        run rm -rf "$cache/download.new"
+        pip download --no-deps --no-binary llama-cpp-python --dest "$cache/download.new" llama-cpp-python=="${sdist#*-}"
+        [ -n "$dry_run" ] || is_the_sdist "$cache/download.new/$sdist.tar.gz" ||
+            fail "the download's sha256 is not $sdist_sha256; run it again, or set LLAMA_CPP_DIR"
+        run mv "$cache/download.new/$sdist.tar.gz" "$archive"
+    fi
+    begin_source
+    run tar -C "$source_tree.new" -xzf "$archive" --strip-components 3 "$sdist/vendor/llama.cpp"
+}
+
+is_the_sdist() { [ -f "$1" ] && [ "$(sha256 < "$1")" = "$sdist_sha256" ]; }
+
+apply_patches() {
+    local patch
+    works git || works patch || fail "neither git nor patch: install git, as with 'apt install git'"
+    for patch in patches/*.patch; do
+        apply "$root/$patch" || fail_with_log "$patch does not apply to llama.cpp ${commit:0:9}; mend it"
+    done
+}
+
+# GIT_DIR, because inside somebody's repository git apply quietly leaves out what is not part of it.
+apply() {
+    if works git; then
+        run env GIT_DIR=/nowhere git -C "$source_tree.new" apply "$1"
+    else
+        run patch -d "$source_tree.new" -p1 --batch --forward -F 0 -i "$1"
+    fi
+}
+
+# ---- llama-batched ---------------------------------------------------------------------------------------------------
+
+binary_is_current() { [ -x build/bin/llama-batched ] && [ "$(cat build/stamp 2> /dev/null)" = "$binary_wanted" ]; }
+
+ensure_binary() {
+    ! binary_is_current || return 0
+    run rm -f build/stamp
+    ensure_build_tools
+    ensure_source
+    configure
+    say "llama-batched: compiling (a few minutes the first time)"
+    run "$cmake" --build "$objects" --target llama-batched --parallel "$(getconf _NPROCESSORS_ONLN)" ||
+        fail_with_log "llama-batched does not compile; mend what the log names and run it again"
+    run cp "$objects/bin/llama-batched" build/bin/llama-batched.new
+    run mv -f build/bin/llama-batched.new build/bin/llama-batched # a running one keeps its file
+    if [ -z "$dry_run" ]; then echo "$binary_wanted" > build/stamp; fi
+}
+
+# A tree of objects points at one checkout's engine/ at a time; turned to another, llama.cpp's objects stay.
+configure() {
+    local engine_of=$objects/engine-of
+    [ "$(cat "$engine_of" 2> /dev/null)" != "$root" ] || return 0
+    if [ -e "$engine_of" ]; then : > "$engine_of"; else run rm -rf "$objects"; fi # CMake's first run was cut short
+    say "llama-batched: CMake"
+    run "$cmake" -S "$source_tree" -B "$objects" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" \
+        -DLLAMA_BATCHED_SOURCE="$root/engine" "${flags[@]}" ||
+        fail_with_log "CMake stopped; mend what the log names and run it again"
+    if [ -z "$dry_run" ]; then echo "$root" > "$engine_of"; fi
+}
+
+main "$@"

@@ -1,0 +1,428 @@
+"""build.sh: what it runs on which machine, what it does not run again, and how it stops.
+
+It runs here in a copy of the checkout with a tiny llama.cpp; compilers, CMake, pip and the GPU's tools are
+stand-ins put first on PATH. They write each call into a file, and one that matches $KILL_AT kills build.sh in
+the middle of its work.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+CALL = """#!/bin/bash
+echo "${0##*/} $*" >> "$CALLS"
+killed() { if [[ -n "${KILL_AT:-}" && "$name $*" == *"$KILL_AT"* ]]; then kill -9 $PPID; exit 1; fi; }
+name=${0##*/}
+"""
+
+PYTHON = """
+case "$*" in
+    *"-m venv"*) mkdir -p .venv/bin && cat "$0" > .venv/bin/python && chmod +x .venv/bin/python ;;
+    *"pip download"*) mkdir -p "${@: -2:1}" && echo rubbish > "${@: -2:1}/llama_cpp_python-0.3.36.tar.gz" ;;
+esac
+killed "$@"
+"""
+
+CMAKE = """
+case "$1" in
+    -S) mkdir -p "$4"; killed "$@" ;;
+    --build)
+        killed "$@"
+        mkdir -p "$2/bin" && cat engine/*.cpp > "$2/bin/llama-batched" && chmod +x "$2/bin/llama-batched" ;;
+esac
+"""
+
+ABSENT = "exit 127\n"
+
+
+def failing_at(option: str) -> str:
+    return f'[ "$1" != {option} ] || {{ echo "main.cpp:1: error: no such thing" >&2; exit 1; }}\n'
+
+
+TREE = "project(llama)\n#\n#\n#\n#\n"
+PATCH = """say what changes
+
+--- a/CMakeLists.txt
++++ b/CMakeLists.txt
+@@ -1,3 +1,4 @@
+ project(llama)
++add(engine)
+ #
+ #
+"""
+SECOND_PATCH = PATCH.replace(" project(llama)\n+add(engine)", " project(llama)\n+more\n add(engine)")
+SECOND_PATCH = SECOND_PATCH.replace("-1,3 +1,4", "-1,4 +1,5")
+
+
+def uname(system: str, machine: str) -> str:
+    return f"""for flag; do
+    case $flag in -s) echo {system} ;; -m) echo {machine} ;; *) echo {system} {machine} ;; esac
+done
+"""
+
+
+def really(program: str) -> str:
+    return f'killed "$@"; exec {shutil.which(program)} "$@"\n'
+
+
+LINUX = {"uname": uname("Linux", "x86_64")}
+NVIDIA = {"nvcc": "", "nvidia-smi": "echo 'GPU 0: NVIDIA H200'\n"}
+NO_GPU = {"nvcc": "", "nvidia-smi": "echo 'No devices found'; exit 6\n"}
+MAC = {"uname": uname("Darwin", "arm64")}
+INTEL_MAC = {"uname": uname("Darwin", "x86_64")}
+
+
+@dataclass
+class Outcome:
+    """One run of build.sh: its exit status, what it printed, and the calls that reached the stand-ins."""
+
+    status: int
+    out: str
+    err: str
+    calls: list[str]
+
+    def called(self, part: str) -> bool:
+        return any(part in call for call in self.calls)
+
+
+@dataclass
+class Checkout:
+    """A copy of what build.sh reads, beside a tiny llama.cpp and an empty cache."""
+
+    base: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        return self.base / "check out"
+
+    def stand_in(self, programs: dict[str, str]) -> None:
+        for name, body in programs.items():
+            program = self.base / "programs" / name
+            program.write_text(CALL + body)
+            program.chmod(0o755)
+
+    def build(self, *options: str, **env: str) -> Outcome:
+        calls = self.base / "calls"
+        calls.write_text("")
+        result = subprocess.run(
+            [str(self.path / "build.sh"), *options],
+            env=self.env | {"CALLS": str(calls)} | env,
+            cwd=self.base,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        kept = [
+            call for call in calls.read_text().splitlines() if "--version" not in call and " -c " not in call
+        ]
+        return Outcome(result.returncode, result.stdout, result.stderr, kept)
+
+    def binary(self) -> str:
+        return (self.path / "build/bin/llama-batched").read_text()
+
+    def files(self) -> set[Path]:
+        return set(self.base.rglob("*"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    made = Checkout(tmp_path)
+    for folder in ("patches", "engine"):
+        (made.path / folder).mkdir(parents=True)
+    for name in ("build.sh", "pyproject.toml", "requirements-dev.lock"):
+        shutil.copy2(ROOT / name, made.path / name)
+    (made.path / "patches/0001-engine.patch").write_text(PATCH)
+    (made.path / "engine/main.cpp").write_text("first\n")
+    (tmp_path / "llama.cpp").mkdir()
+    (tmp_path / "llama.cpp/CMakeLists.txt").write_text(TREE)
+    (tmp_path / "programs").mkdir()
+    made.stand_in(LINUX | {"python3": PYTHON, "cmake": CMAKE, "ninja": "", "c++": "", "cc": ""})
+    made.stand_in(dict.fromkeys(("nvcc", "nvidia-smi", "ccache"), ABSENT))
+    made.env = {
+        "PATH": f"{tmp_path / 'programs'}:{os.environ['PATH']}",
+        "HOME": str(tmp_path / "home"),
+        "LLAMA_CPP_DIR": str(tmp_path / "llama.cpp"),
+        "LLAMA_SRB_CACHE": str(tmp_path / "cache"),
+    }
+    return made
+
+
+# ---- which commands ----
+
+
+@pytest.mark.parametrize(
+    ("machine", "options", "backend"),
+    [
+        pytest.param(LINUX, [], set(), id="Linux CPU"),
+        pytest.param(LINUX | NVIDIA, [], {"CUDA"}, id="Linux CUDA"),
+        pytest.param(LINUX | NO_GPU, [], set(), id="nvcc without a GPU"),
+        pytest.param(LINUX, ["--cuda"], {"CUDA"}, id="CUDA asked for"),
+        pytest.param(LINUX | NVIDIA, ["--vulkan"], {"VULKAN"}, id="another backend than the one at hand"),
+        pytest.param(LINUX, ["--hip"], {"HIP"}, id="HIP"),
+        pytest.param(LINUX | NVIDIA, ["--rpc"], {"CUDA", "RPC"}, id="RPC goes with the backend at hand"),
+        pytest.param(MAC, [], {"METAL"}, id="macOS Metal"),
+        pytest.param(INTEL_MAC, [], set(), id="macOS on Intel"),
+        pytest.param(INTEL_MAC, ["--metal"], {"METAL"}, id="Metal asked for"),
+    ],
+)
+def test_a_dry_run_prints_the_backend_of_the_machine(
+    checkout: Checkout, machine: dict[str, str], options: list[str], backend: set[str]
+) -> None:
+    checkout.stand_in(machine)
+    outcome = checkout.build("--dry-run", *options)
+    configure = next(line for line in outcome.out.splitlines() if "cmake -S" in line)
+    assert outcome.status == 0, outcome.err
+    assert set(re.findall(r"-DGGML_(\w+)=ON", configure)) == backend
+    assert "-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF" in configure
+
+
+@pytest.mark.parametrize(
+    ("option", "flags"),
+    [
+        ("--debug", ["-DCMAKE_BUILD_TYPE=Debug"]),
+        ("--sanitize", ["-DLLAMA_SANITIZE_ADDRESS=ON", "-DGGML_SANITIZE_UNDEFINED=ON"]),
+    ],
+)
+def test_an_option_becomes_flags_that_come_last(checkout: Checkout, option: str, flags: list[str]) -> None:
+    out = checkout.build("--dry-run", option).out
+    assert all(out.rindex(flag) > out.index("-DCMAKE_BUILD_TYPE=Release") for flag in flags)
+
+
+@pytest.mark.parametrize(
+    ("level", "commands"),
+    [
+        ([], ["python3 -m venv .venv", "pip install -e ."]),
+        (
+            ["--dev"],
+            ["--require-hashes -r requirements-dev.lock", "--no-deps --no-build-isolation -e .", "pip check"],
+        ),
+    ],
+)
+def test_a_dry_run_prints_every_stage_in_order_and_does_nothing(
+    checkout: Checkout, level: list[str], commands: list[str]
+) -> None:
+    before = checkout.files()
+    out = checkout.build("--dry-run", *level, LLAMA_CPP_DIR="").out
+    stages = [
+        *commands,
+        "git ls-remote",
+        "fetch --depth 1",
+        "pip download",
+        "tar -C",
+        "apply",
+        "cmake -S",
+        "cmake --build",
+    ]
+    places = [out.index(stage) for stage in [*stages, "build/bin/llama-batched"]]
+    assert places == sorted(places)
+    assert checkout.files() - before <= {checkout.base / "calls"}
+
+
+@pytest.mark.parametrize(
+    ("option", "nearest"),
+    [("--cude", "--cuda"), ("--dryrun", "--dry-run"), ("--sanitise", "--sanitize"), ("-x", "--help")],
+)
+def test_an_unknown_option_is_one_line_that_names_the_nearest(
+    checkout: Checkout, option: str, nearest: str
+) -> None:
+    outcome = checkout.build(option)
+    assert outcome.status == 2
+    assert outcome.err == f"build.sh: unknown option {option}; did you mean {nearest}?\n"
+
+
+# ---- nothing twice ----
+
+
+def test_with_nothing_to_do_it_says_so_and_calls_nothing(checkout: Checkout) -> None:
+    first = checkout.build()
+    assert (first.status, checkout.binary()) == (0, "first\n"), first.err
+    began = time.monotonic()
+    second = checkout.build()
+    assert second.out == "llama-batched is up to date: build/bin/llama-batched\n"
+    assert (second.status, second.calls) == (0, ["uname -s", "uname -m", "uname -sm"])
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "again", "kept"),
+    [
+        ("engine/main.cpp", [], ["cmake --build"], ["pip", "cmake -S"]),
+        ("engine/new.cpp", [], ["cmake --build"], ["pip", "cmake -S"]),
+        ("pyproject.toml", [], ["pip install"], ["venv", "cmake"]),
+        ("patches/0002-more.patch", [], ["cmake -S", "cmake --build"], ["pip"]),
+        ("../llama.cpp/CMakeLists.txt", [], ["cmake -S", "cmake --build"], ["pip"]),
+        ("README.md", ["--rpc"], ["cmake -S", "cmake --build"], ["pip"]),
+        ("README.md", ["--dev"], ["pip install --require-hashes"], ["venv", "cmake"]),
+    ],
+)
+def test_only_what_has_changed_is_made_again(
+    checkout: Checkout, change: str, options: list[str], again: list[str], kept: list[str]
+) -> None:
+    checkout.build()
+    with (checkout.path / change).open("a") as file:
+        file.write(SECOND_PATCH if "patches" in change else "\n# more\n")
+    outcome = checkout.build(*options)
+    assert outcome.status == 0, outcome.err
+    assert [part for part in again if not outcome.called(part)] == []
+    assert [part for part in kept if outcome.called(part)] == []
+
+
+def test_a_second_checkout_takes_the_objects_of_the_first(checkout: Checkout) -> None:
+    checkout.build()
+    objects = next((checkout.base / "cache/objects").iterdir())
+    (objects / "llama.o").write_text("compiled by the first")
+    shutil.rmtree(checkout.path / ".venv")
+    shutil.rmtree(checkout.path / "build")
+    checkout.path.rename(checkout.base / "another")
+    checkout.path.symlink_to(checkout.base / "another")
+    outcome = checkout.build()
+    assert outcome.status == 0, outcome.err
+    assert outcome.called(f"-DLLAMA_BATCHED_SOURCE={checkout.base / 'another'}/engine")
+    assert (objects / "llama.o").exists()
+
+
+def test_a_plain_run_after_dev_keeps_what_dev_installed(checkout: Checkout) -> None:
+    checkout.build("--dev")
+    assert not checkout.build().called("pip")
+    with (checkout.path / "pyproject.toml").open("a") as file:
+        file.write("# more\n")
+    assert checkout.build().called("--require-hashes -r requirements-dev.lock")
+
+
+def test_a_given_tree_is_never_changed(checkout: Checkout) -> None:
+    before = {path for path in checkout.files() if "llama.cpp" in path.parts}
+    assert checkout.build().status == 0
+    assert {path for path in checkout.files() if "llama.cpp" in path.parts} == before
+    assert (checkout.base / "llama.cpp/CMakeLists.txt").read_text() == TREE
+
+
+# ---- killed anywhere ----
+
+
+@pytest.mark.parametrize(
+    "kill_at",
+    [
+        "-m venv",
+        "-m pip install",
+        "tar -C",
+        "git -C",
+        "mv",
+        "cmake -S",
+        "cmake --build",
+        "bin/llama-batched build/bin",
+        "mv -f",
+    ],
+)
+def test_after_a_kill_the_next_run_repairs_it(checkout: Checkout, kill_at: str) -> None:
+    checkout.stand_in({name: really(name) for name in ("tar", "git", "mv", "cp")})
+    assert checkout.build(KILL_AT=kill_at).status == -9
+    outcome = checkout.build()
+    assert (outcome.status, checkout.binary()) == (0, "first\n"), outcome.err
+    assert "up to date" in checkout.build().out
+
+
+@pytest.mark.parametrize("kill_at", ["cmake --build", "bin/llama-batched build/bin", "mv -f"])
+def test_after_a_kill_an_engine_put_back_is_compiled_again(checkout: Checkout, kill_at: str) -> None:
+    checkout.stand_in({name: really(name) for name in ("mv", "cp")})
+    checkout.build()
+    (checkout.path / "engine/main.cpp").write_text("second\n")
+    checkout.build(KILL_AT=kill_at)
+    (checkout.path / "engine/main.cpp").write_text("first\n")
+    assert checkout.build().called("cmake --build")
+    assert checkout.binary() == "first\n"
+
+
+# ---- one line that says what to do ----
+
+
+@pytest.mark.parametrize(
+    ("programs", "env", "line"),
+    [
+        (
+            dict.fromkeys(("c++", "g++", "clang++"), ABSENT),
+            {},
+            r"no C\+\+ compiler: 'apt install g\+\+' \(Debian\), .*",
+        ),
+        ({}, {"CXX": "no-such-compiler"}, "the C\\+\\+ compiler CXX=no-such-compiler does not run; .*"),
+        (
+            {},
+            {"LLAMA_SRB_PYTHON": "no-such-python"},
+            "no Python 3.11 or newer at no-such-python: install one .*",
+        ),
+        ({}, {"LLAMA_CPP_DIR": "/nowhere"}, "LLAMA_CPP_DIR=/nowhere holds no llama.cpp; .*"),
+        ({"git": ABSENT, "patch": ABSENT}, {}, "neither git nor patch: install git, .*"),
+        (
+            {"git": ABSENT},
+            {"LLAMA_CPP_DIR": ""},
+            "the download's sha256 is not 832db0699007.*; run it again, .*",
+        ),
+        (
+            {"cmake": failing_at("-S")},
+            {},
+            "CMake stopped; mend what the log names and run it again. Log: /.*/build/build.log",
+        ),
+        (
+            {"cmake": 'mkdir -p "$4"\n' + failing_at("--build")},
+            {},
+            "llama-batched does not compile; mend what the log names and run it again. Log: /.*/build.log",
+        ),
+    ],
+)
+def test_it_stops_with_one_line(
+    checkout: Checkout, programs: dict[str, str], env: dict[str, str], line: str
+) -> None:
+    checkout.stand_in(programs)
+    outcome = checkout.build(**env)
+    assert outcome.status == 1
+    assert re.fullmatch(f"build.sh: {line}", outcome.err.splitlines()[-1])
+
+
+@pytest.mark.parametrize("tool", ["git", "patch"])
+def test_a_patch_that_does_not_apply_stops_with_its_name(checkout: Checkout, tool: str) -> None:
+    checkout.stand_in({"git": ABSENT} if tool == "patch" else {})
+    (checkout.path / "patches/0002-stale.patch").write_text(
+        PATCH.replace(" project(llama)", " project(other)")
+    )
+    outcome = checkout.build()
+    assert outcome.status == 1
+    assert (
+        "build.sh: patches/0002-stale.patch does not apply to llama.cpp 0c1e57098;"
+        in outcome.err.splitlines()[-1]
+    )
+    assert not outcome.called("cmake")
+    (checkout.path / "patches/0002-stale.patch").unlink()
+    assert checkout.build().status == 0
+
+
+def test_cmake_and_ninja_come_from_pypi_where_the_machine_has_none(checkout: Checkout) -> None:
+    checkout.stand_in({"cmake": ABSENT, "ninja": ABSENT})
+    out = checkout.build("--dry-run").out
+    assert ".venv/bin/python -m pip install cmake ninja\n" in out
+    assert f"{checkout.path}/.venv/bin/cmake".replace(" ", "\\ ") + " --build" in out
+
+
+# ---- the lock file ----
+
+
+def test_the_lock_has_every_dependency_with_hashes_and_no_address() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lock = (ROOT / "requirements-dev.lock").read_text()
+    pinned = {
+        match[1]: match[0] for match in re.finditer(r"^([a-z0-9-]+)==[^#]*?(?=^\S|\Z)", lock, re.MULTILINE)
+    }
+    asked = [*project["dependencies"], *project["optional-dependencies"]["dev"], "hatchling", "editables"]
+    names = {re.split(r"[^a-z0-9-]", requirement)[0] for requirement in asked}
+    assert names - pinned.keys() == set()
+    assert [name for name, entry in pinned.items() if "--hash=sha256:" not in entry] == []
+    assert "://" not in lock
