@@ -1,0 +1,248 @@
+// llama-batched: n continuations of one prompt, many prompts at once, as JSON lines on stdin and stdout.
+//
+//   echo '{"op":"generate","id":"1","prompt":"Once","n":4}' | llama-batched -m model.gguf
+//
+// Reading order: protocol (the lines), scheduler (the loop), prefix (the cells), sampling (the draws), text.
+#include "protocol.h"
+#include "scheduler.h"
+
+#include "arg.h"
+#include "build-info.h"
+#include "llama.h"
+#include "log.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <unistd.h>
+
+static const int32_t n_default_parallel = 32;
+static const int32_t n_default_cells    = 65536; // more would cost start-up time and memory that few use
+static const int32_t n_max_sequence_ids = 256;   // llama.cpp's LLAMA_MAX_SEQ
+static const int32_t n_prefix_ids       = 32;    // for idle prefixes, beyond what live branches need
+
+//
+// settings
+//
+
+// Our own options stand beside llama.cpp's; they are taken out of argv before llama.cpp reads it.
+struct own_params {
+    int32_t cache_cells = -1; // -1: a quarter of the pool
+};
+
+static void take_own_params(int & argc, char ** argv, own_params & own) {
+    int n_kept = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--cache-cells") == 0 && i + 1 < argc) {
+            own.cache_cells = std::max(0, atoi(argv[++i]));
+        } else {
+            argv[n_kept++] = argv[i];
+        }
+    }
+    argc = n_kept;
+}
+
+static bool parse_params(int argc, char ** argv, common_params & params) {
+    params.n_parallel = n_default_parallel;
+    params.n_ctx      = 0;
+    params.verbosity  = LOG_LEVEL_WARN;
+    if (!common_params_parse(argc, argv, params, LLAMA_EXAMPLE_PARALLEL)) {
+        return false;
+    }
+    if (params.model.path.empty()) {
+        fprintf(stderr, "llama-batched: which model? give -m FILE.gguf\n");
+        return false;
+    }
+    params.n_parallel = std::clamp(params.n_parallel, 1, n_max_sequence_ids - n_prefix_ids - 1);
+    params.kv_unified = true;  // the n sequences share the prompt's cells
+    params.swa_full   = true;  // else shared cells are never reclaimed
+    params.warmup     = false; // costs start-up time
+    params.fit_params = false;
+    params.no_perf    = true;
+    return true;
+}
+
+// Bytes of KV cache that one token needs.
+static double cell_bytes(const llama_model * model, const common_params & params) {
+    const double n_row = (double) llama_model_n_embd(model) / std::max(llama_model_n_head(model), 1) *
+                         std::max(llama_model_n_head_kv(model), 1);
+    return n_row * llama_model_n_layer(model) *
+           (ggml_type_size(params.cache_type_k) / (double) ggml_blck_size(params.cache_type_k) +
+            ggml_type_size(params.cache_type_v) / (double) ggml_blck_size(params.cache_type_v));
+}
+
+static double free_bytes() {
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        size_t             free = 0, total = 0;
+        ggml_backend_dev_t dev = ggml_backend_dev_get(i);
+        if (ggml_backend_dev_type(dev) == GGML_BACKEND_DEVICE_TYPE_GPU) {
+            ggml_backend_dev_memory(dev, &free, &total);
+            return (double) free;
+        }
+    }
+    const long n_pages = sysconf(
+#ifdef _SC_AVPHYS_PAGES
+        _SC_AVPHYS_PAGES
+#else
+        _SC_PHYS_PAGES
+#endif
+    );
+    return (double) n_pages * (double) sysconf(_SC_PAGESIZE);
+}
+
+// Every sequence at its full length, unless that is more than a quarter of the free memory or than anyone needs.
+static int32_t default_n_ctx(const llama_model * model, const common_params & params) {
+    const double n_train = llama_model_n_ctx_train(model);
+    const double n_wanted =
+        std::min(n_train * params.n_parallel, std::max(n_train, (double) n_default_cells));
+    const double n_memory = free_bytes() / 4 / std::max(cell_bytes(model, params), 1.0);
+    return (int32_t) std::max(512.0, std::min(n_wanted, n_memory)) / 256 * 256;
+}
+
+//
+// model and context
+//
+
+struct loader {
+    int    fd;
+    double reported;
+};
+
+static bool report_loading(float progress, void * user_data) {
+    loader * l = (loader *) user_data;
+    if (progress >= l->reported + 0.05 || progress >= 1.0f) {
+        std::string line;
+        event_line(line, "loading").real("progress", progress);
+        write_lines(l->fd, line); // ends the process when the server is gone
+        l->reported = progress;
+    }
+    return true;
+}
+
+static size_t longest_piece(const llama_vocab * vocab) {
+    size_t n = 1;
+    for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
+        n = std::max(n, strlen(llama_vocab_get_text(vocab, token)));
+    }
+    return n;
+}
+
+static llama_context * make_context(llama_model * model, common_params & params) {
+    if (params.n_ctx == 0) {
+        params.n_ctx = default_n_ctx(model, params);
+    }
+    params.n_ubatch = std::max(params.n_ubatch, params.n_parallel + n_prefix_ids);
+    params.n_batch  = params.n_ubatch; // a step is one batch of one piece
+
+    llama_context_params cparams  = common_context_params_to_llama(params);
+    cparams.n_seq_max             = std::min(n_max_sequence_ids, 2 * params.n_parallel + n_prefix_ids);
+    cparams.n_outputs_max_per_seq = 0;
+    llama_context * ctx           = llama_init_from_model(model, cparams);
+    if (!ctx) {
+        return nullptr;
+    }
+    for (common_adapter_lora_info & lora : params.lora_adapters) {
+        lora.ptr = llama_adapter_lora_init(model, lora.path.c_str());
+        if (!lora.ptr) {
+            fprintf(stderr, "llama-batched: the adapter %s cannot be loaded\n", lora.path.c_str());
+            return nullptr;
+        }
+    }
+    common_set_adapter_lora(ctx, params.lora_adapters);
+    return ctx;
+}
+
+static std::string backend_name() {
+    std::string names;
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        names += (names.empty() ? "" : ", ") + std::string(ggml_backend_dev_name(ggml_backend_dev_get(i)));
+    }
+    return names;
+}
+
+static void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_t n_parallel) {
+    char description[128];
+    llama_model_desc(facts.model, description, sizeof(description));
+    std::string model;
+    model += "{\"description\":";
+    append_json_string(model, description);
+    model += ",\"n_params\":" + std::to_string(llama_model_n_params(facts.model));
+    model += ",\"n_vocab\":" + std::to_string(llama_vocab_n_tokens(facts.vocab));
+    model += ",\"n_ctx_train\":" + std::to_string(llama_model_n_ctx_train(facts.model)) + "}";
+
+    std::string line;
+    event_line(line, "ready")
+        .whole("protocol", protocol_version)
+        .raw("model", model)
+        .whole("n_ctx", llama_n_ctx(ctx))
+        .whole("n_ctx_sequence", facts.n_ctx_seq)
+        .whole("max_sequences", n_parallel)
+        .text("backend", backend_name())
+        .text("commit", llama_commit());
+    write_lines(fd, line);
+}
+
+// How long libgomp's threads spin before they sleep is read before main(), so it takes another start. Its default
+// (milliseconds) wastes a core's time slice at every barrier as soon as anything else wants to run: on two cores
+// with two busy neighbours a step of the bundled model took 4 to 30 times as long; with 1,000 turns 3 to 4 times,
+// and alone the same as before.
+static void spin_less(char ** argv) {
+#if defined(__linux__)
+    if (!getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY")) {
+        setenv("GOMP_SPINCOUNT", "1000", 0);
+        execv("/proc/self/exe", argv); // where that fails we go on as we are
+    }
+#else
+    (void) argv;
+#endif
+}
+
+int main(int argc, char ** argv) {
+    spin_less(argv);
+    signal(SIGPIPE, SIG_IGN); // a closed pipe is told by write()
+    const int fd_out = take_stdout();
+
+    own_params    own;
+    common_params params;
+    common_init();
+    take_own_params(argc, argv, own);
+    if (!parse_params(argc, argv, params)) {
+        return 2;
+    }
+    llama_backend_init();
+    llama_numa_init(params.numa);
+
+    loader l                                = {fd_out, -1.0};
+    params.load_progress_callback           = report_loading;
+    params.load_progress_callback_user_data = &l;
+    llama_model * model =
+        llama_model_load_from_file(params.model.path.c_str(), common_model_params_to_llama(params));
+    llama_context * ctx = model ? make_context(model, params) : nullptr;
+    if (!ctx) {
+        fprintf(stderr, "llama-batched: %s cannot be loaded\n", params.model.path.c_str());
+        return 1;
+    }
+
+    model_facts facts;
+    facts.model       = model;
+    facts.vocab       = llama_model_get_vocab(model);
+    facts.n_ctx_seq   = std::min((int32_t) llama_n_ctx(ctx), llama_model_n_ctx_train(model));
+    facts.n_piece_max = longest_piece(facts.vocab);
+
+    scheduler_params sp;
+    sp.n_parallel  = params.n_parallel;
+    sp.n_ctx_seq   = facts.n_ctx_seq;
+    sp.n_batch     = params.n_batch;
+    sp.cache_cells = own.cache_cells >= 0 ? own.cache_cells : (int32_t) llama_n_ctx(ctx) / 4;
+    sp.fd_out      = fd_out;
+
+    report_ready(fd_out, facts, ctx, params.n_parallel);
+    {
+        command_reader reader(STDIN_FILENO, fd_out, facts);
+        scheduler(facts, ctx, sp).run(reader);
+        fflush(stderr);
+        _exit(0); // the reader thread waits for input until the end, and there is nothing to save
+    }
+}

@@ -1,0 +1,69 @@
+// Which cells of the KV cache hold which text.
+//
+// A branch is a list of tokens whose cells belong to one of llama.cpp's sequence ids. A branch that begins as
+// another one shares that one's first cells (metadata only, the cache is unified), so branches form a tree. Live
+// branches (a prompt in use, a running sequence) are pinned; idle ones are kept because their text may be asked
+// for again, least recently used first out. This file alone copies and removes sequence ids, and keeps the
+// count of cells, which llama.cpp's public interface lacks.
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+#include <list>
+#include <vector>
+
+struct branch {
+    llama_seq_id             seq_id = -1;
+    std::vector<llama_token> tokens;              // what its cells hold: cell i belongs to tokens[i]
+    branch *                 parent    = nullptr; // whose cells it shares; nullptr: nobody's
+    int32_t                  n_shared  = 0;       // the first n_shared cells are the parent's
+    int32_t                  n_decoded = 0; // the first n_decoded tokens are computed; the rest is in a batch
+    bool                     live      = true;
+    uint64_t                 used_at   = 0;
+
+    int32_t n_past() const { return (int32_t) tokens.size(); }
+    int32_t n_own() const { return n_past() - n_shared; }
+};
+
+class prefix_tree {
+  public:
+    // `n_idle_max`: cells that idle branches may hold together.
+    prefix_tree(llama_context * ctx, int32_t n_idle_max);
+
+    struct match {
+        branch * from   = nullptr;
+        int32_t  length = 0;
+    };
+    // The branch that begins with the most of `tokens`, at most n_max of them, all of them computed.
+    match find(const std::vector<llama_token> & tokens, int32_t n_max) const;
+
+    // A new live branch with the first n_shared cells of `from`; an idle branch may have to go for its id.
+    // nullptr: all ids are in use by live branches.
+    branch * open(branch * from = nullptr, int32_t n_shared = 0);
+    // Keeps only the first n_keep cells. Others may share the rest: it stays theirs.
+    void truncate(branch * b, int32_t n_keep);
+    // The branch is no longer in use; its cells stay until the room is needed.
+    void release(branch * b);
+    void remove(branch * b);
+    void clear();
+
+    // Removes idle branches until n cells are free. False: even without any idle branch they are not.
+    bool make_room(int32_t n);
+
+    int32_t n_cells() const { return n_cells_; }
+    int32_t n_used() const;
+    int32_t n_idle() const;
+    int32_t n_free() const { return n_cells_ - n_used(); }
+
+  private:
+    bool evict_one(const branch * except = nullptr);
+    void hand_over(branch * b, int32_t n_keep);
+
+    llama_memory_t            memory;
+    int32_t                   n_cells_;
+    int32_t                   n_idle_max;
+    uint64_t                  clock = 0;
+    std::list<branch>         branches;
+    std::vector<llama_seq_id> free_ids;
+};

@@ -1,0 +1,446 @@
+#include "protocol.h"
+
+#include "text.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <poll.h>
+#include <random>
+#include <unistd.h>
+
+using json = nlohmann::json;
+
+static const size_t  n_max_line      = 256u << 20; // bytes
+static const int     n_max_depth     = 64;         // of nested JSON
+static const int64_t n_max_sequences = 100000;
+static const int64_t n_max_logprobs  = 1000;
+
+//
+// commands
+//
+
+// Nesting is bounded before parsing, since what comes after the parser is recursive.
+static bool too_deep(const std::string & line) {
+    int  depth     = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < line.size(); i++) {
+        const char c = line[i];
+        if (in_string) {
+            i += c == '\\';
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > n_max_depth) {
+                return true;
+            }
+        } else if (c == '}' || c == ']') {
+            depth--;
+        }
+    }
+    return false;
+}
+
+static json parse_object(const std::string & line) {
+    if (too_deep(line)) {
+        invalid("", "the command is nested more than " + std::to_string(n_max_depth) + " levels deep");
+    }
+    json body;
+    try {
+        body = json::parse(line);
+    } catch (const json::parse_error & e) {
+        invalid("", std::string("the command is not JSON: ") + e.what());
+    }
+    if (!body.is_object()) {
+        invalid("", std::string("the command is ") + body.type_name() + "; it must be an object");
+    }
+    return body;
+}
+
+static std::string read_string(const std::string & name, const json & body) {
+    const auto it = body.find(name);
+    if (it == body.end()) {
+        invalid(name, name + " is missing");
+    }
+    if (!it->is_string()) {
+        invalid(name, name + " is " + it->type_name() + "; it must be a string");
+    }
+    return it->get<std::string>();
+}
+
+static bool read_flag(const std::string & name, const json & value) {
+    if (!value.is_boolean()) {
+        invalid(name, name + " is " + value.type_name() + "; it must be true or false");
+    }
+    return value.get<bool>();
+}
+
+static std::vector<llama_token> read_tokens(const json & value, const model_facts & facts) {
+    if (!value.is_array()) {
+        invalid("tokens", std::string("tokens is ") + value.type_name() + "; it must be a list of token ids");
+    }
+    std::vector<llama_token> tokens;
+    tokens.reserve(value.size());
+    for (const json & entry : value) {
+        tokens.push_back(
+            (llama_token) read_integer("tokens", entry, 0, llama_vocab_n_tokens(facts.vocab) - 1));
+    }
+    return tokens;
+}
+
+static void check_prompt_length(int64_t n_tokens, const char * at_least, const model_facts & facts) {
+    if (n_tokens + 1 > facts.n_ctx_seq) {
+        throw command_error("context_exceeded",
+                            "the prompt has " + std::string(at_least) + std::to_string(n_tokens) +
+                                " tokens; with one more it exceeds the context of " +
+                                std::to_string(facts.n_ctx_seq) + " tokens per sequence",
+                            "prompt");
+    }
+}
+
+static std::vector<llama_token> read_prompt(const json & body, const model_facts & facts, int32_t & n_bos) {
+    if (body.contains("prompt") == body.contains("tokens")) {
+        invalid("prompt", "one of prompt (text) and tokens (ids) must be given");
+    }
+    std::vector<llama_token> tokens;
+    if (body.contains("tokens")) {
+        tokens = read_tokens(body["tokens"], facts);
+    } else {
+        const std::string text = read_string("prompt", body);
+        // a prompt that cannot fit need not be tokenized to see it
+        check_prompt_length((int64_t) (text.size() / facts.n_piece_max), "at least ", facts);
+        tokens = common_tokenize(facts.vocab, text, true, true);
+        n_bos  = (int32_t) (tokens.size() - common_tokenize(facts.vocab, text, false, true).size());
+        n_bos  = llama_vocab_get_add_eos(facts.vocab) ? 0 : n_bos;
+    }
+    if (tokens.empty()) {
+        invalid("prompt", "the prompt is empty, and the model has no token to begin with");
+    }
+    check_prompt_length((int64_t) tokens.size(), "", facts);
+    return tokens;
+}
+
+static void read_overrides(sequence_settings & settings, const json & fields, const model_facts & facts) {
+    if (!fields.is_object()) {
+        invalid("sequences",
+                std::string("sequences holds ") + fields.type_name() + "; it must be a list of objects");
+    }
+    for (const auto & [name, value] : fields.items()) {
+        if (!read_sequence_field(settings, name, value)) {
+            read_sampling_field(settings.sampling, name, value, facts.vocab, facts.n_ctx_seq);
+        }
+    }
+}
+
+// A phrase that a single token can bring is forbidden beforehand; the scheduler steps back from the others.
+static void ban_phrases(sequence_settings & settings, const model_facts & facts) {
+    if (settings.banned.empty()) {
+        return;
+    }
+    if (llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
+        invalid("banned_strings",
+                "banned_strings is not possible with this model: a recurrent state cannot step back");
+    }
+    ban_tokens_with(settings.banned, facts.vocab, settings.sampling);
+}
+
+static std::unique_ptr<generate_command> parse_generate(const json & body, const model_facts & facts) {
+    auto              request = std::make_unique<generate_command>();
+    sequence_settings common;
+    bool              seeded = false;
+    for (const auto & [name, value] : body.items()) {
+        if (name == "sampling") {
+            if (!value.is_object()) {
+                invalid(name, std::string("sampling is ") + value.type_name() + "; it must be an object");
+            }
+            for (const auto & [field, x] : value.items()) {
+                read_sampling_field(common.sampling, field, x, facts.vocab, facts.n_ctx_seq);
+            }
+            seeded = value.contains("seed");
+        } else if (name == "cache") {
+            request->cache = read_flag(name, value);
+        } else if (name == "echo") {
+            request->echo = read_flag(name, value);
+        } else if (name == "logprobs") {
+            request->n_logprobs = (int32_t) read_integer(name, value, 0, n_max_logprobs);
+        } else {
+            read_sequence_field(common, name, value);
+        }
+    }
+    const json    overrides = body.value("sequences", json::array());
+    const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
+    const int64_t n = body.contains("n") ? read_integer("n", body["n"], 1, n_max_sequences) : n_default;
+    if (!overrides.is_array() || (body.contains("sequences") && (int64_t) overrides.size() != n)) {
+        invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
+    }
+    request->seed = seeded ? common.sampling.seed : (uint32_t) (std::random_device()() % LLAMA_DEFAULT_SEED);
+    for (int64_t i = 0; i < n; i++) {
+        request->sequences.push_back(common);
+        request->sequences[i].sampling.seed = sequence_seed(request->seed, i);
+        if (!overrides.empty()) {
+            read_overrides(request->sequences[i], overrides[i], facts);
+            request->sequences[i].sampling.seed = sequence_seed(request->sequences[i].sampling.seed, 0);
+        }
+        ban_phrases(request->sequences[i], facts);
+    }
+    request->prompt = read_prompt(body, facts, request->n_bos);
+    return request;
+}
+
+static void parse_generate(command & c, const json & body, const model_facts & facts) {
+    c.what    = command::generate;
+    c.request = parse_generate(body, facts);
+}
+
+static void parse_cancel(command & c, const json & body, const model_facts &) {
+    c.what = command::cancel;
+    c.index =
+        body.contains("index") ? (int32_t) read_integer("index", body["index"], 0, n_max_sequences) : -1;
+}
+
+static void parse_status(command & c, const json &, const model_facts &) {
+    c.what = command::status;
+}
+
+static void answer_tokenize(command & c, const json & body, const model_facts & facts) {
+    const bool special = body.contains("add_special") && read_flag("add_special", body["add_special"]);
+    const auto tokens  = common_tokenize(facts.vocab, read_string("text", body), special, true);
+    event_line(c.line, "result", c.id).raw("tokens", json(tokens).dump());
+}
+
+static void answer_detokenize(command & c, const json & body, const model_facts & facts) {
+    std::string bytes;
+    for (llama_token token : read_tokens(body.value("tokens", json()), facts)) {
+        bytes += common_token_to_piece(facts.vocab, token, true);
+    }
+    std::string text = take_utf8(bytes);
+    event_line(c.line, "result", c.id).text("text", text + (bytes.empty() ? "" : "\xEF\xBF\xBD"));
+}
+
+namespace {
+
+struct operation {
+    const char *              name;
+    std::vector<const char *> fields;
+    void (*parse)(command & c, const json & body, const model_facts & facts);
+};
+
+// clang-format off
+const operation operations[] = {
+    {"generate",   {"prompt", "tokens", "n", "max_tokens", "min_tokens", "stop", "banned_strings", "sampling", "sequences",
+                    "logprobs", "cache", "echo"},                                                           parse_generate   },
+    {"cancel",     {"index"},                                                                               parse_cancel     },
+    {"tokenize",   {"text", "add_special"},                                                                 answer_tokenize  },
+    {"detokenize", {"tokens"},                                                                              answer_detokenize},
+    {"status",     {},                                                                                      parse_status     },
+};
+// clang-format on
+
+} // namespace
+
+static void parse_fields(command & c, const json & body, const model_facts & facts) {
+    const std::string op  = read_string("op", body);
+    const operation * row = std::find_if(std::begin(operations), std::end(operations),
+                                         [&](const operation & o) { return op == o.name; });
+    if (row == std::end(operations)) {
+        invalid("op", "there is no op \"" + op + "\"");
+    }
+    for (const auto & [name, value] : body.items()) {
+        const auto known = [&name = name](const char * field) { return name == field; };
+        if (name != "op" && name != "id" && std::none_of(row->fields.begin(), row->fields.end(), known)) {
+            invalid(name, op + " has no field \"" + name + "\"");
+        }
+    }
+    row->parse(c, body, facts);
+}
+
+command parse_command(const std::string & line, const model_facts & facts) {
+    command c;
+    try {
+        const json body = parse_object(line);
+        c.id            = read_string("id", body);
+        parse_fields(c, body, facts);
+    } catch (const command_error & e) {
+        c.what = command::answer;
+        c.line = error_line(c.id, e.code, e.what(), e.param);
+    } catch (const std::exception & e) {
+        c.what = command::answer;
+        c.line = error_line(c.id, "engine_error", e.what());
+    }
+    return c;
+}
+
+//
+// reading
+//
+
+command_reader::command_reader(int fd_in, int fd_out, model_facts facts)
+    : fd_in(fd_in), fd_out(fd_out), facts(facts) {
+    std::thread([this] { run(); }).detach(); // it lives as long as the process
+}
+
+void command_reader::push(command && c) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        commands.push_back(std::move(c));
+    }
+    arrived.notify_one();
+}
+
+std::vector<command> command_reader::take(bool block) {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (block) {
+        arrived.wait(lock, [this] { return !commands.empty(); });
+    }
+    return std::exchange(commands, {});
+}
+
+void command_reader::run() {
+    std::string       pending;
+    std::vector<char> chunk(1 << 16);
+    pollfd            fds[2] = {{fd_in, POLLIN, 0}, {fd_out, 0, 0}};
+    while (true) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR) {
+            _exit(1);
+        }
+        if (fds[1].revents & (POLLERR | POLLNVAL)) {
+            _exit(0); // nobody reads the events: nothing that runs is of use to anyone
+        }
+        if (!(fds[0].revents & (POLLIN | POLLHUP | POLLERR))) {
+            continue;
+        }
+        const ssize_t n = read(fd_in, chunk.data(), chunk.size());
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            command c;
+            c.what = command::end_of_input;
+            push(std::move(c));
+            fds[0].fd = -1; // from now on only stdout is watched
+            continue;
+        }
+        size_t begin = 0;
+        size_t from  = pending.size(); // what came before holds no end of line
+        pending.append(chunk.data(), n);
+        for (size_t end; (end = pending.find('\n', from)) != std::string::npos; begin = from = end + 1) {
+            const std::string line = pending.substr(begin, end - begin);
+            if (line.find_first_not_of(" \t\r") != std::string::npos) {
+                push(parse_command(line, facts));
+            }
+        }
+        pending.erase(0, begin);
+        if (pending.size() > n_max_line) {
+            fprintf(stderr, "llama-batched: a command is longer than %zu bytes\n", n_max_line);
+            _exit(1);
+        }
+    }
+}
+
+//
+// writing
+//
+
+void append_json_string(std::string & out, std::string_view text) {
+    out += '"';
+    for (const char c : text) {
+        switch (c) {
+            case '"':  out += "\\\""; break;
+            case '\\': out += "\\\\"; break;
+            case '\n': out += "\\n"; break;
+            case '\r': out += "\\r"; break;
+            case '\t': out += "\\t"; break;
+            default:
+                if ((unsigned char) c < 0x20) {
+                    char escape[8];
+                    snprintf(escape, sizeof(escape), "\\u%04x", c);
+                    out += escape;
+                } else {
+                    out += c;
+                }
+        }
+    }
+    out += '"';
+}
+
+event_line::event_line(std::string & out, const char * event) : out(out) {
+    out += "{\"event\":\"";
+    out += event;
+    out += '"';
+}
+
+event_line::event_line(std::string & out, const char * event, const std::string & id)
+    : event_line(out, event) {
+    text("id", id);
+}
+
+event_line::~event_line() {
+    out += "}\n";
+}
+
+void event_line::key(const char * name) {
+    out += ",\"";
+    out += name;
+    out += "\":";
+}
+
+event_line & event_line::text(const char * name, std::string_view value) {
+    key(name);
+    append_json_string(out, value);
+    return *this;
+}
+
+event_line & event_line::whole(const char * name, int64_t value) {
+    key(name);
+    out += std::to_string(value);
+    return *this;
+}
+
+event_line & event_line::real(const char * name, double value) {
+    char number[32];
+    snprintf(number, sizeof(number), "%.6g", std::isfinite(value) ? value : 0.0); // JSON has no infinity
+    return raw(name, number);
+}
+
+event_line & event_line::raw(const char * name, std::string_view json_text) {
+    key(name);
+    out += json_text;
+    return *this;
+}
+
+std::string error_line(const std::string & id, const std::string & code, const std::string & message,
+                       const std::string & param) {
+    // what a parser or an operating system says need not be UTF-8
+    std::string bytes = message;
+    std::string line;
+    {
+        event_line event(line, "error", id);
+        event.text("code", code).text("message", take_utf8(bytes));
+        if (!param.empty()) {
+            event.text("param", param);
+        }
+    }
+    return line;
+}
+
+void write_lines(int fd, std::string & out) {
+    for (size_t n_written = 0; n_written < out.size();) {
+        const ssize_t n = write(fd, out.data() + n_written, out.size() - n_written);
+        if (n < 0 && errno != EINTR) {
+            _exit(errno == EPIPE ? 0 : 1);
+        }
+        n_written += n > 0 ? (size_t) n : 0;
+    }
+    out.clear();
+}
+
+int take_stdout() {
+    fflush(stdout);
+    const int fd = dup(STDOUT_FILENO);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    return fd;
+}

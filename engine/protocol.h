@@ -1,0 +1,107 @@
+// The engine's lines (protocol 1): JSON objects, one a line. Reads commands from stdin, writes events to stdout;
+// no other file touches these two. docs/engine-protocol.md describes every line.
+//
+// A reader thread waits for commands, checks and tokenizes them, so that the decode loop finds them ready.
+#pragma once
+
+#include "sampling.h"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+const int protocol_version = 1;
+
+// What the reader must know of the model.
+struct model_facts {
+    const llama_model * model       = nullptr;
+    const llama_vocab * vocab       = nullptr;
+    int32_t             n_ctx_seq   = 0; // tokens that one sequence may have
+    size_t              n_piece_max = 0; // bytes of the longest token
+};
+
+// A generate command whose every field has been checked.
+struct generate_command {
+    std::vector<llama_token>       prompt;
+    std::vector<sequence_settings> sequences; // one for each of the n, seeds resolved
+    uint32_t                       seed = 0;
+    int32_t n_logprobs                  = -1; // -1: none; 0: of the token itself; k: of the k likeliest too
+    bool    cache                       = true;
+    bool    echo                        = false; // report the prompt, with its logprobs if there are any
+    int32_t n_bos                       = 0;     // tokens at the beginning that the client did not write
+};
+
+struct command {
+    enum kind { generate, cancel, status, answer, end_of_input };
+
+    kind                              what = answer;
+    std::string                       id;
+    int32_t                           index = -1; // cancel: this sequence; -1: all
+    std::unique_ptr<generate_command> request;    // generate
+    std::string                       line;       // answer: what is to be written, complete with its newline
+};
+
+// One line from stdin. Never throws: what is wrong with it becomes an answer.
+command parse_command(const std::string & line, const model_facts & facts);
+
+//
+// reading
+//
+
+class command_reader {
+  public:
+    // `fd_out` is watched too: when nobody reads the events any more the process ends at once.
+    command_reader(int fd_in, int fd_out, model_facts facts);
+
+    // What has come in since the last call; waits for something when `block` is set.
+    std::vector<command> take(bool block);
+
+  private:
+    void run();
+    void push(command && c);
+
+    const int               fd_in;
+    const int               fd_out;
+    const model_facts       facts;
+    std::mutex              mutex;
+    std::condition_variable arrived;
+    std::vector<command>    commands;
+};
+
+//
+// writing
+//
+
+// Appends one event to a string, field by field; the line is complete when the object goes.
+class event_line {
+  public:
+    event_line(std::string & out, const char * event, const std::string & id);
+    event_line(std::string & out, const char * event);
+    ~event_line();
+    event_line(const event_line &)             = delete;
+    event_line & operator=(const event_line &) = delete;
+
+    event_line & text(const char * name, std::string_view value);
+    event_line & whole(const char * name, int64_t value);
+    event_line & real(const char * name, double value);
+    event_line & raw(const char * name, std::string_view json_text);
+
+  private:
+    void          key(const char * name);
+    std::string & out;
+};
+
+void append_json_string(std::string & out, std::string_view text);
+
+std::string error_line(const std::string & id, const std::string & code, const std::string & message,
+                       const std::string & param = "");
+
+// All of `out` in one write where the pipe takes it; empties it. Ends the process when nobody reads any more.
+void write_lines(int fd, std::string & out);
+
+// A private copy of stdout for the events; descriptor 1 then leads to stderr, because llama.cpp logs to it.
+int take_stdout();

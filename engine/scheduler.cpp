@@ -1,0 +1,673 @@
+#include "scheduler.h"
+
+#include <algorithm>
+
+static const int32_t n_reserve     = 32;     // cells a live sequence should find beyond what it holds
+static const int64_t t_progress_us = 250000; // between two progress events of one prompt
+
+scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params)
+    : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells),
+      batch(llama_batch_init(params.n_batch, 0, 1)),
+      recurrent(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
+    for (llama_token token = 0; token < llama_vocab_n_tokens(facts.vocab); token++) {
+        if (llama_vocab_is_eog(facts.vocab, token)) {
+            end_tokens.push_back(token);
+        }
+    }
+}
+
+scheduler::~scheduler() {
+    llama_batch_free(batch);
+}
+
+void scheduler::run(command_reader & reader) {
+    while (!input_ended || !active.empty() || !queue.empty()) {
+        for (command & c : reader.take(active.empty() && queue.empty())) {
+            take(std::move(c));
+        }
+        admit();
+        plan();
+        if (batch.n_tokens > 0 && decode()) {
+            draw();
+        }
+        sweep();
+        write_lines(params.fd_out, out);
+    }
+}
+
+//
+// commands
+//
+
+void scheduler::take(command && c) {
+    switch (c.what) {
+        case command::generate:     submit(std::move(c)); break;
+        case command::cancel:       cancel(c.id, c.index); break;
+        case command::status:       report_status(c.id); break;
+        case command::answer:       out += c.line; break;
+        case command::end_of_input: input_ended = true; break;
+    }
+}
+
+void scheduler::submit(command && c) {
+    const auto same = [&](const auto & r) { return r->id == c.id; };
+    if (std::any_of(active.begin(), active.end(), same) || std::any_of(queue.begin(), queue.end(), same)) {
+        out += error_line("", "invalid_request",
+                          "the id \"" + c.id + "\" belongs to a request that is not done", "id");
+        return;
+    }
+    auto r       = std::make_unique<request>();
+    r->id        = std::move(c.id);
+    r->command   = std::move(c.request);
+    r->t_arrived = ggml_time_us();
+    r->sequences.resize(r->command->sequences.size());
+    for (size_t i = 0; i < r->sequences.size(); i++) {
+        sequence & s = r->sequences[i];
+        s.index      = (int32_t) i;
+        s.settings   = &r->command->sequences[i];
+        s.text       = text_stream(s.settings->stop);
+        s.guard      = phrase_guard(s.settings->banned);
+    }
+    queue.push_back(std::move(r));
+}
+
+void scheduler::cancel(const std::string & id, int32_t index) {
+    const auto end = [&](request & r) {
+        for (sequence & s : r.sequences) {
+            if (!s.over && (index < 0 || s.index == index)) {
+                end_sequence(r, s, "cancelled");
+            }
+        }
+    };
+    for (auto & r : active) {
+        if (r->id == id) {
+            end(*r);
+        }
+    }
+    for (auto & r : queue) {
+        if (r->id == id) {
+            end(*r);
+        }
+    }
+    sweep();
+}
+
+void scheduler::report_status(const std::string & id) {
+    int64_t n_waiting = 0;
+    for (const auto & r : active) {
+        n_waiting += r->n_waiting();
+    }
+    event_line(out, "result", id)
+        .whole("cells", tree.n_cells())
+        .whole("cells_used", tree.n_used())
+        .whole("cells_idle", tree.n_idle())
+        .whole("requests", (int64_t) active.size())
+        .whole("queued", (int64_t) queue.size())
+        .whole("sequences", n_live())
+        .whole("sequences_waiting", n_waiting);
+}
+
+// In order: the first one that does not fit holds up the rest, so that none waits for ever.
+void scheduler::admit() {
+    while (!queue.empty() && fits(*queue.front())) {
+        active.push_back(std::move(queue.front()));
+        queue.pop_front();
+        request & r  = *active.back();
+        r.t_admitted = ggml_time_us();
+        begin_prompt(r);
+        event_line(out, "start", r.id)
+            .whole("count", (int64_t) r.sequences.size())
+            .whole("prompt_tokens", r.n_prompt())
+            .whole("cached_tokens", r.n_cached)
+            .whole("seed", r.command->seed);
+        report_prompt(r);
+    }
+    announce_queue();
+}
+
+void scheduler::announce_queue() {
+    int64_t position = 0;
+    for (auto & r : queue) {
+        position++;
+        if (!r->announced) {
+            r->announced = true;
+            event_line(out, "queued", r->id).whole("position", position);
+        }
+    }
+}
+
+// Room for the prompt and for a while of decoding; alone, a request always fits.
+bool scheduler::fits(const request & r) const {
+    if (active.empty()) {
+        return true;
+    }
+    if ((int32_t) active.size() >= params.n_parallel) {
+        return false;
+    }
+    const int32_t n_new  = std::min((int32_t) r.sequences.size(), std::max(params.n_parallel - n_live(), 1));
+    const auto    match  = tree.find(r.command->prompt, r.n_prompt() - 1);
+    const int32_t n_held = match.from && match.from->live ? match.length : 0; // an idle prefix counts as room
+    const int32_t n_need = r.n_prompt() - n_held + n_reserve * (n_live() + n_new);
+    return tree.n_free() + tree.n_idle() >= n_need;
+}
+
+int32_t scheduler::n_live() const {
+    int32_t n = 0;
+    for (const auto & r : active) {
+        n += r->n_live;
+    }
+    return n;
+}
+
+//
+// plan
+//
+
+void scheduler::plan() {
+    batch.n_tokens = 0;
+    owners.clear();
+    prompt_rows.clear();
+    echo_rows.clear();
+    plan_late_starts();
+    plan_sequences();
+    plan_prompts();
+}
+
+void scheduler::add(branch * cells, llama_token token, bool want_logits) {
+    const int32_t i    = batch.n_tokens++;
+    batch.token[i]     = token;
+    batch.pos[i]       = cells->n_past();
+    batch.n_seq_id[i]  = 1;
+    batch.seq_id[i][0] = cells->seq_id;
+    batch.logits[i]    = want_logits;
+    owners.push_back(cells);
+    cells->tokens.push_back(token); // llama_decode makes it true
+}
+
+llama_token scheduler::token_at(const request & r, const sequence & s, int32_t i) const {
+    return i < r.n_prompt() ? r.command->prompt[i] : s.generated[i - r.n_prompt()];
+}
+
+// The tokens of a live sequence that are not in cells yet: one, or more when it resumes.
+void scheduler::add_sequence(request & r, sequence & s) {
+    const int32_t n_total = r.n_prompt() + (int32_t) s.generated.size();
+    const int32_t n_todo  = std::min(n_total - s.cells->n_past(), std::max(params.n_chunk, 1));
+    for (int32_t k = 0; k < n_todo && batch.n_tokens < params.n_batch; k++) {
+        const int32_t i    = s.cells->n_past();
+        const bool    last = i + 1 == n_total;
+        s.i_row            = last ? batch.n_tokens : -1;
+        add(s.cells, token_at(r, s, i), last);
+    }
+}
+
+// Live sequences first, with cells for all of them and for the oldest request's prompt; who is too young for that
+// gives its cells back.
+void scheduler::plan_sequences() {
+    const auto n_needed = [this] {
+        int32_t n = 0;
+        for (const auto & r : active) {
+            for (const sequence & s : r->sequences) {
+                n += s.cells ? std::min(r->n_prompt() + (int32_t) s.generated.size() - s.cells->n_past(),
+                                        params.n_chunk)
+                             : 0;
+            }
+        }
+        if (!active.empty() && active.front()->prompt && !active.front()->ready) {
+            n += std::min(active.front()->n_prompt() - active.front()->prompt->n_past(), params.n_chunk);
+        }
+        return std::min(n, params.n_batch);
+    };
+    while (!tree.make_room(n_needed()) && put_back_youngest()) {
+    }
+    for (auto & r : active) {
+        for (sequence & s : r->sequences) {
+            if (s.cells) {
+                add_sequence(*r, s);
+            }
+        }
+    }
+}
+
+// The oldest request keeps one sequence, or its prompt, so that something progresses.
+bool scheduler::put_back_youngest() {
+    for (auto it = active.rbegin(); it != active.rend(); ++it) {
+        request &  r      = **it;
+        const bool oldest = &r == active.front().get();
+        for (auto s = r.sequences.rbegin(); s != r.sequences.rend(); ++s) {
+            if (s->cells && !(oldest && r.n_live == 1)) {
+                free_sequence(r, *s);
+                return true;
+            }
+        }
+        if (r.prompt && (!oldest || r.n_live == 1)) {
+            drop_prompt(r);
+            return true;
+        }
+    }
+    return false;
+}
+
+// A place and, beyond what live sequences will want soon, cells. One sequence may always run.
+bool scheduler::may_start() const {
+    const int32_t n = n_live();
+    return n == 0 || (n < params.n_parallel && tree.n_free() + tree.n_idle() >= n_reserve * (n + 1));
+}
+
+// Sequences that could not start with their prompt: n above the free places, put back, or a recurrent model. They share
+// the prompt but for its last token, decode that again, and have a row of logits of their own. Requests with
+// the fewest live sequences come first, so that a large n does not keep others out.
+void scheduler::plan_late_starts() {
+    while (may_start()) {
+        request * next = nullptr;
+        for (auto & r : active) {
+            if (r->prompt && r->ready && r->n_waiting() > 0 && (!next || r->n_live < next->n_live)) {
+                next = r.get();
+            }
+        }
+        if (!next) {
+            return;
+        }
+        const auto s = std::find_if(next->sequences.begin(), next->sequences.end(),
+                                    [](const sequence & s) { return !s.over && !s.cells; });
+        if (s->settings->n_predict == 0) {
+            end_sequence(*next, *s, "length");
+            continue;
+        }
+        const int32_t n_shared = s->generated.empty() ? next->n_prompt() - 1 : next->prompt->n_past();
+        s->cells               = tree.open(next->prompt, n_shared);
+        if (!s->cells) {
+            return;
+        }
+        next->n_live++;
+        if (next->n_waiting() == 0) {
+            drop_prompt(*next);
+        }
+    }
+}
+
+// The rest of the batch goes to the prompts, the oldest first.
+void scheduler::plan_prompts() {
+    int32_t n_budget = params.n_batch - batch.n_tokens;
+    if (batch.n_tokens > 0) {
+        n_budget = std::min(n_budget, params.n_chunk);
+    }
+    for (auto & r : active) {
+        if (!r->prompt && r->n_waiting() > 0 && may_start()) {
+            begin_prompt(*r); // it had to give its cells back
+        }
+        if (!r->prompt || r->ready) {
+            continue;
+        }
+        // a recurrent state cannot step back: it stops one token early, and each sequence decodes that token
+        const int32_t n_target = r->n_prompt() - (recurrent ? 1 : 0);
+        int32_t       n        = std::min(n_target - r->prompt->n_past(), n_budget);
+        if (!tree.make_room(n)) {
+            n = tree.n_free();
+        }
+        for (int32_t k = 0; k < n; k++) {
+            const int32_t i    = r->prompt->n_past();
+            const bool    last = i + 1 == r->n_prompt();
+            if (last) {
+                prompt_rows.emplace_back(r.get(), batch.n_tokens);
+            }
+            const bool echo = r->command->echo && r->command->n_logprobs >= 0 && !last;
+            if (echo) {
+                echo_rows.push_back({r.get(), {batch.n_tokens, i + 1}});
+            }
+            add(r->prompt, r->command->prompt[i], last || echo);
+        }
+        n_budget -= n;
+        r->ready = recurrent && r->prompt->n_past() == n_target;
+    }
+}
+
+// The longest known beginning is shared; at least the last token is computed, for its logits.
+void scheduler::begin_prompt(request & r) {
+    const bool         score = r.command->echo && r.command->n_logprobs >= 0; // every row of logits is wanted
+    prefix_tree::match match =
+        r.command->cache && !score ? tree.find(r.command->prompt, r.n_prompt() - 1) : prefix_tree::match();
+    if (recurrent && match.from && match.from->n_past() != match.length) {
+        match = {};
+    }
+    r.prompt = tree.open(match.from, match.length);
+    r.ready  = false;
+    if (r.n_cached < 0) {
+        r.n_cached = r.prompt ? match.length : 0;
+    }
+}
+
+void scheduler::drop_prompt(request & r) {
+    if (r.command->cache) {
+        tree.release(r.prompt);
+    } else {
+        tree.remove(r.prompt);
+    }
+    r.prompt = nullptr;
+}
+
+//
+// decode
+//
+
+bool scheduler::decode() {
+    const int32_t code = llama_decode(ctx, batch);
+    if (code == 0) {
+        llama_synchronize(ctx);
+        for (branch * cells : owners) {
+            cells->n_decoded = cells->n_past();
+        }
+        return true;
+    }
+    undo_batch();
+    // code 1: no cells, and nothing has changed. Cells are counted before, so this is a precaution.
+    if (code != 1 || !put_back_youngest()) {
+        fail_all("llama_decode failed with code " + std::to_string(code));
+    }
+    return false;
+}
+
+void scheduler::undo_batch() {
+    for (branch * cells : owners) {
+        cells->tokens.pop_back();
+    }
+    for (auto & r : active) {
+        r->ready = r->ready && r->prompt && r->prompt->n_past() >= r->n_prompt() - 1;
+        for (sequence & s : r->sequences) {
+            s.i_row = -1;
+        }
+    }
+}
+
+void scheduler::fail(request & r, const std::string & message) {
+    out += error_line(r.id, "engine_error", message);
+    for (sequence & s : r.sequences) {
+        if (s.cells) {
+            free_sequence(r, s);
+        }
+    }
+    if (r.prompt) {
+        drop_prompt(r);
+    }
+    r.failed = true;
+}
+
+// Nobody knows what the cells hold now, so everything is given up, and the next request finds a sound state.
+void scheduler::fail_all(const std::string & message) {
+    for (auto & r : active) {
+        fail(*r, message);
+    }
+    tree.clear();
+}
+
+//
+// draw
+//
+
+void scheduler::draw() {
+    report_prompt_logprobs();
+    for (const auto & [r, i_row] : prompt_rows) {
+        start_on_row(*r, i_row);
+    }
+    for (auto & r : active) {
+        report_progress(*r);
+        try {
+            for (sequence & s : r->sequences) {
+                if (s.i_row >= 0) {
+                    draw_one(*r, s);
+                }
+            }
+        } catch (const std::exception & e) { // a sampler that llama.cpp refuses to make or to use
+            fail(*r, e.what());
+        }
+    }
+}
+
+void scheduler::report_progress(request & r) {
+    const int64_t now = ggml_time_us();
+    if (r.prompt && !r.ready && now - std::max(r.t_progress, r.t_admitted) > t_progress_us) {
+        r.t_progress = now;
+        event_line(out, "progress", r.id).whole("processed", r.prompt->n_past()).whole("total", r.n_prompt());
+    }
+}
+
+// The prompt is complete: as many sequences as there are places begin with a draw of their own from its last row.
+void scheduler::start_on_row(request & r, int32_t i_row) {
+    r.ready = true;
+    for (sequence & s : r.sequences) {
+        if (s.over || s.cells || !s.generated.empty()) {
+            continue;
+        }
+        if (s.settings->n_predict == 0) {
+            end_sequence(r, s, "length");
+            continue;
+        }
+        if (!may_start() || !(s.cells = tree.open(r.prompt, r.n_prompt()))) {
+            continue;
+        }
+        s.i_row = i_row;
+        r.n_live++;
+    }
+    if (r.n_waiting() == 0 && r.prompt) {
+        drop_prompt(r);
+    }
+}
+
+std::vector<llama_token> scheduler::forbidden_now(const sequence & s) const {
+    std::vector<llama_token> tokens;
+    if ((int32_t) s.generated.size() < s.settings->n_min) {
+        tokens = end_tokens;
+    }
+    for (const auto & [place, token] : s.forbidden) {
+        if (place == s.generated.size()) {
+            tokens.push_back(token);
+        }
+    }
+    return tokens;
+}
+
+void scheduler::draw_one(request & r, sequence & s) {
+    if (r.t_prefilled == 0) {
+        r.t_prefilled = ggml_time_us();
+    }
+    if (!s.sampler) {
+        common_params_sampling sampling = s.settings->sampling;
+        sampling.seed                   = sequence_seed(sampling.seed, (int64_t) s.n_rewinds * 1000003);
+        s.sampler                       = make_sampler(facts.model, sampling, r.command->prompt, s.generated);
+    }
+    const bool        may_stop = (int32_t) s.generated.size() >= s.settings->n_min;
+    const llama_token token    = sample_token(s.sampler.get(), ctx, s.i_row, forbidden_now(s));
+    const bool        ends     = llama_vocab_is_eog(facts.vocab, token);
+    const std::string piece    = ends ? "" : common_token_to_piece(facts.vocab, token, false);
+    if (r.command->n_logprobs >= 0) {
+        s.logprobs.push_back(logprobs_json(r, s.i_row, token));
+    }
+    s.generated.push_back(token);
+    s.i_row = -1;
+    r.n_tokens++;
+
+    const int32_t n     = (int32_t) s.generated.size();
+    const bool    full  = n == s.settings->n_predict || r.n_prompt() + n >= params.n_ctx_seq;
+    std::string   bytes = piece;
+    if (s.guard.active()) {
+        if (const size_t n_back = s.guard.feed(piece)) {
+            step_back(r, s, n_back);
+            return;
+        }
+        bytes = s.guard.take_clear() + (ends || full ? s.guard.finish() : "");
+    }
+    const std::string text = s.text.feed(bytes, may_stop);
+    if (s.text.stopped()) {
+        s.logprobs.clear(); // of tokens that make up the stop string
+    } else if (ends && !s.logprobs.empty()) {
+        s.logprobs.pop_back(); // the end-of-text token is not text
+    }
+    emit_stream(
+        r, s, text,
+        s.text.decided() && s.logprobs.size() > s.guard.n_held() ? s.logprobs.size() - s.guard.n_held() : 0);
+    if (ends || s.text.stopped()) {
+        end_sequence(r, s, "stop");
+    } else if (full) {
+        end_sequence(r, s, "length");
+    }
+}
+
+// The last n tokens complete a banned phrase: they never were, and the first of them is forbidden at its place. The
+// token before it is decoded again for its logits. The sampler is made anew, with a seed of its own: what it drew
+// from its generator cannot be taken back.
+void scheduler::step_back(request & r, sequence & s, size_t n) {
+    const size_t      place = s.generated.size() - n;
+    const llama_token first = s.generated[place];
+    s.generated.resize(place);
+    s.logprobs.resize(s.logprobs.size() - std::min(n, s.logprobs.size()));
+    r.n_tokens -= (int64_t) n;
+
+    const auto passed = [&](const auto & f) { return f.first > place || f.first + s.guard.n_held() < place; };
+    s.forbidden.erase(std::remove_if(s.forbidden.begin(), s.forbidden.end(), passed), s.forbidden.end());
+    s.forbidden.emplace_back(place, first);
+    s.n_rewinds++;
+    s.sampler.reset();
+    tree.truncate(s.cells, r.n_prompt() + (int32_t) place - 1);
+}
+
+void scheduler::emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs) {
+    if (text.empty() && n_logprobs == 0) {
+        return;
+    }
+    event_line event(out, "stream", r.id);
+    event.whole("index", s.index).text("text", text);
+    if (n_logprobs > 0) {
+        std::string tokens;
+        for (size_t i = 0; i < n_logprobs; i++) {
+            tokens += (i ? "," : "[") + s.logprobs[i];
+        }
+        event.raw("tokens", tokens + "]");
+        s.logprobs.erase(s.logprobs.begin(), s.logprobs.begin() + (std::ptrdiff_t) n_logprobs);
+    }
+}
+
+static void append_logprob(std::string & out, const token_logprob & t, const llama_vocab * vocab) {
+    char number[32];
+    snprintf(number, sizeof(number), "%.6g", std::max(t.logprob, -9999.0f));
+    std::string bytes = common_token_to_piece(vocab, t.token, true);
+    std::string text  = take_utf8(bytes);
+    out += "\"id\":" + std::to_string(t.token) + ",\"text\":";
+    append_json_string(out, bytes.empty() ? text : text + "\xEF\xBF\xBD");
+    out += std::string(",\"logprob\":") + number;
+}
+
+std::string scheduler::logprobs_json(const request & r, int32_t i_row, llama_token token) {
+    const float * logits = llama_get_logits_ith(ctx, i_row);
+    const auto    own =
+        logprobs_of(logits, llama_vocab_n_tokens(facts.vocab), token, r.command->n_logprobs, top);
+    std::string line = "{";
+    append_logprob(line, own, facts.vocab);
+    line += ",\"top\":[";
+    for (size_t i = 0; i < top.size(); i++) {
+        line += i ? ",{" : "{";
+        append_logprob(line, top[i], facts.vocab);
+        line += "}";
+    }
+    return line + "]}";
+}
+
+// echo: the text of the prompt, and its first token, which nothing predicts, when logprobs are wanted.
+void scheduler::report_prompt(const request & r) {
+    if (!r.command->echo) {
+        return;
+    }
+    std::string bytes;
+    for (int32_t i = r.command->n_bos; i < r.n_prompt(); i++) {
+        bytes += common_token_to_piece(facts.vocab, r.command->prompt[i], true);
+    }
+    event_line event(out, "prompt", r.id);
+    event.text("text", take_utf8(bytes));
+    if (r.command->n_logprobs >= 0 && r.command->n_bos == 0) {
+        std::string first = common_token_to_piece(facts.vocab, r.command->prompt[0], true);
+        std::string token = "[{\"id\":" + std::to_string(r.command->prompt[0]) + ",\"text\":";
+        append_json_string(token, take_utf8(first));
+        event.raw("tokens", token + ",\"logprob\":null,\"top\":[]}]");
+    }
+}
+
+void scheduler::report_prompt_logprobs() {
+    for (size_t i = 0; i < echo_rows.size();) {
+        request *   r = echo_rows[i].first;
+        std::string tokens;
+        for (; i < echo_rows.size() && echo_rows[i].first == r; i++) {
+            const auto [i_row, i_token] = echo_rows[i].second;
+            if (i_token >= r->command->n_bos) {
+                tokens +=
+                    (tokens.empty() ? "[" : ",") + logprobs_json(*r, i_row, r->command->prompt[i_token]);
+            }
+        }
+        event_line(out, "prompt", r->id)
+            .text("text", "")
+            .raw("tokens", tokens + (tokens.empty() ? "[]" : "]"));
+    }
+}
+
+void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
+    if (!s.text.stopped()) {
+        const std::string rest = s.text.feed(s.guard.finish(), false) + s.text.finish();
+        emit_stream(r, s, rest, s.logprobs.size());
+    }
+    const bool stopped = std::string_view(reason) == "stop";
+    {
+        event_line event(out, "stop", r.id);
+        event.whole("index", s.index)
+            .whole("length", (int64_t) s.generated.size())
+            .whole("stop", stopped)
+            .text("finish_reason", reason);
+        if (s.text.stopped()) {
+            event.text("stop_text", s.text.stop_text());
+        }
+    }
+    if (s.cells) {
+        free_sequence(r, s);
+    }
+    s.sampler.reset();
+    s.over = true;
+    r.n_over++;
+}
+
+void scheduler::free_sequence(request & r, sequence & s) {
+    tree.remove(s.cells);
+    s.cells = nullptr;
+    s.i_row = -1;
+    r.n_live--;
+}
+
+void scheduler::report_done(const request & r) {
+    const auto ms = [](int64_t from, int64_t to) {
+        return from > 0 && to > from ? 1e-3 * (double) (to - from) : 0.0;
+    };
+    char timings[128];
+    snprintf(timings, sizeof(timings), "{\"queued_ms\":%.3f,\"prompt_ms\":%.3f,\"decode_ms\":%.3f}",
+             ms(r.t_arrived, r.t_admitted), ms(r.t_admitted, r.t_prefilled),
+             ms(r.t_prefilled, ggml_time_us()));
+    event_line(out, "done", r.id)
+        .whole("count", (int64_t) r.sequences.size())
+        .whole("prompt_tokens", r.n_prompt())
+        .whole("cached_tokens", std::max(r.n_cached, 0))
+        .whole("completion_tokens", r.n_tokens)
+        .raw("timings", timings);
+}
+
+// Requests whose sequences are all over go.
+void scheduler::sweep() {
+    const auto finished = [this](std::unique_ptr<request> & r) {
+        if (r->failed) {
+            return true;
+        }
+        if (r->n_over < (int32_t) r->sequences.size()) {
+            return false;
+        }
+        if (r->prompt) {
+            drop_prompt(*r);
+        }
+        report_done(*r);
+        return true;
+    };
+    active.remove_if(finished);
+    queue.erase(std::remove_if(queue.begin(), queue.end(), finished), queue.end());
+}

@@ -1,0 +1,131 @@
+// Requests -> sequences -> one batch a decode step.
+//
+// The loop is three verbs: plan (which tokens go into the batch), decode, draw (one token for each row of logits,
+// and the events it brings). Sequences of all requests share every step; a prompt is computed once, in chunks
+// between steps, and its cells are shared by the n sequences. What does not fit waits: a request in the queue,
+// a sequence for a place or for cells. A sequence that must give its cells back keeps its text, its sampler and
+// its tokens, and goes on later from there.
+#pragma once
+
+#include "prefix.h"
+#include "protocol.h"
+#include "text.h"
+
+#include <deque>
+#include <list>
+
+struct scheduler_params {
+    int32_t n_parallel  = 32;  // sequences in one batch
+    int32_t n_ctx_seq   = 0;   // tokens of one sequence, prompt and all
+    int32_t n_batch     = 512; // tokens in one decode
+    int32_t n_chunk     = 64;  // tokens of prefill in a step in which sequences decode too
+    int32_t cache_cells = 0;   // cells that idle prefixes may hold
+    int     fd_out      = 1;
+};
+
+struct sequence {
+    const sequence_settings *                   settings = nullptr;
+    int32_t                                     index    = 0;
+    common_sampler_ptr                          sampler; // made with the first draw
+    text_stream                                 text;
+    phrase_guard                                guard;
+    std::vector<llama_token>                    generated;
+    std::vector<std::string>                    logprobs;  // JSON, of tokens whose text is held back
+    std::vector<std::pair<size_t, llama_token>> forbidden; // (place, token) that began a banned phrase there
+    int32_t                                     n_rewinds = 0;
+    branch *                                    cells     = nullptr; // nullptr: waits
+    int32_t i_row = -1; // row of this step's logits to draw from; -1: none
+    bool    over  = false;
+};
+
+struct request {
+    std::string                       id;
+    std::unique_ptr<generate_command> command;
+    std::vector<sequence>             sequences;
+    branch *                          prompt = nullptr; // nullptr: not begun, given back, or no longer needed
+    int32_t                           n_cached  = -1;   // -1: not admitted yet
+    int32_t                           n_live    = 0;
+    int32_t                           n_over    = 0;
+    int64_t                           n_tokens  = 0;     // generated, by all sequences
+    bool                              ready     = false; // the prompt's cells are complete
+    bool                              announced = false; // its place in the queue was told
+    bool                              failed    = false; // an error has ended it
+    int64_t                           t_arrived = 0, t_admitted = 0, t_prefilled = 0, t_progress = 0; // us
+
+    int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
+    int32_t n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
+};
+
+class scheduler {
+  public:
+    scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params);
+    ~scheduler();
+
+    // Serves commands until the input has ended and everything that runs is done.
+    void run(command_reader & reader);
+
+  private:
+    // commands
+    void take(command && c);
+    void submit(command && c);
+    void cancel(const std::string & id, int32_t index);
+    void report_status(const std::string & id);
+    void admit();
+    void announce_queue();
+    bool fits(const request & r) const;
+
+    // plan
+    void plan();
+    void plan_sequences();
+    void plan_prompts();
+    void plan_late_starts();
+    void add(branch * cells, llama_token token, bool want_logits);
+    void add_sequence(request & r, sequence & s);
+    bool may_start() const;
+    bool put_back_youngest();
+    void begin_prompt(request & r);
+    void drop_prompt(request & r);
+
+    // decode
+    bool decode();
+    void undo_batch();
+    void fail(request & r, const std::string & message);
+    void fail_all(const std::string & message);
+
+    // draw
+    void        draw();
+    void        report_progress(request & r);
+    void        start_on_row(request & r, int32_t i_row);
+    void        draw_one(request & r, sequence & s);
+    void        step_back(request & r, sequence & s, size_t n);
+    void        report_prompt(const request & r);
+    void        report_prompt_logprobs();
+    void        emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs);
+    std::string logprobs_json(const request & r, int32_t i_row, llama_token token);
+    std::vector<llama_token> forbidden_now(const sequence & s) const;
+    void                     end_sequence(request & r, sequence & s, const char * reason);
+    void                     free_sequence(request & r, sequence & s);
+    void                     report_done(const request & r);
+    void                     sweep();
+
+    int32_t     n_live() const;
+    llama_token token_at(const request & r, const sequence & s, int32_t i) const;
+
+    const model_facts      facts;
+    llama_context *        ctx;
+    const scheduler_params params;
+    prefix_tree            tree;
+    llama_batch            batch;
+    std::vector<branch *>  owners; // whose cells the batch's tokens go to
+
+    std::deque<std::unique_ptr<request>>       queue;       // not admitted, in order of arrival
+    std::list<std::unique_ptr<request>>        active;      // admitted, oldest first
+    std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
+    std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
+                               echo_rows;  // (row, token of the prompt it predicts)
+    std::vector<llama_token>   end_tokens; // that end a text
+    std::string                out;        // this step's events
+    std::vector<token_logprob> top;        // scratch
+    const bool                 recurrent;  // its state cannot be cut back
+    bool                       input_ended = false;
+};
