@@ -1,0 +1,256 @@
+"""A server's settings: one table, filled from the command line, the environment (LLAMA_SRB_*), a TOML file.
+
+The only module that reads argv and the environment. The command line goes before the environment, that before
+the file. cli.py makes its options, and docs/operations.md its table, from `OPTIONS`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PREFIX = "LLAMA_SRB_"
+NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # the file; build.sh's
+
+
+class SettingsError(Exception):
+    """The operator asked for what cannot be; the message is one line with the name as it was written."""
+
+
+def _size(value: object) -> object:
+    """Bytes, also as "16 MiB" or "16M"."""
+    units = {"": 0, "K": 1, "M": 2, "G": 3}
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", value.strip(), re.I)):
+        return int(match[1]) << 10 * units[match[2].upper()]
+    return value
+
+
+def _words(value: object) -> object:
+    """Several texts, also as one: split at commas and spaces."""
+    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+
+def _arguments(value: object) -> object:
+    """Engine arguments, also as one text in a shell's notation."""
+    return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+
+class Settings(BaseModel):
+    """One row a setting, named as in the file; --with-dashes is the option, LLAMA_SRB_NAME the variable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False)
+
+    # fmt: off
+    model: Annotated[Path, AfterValidator(Path.expanduser)] = Field(CHECKOUT / "models" / "storyteller.gguf",
+        description="The GGUF file to serve.")
+    host: str = Field("127.0.0.1",
+        description="Address to listen on; 0.0.0.0 is every one of the machine.")
+    port: int = Field(9090, ge=0, le=65535,
+        description="Port to listen on; 0 takes a free one.")
+    n: int = Field(8, ge=1,
+        description="Continuations of a request that doesn't say how many.")
+    max_n: int = Field(1024, ge=1,
+        description="Most continuations that one request may ask for.")
+    ctx: int | None = Field(None, ge=1, le=2**31 - 1,
+        description="Tokens in the engine's KV cache, shared by all sequences (default: the engine decides).")
+    parallel: int = Field(32, ge=1, le=256,
+        description="Sequences that are generated at the same time; more wait for their turn.")
+    engine_mode: Literal["resident", "per-request"] = Field("resident",
+        description="One engine for all requests, or a process for each.")
+    max_engines: int = Field(4, ge=1, le=1024,
+        description="Processes at the same time in the mode per-request.")
+    engine: Annotated[Path, AfterValidator(Path.expanduser)] = Field(CHECKOUT / "build/bin/llama-batched",
+        description="The engine's program.")
+    max_body: Annotated[int, BeforeValidator(_size)] = Field(16 << 20, ge=1,
+        description="Largest request body, in bytes or as 16MiB.")
+    strict: bool = Field(False,
+        description="Refuse unknown request fields instead of naming them in warnings.")
+    cors: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("*",),
+        description="Origins of web pages that may call this server; * is all, empty none.")
+    keep_alive: float = Field(15.0, gt=0, le=3600,
+        description="Seconds of silence after which a stream gets a comment line: proxies keep it open.")
+    stop_grace: float = Field(5.0, ge=0, le=3600,
+        description="Seconds that running requests may take to finish when the server is stopped.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info",
+        description="What is logged to stderr; prompts and texts only at debug.")
+    engine_args: Annotated[tuple[str, ...], BeforeValidator(_arguments)] = Field((),
+        description="Arguments for llama-batched itself; on the command line what stands behind --.")
+    # fmt: on
+
+    @property
+    def engine_command(self) -> tuple[str, ...]:
+        """The engine's argv."""
+        context = () if self.ctx is None else ("-c", str(self.ctx))
+        return (
+            str(self.engine),
+            "-m",
+            str(self.model),
+            "-np",
+            str(self.parallel),
+            *context,
+            *self.engine_args,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting as a command line shows it; choices is empty when any value may stand there."""
+
+    name: str
+    flag: str
+    meaning: str
+    default: object
+    kind: str
+    choices: tuple[str, ...] = ()
+
+
+def _kind(annotation: object) -> str:
+    names = {int: "NUMBER", int | None: "NUMBER", float: "SECONDS", bool: "", Path: "FILE", str: "TEXT"}
+    return names.get(annotation, "TEXT")  # type: ignore[call-overload, no-any-return]
+
+
+def _option(name: str) -> Option:
+    row = Settings.model_fields[name]
+    choices = get_args(row.annotation) if get_origin(row.annotation) is Literal else ()
+    flag = "--" + name.replace("_", "-")
+    return Option(name, flag, row.description or "", row.default, _kind(row.annotation), choices)
+
+
+OPTIONS = tuple(_option(name) for name in Settings.model_fields if name != "engine_args")
+
+# Engine flags that are this server's to give: llama.cpp takes the last of two, or prints something and exits.
+_OURS = {
+    "--parallel": "-np --parallel",
+    "--ctx": "-c --ctx-size",
+    "--model (a file)": "-m --model -mu --model-url -hf -hfr --hf-repo -hff --hf-file -dr --docker-repo",
+    "nothing: the cache is always unified": "-kvu --kv-unified -no-kvu --no-kv-unified --kv-unified-per-slot",
+    "llama-batched itself": "-h --help --usage --version -cl --cache-list --completion-bash --list-devices",
+}
+OWNED_FLAGS = {flag: instead for instead, flags in _OURS.items() for flag in flags.split()}
+
+
+def arguments() -> list[str]:
+    """This process's command line, without the program's name."""
+    return sys.argv[1:]
+
+
+def split_arguments(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+    """Our arguments and the engine's, which stand behind the first `--`; None when there is no `--`."""
+    if "--" not in argv:
+        return list(argv), None
+    at = list(argv).index("--")
+    return list(argv[:at]), tuple(argv[at + 1 :])
+
+
+def load(
+    options: Mapping[str, object], *, config: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """Settings from options (names as in `Settings`; None is absent), the environment and the file.
+
+    SettingsError when a name is unknown, a value out of bounds or the file unreadable.
+    """
+    file = config or environ.get(PREFIX + "CONFIG")
+    sources: dict[str, str] = {}
+    values: dict[str, object] = {}
+    for found, source in (
+        (_from_file(file), f"{{}} in {file}"),
+        (_from_environment(environ), "{}"),
+        (options, "{}"),
+    ):
+        for written, value in found.items():
+            if value is not None:
+                name = _name(written)
+                values[name], sources[name] = value, source.format(_spelling(written, found is options))
+    settings = _validated(values, sources)
+    _check_engine_args(settings.engine_args)
+    return settings
+
+
+def _spelling(written: str, is_option: bool) -> str:
+    return "--" + written.replace("_", "-") if is_option else written
+
+
+def _name(written: str) -> str:
+    """The setting that a key or a variable means."""
+    return written.removeprefix(PREFIX).lower().replace("-", "_")
+
+
+def _from_file(file: str | None) -> dict[str, object]:
+    if file is None:
+        return {}
+    try:
+        with open(file, "rb") as opened:
+            found: dict[str, object] = tomllib.load(opened)
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise SettingsError(f"{file} is not TOML: {error}") from None
+    _refuse_unknown(found, Settings.model_fields, f" in {file}")
+    return {
+        key: _beside(file, value) if _name(key) in ("model", "engine") else value
+        for key, value in found.items()
+    }
+
+
+def _beside(file: str, value: object) -> object:
+    """A relative path in a file is meant from where the file is."""
+    return Path(file).resolve().parent / Path(value).expanduser() if isinstance(value, str) else value
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
+    found = {
+        key: value for key, value in environ.items() if key.startswith(PREFIX) and key not in NOT_SETTINGS
+    }
+    _refuse_unknown(found, [PREFIX + name.upper() for name in Settings.model_fields], " in the environment")
+    return {key: value for key, value in found.items() if value}
+
+
+def _refuse_unknown(found: Iterable[str], known: Iterable[str], where: str) -> None:
+    known = list(known)
+    for key in found:
+        if key not in known and _name(key) not in known:
+            nearest = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise SettingsError(f"{key}{where} is not a setting{hint}")
+
+
+def _validated(values: Mapping[str, object], sources: Mapping[str, str]) -> Settings:
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        raise SettingsError(f"{sources[name]} is {first['input']!r}; {_wanted(first)}") from None
+    if settings.n > settings.max_n:
+        raise SettingsError(
+            f"{sources.get('n', '--n')} is {settings.n}; it must be at most --max-n, {settings.max_n}"
+        )
+    return settings
+
+
+_PARSING = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "true or false"}
+
+
+def _wanted(error: Any) -> str:
+    """pydantic's message as the rest of a sentence: "Input should be …" becomes "it must be …"."""
+    message = str(error["msg"]).removeprefix("Input should be ")
+    return "it must be " + _PARSING.get(error["type"], message)
+
+
+def _check_engine_args(engine_args: Iterable[str]) -> None:
+    for argument in engine_args:
+        flag = argument.partition("=")[0]
+        flag = flag.replace("_", "-") if flag.startswith("--") else flag  # as llama.cpp does
+        if (instead := OWNED_FLAGS.get(flag)) is not None:
+            raise SettingsError(f"{argument} behind -- is not for the engine here; use {instead}")

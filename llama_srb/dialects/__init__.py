@@ -1,0 +1,1 @@
+"""One module a dialect: parse(body) -> CompletionRequest, and events -> bytes; pure, no I/O."""

@@ -1,0 +1,107 @@
+"""The event stream: start, stream, stop, done as server-sent events, one JSON object each. Pure.
+
+`event` and what it is about come first in each object and stay; more keys may follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from llama_srb.protocol import Done, Error, Event, Progress, Queued, Start, Stop, Stream
+from llama_srb.request import CompletionRequest, Defaults, request_from
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+READ_ELSEWHERE = frozenset({"stream", "model", "user"})
+"""Fields of the negotiation and of OpenAI's clients; they say nothing about the text."""
+
+
+def parse(body: Mapping[str, Any], defaults: Defaults) -> CompletionRequest:
+    """A body of this dialect as a request; RequestError names what is wrong."""
+    return request_from(body, defaults, known=READ_ELSEWHERE)
+
+
+def render(events: Iterable[Event], warnings: tuple[str, ...] = ()) -> bytes:
+    """Events as frames, in order; warnings go into the start event. What is not for clients is left out."""
+    frames = []
+    for event in events:
+        if type(event) is Start and warnings:
+            frames.append(_frame({**_start(event), "warnings": warnings}))
+        elif (write := _WRITERS.get(type(event))) is not None:
+            frames.append(write(event))
+    return b"".join(frames)
+
+
+def _stream(event: Stream) -> bytes:
+    """Nearly all frames are this one, so it is put together by hand."""
+    if event.tokens:
+        return b'data: {"event": "stream", "index": %d, "text": %b, "tokens": %b}\n\n' % (
+            event.index, orjson.dumps(event.text), orjson.dumps(event.tokens),
+        )  # fmt: skip
+    return b'data: {"event": "stream", "index": %d, "text": %b}\n\n' % (event.index, orjson.dumps(event.text))
+
+
+def _frame(data: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def _start(event: Start) -> dict[str, Any]:
+    return {
+        "event": "start",
+        "count": event.count,
+        "id": event.id,
+        "prompt_tokens": event.prompt_tokens,
+        "cached_tokens": event.cached_tokens,
+        "seed": event.seed,
+    }
+
+
+def _queued(event: Queued) -> dict[str, Any]:
+    return {"event": "queued", "position": event.position, "id": event.id}
+
+
+def _progress(event: Progress) -> dict[str, Any]:
+    return {"event": "progress", "processed": event.processed, "total": event.total}
+
+
+def _stop(event: Stop) -> dict[str, Any]:
+    data = {"event": "stop", "index": event.index, "length": event.length, "stop": event.stop}
+    return (
+        data
+        | {"finish_reason": event.finish_reason}
+        | ({"stop_text": event.stop_text} if event.stop_text else {})
+    )
+
+
+def _done(event: Done) -> dict[str, Any]:
+    return {
+        "event": "done",
+        "count": event.count,
+        "prompt_tokens": event.prompt_tokens,
+        "cached_tokens": event.cached_tokens,
+        "completion_tokens": event.completion_tokens,
+        "timings": dict(event.timings),
+    }
+
+
+def _error(event: Error) -> dict[str, Any]:
+    data = {"event": "error", "code": event.code, "message": event.message}
+    return data | ({"param": event.param} if event.param else {})
+
+
+def _framed(fields: Callable[[Any], dict[str, Any]]) -> Callable[[Any], bytes]:
+    return lambda event: _frame(fields(event))
+
+
+_WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
+    Stream: _stream,
+    Queued: _framed(_queued),
+    Start: _framed(_start),
+    Progress: _framed(_progress),
+    Stop: _framed(_stop),
+    Done: _framed(_done),
+    Error: _framed(_error),
+}

@@ -1,0 +1,471 @@
+"""One llama-batched process: spawn it, send commands, route events to their requests, cancel, watch, stop.
+
+The only module that knows subprocesses. It does not know why a process lives as long as it does (pool.py) nor
+what commands and events mean to a client (dialects/).
+
+    EngineError             the operator must act: it died, does not load, speaks another protocol
+    ├── EngineUnavailable   there is no engine to ask: not built, pool stopped or draining
+    └── CommandRefused      the engine answered a command with an error event
+    ProtocolError           (protocol.py) the engine wrote what is no event: our fault
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+from llama_srb.protocol import (
+    PROTOCOL,
+    Done,
+    Error,
+    Event,
+    Lines,
+    Loading,
+    ProtocolError,
+    Queued,
+    Ready,
+    Result,
+    Stop,
+    Stream,
+    encode_cancel,
+    parse,
+)
+
+log = logging.getLogger(__name__)
+
+READ_SIZE = 256 << 10  # bytes of one read; asyncio's 64 KiB would cut a large decode step in two
+LOG_LINES_KEPT = 40  # of stderr: llama.cpp says in about ten why it cannot load
+LOG_LINES_SHOWN = 5  # of those, in an error message
+LOG_LINE_LIMIT = 16 << 10  # bytes of one line of stderr that are kept
+LOG_GRACE = 1.0  # seconds for the rest of stderr after the exit: its child might have inherited the pipe
+
+CLOSING = (Done, Error, Result)
+"""Events after which a request is over."""
+
+
+class EngineError(Exception):
+    """The engine failed; the message says how, with its last log lines."""
+
+
+class EngineUnavailable(EngineError):
+    """There is no engine to ask: its program is missing, or the pool is stopped or draining."""
+
+
+class CommandRefused(EngineError):
+    """The engine answered a command with an error event."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How engine processes are started and ended; all times in seconds."""
+
+    command: tuple[str, ...]  # the whole argv, program included
+    model_name: str = ""
+    load_timeout: float | None = None  # none: a large model on a network disk may take many minutes
+    stop_grace: float = 2.0  # after end of file, and again after SIGTERM: more than one chunk of prefill
+    restart_delay: float = 0.5  # first pause after a crash: long enough for the GPU to give its memory back
+    restart_delay_max: float = 30.0  # the pause doubles up to this: soon enough once the cause is gone
+    stable_after: float = 60.0  # ready for this long, an engine had no lasting fault: pauses begin anew
+
+
+ExchangeState: TypeAlias = Literal["new", "active", "cancelling", "done"]
+EngineState: TypeAlias = Literal["stopped", "loading", "ready", "draining"]
+
+
+class Exchange:
+    """One command and the events that answer it: an async iterator of lists of events, inside `async with`.
+
+    |                   | new                  | active                | cancelling         | done    |
+    |-------------------|----------------------|-----------------------|--------------------|---------|
+    | cancel()          | done, all cancelled  | sends it, cancelling  | nothing            | nothing |
+    | cancel(index)     | sent once active     | sends it              | nothing            | nothing |
+    | leaving the block | done, unseen         | cancel(), unseen      | the rest is unseen | nothing |
+    | deliver(events)   | done if closing      | seen; done if closing | the same           | nothing |
+    | lost(message)     | (never)              | error; new if queued  | error              | nothing |
+
+    It is over when the engine says so, not when its reader loses interest: until then the engine has its id.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        line: bytes,
+        *,
+        n: int = 0,
+        restartable: bool = False,
+        on_enter: Callable[[Exchange], None] | None = None,
+        on_done: Callable[[Exchange], None] | None = None,
+    ) -> None:
+        self.id = id
+        self.line = line
+        self.n = n
+        self.state: ExchangeState = "new"
+        self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled or done
+        self._restartable = restartable  # may go to another engine when its own dies before starting it
+        self._on_enter = on_enter
+        self._on_done = on_done
+        self.engine: Engine | None = None  # once sent
+        self._cancelled_early: list[int] = []
+        self._pending: list[Event] = []
+        self._last: Event | None = None
+        self._unseen = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._on_enter is not None:
+            self._on_enter(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._unseen = True
+        self._pending.clear()
+        self.cancel()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        """The events that came since the last call; the last list ends with Done, Error or Result."""
+        while not self._pending:
+            if self.state == "done":
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        events, self._pending = self._pending, []
+        return events
+
+    def cancel(self, index: int | None = None) -> None:
+        """Ends it all, or only the sequence `index`; the command is written before this returns."""
+        if self.state == "new":
+            self._cancel_unsent(index)
+        elif self.state == "active" and self.engine is not None:
+            self.engine.send(encode_cancel(self.id, index))
+            if index is None:
+                self.state = "cancelling"
+                self._set_ending()
+
+    def _cancel_unsent(self, index: int | None) -> None:
+        if index is not None:
+            self._cancelled_early.append(index)
+            return
+        stops = [Stop(self.id, i, 0, 0, "cancelled") for i in range(self.n)]
+        self.deliver([*stops, Done(self.id, self.n, 0, 0, 0)])
+
+    def sent(self, engine: Engine) -> None:
+        """The engine has the command now."""
+        self.state, self.engine = "active", engine
+        for index in self._cancelled_early:
+            self.cancel(index)
+
+    def deliver(self, events: list[Event]) -> None:
+        """Takes what one read brought, or a final event of our own; a closing event is always the last."""
+        if self.state == "done":
+            return
+        self._last = events[-1]
+        if not self._unseen:
+            self._pending += events
+        if isinstance(self._last, CLOSING):
+            self._close()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def fail(self, code: str, message: str) -> None:
+        """Ends it with an error that no engine wrote; an engine that works on it is told."""
+        if self.state == "active":
+            self.cancel()
+        self.deliver([Error(code, message, self.id)])
+
+    def lost(self, message: str) -> None:
+        """The engine is gone: an error, or back to new if the engine had only said that it has to wait."""
+        if self._restartable and self.state == "active" and isinstance(self._last, Queued):
+            self.state, self.engine, self._last = "new", None, None
+        else:
+            self.deliver([Error("engine_died", message, self.id)])
+
+    def _close(self) -> None:
+        self.state = "done"
+        self._set_ending()
+        if self._on_done is not None:
+            self._on_done(self)
+
+    def _set_ending(self) -> None:
+        if not self.ending.done():
+            self.ending.set_result(None)
+
+
+class Engine:
+    """One process, from spawn to reaping; `async with` starts it, and ends it whatever happens.
+
+    |           | loading                   | ready                 | draining | stopped     |
+    |-----------|---------------------------|-----------------------|----------|-------------|
+    | loaded()  | waits: Ready, EngineError | Ready                 | Ready    | EngineError |
+    | submit(x) | sent, read once loaded    | sent                  | x fails  | x fails     |
+    | ended()   | waits                     | waits                 | waits    | returns     |
+    | stop()    | SIGTERM, SIGKILL          | EOF, SIGTERM, SIGKILL | the same | nothing     |
+
+    One task, `_watch`, reads stdout, reaps the process and ends what it still owed.
+    """
+
+    def __init__(self, settings: EngineSettings, on_change: Callable[[], None] = lambda: None) -> None:
+        self.settings = settings
+        self.ready: Ready | None = None
+        self.progress = 0.0
+        self.pid = 0  # until it is spawned
+        self._on_change = on_change
+        self._exchanges: dict[str, Exchange] = {}
+        self._log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+        self._fault = ""
+        self._draining = False
+        self._loaded = asyncio.Event()  # or it never will be
+        self._ended = asyncio.Event()
+
+    # Life
+
+    @property
+    def state(self) -> EngineState:
+        if self._ended.is_set():
+            return "stopped"
+        if self._draining:
+            return "draining"
+        return "loading" if self.ready is None else "ready"
+
+    async def __aenter__(self) -> Self:
+        command = self.settings.command
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=READ_SIZE,
+                start_new_session=True,  # a group of its own: a ^C on the terminal is for us to handle
+            )
+        except OSError as error:
+            raise EngineUnavailable(f"cannot run {command[0]}: {error.strerror}: run ./build.sh") from None
+        self.pid = self._process.pid
+        log.info("engine %d: loading %s", self.pid, self.settings.model_name)
+        self._task = asyncio.create_task(self._watch(), name=f"engine {self.pid}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def loaded(self) -> Ready:
+        """Waits until the engine takes requests; EngineError when it ends first or takes too long."""
+        try:
+            async with asyncio.timeout(self.settings.load_timeout):
+                await self._loaded.wait()
+        except TimeoutError:
+            raise EngineError(f"the engine is not ready after {self.settings.load_timeout} s") from None
+        if self.ready is None:
+            raise EngineError(self.obituary)
+        return self.ready
+
+    async def ended(self) -> None:
+        """Waits until the process is reaped and its last request has ended."""
+        await self._ended.wait()
+
+    async def stop(self) -> None:
+        """Ends the process as gently as it allows; when this returns or raises, the process is dead."""
+        self._draining = True
+        try:
+            # While it loads it reads no stdin, and there is nothing to finish.
+            if self.ready is not None:
+                _stdin(self._process).close()
+                if await self._ends_in_time():
+                    return
+            self._signal(signal.SIGTERM)
+            await self._ends_in_time()
+        finally:
+            self.kill()
+            await asyncio.wait({self._task})
+
+    async def _ends_in_time(self) -> bool:
+        await asyncio.wait({self._task}, timeout=self.settings.stop_grace)
+        return self._task.done()
+
+    def kill(self) -> None:
+        """SIGKILL, now; stop() and _watch do the rest."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the whole process group, which lives on when only its leader has died."""
+        if self.pid and not self._ended.is_set():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    @property
+    def obituary(self) -> str:
+        """Why the engine is gone: what it did wrong, or how it exited and what it said last."""
+        code = self._process.returncode
+        if self._fault:
+            return f"the engine was ended: {self._fault}"
+        if code is None:
+            return "the engine is running"
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        when = "while loading" if self.ready is None else "while running"
+        said = " | ".join(list(self._log_lines)[-LOG_LINES_SHOWN:]) or "nothing"
+        return f"the engine ended {when}: {how}; its last lines: {said}"
+
+    # Commands
+
+    def submit(self, exchange: Exchange) -> None:
+        """Sends a command whose events will go to the exchange."""
+        if self.state in ("draining", "stopped"):
+            exchange.fail("engine_died", "the engine is stopping")
+            return
+        self._exchanges[exchange.id] = exchange
+        self.send(exchange.line)
+        exchange.sent(self)
+
+    def send(self, line: bytes) -> None:
+        """Writes a line, in order and without waiting: what the pipe does not take at once is kept in memory.
+
+        There is no drain(): a cancel must not wait behind it, what piles up is bounded by the open requests.
+        A pipe that broke is no news here: _watch is about to tell every exchange.
+        """
+        log.debug("engine %d << %r", self.pid, line)
+        stdin = _stdin(self._process)
+        if not stdin.is_closing():
+            with contextlib.suppress(OSError, RuntimeError):  # the latter is uvloop's for a closed pipe
+                stdin.write(line)
+
+    # Events
+
+    async def _watch(self) -> None:
+        """Reads until stdout ends, reaps, and ends every exchange that is left."""
+        stderr = asyncio.create_task(self._keep_log(), name=f"engine {self.pid} stderr")
+        try:
+            await self._read_events()
+            await self._reap()
+        finally:
+            self.kill()  # only when this task was cancelled: the loop is being torn down
+            await asyncio.wait({stderr}, timeout=LOG_GRACE)
+            stderr.cancel()
+            self._bury()
+
+    async def _read_events(self) -> None:
+        """Takes all that a read brings at once; reads on after a fault, for the exit shows as end of file."""
+        lines, stdout = Lines(), self._process.stdout
+        assert stdout is not None
+        while chunk := await stdout.read(READ_SIZE):
+            if not self._fault:
+                try:
+                    self._route(lines.feed(chunk))
+                except ProtocolError as error:
+                    self._condemn(f"it wrote {error}")
+
+    def _route(self, lines: list[bytes]) -> None:
+        """Groups events by request, so that a decode step is one list and one wake-up for each."""
+        groups: defaultdict[str, list[Event]] = defaultdict(list)
+        debug = log.isEnabledFor(logging.DEBUG)
+        try:
+            for line in lines:
+                if debug:
+                    log.debug("engine %d >> %r", self.pid, line)
+                event = parse(line)
+                if type(event) is Stream:  # nearly all are
+                    groups[event.id].append(event)
+                elif isinstance(event, (Loading, Ready)):
+                    self._load(event)
+                elif event is not None:
+                    groups[event.id].append(event)
+                    if isinstance(event, CLOSING):
+                        self._finish(event.id, groups.pop(event.id))
+        finally:
+            for id, events in groups.items():
+                if (exchange := self._exchanges.get(id)) is not None:
+                    exchange.deliver(events)
+
+    def _load(self, event: Loading | Ready) -> None:
+        if isinstance(event, Loading):
+            self.progress = event.progress
+        elif event.protocol != PROTOCOL:
+            self._condemn(
+                f"it speaks protocol {event.protocol}, this server speaks {PROTOCOL}: run ./build.sh"
+            )
+        else:
+            self.progress, self.ready = 1.0, event
+            self._loaded.set()
+            log.info("engine %d: ready, %d tokens, %s", self.pid, event.n_ctx, event.backend)
+        self._on_change()
+
+    def _finish(self, id: str, events: list[Event]) -> None:
+        """The closing event: forget the id, so that no later line can reach anyone."""
+        exchange = self._exchanges.pop(id, None)
+        if exchange is not None:
+            exchange.deliver(events)
+        elif isinstance(events[-1], Error):
+            log.warning("engine %d: %s: %s", self.pid, events[-1].code, events[-1].message)
+
+    def _condemn(self, fault: str) -> None:
+        """The engine cannot be trusted any more: nothing that it still writes counts."""
+        log.error("engine %d: %s", self.pid, fault)
+        self._fault = fault
+        self.kill()
+
+    async def _keep_log(self) -> None:
+        """Empties stderr, for a full pipe would block the engine; keeps its last lines."""
+        stderr, rest = self._process.stderr, b""
+        assert stderr is not None
+        while chunk := await stderr.read(READ_SIZE):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._keep_log_line(line)
+            rest = rest[-LOG_LINE_LIMIT:]
+        if rest:
+            self._keep_log_line(rest)
+
+    def _keep_log_line(self, line: bytes) -> None:
+        text = line[:LOG_LINE_LIMIT].decode(errors="replace").rstrip()
+        if text:
+            self._log_lines.append(text)
+            log.debug("engine %d: %s", self.pid, text)
+
+    # End
+
+    async def _reap(self) -> None:
+        """An engine without stdout is of no use: it gets a moment to exit by itself, for its exit code."""
+        wait = asyncio.ensure_future(self._process.wait())
+        done, _ = await asyncio.wait({wait}, timeout=self.settings.stop_grace)
+        if not done:
+            self.kill()
+        await wait
+
+    def _bury(self) -> None:
+        """Nothing more can come: whoever waits is told."""
+        log.log(logging.INFO if self._draining else logging.ERROR, "engine %d: %s", self.pid, self.obituary)
+        _stdin(self._process).close()
+        self._ended.set()
+        self._loaded.set()
+        exchanges, self._exchanges = self._exchanges, {}
+        for exchange in exchanges.values():
+            exchange.lost(self.obituary)
+        self._on_change()
+
+
+def new_id() -> str:
+    """Random, 128 bits: never used again, and whoever does not know it cannot cancel it."""
+    return secrets.token_hex(16)
+
+
+def _stdin(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
+    assert process.stdin is not None
+    return process.stdin

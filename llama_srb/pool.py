@@ -1,0 +1,313 @@
+"""Which engine serves a request: one that stays (resident) or its own (per-request); restarts what crashes.
+
+A pool knows engines and requests, not HTTP. Both modes run the same engine in the same `async with`; they
+differ in how long the block lasts and in who shares it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from llama_srb.engine import (
+    CommandRefused,
+    Engine,
+    EngineError,
+    EngineSettings,
+    EngineState,
+    EngineUnavailable,
+    Exchange,
+    new_id,
+)
+from llama_srb.protocol import Error, Ready, Result, encode, encode_generate
+from llama_srb.request import CompletionRequest
+
+__all__ = [
+    "CommandRefused",
+    "EngineError",
+    "EngineSettings",
+    "EngineUnavailable",
+    "Generation",
+    "Mode",
+    "Pool",
+    "PoolState",
+    "Ready",
+]
+
+log = logging.getLogger(__name__)
+
+Mode: TypeAlias = Literal["resident", "per-request"]
+PoolState: TypeAlias = EngineState
+Generation: TypeAlias = Exchange
+
+
+class Pool:
+    """Takes requests and finds them an engine.
+
+    |              | stopped           | loading               | ready   | draining          |
+    |--------------|-------------------|-----------------------|---------|-------------------|
+    | start()      | loading           | nothing               | nothing | nothing           |
+    | generate()   | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
+    | command()    | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
+    | cancel(id)   | False             | True if it is here    | same    | same              |
+    | wait_ready() | EngineError       | Ready, or EngineError | Ready   | EngineUnavailable |
+    | stop(grace)  | nothing           | draining              | same    | ends it sooner    |
+
+    resident: a crash is an error for what was running; what waited is served after a pause and a new start.
+    Only the first load must succeed: if it fails the pool is stopped, and wait_ready() says why. One task,
+    `_reside`, owns that engine. per-request: ready from start to stop; each request has a task,
+    `_serve_alone`, which owns its engine.
+    """
+
+    def __init__(self, settings: EngineSettings, *, mode: Mode = "resident", max_engines: int = 4) -> None:
+        self.settings = settings
+        self.mode = mode
+        self.ready: Ready | None = None  # what the last engine that was ready said of itself
+        self._live: dict[str, Exchange] = {}  # in order of arrival
+        self._engine: Engine | None = None  # the resident one, in whatever state
+        self._resident: asyncio.Task[None] | None = None
+        self._serving = False  # it has loaded, and _reside knows it
+        self._engines: set[Engine] = set()  # all, from before their start until after their end
+        self._places = asyncio.Semaphore(max_engines)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = False
+        self._draining = False
+        self._failure: EngineError | None = None
+        self._change = asyncio.Event()
+
+    # State
+
+    @property
+    def state(self) -> PoolState:
+        if not self._running:
+            return "stopped"
+        if self._draining:
+            return "draining"
+        if self.mode == "per-request":
+            return "ready"
+        serving = self._serving and self._engine is not None and self._engine.state == "ready"
+        return "ready" if serving else "loading"
+
+    @property
+    def progress(self) -> float:
+        """How much of the model is loaded, 0 to 1."""
+        if self.mode == "per-request":
+            return 1.0
+        return 0.0 if self._engine is None else self._engine.progress
+
+    async def changed(self) -> None:
+        """Waits for the next change of state or progress."""
+        await self._change.wait()
+
+    async def wait_ready(self) -> Ready | None:
+        """Waits for the state ready; EngineError if the first load fails. None if no engine was ready yet."""
+        while self.state == "loading":
+            await self.changed()
+        if self.state != "ready":
+            raise self._failure or EngineUnavailable(f"the engine is {self.state}")
+        return self.ready
+
+    def _changes(self) -> None:
+        """Wakes all who wait for a change; the next one needs a new event."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Begins to load without waiting for it; EngineUnavailable when there is no such program."""
+        if self._running:
+            return
+        program = self.settings.command[0]
+        if shutil.which(program) is None:
+            raise EngineUnavailable(f"no engine at {program}: ./build.sh makes it")
+        self._running, self._draining, self._failure, self.ready = True, False, None, None
+        if self.mode == "resident":
+            self._resident = self._spawn(self._reside(), "resident engine")
+        self._changes()
+
+    async def stop(self, grace: float = 0.0) -> None:
+        """Takes no more, lets what is here go on for `grace` seconds, then ends the rest and the engines."""
+        if not self._running:
+            return
+        self._draining = True
+        self._changes()
+        try:
+            async with asyncio.timeout(grace):
+                while self._live:
+                    await self.changed()
+        except TimeoutError:
+            log.info("stopping with %d requests open", len(self._live))
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """What is still open gets an error; then every task, and with it every process, is ended."""
+        for exchange in list(self._live.values()):
+            exchange.fail("shutting_down", "the server is shutting down")
+        try:
+            await self._end_tasks()
+        finally:
+            self._running = False
+            self._changes()
+
+    async def _end_tasks(self) -> None:
+        """A request's task ends with it. Who cancels this is in a hurry: the engines are killed, yet reaped."""
+        if self._resident is not None:
+            self._resident.cancel()
+        try:
+            await self._all_tasks()
+        except asyncio.CancelledError:
+            for engine in self._engines:
+                engine.kill()
+            await self._all_tasks()
+            raise
+
+    async def _all_tasks(self) -> None:
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Requests
+
+    def generate(self, request: CompletionRequest) -> Generation:
+        """A request's events: `async with pool.generate(r) as g: async for events in g: …`, sent on entering.
+
+        Has id and cancel(index=None). No list of events is empty, the last one ends with Done or Error;
+        leaving the block early cancels at once. EngineUnavailable when the pool is stopped or draining.
+        """
+        id = new_id()
+        return self._exchange(id, encode_generate(id, request), request.n)
+
+    async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]:
+        """The answer to tokenize, status, …; CommandRefused if the engine refuses it, or died."""
+        id = new_id()
+        async with self._exchange(id, encode(op, id, **arguments), 0) as exchange:
+            async for events in exchange:
+                match events[-1]:
+                    case Result(data=data):
+                        return data
+                    case Error() as error:
+                        raise CommandRefused(error)
+        raise EngineError(f"{op} was cancelled")
+
+    def cancel(self, id: str, index: int | None = None) -> bool:
+        """Ends a generation, or only the sequence `index`; False when none of that id is here."""
+        exchange = self._live.get(id)
+        if exchange is None:
+            return False
+        exchange.cancel(index)
+        return True
+
+    def _exchange(self, id: str, line: bytes, n: int) -> Exchange:
+        self._require_open()
+        keep = self.mode == "resident"
+        return Exchange(id, line, n=n, restartable=keep, on_enter=self._take, on_done=self._forget)
+
+    def _require_open(self) -> None:
+        if self.state in ("stopped", "draining"):
+            raise EngineUnavailable(str(self._failure) if self._failure else f"the engine is {self.state}")
+
+    def _take(self, exchange: Exchange) -> None:
+        if exchange.state != "new":
+            return
+        self._require_open()
+        self._live[exchange.id] = exchange
+        if self.mode == "per-request":
+            task = self._spawn(self._serve_alone(exchange), f"request {exchange.id}")
+            exchange.ending.add_done_callback(lambda _: task.cancel() if exchange.engine is None else None)
+        elif self._engine is not None and self.state == "ready":
+            self._engine.submit(exchange)
+
+    def _forget(self, exchange: Exchange) -> None:
+        self._live.pop(exchange.id, None)
+        self._changes()
+
+    # Engines
+
+    @contextlib.asynccontextmanager
+    async def _new_engine(self) -> AsyncIterator[Engine]:
+        """An engine that starts, and is ended when the block is left."""
+        engine = Engine(self.settings, self._changes)
+        self._engines.add(engine)
+        try:
+            async with engine:
+                yield engine
+        finally:
+            self._engines.discard(engine)
+
+    async def _serve_alone(self, exchange: Exchange) -> None:
+        """An engine for one request; if that ends before it was sent, this task is cancelled."""
+        try:
+            async with self._places, self._new_engine() as engine:
+                self.ready = await engine.loaded()
+                engine.submit(exchange)
+                await asyncio.wait({exchange.ending})
+        except EngineError as error:
+            exchange.fail("engine_died", str(error))
+        except Exception as error:
+            log.exception("request %s", exchange.id)
+            exchange.fail("internal_error", str(error))
+
+    async def _reside(self) -> None:
+        """Keeps one engine running: crash, pause, start again; pauses double until an engine has stayed."""
+        delay = self.settings.restart_delay
+        while True:
+            lived = 0.0
+            try:
+                lived = await self._serve_all()
+            except EngineError as error:
+                if self.ready is None:
+                    self._give_up(error)
+                    return
+                log.error("%s", error)
+            except Exception:
+                log.exception("the resident engine's task failed")
+            if lived >= self.settings.stable_after:
+                delay = self.settings.restart_delay
+            log.warning("the engine starts again in %.1f s", delay)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, self.settings.restart_delay_max)
+
+    async def _serve_all(self) -> float:
+        """One engine's life, serving all that is here and all that comes; the seconds that it was ready."""
+        try:
+            async with self._new_engine() as self._engine:
+                self.ready = await self._engine.loaded()
+                ready_at, self._serving = time.monotonic(), True
+                for exchange in [x for x in self._live.values() if x.state == "new"]:
+                    self._engine.submit(exchange)
+                self._changes()
+                await self._engine.ended()
+                return time.monotonic() - ready_at
+        finally:
+            self._engine, self._serving = None, False
+            self._changes()
+
+    def _give_up(self, failure: EngineError) -> None:
+        """The first engine did not load: no pause will mend that."""
+        log.error("%s", failure)
+        self._running, self._failure = False, failure
+        for exchange in list(self._live.values()):
+            exchange.fail("engine_unavailable", str(failure))
+        self._changes()

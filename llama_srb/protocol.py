@@ -1,0 +1,263 @@
+"""The engine's lines (protocol 1): JSON objects, one a line, as frozen dataclasses. Pure: no I/O here.
+
+docs/engine-protocol.md describes every command and event with a real transcript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeAlias
+
+import orjson
+
+from llama_srb.request import CompletionRequest
+
+PROTOCOL = 1
+
+LINE_LIMIT = 64 << 20
+"""Longest line that is believed, in bytes: the tokens of a 10 MB text fit, an endless line does not."""
+
+
+class ProtocolError(Exception):
+    """The engine wrote a line that is not an event of this protocol: a fault of ours, never of a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The model is being read; progress goes from 0 to 1."""
+
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The engine takes requests."""
+
+    protocol: int
+    n_ctx: int
+    max_sequences: int
+    backend: str
+    model: Mapping[str, Any] = field(default_factory=dict)
+    n_ctx_sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The request waits for room; position 1 is next."""
+
+    id: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The request is admitted; its prompt is about to be computed."""
+
+    id: str
+    count: int
+    prompt_tokens: int
+    cached_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A long prefill: tokens of the prompt processed so far."""
+
+    id: str
+    processed: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """New text of one sequence; tokens only when logprobs were asked for."""
+
+    id: str
+    index: int
+    text: str
+    tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One sequence has ended; length counts tokens, stop is 1 when a stop token or stop string ended it."""
+
+    id: str
+    index: int
+    length: int
+    stop: int
+    finish_reason: str
+    stop_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All sequences of the request have ended."""
+
+    id: str
+    count: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Ends one request, or (with an empty id) reports a line that belonged to none."""
+
+    code: str
+    message: str
+    id: str = ""
+    param: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to a command that is not generate: tokenize, detokenize, status, …"""
+
+    id: str
+    data: Mapping[str, Any]
+
+
+Event: TypeAlias = Loading | Ready | Queued | Start | Progress | Stream | Stop | Done | Error | Result
+
+
+# Commands: what goes to the engine's stdin
+
+
+def encode(op: str, id: str, **arguments: Any) -> bytes:
+    """One command as a line; TypeError for what JSON cannot hold: a lone surrogate, an integer of 65 bits."""
+    return orjson.dumps({"op": op, "id": id, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def encode_generate(id: str, request: CompletionRequest) -> bytes:
+    """The command that starts a request's n sequences."""
+    return encode("generate", id, **request.engine_fields())
+
+
+def encode_cancel(id: str, index: int | None = None) -> bytes:
+    """The command that ends a request, or only the sequence `index` of it."""
+    return encode("cancel", id) if index is None else encode("cancel", id, index=index)
+
+
+# Events: what comes from the engine's stdout
+
+
+class Lines:
+    """Cuts what was read into lines, whatever the borders of the reads; keeps the unfinished rest."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []  # a list, so that a long line in many reads is joined once
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes, without their line feeds."""
+        self._parts.append(chunk)
+        self._size += len(chunk)
+        if b"\n" not in chunk:
+            if self._size > LINE_LIMIT:
+                raise ProtocolError(f"a line of more than {LINE_LIMIT} bytes")
+            return []
+        *lines, rest = b"".join(self._parts).split(b"\n")
+        self._parts, self._size = [rest], len(rest)
+        return lines
+
+
+def parse(line: bytes) -> Event | None:
+    """The event that a line holds; None when this protocol has no event of that name (from a newer engine).
+
+    Unknown fields are ignored. No JSON, a known event with a missing or wrongly typed field: ProtocolError.
+    """
+    try:
+        data = orjson.loads(line)
+        parser = _PARSERS.get(data["event"])
+        return None if parser is None else parser(data)
+    except KeyError as missing:
+        raise ProtocolError(f"no {missing} in {_shown(line)}") from None
+    except (TypeError, ValueError) as error:  # orjson's error is a ValueError
+        raise ProtocolError(f"{error} in {_shown(line)}") from None
+
+
+def _shown(line: bytes) -> str:
+    """A line short enough for a message."""
+    return repr(line if len(line) <= 200 else line[:200] + b"...")
+
+
+_Parser: TypeAlias = Callable[[dict[str, Any]], Event]
+
+
+def _stream(data: dict[str, Any]) -> Stream:
+    """Nearly all lines are stream events, n for each decode step, so this one is written out."""
+    id, index, text = data["id"], data["index"], data["text"]
+    if type(id) is not str or type(index) is not int or type(text) is not str:
+        raise TypeError("id, index and text of stream are not str, int and str")
+    if "tokens" not in data:
+        return Stream(id, index, text)
+    if type(data["tokens"]) is not list:
+        raise TypeError("tokens of stream is not list")
+    return Stream(id, index, text, tuple(data["tokens"]))
+
+
+def _result(data: dict[str, Any]) -> Result:
+    """Whatever is not the envelope is the answer."""
+    if type(data["id"]) is not str:
+        raise TypeError("id of result is not str")
+    return Result(data["id"], {key: value for key, value in data.items() if key not in ("event", "id")})
+
+
+def _ready(data: dict[str, Any]) -> Event:
+    """An engine of another protocol need not have our fields; all that we want of it is the number."""
+    if type(data["protocol"]) is int and data["protocol"] != PROTOCOL:
+        return Ready(data["protocol"], n_ctx=0, max_sequences=0, backend="")
+    return _READY(data)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "Mapping[str, Any]": (dict,),
+    "Mapping[str, float]": (dict,),
+}
+
+
+def _parser(event: type[Any]) -> _Parser:
+    """Reads an event by its dataclass: what has a default may be absent or null; True is no int."""
+    name = event.__name__.lower()
+    rows = [
+        (f.name, _TYPES[str(f.type)], f.default is MISSING and f.default_factory is MISSING)
+        for f in fields(event)
+    ]
+
+    def parse_event(data: dict[str, Any]) -> Event:
+        values = {}
+        for key, types, required in rows:
+            value = data[key] if required else data.get(key)
+            if type(value) in types:
+                values[key] = value
+            elif required or value is not None:
+                raise TypeError(f"{key} of {name} is not {types[0].__name__}")
+        made: Event = event(**values)
+        return made
+
+    return parse_event
+
+
+_READY = _parser(Ready)
+
+_PARSERS: dict[str, _Parser] = {
+    "stream": _stream,
+    "result": _result,
+    "ready": _ready,
+    "loading": _parser(Loading),
+    "queued": _parser(Queued),
+    "start": _parser(Start),
+    "progress": _parser(Progress),
+    "stop": _parser(Stop),
+    "done": _parser(Done),
+    "error": _parser(Error),
+}

@@ -1,0 +1,818 @@
+"""A request as data, one row a field: name, default, bounds, aliases, meaning, group, neutral value.
+
+The rows are the fields of `Sampling` and `CompletionRequest`; validation, `/v1/samplers`, the documentation
+and the command line all read them. Knows neither HTTP nor the engine process.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import orjson
+from annotated_types import Ge, Le
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+INT32_MAX = 2**31 - 1
+RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, "draw one"
+MAX_LOGPROBS = 100
+MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of stop, breakers, ... and of one of them: the engine's limits
+MAX_BIAS = 1e9
+MAX_WARNINGS = 16  # finding the nearest name takes a millisecond; a body may hold a million unknown ones
+
+SAMPLER_NAMES = (
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
+    "adaptive_p", "infill",
+)  # fmt: skip
+DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
+DEFAULT_BREAKERS = ("\n", ":", '"', "*")
+
+
+class RequestError(Exception):
+    """The client asked for what cannot be; the message names field, value and bound; status is HTTP's."""
+
+    def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.status = status
+
+
+# ----------------------------------------------------------------------------------------------------
+# How a value reads
+# ----------------------------------------------------------------------------------------------------
+
+
+def _shown(value: object) -> str:
+    """A value as JSON would write it, cut short: an error must not repeat a prompt."""
+    if isinstance(value, list | tuple | dict) and len(value) > 8:
+        return f"a{'n object' if isinstance(value, dict) else ' list'} of {len(value)}"
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _wrong(name: str, value: object, wanted: str, param: str | None = None) -> RequestError:
+    return RequestError(f"{name} is {_shown(value)}; it must be {wanted}", param=param or name)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
+
+
+def _token_id(value: object) -> object:
+    """A text of digits as its number; int() itself refuses thousands of digits, so only few are looked at."""
+    if isinstance(value, str) and len(value) <= 10 and value.isascii() and value.isdecimal():
+        return int(value)
+    return value
+
+
+def _is_text(value: object) -> bool:
+    """A str without lone surrogates, which no UTF-8 can carry."""
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Values that come in several shapes, each brought to one
+# ----------------------------------------------------------------------------------------------------
+
+
+def _prompt(value: object) -> object:
+    if isinstance(value, str):
+        if not _is_text(value):
+            raise RequestError("prompt holds a lone surrogate, which is no character", param="prompt")
+        return value
+    if isinstance(value, list | tuple) and value and all(map(_is_token, value)):
+        return tuple(value)
+    raise _wrong("prompt", value, "a text or a list of token ids")
+
+
+def _texts(name: str) -> Callable[[object], object]:
+    """A text or a list of texts; empty ones are dropped, since an empty text would match everywhere."""
+
+    def normalise(value: object) -> tuple[str, ...]:
+        items: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+        if not all(map(_is_text, items)):
+            raise _wrong(name, value, "a text or a list of texts")
+        if len(items) > MAX_TEXTS:
+            raise RequestError(f"{name} has {len(items)} texts; it may have {MAX_TEXTS}", param=name)
+        if (longest := max((len(item.encode()) for item in items), default=0)) > MAX_TEXT_BYTES:
+            raise RequestError(
+                f"{name} has a text of {longest} bytes; it may have {MAX_TEXT_BYTES}", param=name
+            )
+        return tuple(item for item in items if item)
+
+    return normalise
+
+
+def _breakers(value: object) -> object:
+    """A list of texts; or the same as a JSON string; or the inside of one: `"\\n", ":"`."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
+        except (ValueError, RecursionError):
+            raise _wrong(
+                "dry_sequence_breakers", value, 'a list of texts, or one as text: "\\n", ":"'
+            ) from None
+    if not isinstance(value, list | tuple):
+        raise _wrong("dry_sequence_breakers", value, "a list of texts")
+    return _texts("dry_sequence_breakers")(value)
+
+
+SAMPLER_CHARS = dict(zip("edskypmxtai", SAMPLER_NAMES, strict=True))  # llama.cpp: common_sampler_type_to_chr
+SAMPLER_ALIASES = {
+    "typical_p": "typ_p", "typical": "typ_p", "typ": "typ_p", "temp": "temperature", "nucleus": "top_p",
+    "dynamic_temperature": "temperature", "repetition_penalty": "penalties", "presence_penalty": "penalties",
+    "frequency_penalty": "penalties",
+}  # fmt: skip
+SAMPLER_SPELLINGS = (
+    {name.replace("_", gap): name for name in SAMPLER_NAMES for gap in ("_", "-", "")}
+    | SAMPLER_ALIASES
+)  # fmt: skip
+# Steps that other servers have between theirs; their own fields say in `warnings` that they do nothing here.
+FOREIGN_SAMPLERS = frozenset({
+    "quadratic_sampling", "epsilon_cutoff", "eta_cutoff", "tfs", "top_a", "mirostat", "skew",
+    "encoder_repetition_penalty", "no_repeat_ngram", "tail_free_sampling",
+})  # fmt: skip
+
+
+def _sampler_name(item: object) -> str:
+    name = SAMPLER_SPELLINGS.get(item.lower()) if isinstance(item, str) else None
+    if name is None:
+        raise _wrong("samplers", item, "one of " + ", ".join(SAMPLER_NAMES))
+    return name
+
+
+def _samplers(value: object) -> object:
+    """Names, or llama.cpp's letters in one text."""
+    if (
+        isinstance(value, str)
+        and value
+        and set(value) <= SAMPLER_CHARS.keys()
+        and value not in SAMPLER_SPELLINGS
+    ):
+        return tuple(SAMPLER_CHARS[letter] for letter in value)
+    if isinstance(value, str):
+        value = [part for part in value.replace(";", " ").replace(",", " ").split() if part]
+    if not isinstance(value, list | tuple):
+        raise _wrong("samplers", value, "a list of sampler names")
+    return tuple(map(_sampler_name, value))
+
+
+def _bias_entry(key: object, bias: object) -> tuple[int | str, float | bool]:
+    key = _token_id(key)
+    if not (_is_token(key) or (isinstance(key, str) and key and _is_text(key))):
+        raise RequestError(
+            f"logit_bias names {_shown(key)}; it must be a token id or a text", param="logit_bias"
+        )
+    assert isinstance(key, int | str)
+    if bias is False:
+        return key, False
+    if not (isinstance(bias, int | float) and _is_number(bias) and abs(bias) <= MAX_BIAS):
+        raise _wrong(
+            f"logit_bias for {_shown(key)}", bias, "a number between -1e9 and 1e9, or false", "logit_bias"
+        )
+    return key, float(bias)
+
+
+def _logit_bias(value: object) -> object:
+    """{id: bias}, or [[id | text, bias | false], …]; false bans the token."""
+    pairs = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(pairs, list | tuple) or not all(
+        isinstance(p, list | tuple) and len(p) == 2 for p in pairs
+    ):
+        raise _wrong("logit_bias", value, "an object {id: bias} or a list of [id or text, bias or false]")
+    return tuple(_bias_entry(key, bias) for key, bias in pairs)
+
+
+Texts: TypeAlias = tuple[str, ...]
+LogitBias: TypeAlias = tuple[tuple[int | str, float | bool], ...]
+
+
+# ----------------------------------------------------------------------------------------------------
+# The rows
+# ----------------------------------------------------------------------------------------------------
+
+
+def _row(
+    default: Any,
+    group: str,
+    meaning: str,
+    *,
+    aliases: str = "",
+    neutral: Any = None,
+    **bounds: Any,
+) -> Any:
+    """One field. neutral is the value at which it does nothing; bounds are ge and le."""
+    extra = {"group": group, "aliases": aliases.split(), "neutral": neutral}
+    return Field(default, description=meaning, json_schema_extra=extra, **bounds)
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Sampling(_Row):
+    """The settings of one sequence's samplers; names and defaults are llama.cpp's (common/common.h)."""
+
+    # fmt: off
+    temperature: float = _row(0.8, "temperature", ge=0, le=100, neutral=1, aliases="temp",
+        meaning="Randomness of each draw; 0 always takes the most probable token.")
+    dynatemp_range: float = _row(0.0, "temperature", ge=0, le=100, neutral=0,
+        meaning="Entropy moves the temperature by up to this much, up and down.")
+    dynatemp_exponent: float = _row(1.0, "temperature", ge=0, le=100, neutral=1,
+        meaning="How entropy maps to temperature within dynatemp_range.")
+    top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0,
+        meaning="Keep the k most probable tokens; 0 or -1 keeps all.")
+    top_p: float = _row(0.95, "truncation", ge=0, le=1, neutral=1,
+        meaning="Keep the smallest set of tokens that has this much probability together.")
+    min_p: float = _row(0.05, "truncation", ge=0, le=1, neutral=0,
+        meaning="Keep tokens of at least this share of the most probable one's probability.")
+    typical_p: float = _row(1.0, "truncation", ge=0, le=1, neutral=1, aliases="typical typ_p",
+        meaning="Keep tokens of typical surprise, up to this much probability together.")
+    top_n_sigma: float = _row(-1.0, "truncation", ge=-1, le=100, neutral=-1, aliases="nsigma",
+        meaning="Keep logits within this many standard deviations of the best; 0 or -1 is off.")
+    xtc_probability: float = _row(0.0, "truncation", ge=0, le=1, neutral=0,
+        meaning="Chance at each token to remove the most probable ones (XTC).")
+    xtc_threshold: float = _row(0.1, "truncation", ge=0, le=1,
+        meaning="XTC removes all but the last of the tokens at least this probable; above 0.5 is off.")
+    adaptive_target: float = _row(-1.0, "adaptive", ge=-1, le=1, neutral=-1, aliases="adaptive_p",
+        meaning="Select tokens near this probability (adaptive-p); below 0 is off.")
+    adaptive_decay: float = _row(0.9, "adaptive", ge=0, le=0.99,
+        meaning="How long adaptive-p remembers: about 1 / (1 - decay) tokens.")
+    repeat_penalty: float = _row(1.0, "repetition", ge=0.01, le=100, neutral=1,
+        aliases="repetition_penalty rep_pen",
+        meaning="Divide the logits of tokens that occurred lately by this.")
+    repeat_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0,
+        aliases="rep_pen_range repetition_penalty_range penalty_range repetition_range",
+        meaning="Tokens that the penalties look back on; 0 is off, -1 the whole context.")
+    presence_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
+        meaning="Subtract this from the logits of tokens that occurred lately.")
+    frequency_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
+        meaning="Subtract this for every time that the token occurred lately.")
+    dry_multiplier: float = _row(0.0, "repetition", ge=0, le=100, neutral=0,
+        meaning="Strength of DRY, which penalises tokens that would go on a repetition.")
+    dry_base: float = _row(1.75, "repetition", ge=0, le=100,
+        meaning="DRY's penalty grows by this factor per repeated token; below 1 is off.")
+    dry_allowed_length: int = _row(2, "repetition", ge=0, le=INT32_MAX,
+        meaning="Repetitions up to this many tokens cost nothing under DRY.")
+    dry_penalty_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0, aliases="dry_range",
+        meaning="Tokens that DRY looks back on; 0 is off, -1 the whole context.")
+    dry_sequence_breakers: Annotated[Texts, BeforeValidator(_breakers)] = _row(DEFAULT_BREAKERS, "repetition",
+        meaning='Texts at which DRY\'s repetitions end; a list, a JSON string, or "\\n", ":" in one string.')
+    mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
+        meaning="Hold the surprise steady instead of truncating: 1 Mirostat, 2 Mirostat 2.0.")
+    mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100,
+        meaning="Mirostat's target surprise.")
+    mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100,
+        meaning="Mirostat's learning rate.")
+    seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
+        meaning="Sequence i draws with seed + i; -1 takes a random one, which the start event tells.")
+    min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0,
+        meaning="Truncating samplers leave at least this many tokens.")
+    ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
+        meaning="Never end by a stop token.")
+    logit_bias: Annotated[LogitBias, BeforeValidator(_logit_bias)] = _row((), "other", neutral=[],
+        meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token.")
+    samplers: Annotated[Texts, BeforeValidator(_samplers)] = _row(DEFAULT_SAMPLERS, "other",
+        meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")
+    # fmt: on
+
+
+class Override(Sampling):
+    """What one sequence has otherwise than its request; only fields that are set count."""
+
+    max_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
+    min_tokens: int = Field(0, ge=0, le=INT32_MAX)
+    stop: Annotated[Texts, BeforeValidator(_texts("stop"))] = ()
+    banned_strings: Annotated[Texts, BeforeValidator(_texts("banned_strings"))] = ()
+
+
+def _given(sampling: Sampling) -> dict[str, Any]:
+    """The fields that were set, as JSON; a random seed is one that the engine is not told."""
+    fields = sampling.model_dump(mode="json", exclude_unset=True)
+    return {name: value for name, value in fields.items() if name != "seed" or value not in (-1, RANDOM_SEED)}
+
+
+class CompletionRequest(_Row):
+    """One prompt, n sequences."""
+
+    # fmt: off
+    prompt: Annotated[str | tuple[int, ...], BeforeValidator(_prompt)] = _row(..., "request",
+        meaning="The text to continue, or its token ids.")
+    n: int = _row(8, "request", ge=1, aliases="n_cmpl",
+        meaning="How many continuations.")
+    max_tokens: int = _row(128, "request", ge=-1, le=INT32_MAX,
+        aliases="n_predict max_completion_tokens max_length max_new_tokens num_predict",
+        meaning="Tokens per sequence; -1 until the end or the context's limit, 0 only scores the prompt.")
+    min_tokens: int = _row(0, "request", ge=0, le=INT32_MAX, neutral=0, aliases="min_length min_new_tokens",
+        meaning="No stop token before this many tokens.")
+    stop: Annotated[Texts, BeforeValidator(_texts("stop"))] = _row((), "request", neutral=[],
+        aliases="stop_sequence stopping_strings",
+        meaning="A sequence ends where one of these texts would begin; they are never streamed.")
+    sampling: Sampling = _row(Sampling(), "request",
+        meaning="The sampling fields, which stand in the body itself.")
+    sequences: tuple[Override, ...] = _row((), "request", neutral=[],
+        meaning="One object per continuation: sampling fields, stop, max_tokens, … of its own.")
+    logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS, aliases="n_probs",
+        meaning="Log-probabilities of each token and of this many alternatives.")
+    echo: bool = _row(False, "request", neutral=False,
+        meaning="The text begins with the prompt.")
+    cache: bool = _row(True, "request", aliases="cache_prompt",
+        meaning="Use and keep the computed prompt.")
+    banned_strings: Annotated[Texts, BeforeValidator(_texts("banned_strings"))] = _row((), "request",
+        neutral=[], aliases="bad_words",
+        meaning="Phrases that never appear: sampling steps back when one completes.")
+    warnings: tuple[str, ...] = Field((), exclude=True)
+    # fmt: on
+
+    def engine_fields(self) -> dict[str, Any]:
+        """The engine's generate command without op and id: only what was given; the defaults are its own."""
+        prompt = {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": list(self.prompt)}
+        optional = {
+            "min_tokens": self.min_tokens,
+            "stop": list(self.stop),
+            "sampling": _given(self.sampling),
+            "sequences": [_given(own) for own in self.sequences] if any(map(_given, self.sequences)) else [],
+            "banned_strings": list(self.banned_strings),
+        }
+        given: dict[str, Any] = {name: value for name, value in optional.items() if value}
+        if self.logprobs is not None:
+            given["logprobs"] = self.logprobs
+        if not self.cache:
+            given["cache"] = False
+        return {**prompt, "n": self.n, "max_tokens": self.max_tokens, **given}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One field as a table shows it; bounds are inclusive."""
+
+    name: str
+    type: str
+    default: object
+    low: float | None
+    high: float | None
+    aliases: tuple[str, ...]
+    meaning: str
+    group: str
+    neutral: object
+
+    @property
+    def is_number(self) -> bool:
+        return self.type in ("int", "float")
+
+    @property
+    def bounds(self) -> str:
+        """The bounds in words; empty when there are none."""
+        if self.low is None:
+            return ""
+        low, high = (f"{bound:.10g}" for bound in (self.low, math.nan if self.high is None else self.high))
+        if self.high is None:
+            return f"at least {low}"
+        return f"between {low} and {high}"
+
+    @property
+    def wanted(self) -> str:
+        kind = {"int": "a whole number", "float": "a number", "bool": "true or false"}.get(
+            self.type, self.type
+        )
+        return f"{kind} {self.bounds}".strip()
+
+
+_TYPES: dict[object, str] = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    str: "text",
+    int | None: "int",
+    Texts: "texts",
+}
+_TYPES |= {LogitBias: "biases", str | tuple[int, ...]: "text or tokens"}
+
+
+def _bound(info: FieldInfo, kind: type[Ge] | type[Le]) -> float | None:
+    bounds = (getattr(bound, kind.__name__.lower()) for bound in info.metadata if isinstance(bound, kind))
+    return next(map(float, bounds), None)
+
+
+def _as_row(name: str, info: FieldInfo) -> Row:
+    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    aliases = extra.get("aliases", [])
+    assert isinstance(aliases, list)
+    return Row(
+        name=name,
+        type=_TYPES.get(info.annotation, "object"),
+        default=None if info.is_required() else info.default,
+        low=_bound(info, Ge),
+        high=_bound(info, Le),
+        aliases=tuple(map(str, aliases)),
+        meaning=info.description or "",
+        group=str(extra.get("group", "")),
+        neutral=extra.get("neutral"),
+    )
+
+
+def _rows(model: type[BaseModel]) -> dict[str, Row]:
+    return {
+        name: _as_row(name, info) for name, info in model.model_fields.items() if info.exclude is not True
+    }
+
+
+SAMPLING_ROWS = _rows(Sampling)
+REQUEST_ROWS = {name: row for name, row in _rows(CompletionRequest).items() if name != "sampling"}
+ROWS = REQUEST_ROWS | SAMPLING_ROWS
+OVERRIDE_ROWS = SAMPLING_ROWS | {
+    name: REQUEST_ROWS[name] for name in ("max_tokens", "min_tokens", "stop", "banned_strings")
+}
+CANONICAL = {spelling: name for name, row in ROWS.items() for spelling in (name, *row.aliases)}
+
+
+def samplers_table() -> list[dict[str, Any]]:
+    """The sampling rows as JSON: `/v1/samplers`, the documentation's tables, the studio's sliders."""
+    return [_row_json(row) for row in SAMPLING_ROWS.values()]
+
+
+def request_table() -> list[dict[str, Any]]:
+    """The rows of a request that are not sampling settings, as JSON."""
+    return [_row_json(row) for row in REQUEST_ROWS.values()]
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "type": row.type,
+        "default": row.default,
+        "low": row.low,
+        "high": row.high,
+        "neutral": row.neutral,
+        "aliases": row.aliases,
+        "group": row.group,
+        "per_choice": row.is_number and row.name in OVERRIDE_ROWS,
+        "meaning": row.meaning,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------
+# What others have and llama.cpp has not: fine at the value at which it does nothing, else named in warnings
+# ----------------------------------------------------------------------------------------------------
+
+UNSUPPORTED: dict[str, tuple[object, ...]] = {
+    "top_a": (0,),
+    "tfs": (1,),
+    "tfs_z": (1,),
+    "epsilon_cutoff": (0,),
+    "eps_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "smoothing_factor": (0,),
+    "smoothing_curve": (1,),
+    "quadratic": (0,),
+    "guidance_scale": (1,),
+    "negative_prompt": ("",),
+    "encoder_repetition_penalty": (1,),
+    "no_repeat_ngram_size": (0,),
+    "penalty_alpha": (0,),
+    "rep_pen_slope": (0, 1),
+    "repetition_decay": (0,),
+    "skew": (0,),
+    "temperature_last": (False,),
+    "bypass_eos": (False,),
+    "token_healing": (False,),
+    "stop_token_ids": ([],),
+    "allowed_token_ids": ([],),
+    "include_stop_str_in_output": (False,),
+    "best_of": (0, 1),
+}
+
+Fields: TypeAlias = dict[str, Any]
+
+
+def _convert_dynatemp(fields: Fields) -> None:
+    """Lowest and highest temperature become middle and range (SillyTavern, text-generation-webui, Tabby)."""
+    enabled = fields.pop("dynamic_temperature", True)
+    for low_name, high_name in (
+        ("dynatemp_low", "dynatemp_high"),
+        ("min_temp", "max_temp"),
+        ("dynatemp_min", "dynatemp_max"),
+    ):
+        low, high = fields.pop(low_name, None), fields.pop(high_name, None)
+        for name, value in ((low_name, low), (high_name, high)):
+            if value is not None and not (_is_number(value) and 0 <= value <= 100):
+                raise _wrong(name, value, "a number between 0 and 100")
+        if low is None or high is None or low == high or not enabled or fields.get("dynatemp_range"):
+            continue
+        if low > high:
+            raise RequestError(f"{low_name} is {low}; it must be at most {high_name}, {high}", param=low_name)
+        fields |= {"temperature": (low + high) / 2, "dynatemp_range": (high - low) / 2}
+    if "temp_exponent" in fields:
+        fields.setdefault("dynatemp_exponent", fields.pop("temp_exponent"))
+
+
+def _ban(fields: Fields, name: str, banned: Iterable[object]) -> None:
+    """Token ids become logit_bias, texts banned_strings."""
+    items = list(banned)
+    if not all(_is_token(item) or _is_text(item) for item in items):
+        raise _wrong(name, items, "a list of token ids or texts")
+    ids = [(item, False) for item in items if not isinstance(item, str)]
+    texts = [item for item in items if isinstance(item, str)]
+    if ids:
+        fields["logit_bias"] = (*_pairs(fields.get("logit_bias", ())), *ids)
+    if texts:
+        fields["banned_strings"] = [*_listed(fields.get("banned_strings", ())), *texts]
+
+
+def _pairs(bias: object) -> tuple[object, ...]:
+    pairs = _logit_bias(bias)
+    assert isinstance(pairs, tuple)
+    return pairs
+
+
+def _listed(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _convert_bans(fields: Fields) -> None:
+    """banned_tokens holds ids (TabbyAPI) or phrases (koboldcpp); custom_token_bans is "1,2" or [1, 2]."""
+    if "banned_tokens" in fields:
+        _ban(fields, "banned_tokens", _listed(fields.pop("banned_tokens")))
+    if "custom_token_bans" in fields:
+        bans = fields.pop("custom_token_bans")
+        parts = (
+            [part.strip() for part in bans.split(",") if part.strip()]
+            if isinstance(bans, str)
+            else _listed(bans)
+        )
+        ids = [_token_id(part) for part in parts]
+        if not all(map(_is_token, ids)):
+            raise _wrong("custom_token_bans", bans, 'token ids: [1, 2] or "1,2"')
+        _ban(fields, "custom_token_bans", ids)
+
+
+# koboldcpp's numbers (gpttype_adapter.cpp); 1 top_a and 3 tfs do not exist here, min_p goes with top_p
+SAMPLER_ORDER: dict[int, tuple[str, ...]] = {
+    0: ("top_k",), 1: (), 2: ("top_p", "min_p"), 3: (), 4: ("typ_p",), 5: ("temperature",), 6: ("penalties",),
+}  # fmt: skip
+
+
+def _convert_sampler_order(fields: Fields) -> None:
+    """sampler_order (koboldcpp, numbers) and sampler_priority (text-generation-webui) become samplers."""
+    order, priority = fields.pop("sampler_order", None), fields.pop("sampler_priority", None)
+    if order is not None and "samplers" not in fields:
+        if not isinstance(order, list) or not all(
+            _is_token(step) and step in SAMPLER_ORDER for step in order
+        ):
+            raise _wrong("sampler_order", order, "a list of numbers from 0 to 6")
+        fields["samplers"] = (
+            "dry",
+            "top_n_sigma",
+            *(name for step in order for name in SAMPLER_ORDER[step]),
+            "xtc",
+        )
+    elif priority is not None and "samplers" not in fields:
+        steps = priority.split() if isinstance(priority, str) else _listed(priority)
+        known = [_sampler_name(step) for step in steps if str(step) not in FOREIGN_SAMPLERS]
+        fields["samplers"] = tuple(dict.fromkeys(known))
+
+
+def _convert_n_probs(fields: Fields) -> None:
+    """n_probs 0 is llama.cpp's "none", where logprobs 0 is OpenAI's "of the sampled token only"."""
+    if fields.get("n_probs") == 0 and fields["n_probs"] is not False:
+        del fields["n_probs"]
+
+
+CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
+    _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_n_probs,
+)  # fmt: skip
+CONVERTED = (
+    "dynamic_temperature", "dynatemp_low", "dynatemp_high", "min_temp", "max_temp", "dynatemp_min",
+    "dynatemp_max", "temp_exponent", "banned_tokens", "custom_token_bans", "sampler_order",
+    "sampler_priority",
+)  # fmt: skip
+KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED)
+
+
+# ----------------------------------------------------------------------------------------------------
+# From a client's fields to a request
+# ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a server or a dialect adds to a body: n and max_tokens if it has none, largest n, how strict."""
+
+    n: int = 8
+    max_tokens: int = 128
+    max_n: int = 1024
+    strict: bool = False
+
+
+def parse_body(data: bytes) -> dict[str, Any]:
+    """A request's body as an object. RequestError: empty, not UTF-8, not JSON, too deep, not an object."""
+    if not data.strip():
+        raise RequestError("the body is empty; it must be a JSON object")
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(*_why_not_json(data, error)) from None
+    if not isinstance(body, dict):
+        raise RequestError(f"the body is {_shown(body)}; it must be a JSON object")
+    return body
+
+
+def _why_not_json(data: bytes, error: orjson.JSONDecodeError) -> tuple[str]:
+    try:
+        body = json.loads(
+            data.decode("utf-8")
+        )  # more lenient: lets NaN and lone surrogates through to be named
+    except UnicodeDecodeError as wrong:
+        return (f"the body is not UTF-8 (byte {wrong.start})",)
+    except RecursionError:
+        return ("the body is nested too deeply",)
+    except ValueError:
+        return (f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})",)
+    if isinstance(body, dict):
+        for name, value in body.items():
+            _refuse_what_json_has_not(name, value)
+    return (
+        "the body is nested too deeply" if "ecursion" in error.msg else f"the body is not JSON: {error.msg}",
+    )
+
+
+def _refuse_what_json_has_not(name: str, value: object) -> None:
+    """Writing it as strict JSON fails at NaN, Infinity and lone surrogates, however deep they stand."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"{_shown(name)[1:-1]} holds a lone surrogate, which is no character", param=name
+        ) from None
+    except ValueError:
+        raise RequestError(f"{name} is {_shown(value)}; JSON has no such number", param=name) from None
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def request_from(
+    body: Mapping[str, Any], defaults: Defaults = Defaults(), *, known: frozenset[str] = frozenset()
+) -> CompletionRequest:
+    """A client's fields, in any spelling, as a request; known are fields that the dialect has read itself.
+
+    RequestError names the field, its value and its bound. Fields that mean nothing here end up in `warnings`,
+    or, when defaults.strict, in a RequestError.
+    """
+    fields = {name: value for name, value in body.items() if value is not None and name not in known}
+    warnings: list[str] = []
+    given = _sort(fields, CANONICAL, defaults.strict, warnings)
+    if "prompt" not in given:
+        raise RequestError("prompt is missing", param="prompt")
+    request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens}
+    request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
+    request["n"] = n = _count(request["n"], defaults.max_n)
+    sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
+    sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
+    _spread(request, sequences, defaults)
+    _spread(sampling, sequences, defaults)
+    overrides = tuple(_build(Override, own, f"sequences[{i}].") for i, own in enumerate(sequences))
+    request["sampling"] = _build(Sampling, sampling)
+    request["sequences"] = overrides if any(sequences) else ()
+    made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
+    _check_min_tokens(made)
+    return made
+
+
+def _count(n: object, max_n: int) -> int:
+    n = int(n) if isinstance(n, float) and n.is_integer() else n
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise _wrong("n", n, f"a whole number between 1 and {max_n}")
+    if not 1 <= n <= max_n:
+        raise _wrong("n", n, f"between 1 and {max_n}")
+    return n
+
+
+def _sort(
+    fields: Fields, spellings: Mapping[str, str], strict: bool, warnings: list[str], prefix: str = ""
+) -> Fields:
+    """Canonical names for what is known, warnings for the rest; a canonical spelling beats its aliases."""
+    for convert in CONVERSIONS:
+        convert(fields)
+    given: Fields = {name: value for name, value in fields.items() if spellings.get(name) == name}
+    for name, value in fields.items():
+        if name not in spellings and name not in UNSUPPORTED and strict:
+            raise RequestError(unknown_field(name, spellings), param=name)
+        if name in spellings and given.setdefault(spellings[name], value) == value:
+            continue
+        if len(warnings) < MAX_WARNINGS and (warning := _warning(name, value, fields, spellings)):
+            warnings.append(prefix + warning)
+    return given
+
+
+def _warning(name: str, value: object, fields: Fields, spellings: Mapping[str, str]) -> str:
+    """Why a field is not used; empty when it would do nothing anyway."""
+    if name in spellings:
+        return f"{name} is not used, because {spellings[name]} is given too"
+    if name not in UNSUPPORTED:
+        return unknown_field(name, spellings)
+    if _is_neutral(value, UNSUPPORTED[name]) or (name == "best_of" and value == fields.get("n")):
+        return ""
+    return f"{name} is {_shown(value)}, but llama.cpp has no such setting; it is not used"
+
+
+def _is_neutral(value: object, neutral: tuple[object, ...]) -> bool:
+    return any(value == at and isinstance(value, bool) == isinstance(at, bool) for at in neutral)
+
+
+def unknown_field(name: str, known: Iterable[str] = KNOWN_SPELLINGS) -> str:
+    """Says that a field is not known, and which known one is nearest."""
+    nearest = difflib.get_close_matches(name[:100], list(known), n=1)
+    return f"{_shown(name)} is not a known field" + (
+        f"; did you mean {_shown(nearest[0])}?" if nearest else ""
+    )
+
+
+OVERRIDE_SPELLINGS = {spelling: name for spelling, name in CANONICAL.items() if name in OVERRIDE_ROWS}
+
+
+def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list[Fields]:
+    """One dict of overrides per sequence, canonical names; n empty ones when none are given."""
+    if not isinstance(value, list | tuple) or not all(isinstance(own, dict) for own in value):
+        raise _wrong("sequences", value, "a list of objects, one per sequence")
+    if value and len(value) != n:
+        raise RequestError(f"sequences has {len(value)} entries; it must have n, {n}", param="sequences")
+    sequences: list[Fields] = [{} for _ in range(n)]
+    for index, own in enumerate(value):
+        prefix, given = f"sequences[{index}].", {k: v for k, v in own.items() if v is not None}
+        try:
+            sequences[index] = _sort(given, OVERRIDE_SPELLINGS, strict, warnings, prefix)
+        except RequestError as error:
+            raise _prefixed(error, prefix) from None
+    return sequences
+
+
+def _spread(fields: Fields, sequences: list[Fields], defaults: Defaults) -> None:
+    """A list where a number stands is one value per sequence; a sequence's own setting goes before it."""
+    for name in [name for name in fields if name in OVERRIDE_ROWS and ROWS[name].is_number]:
+        values = fields[name]
+        if not isinstance(values, list | tuple):
+            continue
+        if len(values) != len(sequences):
+            raise RequestError(
+                f"{name} is a list of {len(values)}; it must have n, {len(sequences)}", param=name
+            )
+        del fields[name]
+        if name == "max_tokens":
+            fields[name] = defaults.max_tokens
+        for own, value in zip(sequences, values, strict=True):
+            if value is not None:
+                own.setdefault(name, value)
+
+
+def _build(model: type[Model], fields: Fields, prefix: str = "") -> Model:
+    whole = {
+        name: int(value)
+        if isinstance(value, float) and value.is_integer() and ROWS[name].type == "int"
+        else value
+        for name, value in fields.items()
+        if name in ROWS
+    }
+    try:
+        return model.model_validate(fields | whole)
+    except ValidationError as invalid:
+        raise _explained(invalid, prefix) from None
+    except RequestError as error:
+        raise _prefixed(error, prefix) from None
+
+
+def _prefixed(error: RequestError, prefix: str) -> RequestError:
+    return RequestError(prefix + error.message, param=prefix + (error.param or ""), status=error.status)
+
+
+_OUT_OF_BOUNDS = frozenset({"greater_than_equal", "less_than_equal", "finite_number"})
+
+
+def _explained(invalid: ValidationError, prefix: str) -> RequestError:
+    """pydantic's first complaint in our words."""
+    first = invalid.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    row = ROWS[name]
+    wanted = row.bounds if first["type"] in _OUT_OF_BOUNDS and row.bounds else row.wanted
+    return _wrong(prefix + name, first["input"], wanted)
+
+
+def _check_min_tokens(request: CompletionRequest) -> None:
+    every: tuple[CompletionRequest | Override, ...] = (request, *request.sequences)
+    for limits in every:
+        most = limits.max_tokens if "max_tokens" in limits.model_fields_set else request.max_tokens
+        least = limits.min_tokens if "min_tokens" in limits.model_fields_set else request.min_tokens
+        if least > most >= 0:
+            raise RequestError(
+                f"min_tokens is {least}; it must be at most max_tokens, {most}", param="min_tokens"
+            )

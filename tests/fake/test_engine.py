@@ -1,0 +1,363 @@
+"""One engine process that misbehaves in every way that a flag of tests/fake_engine.py offers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from llama_srb.engine import (
+    Engine,
+    EngineError,
+    EngineSettings,
+    EngineUnavailable,
+    Exchange,
+    new_id,
+)
+from llama_srb.protocol import Done, Error, Result, Start, Stop, Stream, encode, encode_generate
+from llama_srb.request import CompletionRequest, Sampling
+from tests.conftest import collect, soon, texts, until
+from tests.fake_engine import story
+
+
+def generate(engine: Engine, prompt: str = "Once", n: int = 2, **fields: Any) -> Exchange:
+    id = new_id()
+    request = CompletionRequest(prompt=prompt, n=n, sampling=Sampling(seed=7), **fields)
+    return Exchange(id, encode_generate(id, request), n=n, on_enter=engine.submit)
+
+
+def command(engine: Engine, op: str, **fields: Any) -> Exchange:
+    id = new_id()
+    return Exchange(id, encode(op, id, **fields), on_enter=engine.submit)
+
+
+async def run(exchange: Exchange) -> list[Any]:
+    async with exchange:
+        return await collect(exchange)
+
+
+async def works(engine: Engine) -> bool:
+    """A new request gets its own text to the end."""
+    events = await run(generate(engine, "the next", max_tokens=5))
+    return texts(events, 2) == ["".join(story("the next", 7, i, 5)) for i in range(2)]
+
+
+# Requests
+
+
+async def test_a_request_gets_start_streams_stops_and_done(settings) -> None:
+    async with Engine(settings()) as engine:
+        await soon(engine.loaded())
+        events = await run(generate(engine, n=3, max_tokens=4))
+    assert isinstance(events[0], Start)
+    assert [type(e) for e in events[1:-1]].count(Stream) == 12
+    assert sorted(e.index for e in events if isinstance(e, Stop)) == [0, 1, 2]
+    assert isinstance(events[-1], Done)
+    assert texts(events, 3) == ["".join(story("Once", 7, i, 4)) for i in range(3)]
+
+
+async def test_the_events_of_one_step_come_as_one_list(settings) -> None:
+    async with Engine(settings("--token-delay", 0.02)) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, n=30, max_tokens=3) as exchange:
+            lists = [events async for events in exchange]
+    assert [sum(isinstance(e, Stream) for e in events) for events in lists] == [30, 30, 30]
+
+
+async def test_a_slow_reader_gets_all_that_came_meanwhile_at_once(settings) -> None:
+    async with Engine(settings()) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, n=2, max_tokens=5) as exchange:
+            await until(lambda: exchange.state == "done")
+            lists = [events async for events in exchange]
+    assert [len(events) for events in lists] == [1 + 2 * 5 + 2 + 1]
+
+
+async def test_interleaved_requests_never_mix(settings) -> None:
+    async with Engine(settings("--flood", "--late-lines", "-np", 64)) as engine:
+        await soon(engine.loaded())
+        prompts = [f"prompt {k}" for k in range(12)]
+        answers = await asyncio.gather(*(run(generate(engine, p, n=4, max_tokens=30)) for p in prompts))
+    for prompt, events in zip(prompts, answers, strict=True):
+        assert texts(events, 4) == ["".join(story(prompt, 7, i, 30)) for i in range(4)]
+        assert len({e.id for e in events}) == 1
+
+
+async def test_a_late_line_reaches_nobody(settings, caplog) -> None:
+    async with Engine(settings("--late-lines")) as engine:
+        await soon(engine.loaded())
+        for _ in range(3):
+            assert await works(engine)
+
+
+@pytest.mark.parametrize("size", [1_000, 65_535, 65_536, 65_537, 1_000_000])
+async def test_a_long_line_is_read_whole(settings, size: int) -> None:
+    async with Engine(settings("--long-line", size)) as engine:
+        await soon(engine.loaded())
+        events = await run(generate(engine, n=3, max_tokens=1))
+    assert [len(text) for text in texts(events, 3)] == [size] * 3
+
+
+async def test_a_long_command_is_sent_whole_and_does_not_block_the_loop(settings) -> None:
+    async with Engine(settings()) as engine:
+        await soon(engine.loaded())
+        text = "word " * 1_000_000
+        events = await run(command(engine, "tokenize", text=text))
+    assert isinstance(events[-1], Result)
+    assert len(events[-1].data["tokens"]) == 1_000_000
+
+
+async def test_a_refused_command_ends_only_itself(settings) -> None:
+    async with Engine(settings()) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, n=2, max_tokens=20) as running:
+            refused = await run(command(engine, "tokenize", text=7))
+            assert [(type(e), e.code, e.param) for e in refused] == [(Error, "invalid_request", "text")]
+            assert isinstance((await collect(running))[-1], Done)
+
+
+async def test_a_flood_of_log_lines_does_not_block_the_engine(settings) -> None:
+    async with Engine(settings("--stderr-flood")) as engine:
+        await soon(engine.loaded())
+        events = await run(generate(engine, n=2, max_tokens=30))
+    assert isinstance(events[-1], Done)
+
+
+# Cancel
+
+
+async def test_after_a_cancel_only_the_step_in_flight_is_written(settings) -> None:
+    async with Engine(settings("--endless", "--token-delay", 0.02)) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, n=4, max_tokens=1000) as exchange:
+            await soon(anext(exchange))
+            exchange.cancel()
+            rest = await collect(exchange)
+    assert sum(isinstance(e, Stream) for e in rest) <= 4
+    assert [e.finish_reason for e in rest if isinstance(e, Stop)] == ["cancelled"] * 4
+    assert isinstance(rest[-1], Done)
+
+
+async def test_one_sequence_is_cancelled_and_the_others_go_on(settings) -> None:
+    async with Engine(settings()) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, n=3, max_tokens=30) as exchange:
+            first = await soon(anext(exchange))
+            exchange.cancel(1)
+            events = first + await collect(exchange)
+    stops = {e.index: (e.finish_reason, e.length) for e in events if isinstance(e, Stop)}
+    assert stops[0] == stops[2] == ("length", 30)
+    assert stops[1][0] == "cancelled"
+    assert stops[1][1] < 30
+
+
+async def leave_by_break(exchange: Exchange) -> None:
+    async with exchange:
+        async for _ in exchange:
+            break
+
+
+async def leave_by_exception(exchange: Exchange) -> None:
+    with contextlib.suppress(ZeroDivisionError):
+        async with exchange:
+            await anext(exchange)
+            raise ZeroDivisionError
+
+
+async def leave_by_cancelled_task(exchange: Exchange) -> None:
+    task = asyncio.create_task(run(exchange))
+    await until(lambda: exchange.state == "active")
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("leave", [leave_by_break, leave_by_exception, leave_by_cancelled_task])
+async def test_leaving_early_cancels_at_once_and_disturbs_nobody(settings, journal, leave) -> None:
+    async with Engine(settings("--endless", *journal.flags)) as engine:
+        await soon(engine.loaded())
+        exchange = generate(engine, n=2, max_tokens=10_000)
+        await soon(leave(exchange))
+        assert exchange.state in ("cancelling", "done")  # the command is on its way already
+        assert await works(engine)
+        await until(lambda: exchange.state == "done")
+    assert len(journal.entries("cancel")) == 1
+
+
+async def test_a_finished_request_is_not_cancelled(settings, journal) -> None:
+    async with Engine(settings(*journal.flags)) as engine:
+        await soon(engine.loaded())
+        await run(generate(engine, max_tokens=2))
+        assert await works(engine)
+    assert journal.entries("cancel") == []
+
+
+async def test_a_cancel_before_the_request_is_sent_ends_it_without_an_engine(settings) -> None:
+    async with Engine(settings()) as engine:
+        exchange = generate(engine, n=2)
+        exchange.cancel()
+        events = await collect(exchange)
+    assert [type(e) for e in events] == [Stop, Stop, Done]
+
+
+# Death
+
+
+async def test_kill_9_in_mid_stream_ends_every_request_with_an_error(settings) -> None:
+    async with Engine(settings("--endless")) as engine:
+        await soon(engine.loaded())
+        async with (
+            generate(engine, max_tokens=10_000) as first,
+            generate(engine, max_tokens=10_000) as second,
+        ):
+            await soon(anext(first))
+            await soon(anext(second))
+            os.kill(engine.pid, signal.SIGKILL)
+            ends = [(await collect(first))[-1], (await collect(second))[-1]]
+        assert [(type(e), e.code) for e in ends] == [(Error, "engine_died")] * 2
+        assert "SIGKILL" in ends[0].message
+        assert "fake engine: loading" in ends[0].message  # its last log lines
+        assert [ends[0].id, ends[1].id] == [first.id, second.id]
+        await soon(engine.ended())
+        assert engine.state == "stopped"
+
+
+@pytest.mark.parametrize("flags", [(), ("--half-line",)])
+async def test_what_came_before_the_death_is_delivered(settings, flags: tuple[str, ...]) -> None:
+    async with Engine(settings("--die-after", 7, *flags)) as engine:
+        await soon(engine.loaded())
+        events = await run(generate(engine, n=2, max_tokens=100))
+    assert sum(isinstance(e, Stream) for e in events) == 7 - len(flags)
+    assert isinstance(events[-1], Error)
+
+
+async def test_rubbish_on_stdout_ends_engine_and_requests(settings) -> None:
+    async with Engine(settings("--rubbish-after", 5)) as engine:
+        await soon(engine.loaded())
+        events = await run(generate(engine, n=2, max_tokens=100))
+        await soon(engine.ended())
+    assert sum(isinstance(e, Stream) for e in events) == 5
+    assert events[-1].code == "engine_died"
+    assert "llama_decode: failed" in events[-1].message
+
+
+async def test_a_request_to_a_dead_engine_is_an_error(settings) -> None:
+    async with Engine(settings()) as engine:
+        await soon(engine.loaded())
+        os.kill(engine.pid, signal.SIGKILL)
+        events = await run(generate(engine))
+        assert [e.code for e in events] == ["engine_died"]
+        await soon(engine.ended())
+        assert [e.code for e in await run(generate(engine))] == ["engine_died"]
+
+
+# Loading
+
+
+async def test_progress_is_told_while_loading(settings) -> None:
+    seen = []
+    async with Engine(
+        settings("--load-seconds", 0.1), lambda: seen.append((engine.state, engine.progress))
+    ) as engine:
+        ready = await soon(engine.loaded())
+        assert (ready.backend, engine.state) == ("fake", "ready")
+    assert seen[:3] == [("loading", 0.0), ("loading", 0.5), ("ready", 1.0)]
+
+
+LOAD_FAULTS = {
+    "exit": (["--exit-while-loading", 3], {}, r"exit code 3.*the model cannot be loaded"),
+    "protocol": (["--protocol", 2], {}, r"protocol 2.*speaks 1.*\./build\.sh"),
+    "timeout": (["--no-ready"], {"load_timeout": 0.3}, r"not ready after 0\.3 s"),
+}
+
+
+@pytest.mark.parametrize(("flags", "fields", "message"), LOAD_FAULTS.values(), ids=LOAD_FAULTS)
+async def test_an_engine_that_does_not_load_says_why(settings, flags, fields, message) -> None:
+    async with Engine(settings(*flags, **fields)) as engine:
+        with pytest.raises(EngineError, match=message):
+            await soon(engine.loaded())
+
+
+async def test_rubbish_instead_of_events_while_loading_is_an_error() -> None:
+    async with Engine(EngineSettings(("echo", "Usage: something else"))) as engine:
+        with pytest.raises(EngineError, match="Usage: something else"):
+            await soon(engine.loaded())
+
+
+@pytest.mark.parametrize("program", ["/nowhere/llama-batched", "/etc/passwd"])
+async def test_a_program_that_cannot_be_run_is_unavailable(program: str) -> None:
+    with pytest.raises(EngineUnavailable, match=rf"{program}.*\./build\.sh"):
+        async with Engine(EngineSettings((program,))):
+            pass
+
+
+# Stopping
+
+
+async def test_end_of_file_ends_an_engine_gently(settings) -> None:
+    async with Engine(settings()) as engine:
+        await soon(engine.loaded())
+    assert "exit code 0" in engine.obituary
+
+
+async def test_an_engine_that_finishes_what_runs_may_do_so(settings) -> None:
+    async with Engine(settings(stop_grace=5.0)) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, n=2, max_tokens=20) as exchange:
+            await soon(engine.stop())
+            assert isinstance((await collect(exchange))[-1], Done)
+
+
+STUBBORN = {
+    "ignores EOF": (["--ignore-eof"], "SIGTERM"),
+    "ignores EOF and SIGTERM": (["--ignore-eof", "--ignore-term"], "SIGKILL"),
+    "hangs": (["--hang-after", 1], "SIGTERM"),
+    "never finishes": (["--endless"], "SIGTERM"),
+}
+
+
+@pytest.mark.parametrize(("flags", "end"), STUBBORN.values(), ids=STUBBORN)
+async def test_a_stubborn_engine_is_ended_and_reaped(settings, flags: list[str], end: str) -> None:
+    async with Engine(settings(*flags, stop_grace=0.2)) as engine:
+        await soon(engine.loaded())
+        exchange = generate(engine, max_tokens=-1)
+        async with exchange:
+            await soon(anext(exchange))
+            await soon(engine.stop())
+            assert isinstance((await collect(exchange))[-1], Done | Error)
+    assert end in engine.obituary
+
+
+async def test_an_engine_that_is_loading_is_ended_at_once(settings) -> None:
+    async with Engine(settings("--no-ready", stop_grace=60.0)) as engine:
+        await until(lambda: engine.progress > 0)
+        await soon(engine.stop())
+    assert "SIGTERM" in engine.obituary
+
+
+async def test_a_stop_that_is_cancelled_kills(settings) -> None:
+    engine = Engine(settings("--ignore-eof", "--ignore-term", stop_grace=60.0))
+    async with engine:
+        await soon(engine.loaded())
+        task = asyncio.create_task(engine.stop())
+        await until(lambda: engine.state == "draining")
+        task.cancel()
+        await soon(asyncio.wait({task}))
+        assert engine.state == "stopped"
+
+
+async def test_a_task_that_is_cancelled_while_it_spawns_leaves_no_process(settings) -> None:
+    async def hold() -> None:
+        async with Engine(settings("--no-ready")) as engine:
+            await engine.loaded()
+
+    for turns in range(12):  # the cancel falls into every await of the way
+        task = asyncio.create_task(hold())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await soon(asyncio.wait({task}))

@@ -1,0 +1,465 @@
+"""Which engine serves a request, what a crash costs, and that no process outlives its use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from llama_srb.engine import EngineSettings
+from llama_srb.pool import CommandRefused, EngineError, EngineUnavailable, Generation, Mode, Pool
+from llama_srb.protocol import Done, Error, Start, Stop, Stream
+from llama_srb.request import CompletionRequest, Sampling
+from tests.conftest import PATIENCE, ROOT, children, collect, soon, texts, until
+from tests.fake_engine import story
+
+MODES: list[Mode] = ["resident", "per-request"]
+both_modes = pytest.mark.parametrize("mode", MODES)
+
+
+def a_request(prompt: str = "Once", n: int = 2, **fields: Any) -> CompletionRequest:
+    return CompletionRequest(prompt=prompt, n=n, sampling=Sampling(seed=7), **fields)
+
+
+async def run(pool: Pool, prompt: str = "Once", n: int = 2, **fields: Any) -> list[Any]:
+    async with pool.generate(a_request(prompt, n, **fields)) as generation:
+        return await collect(generation)
+
+
+async def works(pool: Pool) -> bool:
+    events = await run(pool, "the next", max_tokens=5)
+    return texts(events, 2) == ["".join(story("the next", 7, i, 5)) for i in range(2)]
+
+
+def is_closed(generation: Generation) -> bool:
+    return generation.state == "done"
+
+
+# Both modes
+
+
+@both_modes
+async def test_a_request_gets_its_texts(settings, mode: Mode) -> None:
+    async with Pool(settings(), mode=mode) as pool:
+        events = await run(pool, n=3, max_tokens=4)
+    assert isinstance(events[0], Start)
+    assert isinstance(events[-1], Done)
+    assert texts(events, 3) == ["".join(story("Once", 7, i, 4)) for i in range(3)]
+
+
+@both_modes
+async def test_requests_at_the_same_time_never_mix(settings, mode: Mode) -> None:
+    async with Pool(settings("-np", 64), mode=mode, max_engines=3) as pool:
+        prompts = [f"prompt {k}" for k in range(7)]
+        answers = await asyncio.gather(*(run(pool, prompt, max_tokens=20) for prompt in prompts))
+    for prompt, events in zip(prompts, answers, strict=True):
+        assert texts(events, 2) == ["".join(story(prompt, 7, i, 20)) for i in range(2)]
+
+
+@both_modes
+async def test_a_pool_that_is_left_leaves_no_process(settings, mode: Mode) -> None:
+    async with (
+        Pool(settings("--endless"), mode=mode) as pool,
+        pool.generate(a_request(max_tokens=-1)) as generation,
+    ):
+        await soon(anext(generation))
+        assert len(children()) >= 1
+    assert children() == set()
+    assert pool.state == "stopped"
+
+
+@both_modes
+async def test_kill_9_in_mid_stream_is_an_error_and_the_next_request_works(
+    settings, journal, mode: Mode
+) -> None:
+    async with Pool(settings("--endless", *journal.flags), mode=mode) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as generation:
+            await soon(anext(generation))
+            os.kill(journal.entries("ready")[-1]["pid"], signal.SIGKILL)
+            end = (await collect(generation))[-1]
+        assert (type(end), end.code, end.id) == (Error, "engine_died", generation.id)
+        assert "SIGKILL" in end.message
+        assert await works(pool)
+
+
+@both_modes
+async def test_a_generation_is_cancelled_by_its_id(settings, mode: Mode) -> None:
+    async with Pool(settings("--endless"), mode=mode) as pool:
+        async with pool.generate(a_request(n=3, max_tokens=-1)) as generation:
+            first = await soon(anext(generation))
+            assert pool.cancel(generation.id, 1)
+            assert pool.cancel(generation.id)
+            events = first + await collect(generation)
+        assert [e.finish_reason for e in events if isinstance(e, Stop)] == ["cancelled"] * 3
+        assert isinstance(events[-1], Done)
+        assert not pool.cancel(generation.id)
+        assert not pool.cancel("unknown")
+        assert await works(pool)
+
+
+@both_modes
+async def test_a_thousand_cancels_leave_nothing(settings, mode: Mode) -> None:
+    async with Pool(settings("--endless"), mode=mode) as pool:
+        await soon(pool.wait_ready())
+        for _ in range(1000):
+            async with pool.generate(a_request(max_tokens=-1)):
+                pass
+        assert await works(pool)
+
+
+@both_modes
+async def test_commands_are_answered(settings, mode: Mode) -> None:
+    async with Pool(settings(), mode=mode) as pool:
+        answer = await soon(pool.command("tokenize", text="one two three"))
+        assert len(answer["tokens"]) == 3
+        assert (await soon(pool.command("status")))["requests_running"] == 0
+        with pytest.raises(CommandRefused, match="text") as refused:
+            await soon(pool.command("tokenize", text=7))
+        assert refused.value.error.param == "text"
+
+
+@both_modes
+async def test_stop_while_streaming_ends_each_request_with_an_error(settings, mode: Mode) -> None:
+    async with Pool(settings("--endless"), mode=mode) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as a, pool.generate(a_request(max_tokens=-1)) as b:
+            await soon(anext(a))
+            await soon(anext(b))
+            await soon(pool.stop())
+            ends = [(await collect(a))[-1], (await collect(b))[-1]]
+        assert [end.code for end in ends] == ["shutting_down"] * 2
+        assert children() == set()
+
+
+@both_modes
+async def test_stop_lets_requests_finish_within_its_grace(settings, mode: Mode) -> None:
+    async with Pool(settings(), mode=mode) as pool, pool.generate(a_request(max_tokens=30)) as generation:
+        await soon(anext(generation))
+        stopping = asyncio.create_task(pool.stop(grace=5.0))
+        await until(lambda: pool.state == "draining")
+        with pytest.raises(EngineUnavailable, match="draining"):
+            pool.generate(a_request())
+        assert isinstance((await collect(generation))[-1], Done)
+        await soon(stopping)
+    with pytest.raises(EngineUnavailable, match="stopped"):
+        pool.generate(a_request())
+
+
+@both_modes
+async def test_a_second_stop_ends_the_drain_of_the_first(settings, mode: Mode) -> None:
+    async with (
+        Pool(settings("--endless"), mode=mode) as pool,
+        pool.generate(a_request(max_tokens=-1)) as generation,
+    ):
+        await soon(anext(generation))
+        patient = asyncio.create_task(pool.stop(grace=3600.0))
+        await until(lambda: pool.state == "draining")
+        await soon(pool.stop())
+        await soon(patient)
+        assert (await collect(generation))[-1].code == "shutting_down"
+
+
+@both_modes
+async def test_stop_ends_an_engine_that_ignores_everything(settings, mode: Mode) -> None:
+    flags = ("--ignore-eof", "--ignore-term", "--hang-after", 1)
+    async with Pool(settings(*flags, stop_grace=0.2), mode=mode) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as generation:
+            await soon(anext(generation))
+            await soon(pool.stop())
+        assert children() == set()
+
+
+@both_modes
+async def test_a_cancelled_owner_leaves_no_process(settings, mode: Mode) -> None:
+    streaming = asyncio.Event()
+
+    async def serve() -> None:
+        async with (
+            Pool(settings("--endless"), mode=mode) as pool,
+            pool.generate(a_request(max_tokens=-1)) as g,
+        ):
+            async for _ in g:
+                streaming.set()
+
+    task = asyncio.create_task(serve())
+    await soon(streaming.wait())
+    task.cancel()
+    await soon(asyncio.wait({task}))
+    assert task.cancelled()
+    assert children() == set()
+
+
+@both_modes
+async def test_a_stop_that_is_cancelled_kills(settings, mode: Mode) -> None:
+    flags = ("--ignore-eof", "--ignore-term", "--hang-after", 1)
+    pool = Pool(settings(*flags, stop_grace=3600.0), mode=mode)
+    await pool.start()
+    async with pool.generate(a_request(max_tokens=-1)) as generation:
+        await soon(anext(generation))
+        task = asyncio.create_task(pool.stop())
+        await until(lambda: generation.state == "done")
+        task.cancel()
+        await soon(asyncio.wait({task}))
+        assert task.cancelled()
+    assert children() == set()
+    assert pool.state == "stopped"
+
+
+@both_modes
+async def test_a_missing_program_is_told_at_the_start(mode: Mode) -> None:
+    with pytest.raises(EngineUnavailable, match=r"/nowhere/llama-batched.*\./build\.sh"):
+        await Pool(EngineSettings(("/nowhere/llama-batched",)), mode=mode).start()
+
+
+# Resident
+
+
+async def test_requests_wait_for_the_engine_that_loads(settings) -> None:
+    async with Pool(settings("--load-seconds", 0.2)) as pool:
+        assert (pool.state, pool.ready) == ("loading", None)
+        assert isinstance((await run(pool, max_tokens=2))[-1], Done)
+        assert (pool.state, pool.progress) == ("ready", 1.0)
+        assert pool.ready is not None
+
+
+async def test_whoever_watches_sees_the_progress(settings) -> None:
+    seen = set()
+    async with Pool(settings("--load-seconds", 0.2)) as pool:
+        while pool.state == "loading":
+            await soon(pool.changed())
+            seen.add(pool.progress)
+        ready = await soon(pool.wait_ready())
+    assert seen == {0.0, 0.5, 1.0}
+    assert ready.backend == "fake"
+
+
+async def test_requests_of_all_clients_share_one_engine(settings, journal) -> None:
+    async with Pool(settings(*journal.flags)) as pool:
+        await asyncio.gather(*(run(pool, max_tokens=5) for _ in range(5)))
+    assert len(journal.entries("loading")) == 1
+
+
+LOAD_FAULTS = {
+    "exit": (["--exit-while-loading", 3], "exit code 3.*the model cannot be loaded"),
+    "protocol": (["--protocol", 2], r"protocol 2.*speaks 1.*\./build\.sh"),
+}
+
+
+@pytest.mark.parametrize(("flags", "message"), LOAD_FAULTS.values(), ids=LOAD_FAULTS)
+async def test_a_first_load_that_fails_stops_the_pool_and_says_why(settings, journal, flags, message) -> None:
+    async with Pool(settings("--load-seconds", 0.1, *flags, *journal.flags)) as pool:
+        async with pool.generate(a_request()) as waiting:
+            with pytest.raises(EngineError, match=message):
+                await soon(pool.wait_ready())
+            assert [e.code for e in await collect(waiting)] == ["engine_unavailable"]
+        assert pool.state == "stopped"
+        with pytest.raises(EngineUnavailable, match=message):
+            pool.generate(a_request())
+    assert len(journal.entries("loading")) == 1
+
+
+async def test_requests_wait_for_the_restart(settings, journal, tmp_path) -> None:
+    flags = ("--only-first", tmp_path / "was here", "--die-after", 3, *journal.flags)
+    async with Pool(settings(*flags, restart_delay=0.2)) as pool:
+        assert (await run(pool))[-1].code == "engine_died"
+        await until(lambda: pool.state == "loading")
+        assert await works(pool)
+    assert len(journal.entries("loading")) == 2
+
+
+async def test_a_request_that_only_waited_in_the_engine_survives_its_death(settings, journal) -> None:
+    async with (
+        Pool(settings("--endless", "-np", 2, *journal.flags)) as pool,
+        pool.generate(a_request("running", max_tokens=-1)) as running,
+        pool.generate(a_request("waiting", max_tokens=5)) as waiting,
+    ):
+        await soon(anext(running))
+        await until(lambda: len(journal.entries("generate")) == 2)
+        await soon(anext(waiting))  # queued
+        os.kill(journal.entries("ready")[0]["pid"], signal.SIGKILL)
+        assert (await collect(running))[-1].code == "engine_died"
+        assert texts(await collect(waiting), 2) == ["".join(story("waiting", 7, i, 5)) for i in range(2)]
+
+
+async def test_the_pause_before_a_restart_doubles_up_to_its_bound(settings, journal) -> None:
+    pauses = {"restart_delay": 0.1, "restart_delay_max": 0.4}
+    async with Pool(settings("--die-after", 1, *journal.flags, **pauses)) as pool:
+        for _ in range(5):
+            assert (await run(pool))[-1].code == "engine_died"
+    starts = [entry["time"] for entry in journal.entries("loading")]
+    gaps = [later - sooner for sooner, later in pairwise(starts)]
+    assert [gap >= pause for gap, pause in zip(gaps, [0.1, 0.2, 0.4, 0.4], strict=True)] == [True] * 4
+
+
+async def test_an_engine_that_stayed_for_a_while_is_restarted_soon(settings, journal) -> None:
+    async with Pool(settings("--die-after", 1, *journal.flags, restart_delay=0.1, stable_after=0.0)) as pool:
+        for _ in range(6):
+            assert (await run(pool))[-1].code == "engine_died"
+    starts = [entry["time"] for entry in journal.entries("loading")]
+    assert starts[-1] - starts[0] < 0.1 + 0.2 + 0.4 + 0.4 + 0.4  # what doubling would take
+
+
+async def test_a_restart_that_fails_is_tried_again(settings, journal, tmp_path) -> None:
+    """The first engine is killed, the second ends while loading, the third serves."""
+    script = tmp_path / "engine"
+    count = tmp_path / "count"
+    fake = " ".join(settings().command)
+    script.write_text(
+        f"#!/bin/sh\necho >>{count}\n"
+        f'[ "$(wc -l <{count})" -eq 2 ] && exec {fake} --exit-while-loading 1 "$@"\nexec {fake} "$@"\n'
+    )
+    script.chmod(0o755)
+    fields = {"restart_delay": 0.05, "stop_grace": 0.5}
+    async with Pool(EngineSettings((str(script), *journal.flags), **fields)) as pool:
+        await soon(pool.wait_ready())
+        os.kill(journal.entries("ready")[0]["pid"], signal.SIGKILL)
+        await until(lambda: pool.state == "loading")
+        assert await works(pool)
+    assert len(journal.entries("loading")) == 3
+
+
+async def test_cancelled_while_the_engine_loads_a_request_ends_and_is_never_sent(settings, journal) -> None:
+    async with Pool(settings("--load-seconds", 0.2, *journal.flags)) as pool:
+        async with pool.generate(a_request()) as generation:
+            assert pool.cancel(generation.id)
+            events = await collect(generation)
+        assert [type(e) for e in events] == [Stop, Stop, Done]
+        await soon(pool.wait_ready())
+        assert await works(pool)
+    assert len(journal.entries("generate")) == 1
+
+
+async def test_one_sequence_cancelled_while_the_engine_loads_stays_cancelled(settings) -> None:
+    async with (
+        Pool(settings("--load-seconds", 0.2)) as pool,
+        pool.generate(a_request(max_tokens=9)) as generation,
+    ):
+        generation.cancel(1)
+        events = await collect(generation)
+    assert {e.index: e.finish_reason for e in events if isinstance(e, Stop)} == {0: "length", 1: "cancelled"}
+
+
+async def test_a_pool_can_be_started_again(settings) -> None:
+    pool = Pool(settings())
+    for _ in range(2):
+        async with pool:
+            assert await works(pool)
+
+
+# Per request
+
+
+async def test_each_request_has_a_process_of_its_own_that_ends_with_it(settings, journal) -> None:
+    async with Pool(settings(*journal.flags), mode="per-request") as pool:
+        assert children() == set()
+        for _ in range(2):
+            await run(pool, max_tokens=2)
+        await until(lambda: not children())
+        assert pool.state == "ready"
+        assert pool.ready is not None
+    assert len({entry["pid"] for entry in journal.entries("loading")}) == 2
+
+
+async def test_no_more_engines_run_at_once_than_allowed(settings) -> None:
+    most = 0
+    async with Pool(settings("--token-delay", 0.01), mode="per-request", max_engines=2) as pool:
+        waiting = {asyncio.create_task(run(pool, max_tokens=20)) for _ in range(6)}
+        while waiting:
+            most = max(most, len(children()))
+            _, waiting = await asyncio.wait(waiting, timeout=0.02)
+    assert most == 2
+
+
+async def test_requests_get_their_engine_in_order(settings) -> None:
+    order = []
+
+    async def numbered(k: int) -> None:
+        await run(pool, max_tokens=1)
+        order.append(k)
+
+    async with Pool(settings(), mode="per-request", max_engines=1) as pool:
+        await asyncio.gather(*(numbered(k) for k in range(4)))
+    assert order == [0, 1, 2, 3]
+
+
+async def test_cancelled_while_waiting_for_a_place_a_request_starts_no_process(settings, journal) -> None:
+    async with Pool(settings("--endless", *journal.flags), mode="per-request", max_engines=1) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as running:
+            await soon(anext(running))
+            async with pool.generate(a_request()) as waiting:
+                assert pool.cancel(waiting.id)
+                assert isinstance((await collect(waiting))[-1], Done)
+            async with pool.generate(a_request()) as left:
+                pass
+            assert is_closed(left)
+        assert await works(pool)
+    assert len(journal.entries("loading")) == 2
+
+
+async def test_cancelled_while_its_engine_loads_a_request_leaves_no_process(settings) -> None:
+    async with Pool(settings("--no-ready"), mode="per-request") as pool:
+        async with pool.generate(a_request()):
+            await until(children)
+        await until(lambda: not children())
+
+
+async def test_a_request_whose_engine_does_not_load_gets_the_reason(settings) -> None:
+    async with Pool(settings("--exit-while-loading", 3), mode="per-request") as pool:
+        (error,) = await run(pool)
+        assert error.code == "engine_died"
+        assert "exit code 3" in error.message
+        await until(lambda: not children())
+
+
+async def test_a_cancelled_request_whose_engine_hangs_gives_its_place_back(settings, tmp_path) -> None:
+    flags = ("--only-first", tmp_path / "was here", "--hang-after", 1, "--ignore-term")
+    async with Pool(settings(*flags, stop_grace=0.1), mode="per-request", max_engines=1) as pool:
+        async with pool.generate(a_request()) as generation:
+            assert isinstance((await soon(anext(generation)))[-1], Start | Stream)
+        assert await works(pool)
+
+
+# Without us
+
+SERVER = """
+import asyncio, sys
+from llama_srb.pool import EngineSettings, Pool
+from llama_srb.request import CompletionRequest
+
+async def main():
+    async with Pool(EngineSettings(tuple(sys.argv[2:])), mode=sys.argv[1]) as pool:
+        async with pool.generate(CompletionRequest(prompt="Once", max_tokens=-1)) as generation:
+            async for _ in generation:
+                print("streaming", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def is_alive(pid: int) -> bool:
+    """Runs; a zombie that nobody here can reap does not count."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, text=True).stdout
+    return bool(state) and not state.startswith("Z")
+
+
+@both_modes
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_killed_leaves_no_engine(fake_engine, journal, mode: Mode, number: int) -> None:
+    command = [sys.executable, "-c", SERVER, mode, *fake_engine("--endless", *journal.flags)]
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=pipe, stderr=null, cwd=ROOT) as server:
+        assert server.stdout
+        assert server.stdout.readline() == b"streaming\n"
+        (engine,) = journal.entries("ready")
+        server.send_signal(number)
+        server.wait(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while is_alive(engine["pid"]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_alive(engine["pid"])

@@ -1,0 +1,423 @@
+"""The whole server over real sockets, with the fake engine behind it."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from llama_srb import config, server
+from llama_srb.server import negotiate
+
+FAKE = Path(__file__).parents[1] / "fake_engine.py"
+TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
+CANCEL_WITHIN = 0.05
+
+
+@dataclass
+class Served:
+    """A running server; `url` is its address, `journal` what its fake engine wrote down."""
+
+    url: str
+    http: aiohttp.ClientSession
+    journal: Path
+    stack: contextlib.AsyncExitStack
+
+    async def post(self, body: Any, path: str = "/v1/completions", **headers: str) -> tuple[int, bytes]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.http.post(self.url + path, data=data, headers=headers) as response:
+            return response.status, await response.read()
+
+    async def events(self, body: Any, path: str = "/v1/completions") -> list[dict[str, Any]]:
+        status, data = await self.post(body, path)
+        assert status == 200, data
+        return frames(data)
+
+    async def connect(self, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A raw connection with a request on it, which is closed at the end of the test if not before."""
+        host, port = self.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        self.stack.push_async_callback(closed, writer)
+        data = json.dumps(body).encode()
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data)
+        )
+        return reader, writer
+
+    def noted(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.journal.read_text().splitlines()]
+
+    async def note(self, what: str) -> dict[str, Any]:
+        """Waits until the engine has noted this."""
+        async with asyncio.timeout(TIMEOUT):
+            while not (found := [n for n in self.noted() if n["what"] == what]):  # noqa: ASYNC110, it is a file
+                await asyncio.sleep(0.002)
+        return found[0]
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    """Closes a connection, whatever became of it."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+Serving = Callable[..., Awaitable[Served]]
+
+
+def frames(data: bytes) -> list[dict[str, Any]]:
+    """The JSON of every frame; comments and [DONE] left out."""
+    parts = data.decode().split("\n\n")
+    assert parts.pop() == "", "the last frame is whole"
+    return [json.loads(part.removeprefix("data: ")) for part in parts if part[:7] == "data: {"]
+
+
+@pytest.fixture
+async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
+    """Starts servers: flags are the fake engine's, keywords are settings."""
+    journal, engine = tmp_path / "journal", tmp_path / "engine"
+    engine.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {journal} "$@"\n')
+    engine.chmod(0o755)
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(*flags: str, **options: object) -> Served:
+            given = {"engine": str(engine), "engine_args": flags, "port": 0, "stop_grace": 0, **options}
+            url = await stack.enter_async_context(running(config.load(given, environ={})))
+            http = await stack.enter_async_context(aiohttp.ClientSession())
+            return Served(url, http, journal, stack)
+
+        async with asyncio.timeout(TIMEOUT):
+            yield start
+
+
+@contextlib.asynccontextmanager
+async def running(settings: config.Settings) -> AsyncIterator[str]:
+    """The real serve(), which makes the real runner and site."""
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(server.serve(settings, on_loading=lambda _: None, on_ready=ready.set_result))
+    try:
+        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        yield ready.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+# The event stream
+
+
+@pytest.mark.parametrize("mode", ["resident", "per-request"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/events"])
+async def test_one_prompt_streams_n_continuations(serving: Serving, mode: str, path: str) -> None:
+    served = await serving(engine_mode=mode)
+    events = await served.events({"prompt": "Once upon a time,"}, path)
+    assert [list(events[0])[:2], events[0]["count"]] == [["event", "count"], 8]
+    assert [event["event"] for event in events[-1:]] == ["done"]
+    assert sorted(event["index"] for event in events if event["event"] == "stop") == list(range(8))
+    texts = [
+        "".join(e["text"] for e in events if e["event"] == "stream" and e["index"] == i) for i in range(8)
+    ]
+    assert len(set(texts)) == 8
+
+
+async def test_frames_look_as_documented(serving: Serving) -> None:
+    served = await serving()
+    status, data = await served.post({"prompt": "x", "n": 1, "max_tokens": 1})
+    first, second, third, fourth, rest = data.decode().split("\n\n")
+    assert first.startswith('data: {"event": "start", "count": 1, ')
+    assert second.startswith('data: {"event": "stream", "index": 0, "text": " ')
+    assert third.startswith('data: {"event": "stop", "index": 0, "length": 1, "stop": 0')
+    assert fourth.startswith('data: {"event": "done", "count": 1')
+    assert (status, rest) == (200, "")
+
+
+async def test_a_decode_step_is_one_write(serving: Serving) -> None:
+    served = await serving("--token-delay", "0.02")
+    reader, writer = await served.connect({"prompt": "x", "n": 16, "max_tokens": 10})
+    await reader.readuntil(b"\r\n\r\n")
+    chunks = []
+    while size := int(await reader.readline(), 16):
+        chunks.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    writer.close()
+    assert b"".join(chunks).count(b"data: ") == 16 * 10 + 16 + 2
+    assert len(chunks) <= 10
+
+
+async def test_warnings_and_strict(serving: Serving) -> None:
+    served, strict = await serving(), await serving(strict=True)
+    events = await served.events({"prompt": "x", "n": 1, "temprature": 1})
+    assert events[0]["warnings"] == ['"temprature" is not a known field; did you mean "temperature"?']
+    status, data = await strict.post({"prompt": "x", "temprature": 1})
+    assert (status, json.loads(data)["error"]["param"]) == (400, "temprature")
+
+
+async def test_requests_stream_beside_each_other(serving: Serving) -> None:
+    served = await serving()
+    runs = await asyncio.gather(*(served.events({"prompt": p, "seed": 1, "n": 2}) for p in ("a", "b", "a")))
+    first, other, again = ([event for event in run if event["event"] == "stream"] for run in runs)
+    assert first == again != other
+
+
+async def test_a_silent_stream_gets_comments(serving: Serving) -> None:
+    served = await serving("--token-delay", "30", keep_alive=0.01)
+    reader, writer = await served.connect({"prompt": "x", "n": 1})
+    for _ in range(3):
+        await reader.readuntil(b": keep-alive\n\n")
+    writer.close()
+
+
+async def test_a_slow_reader_gets_all_and_holds_up_nobody(serving: Serving) -> None:
+    served = await serving("--flood", "--endless")
+    reader, writer = await served.connect({"prompt": "slow", "n": 32, "max_tokens": 300})
+    transport = writer.transport
+    assert isinstance(transport, asyncio.Transport)
+    transport.pause_reading()
+    assert (await served.events({"prompt": "quick", "n": 1, "max_tokens": 3}))[-1]["event"] == "done"
+    transport.resume_reading()
+    data = b""
+    while b'"event": "done"' not in data[-1000:]:
+        data += await reader.read(1 << 16)
+    assert data.count(b'"event": "stream"') == 32 * 300
+    writer.close()
+
+
+# Clients that leave
+
+
+def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("leave", [close, reset])
+@pytest.mark.parametrize("delay", ["0.002", "30"], ids=["busy engine", "silent engine"])
+@pytest.mark.parametrize("stream", [None, True], ids=["events", "openai"])
+async def test_a_client_that_leaves_cancels_at_once(
+    serving: Serving, leave: Callable[[asyncio.StreamWriter], None], delay: str, stream: bool | None
+) -> None:
+    served = await serving("--endless", "--token-delay", delay)
+    body = {"prompt": "x", "n": 4, "max_tokens": -1, "stream": stream}
+    reader, writer = await served.connect(body)
+    await reader.readuntil(b"data: ")
+    left = time.monotonic()
+    leave(writer)
+    assert (await served.note("cancel"))["time"] - left < CANCEL_WITHIN
+    await served.note("done")
+
+
+async def test_a_client_that_waits_for_a_body_and_leaves_cancels_at_once(serving: Serving) -> None:
+    served = await serving("--endless")
+    _, writer = await served.connect({"prompt": "x", "max_tokens": -1, "stream": False})
+    await served.note("generate")
+    left = time.monotonic()
+    writer.close()
+    assert (await served.note("cancel"))["time"] - left < CANCEL_WITHIN
+
+
+async def test_a_request_and_a_sequence_are_cancelled_by_name(serving: Serving) -> None:
+    served = await serving("--endless")
+    async with served.http.post(
+        served.url + "/v1/events", json={"prompt": "x", "n": 2, "max_tokens": -1}
+    ) as response:
+        start = json.loads((await response.content.readuntil(b"\n\n")).removeprefix(b"data: "))
+        for path in (f"{start['id']}/1", start["id"]):
+            async with served.http.delete(f"{served.url}/v1/completions/{path}") as deleted:
+                assert deleted.status == 200
+        events = frames(await response.read())
+    assert [event["index"] for event in events if event["event"] == "stop"] == [1, 0]
+    assert {event["finish_reason"] for event in events if event["event"] == "stop"} == {"cancelled"}
+    async with served.http.delete(f"{served.url}/v1/completions/{start['id']}") as deleted:
+        assert deleted.status == 404
+
+
+# Errors
+
+
+async def test_a_crash_in_mid_stream_is_an_error_event_and_the_next_request_works(
+    serving: Serving, tmp_path: Path
+) -> None:
+    served = await serving("--die-after", "20", "--only-first", str(tmp_path / "been here"))
+    events = await served.events({"prompt": "x"})
+    assert [events[0]["event"], events[-1]["event"], events[-1]["code"]] == ["start", "error", "engine_died"]
+    assert (await served.events({"prompt": "x"}))[-1]["event"] == "done"
+
+
+async def test_what_the_engine_refuses_is_a_status(serving: Serving) -> None:
+    served = await serving()
+    status, data = await served.post({"prompt": "word " * 20_000})
+    error = json.loads(data)["error"]
+    assert (status, error["code"], error["param"]) == (400, "context_exceeded", "prompt")
+    assert "20000" in error["message"]
+    assert status == (await served.post({"prompt": "word " * 20_000, "stream": False}))[0]
+
+
+BAD_BODIES: list[tuple[Any, int, str | None]] = [
+    (b"", 400, None),
+    (b"{", 400, None),
+    (b"[1]", 400, None),
+    (b'{"prompt":"\xff"}', 400, None),
+    (b"[" * 20_000, 400, None),
+    (b'{"prompt":"x","temperature":NaN}', 400, "temperature"),
+    (b'{"prompt":"\\ud800"}', 400, "prompt"),
+    (b" " * 70_000, 413, None),
+    ({}, 400, "prompt"),
+    ({"prompt": "x", "n": 0}, 400, "n"),
+    ({"prompt": "x", "n": 17}, 400, "n"),
+    ({"prompt": "x", "n": 2, "temperature": [1, 2, 3]}, 400, "temperature"),
+    ({"prompt": "x", "model": "other"}, 404, "model"),
+    ({"prompt": "x", "stream": 7}, 400, "stream"),
+    ({"prompt": "x", "stop": 7}, 400, "stop"),
+]
+
+
+async def test_bad_bodies_get_openais_error_body_and_disturb_nobody(serving: Serving) -> None:
+    served = await serving(max_body=65_536, max_n=16)
+    running = asyncio.create_task(served.events({"prompt": "x"}))
+    for body, status, param in BAD_BODIES:
+        answered, data = await served.post(body)
+        error = json.loads(data)["error"]
+        assert (answered, error["param"], error["type"]) == (status, param, "invalid_request_error"), body
+        assert error["message"]
+        assert "Traceback" not in error["message"]
+    assert (await running)[-1]["event"] == "done"
+
+
+ROUTES = [
+    ("GET", "/v1/completions", 405, "POST"),
+    ("GET", "/v1/events", 405, "POST"),
+    ("POST", "/health", 405, "GET,HEAD"),
+    ("GET", "/nothing", 404, None),
+]
+
+
+async def test_wrong_routes_and_methods_are_json_too(serving: Serving) -> None:
+    served = await serving()
+    for method, path, status, allowed in ROUTES:
+        async with served.http.request(method, served.url + path) as response:
+            assert (response.status, response.content_type) == (status, "application/json")
+            assert (await response.json())["error"]["type"] == "invalid_request_error"
+            assert (response.headers.get("Allow") or "").replace(" ", "") == (allowed or "")
+
+
+# The other routes
+
+
+async def test_health_tells_the_state_while_loading(serving: Serving) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    loading = asyncio.create_task(serving("--no-ready", port=port))
+    async with aiohttp.ClientSession() as http:
+        for _ in itertools.count():
+            with contextlib.suppress(aiohttp.ClientConnectorError):
+                async with http.get(f"http://127.0.0.1:{port}/health") as response:
+                    state = await response.json()
+                    if state["status"] == "loading" and state["progress"] == 0.5:
+                        assert response.status == 503
+                        break
+            await asyncio.sleep(0.01)
+    loading.cancel()
+    await asyncio.wait({loading})
+
+
+async def test_health_is_ok_when_ready(serving: Serving) -> None:
+    served = await serving()
+    async with served.http.get(served.url + "/health") as response:
+        assert (response.status, await response.json()) == (200, {"status": "ok"})
+
+
+async def test_models_tells_what_the_file_says(serving: Serving) -> None:
+    served = await serving()
+    async with served.http.get(served.url + "/v1/models") as response:
+        (model,) = (await response.json())["data"]
+    assert (model["id"], model["object"]) == ("storyteller", "model")
+    assert model["meta"]["parameters"] == 3_049_920
+    assert (model["meta"]["context"], model["meta"]["n_ctx"]) == (768, 16384)
+
+
+async def test_samplers_gives_the_table(serving: Serving) -> None:
+    served = await serving()
+    async with served.http.get(served.url + "/v1/samplers") as response:
+        rows = {row["name"]: row for row in (await response.json())["samplers"]}
+    assert (rows["temperature"]["default"], rows["temperature"]["aliases"]) == (0.8, ["temp"])
+
+
+ORIGINS = [
+    ("*", "http://a", "*"),
+    ("http://a http://b", "http://b", "http://b"),
+    ("http://a", "http://c", None),
+    ("", "x", None),
+]
+
+
+@pytest.mark.parametrize(("setting", "origin", "allowed"), ORIGINS)
+async def test_pages_of_allowed_origins_may_call(
+    serving: Serving, setting: str, origin: str, allowed: str | None
+) -> None:
+    served = await serving(cors=setting)
+    asked = {"Origin": origin, "Access-Control-Request-Headers": "content-type"}
+    async with served.http.options(served.url + "/v1/completions", headers=asked) as preflight:
+        assert preflight.status == 204
+        assert preflight.headers.get("Access-Control-Allow-Origin") == allowed
+        assert preflight.headers["Access-Control-Allow-Headers"] == "content-type"
+    async with served.http.post(
+        served.url + "/v1/events", json={"prompt": "x", "n": 1}, headers=asked
+    ) as response:
+        assert response.headers.get("Access-Control-Allow-Origin") == allowed
+
+
+# OpenAI's form
+
+
+NEGOTIATION: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "", "events"),
+    ({}, "*/*", "events"),
+    ({}, "text/event-stream", "events"),
+    ({"stream": None, "model": None}, "*/*", "events"),
+    ({}, "application/json", "openai"),
+    ({}, "application/json, text/event-stream", "openai"),
+    ({"stream": True}, "*/*", "openai"),
+    ({"stream": False}, "text/event-stream", "openai"),
+    ({"model": "m"}, "*/*", "openai"),
+]
+
+
+@pytest.mark.parametrize(("body", "accept", "dialect"), NEGOTIATION)
+def test_what_the_client_says_chooses_the_dialect(body: dict[str, Any], accept: str, dialect: str) -> None:
+    assert negotiate(body, accept) == dialect
+
+
+async def test_openai_streams_and_folds_the_same_texts(serving: Serving) -> None:
+    served = await serving()
+    body = {"prompt": "x", "n": 8, "seed": 3, "model": "storyteller"}
+    status, data = await served.post({**body, "stream": True})
+    assert data.endswith(b"data: [DONE]\n\n")
+    streamed = [""] * 8
+    for chunk in frames(data):
+        (choice,) = chunk["choices"]
+        streamed[choice["index"]] += choice["text"]
+    whole = json.loads((await served.post(body))[1])
+    assert [choice["text"] for choice in whole["choices"]] == streamed
+    assert (status, whole["usage"]["completion_tokens"]) == (200, 8 * 16)
+
+
+async def test_accepting_json_gets_json(serving: Serving) -> None:
+    served = await serving()
+    status, data = await served.post({"prompt": "x"}, Accept="application/json")
+    assert (status, len(json.loads(data)["choices"])) == (200, 1)

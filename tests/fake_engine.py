@@ -1,0 +1,409 @@
+#!/usr/bin/env python3
+"""Stands where llama-batched stands: speaks protocol 1 without a model, and misbehaves on request.
+
+Standard library only, no thread: one loop of poll, commands, step. Texts are a function of prompt, seed and
+index. Flags of llama.cpp (-m, -c, -np and any other) are accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+PROTOCOL = 1
+N_CTX = 16384
+END_AFTER = 40  # words; a story ends by itself somewhere between this and twice this
+WORDS = "and the old fox ran over a small hill to see who sang so late — naïve, “bright” 狐 🦊".split()  # noqa: SIM905
+
+
+def word(prompt: str, seed: int, index: int, position: int) -> str:
+    """The text of one token."""
+    return " " + WORDS[zlib.crc32(f"{prompt}|{seed + index}|{position}".encode()) % len(WORDS)]
+
+
+def story(prompt: str, seed: int, index: int, length: int) -> list[str]:
+    """The tokens of one sequence."""
+    return [word(prompt, seed, index, position) for position in range(length)]
+
+
+class Refused(Exception):
+    """A command that is wrong in itself."""
+
+    def __init__(self, param: str, message: str, code: str = "invalid_request") -> None:
+        super().__init__(message)
+        self.code, self.param = code, param
+
+
+@dataclass
+class Sequence:
+    index: int
+    word: Callable[[int], str]  # what it says at a position
+    total: int
+    finish_reason: str
+    stop_text: str = ""
+    length: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.length >= self.total
+
+
+@dataclass
+class Request:
+    id: str
+    n: int
+    prompt_tokens: int
+    seed: int
+    running: list[Sequence]
+    started: bool = False
+    completion_tokens: int = 0
+
+
+# fmt: off
+FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "generate": {"prompt": str, "tokens": list, "n": int, "max_tokens": int, "min_tokens": int, "stop": list,
+                 "sampling": dict, "sequences": list, "logprobs": int, "cache": bool},
+    "cancel": {"index": int},
+    "tokenize": {"text": str, "add_special": bool},
+    "detokenize": {"tokens": list},
+    "status": {},
+}
+# fmt: on
+NEEDED = {"tokenize": ("text",), "detokenize": ("tokens",)}
+
+
+def check(command: Any) -> None:
+    """Raises Refused for what protocol 1 does not allow."""
+    if not isinstance(command, dict):
+        raise Refused("", "the command is no object")
+    for name in ("op", "id"):
+        if not isinstance(command.get(name), str):
+            raise Refused(name, f"{name} must be a string")
+    if command["op"] not in FIELDS:
+        raise Refused("op", f"there is no op {command['op']!r}")
+    fields = FIELDS[command["op"]]
+    for name, value in command.items():
+        if name in ("op", "id"):
+            continue
+        if name not in fields:
+            raise Refused(name, f"{command['op']} has no field {name!r}")
+        if not isinstance(value, fields[name]) or (isinstance(value, bool) and fields[name] is int):
+            raise Refused(name, f"{name} has the wrong type: {value!r}")
+    for name in NEEDED.get(command["op"], ()):
+        if name not in command:
+            raise Refused(name, f"{name} is missing")
+    if command["op"] == "generate":
+        check_generate(command)
+
+
+def check_generate(command: dict[str, Any]) -> None:
+    if ("prompt" in command) == ("tokens" in command):
+        raise Refused("prompt", "one of prompt and tokens must be given")
+    for name, low in (("n", 1), ("max_tokens", -1), ("min_tokens", 0)):
+        if command.get(name, low) < low:
+            raise Refused(name, f"{name} is {command[name]}; it must be at least {low}")
+    size = len(tokens_of(command)) + 1
+    if size > N_CTX:
+        message = f"the prompt has {size - 1} tokens, the context {N_CTX}"
+        raise Refused("prompt", message, "context_exceeded")
+
+
+def tokens_of(command: dict[str, Any]) -> list[int]:
+    return command["tokens"] if "tokens" in command else tokenize(command["prompt"])
+
+
+def tokenize(text: str) -> list[int]:
+    return [zlib.crc32(part.encode()) % 32000 for part in text.split(" ") if part]
+
+
+@dataclass
+class Engine:
+    flags: argparse.Namespace
+    requests: dict[str, Request] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    streamed: int = 0
+    pending: bytes = b""
+    input_open: bool = True
+    seeds: int = 0
+
+    # The loop
+
+    def run(self) -> None:
+        self.load()
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.register(1, 0)  # POLLERR: nobody reads any more
+        while self.input_open or self.requests or self.flags.ignore_eof:
+            busy = bool(self.requests)
+            for descriptor, event in poll.poll(1000 * self.flags.token_delay if busy else None):
+                if descriptor == 1:
+                    os._exit(0)
+                if event:
+                    self.read(poll)
+            self.step()
+            self.write()
+
+    def read(self, poll: Any) -> None:
+        chunk = os.read(0, 1 << 16)
+        if not chunk:
+            self.input_open = False
+            poll.unregister(0)
+        *lines, self.pending = (self.pending + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                self.obey(line)
+
+    def write(self) -> None:
+        """One write for all lines of a step."""
+        data = memoryview("".join(self.lines).encode())
+        self.lines.clear()
+        while data:
+            try:
+                data = data[os.write(1, data) :]
+            except BrokenPipeError:
+                os._exit(0)
+
+    def say(self, event: str, **fields: Any) -> None:
+        self.lines.append(json.dumps({"event": event, **fields}, ensure_ascii=False) + "\n")
+
+    def note(self, what: str) -> None:
+        """A line in the journal, for tests that ask what happened in here."""
+        if self.flags.journal:
+            with open(self.flags.journal, "a") as journal:
+                journal.write(json.dumps({"time": time.monotonic(), "pid": os.getpid(), "what": what}) + "\n")
+
+    # Loading
+
+    def load(self) -> None:
+        flags = self.flags
+        self.note("loading")
+        print("fake engine: loading", file=sys.stderr, flush=True)
+        for percent in (0, 50):
+            self.say("loading", progress=percent / 100)
+            self.write()
+            time.sleep(flags.load_seconds / 2)
+        if flags.exit_while_loading is not None:
+            print("fake engine: the model cannot be loaded", file=sys.stderr, flush=True)
+            sys.exit(flags.exit_while_loading)
+        if flags.no_ready:
+            self.hang()
+        model = {"name": "fake", "n_params": 3_000_000}
+        self.say("ready", protocol=flags.protocol, model=model, n_ctx=N_CTX, n_ctx_sequence=N_CTX,
+                 max_sequences=flags.parallel, backend="fake")  # fmt: skip
+        self.note("ready")
+        self.write()
+
+    def hang(self) -> None:
+        self.note("hanging")
+        while True:
+            time.sleep(3600)
+
+    # Commands
+
+    def obey(self, line: bytes) -> None:
+        command: Any = None
+        try:
+            command = json.loads(line)
+            check(command)
+            self.note(f"{command['op']} {command.get('index', '')}".strip())
+            getattr(self, "do_" + command["op"])(command)
+        except (Refused, ValueError, RecursionError) as error:
+            code, param = getattr(error, "code", "invalid_request"), getattr(error, "param", "")
+            id = command.get("id") if isinstance(command, dict) else ""
+            known = {"param": param} if param else {}
+            self.say("error", id=id if isinstance(id, str) else "", code=code, message=str(error), **known)
+
+    def do_generate(self, command: dict[str, Any]) -> None:
+        id, n = command["id"], command.get("n", 1)
+        if id in self.requests:
+            self.say("error", id="", code="invalid_request", message=f"the id {id!r} is not done", param="id")
+            return
+        prompt = command.get("prompt") or repr(command.get("tokens"))
+        self.seeds += 1
+        seed = command.get("sampling", {}).get("seed", self.seeds)
+        sequences = [self.sequence(command, prompt, seed, index) for index in range(n)]
+        taken = sum(len(r.running) for r in self.requests.values())
+        self.requests[id] = Request(id, n, len(tokens_of(command)), seed, sequences)
+        if taken >= self.flags.parallel:
+            self.say("queued", id=id, position=sum(not r.started for r in self.requests.values()))
+
+    def sequence(self, command: dict[str, Any], prompt: str, seed: int, index: int) -> Sequence:
+        """What a sequence will say is known beforehand, so nothing of a stop string need be held back."""
+        limit = command.get("max_tokens", 128)
+        limit = sys.maxsize if limit < 0 else limit
+        tail = zlib.crc32(f"{prompt}{index}".encode()) % END_AFTER
+        endless = self.flags.endless or command.get("sampling", {}).get("ignore_eos")
+        end = sys.maxsize if endless else END_AFTER + tail
+        reason = "length" if limit <= end else "stop"
+        whole = Sequence(index, partial(word, prompt, seed, index), min(limit, end), reason)
+        words = story(prompt, seed, index, min(whole.total, 1000)) if command.get("stop") else []
+        text = "".join(words)
+        cuts = [(text.find(stop), stop) for stop in command.get("stop", []) if stop in text]
+        if not cuts:
+            return whole
+        at, stop_text = min(cuts)
+        kept = cut(words, at, at + len(stop_text))
+        return Sequence(index, kept.__getitem__, len(kept), "stop", stop_text)
+
+    def do_cancel(self, command: dict[str, Any]) -> None:
+        request = self.requests.get(command["id"])
+        if request is None:
+            return
+        index = command.get("index")
+        for sequence in [s for s in request.running if index in (None, s.index)]:
+            self.stop(request, sequence, "cancelled")
+        self.close(request)
+
+    def do_tokenize(self, command: dict[str, Any]) -> None:
+        self.say("result", id=command["id"], tokens=tokenize(command["text"]))
+
+    def do_detokenize(self, command: dict[str, Any]) -> None:
+        self.say("result", id=command["id"], text=" ".join(map(str, command["tokens"])))
+
+    def do_status(self, command: dict[str, Any]) -> None:
+        waiting = sum(not r.started for r in self.requests.values())
+        running = len(self.requests) - waiting
+        self.say("result", id=command["id"], cells_used=0, requests_running=running, requests_waiting=waiting)
+
+    # Steps
+
+    def step(self) -> None:
+        """One token for each of the first sequences, as many as may run at once, in order of arrival."""
+        if self.flags.stderr_flood and self.requests:
+            os.write(2, b"fake engine: a line that nobody asked for\n" * 1500)
+        places = self.flags.parallel
+        for request in list(self.requests.values()):
+            for sequence in list(request.running[:places]):
+                self.start(request)
+                self.advance(request, sequence)
+            places = max(0, places - len(request.running))
+            self.close(request)
+
+    def start(self, request: Request) -> None:
+        if not request.started:
+            request.started = True
+            self.say("start", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens,
+                     cached_tokens=0, seed=request.seed)  # fmt: skip
+
+    def advance(self, request: Request, sequence: Sequence) -> None:
+        if not sequence.over:
+            text = sequence.word(sequence.length)
+            if sequence.length == 0:
+                text = text.ljust(self.flags.long_line, "x")
+            sequence.length += 1
+            request.completion_tokens += 1
+            if text:
+                self.stream(request.id, sequence.index, text)
+        if sequence.over:
+            self.stop(request, sequence, sequence.finish_reason)
+
+    def stream(self, id: str, index: int, text: str) -> None:
+        self.say("stream", id=id, index=index, text=text)
+        self.streamed += 1
+        self.misbehave()
+
+    def stop(self, request: Request, sequence: Sequence, reason: str) -> None:
+        request.running.remove(sequence)
+        text = {"stop_text": sequence.stop_text} if sequence.stop_text and reason == "stop" else {}
+        self.say("stop", id=request.id, index=sequence.index, length=sequence.length,
+                 stop=int(reason == "stop"), finish_reason=reason, **text)  # fmt: skip
+
+    def close(self, request: Request) -> None:
+        """Says done once the last sequence has stopped."""
+        if request.running or request.id not in self.requests:
+            return
+        del self.requests[request.id]
+        self.say("done", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens, cached_tokens=0,
+                 completion_tokens=request.completion_tokens, timings={"total_ms": 1.0})  # fmt: skip
+        self.note("done")
+        if self.flags.late_lines:
+            self.say("stream", id=request.id, index=0, text=" too late")
+            self.say("a_later_protocol's", id=request.id, index=0)
+
+    def misbehave(self) -> None:
+        """After the K-th stream event, whichever flag says so."""
+        flags = self.flags
+        if self.streamed == flags.die_after:
+            if flags.half_line:
+                self.lines[-1] = self.lines[-1][: len(self.lines[-1]) // 2]
+            self.write()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.streamed == flags.rubbish_after:
+            self.lines.append("llama_decode: failed\n")
+        if self.streamed == flags.hang_after:
+            self.write()
+            self.hang()
+
+
+def cut(words: list[str], at: int, end: int) -> list[str]:
+    """The words up to the character `end`, with no text from the character `at` on."""
+    kept, position = [], 0
+    for one in words:
+        if position >= end:
+            break
+        kept.append(one[: max(0, at - position)])
+        position += len(one)
+    return kept
+
+
+def read_flags(argv: list[str]) -> argparse.Namespace:
+    # No abbreviations: -c is llama.cpp's, not --code or the like.
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("-np", "--parallel", type=int, default=32, help="sequences that run at once")
+    add("--load-seconds", type=float, default=0.0)
+    add("--exit-while-loading", type=int, metavar="CODE")
+    add("--no-ready", action="store_true", help="load for ever")
+    add("--protocol", type=int, default=PROTOCOL)
+    add("--token-delay", type=float, default=0.002, help="seconds between steps")
+    add("--flood", action="store_true", help="no pause between steps")
+    add("--endless", action="store_true", help="no story ends before max_tokens")
+    add("--die-after", type=int, metavar="K", help="SIGKILL itself after K stream events")
+    add("--half-line", action="store_true", help="with --die-after: in the middle of the last line")
+    add("--hang-after", type=int, metavar="K", help="do nothing any more after K stream events")
+    add("--rubbish-after", type=int, metavar="K", help="write what is no event after K stream events")
+    add("--late-lines", action="store_true", help="lines for a request after its done, and of unknown events")
+    add(
+        "--long-line",
+        type=int,
+        default=0,
+        metavar="BYTES",
+        help="the first text of each sequence has this size",
+    )
+    add("--stderr-flood", action="store_true", help="60 kB of log in each step")
+    add("--ignore-eof", action="store_true")
+    add("--ignore-term", action="store_true")
+    add("--journal", metavar="FILE", help="append what happens, as JSON lines")
+    add("--only-first", metavar="FILE", help="behave if FILE is there, else make it and misbehave")
+    flags, _ = parser.parse_known_args(argv)
+    if flags.only_first and os.path.exists(flags.only_first):
+        journal, parallel, delay = flags.journal, flags.parallel, flags.token_delay
+        flags = parser.parse_args([])
+        flags.journal, flags.parallel, flags.token_delay = journal, parallel, delay
+    elif flags.only_first:
+        open(flags.only_first, "w").close()
+    if flags.flood:
+        flags.token_delay = 0.0
+    return flags
+
+
+def main() -> None:
+    flags = read_flags(sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if flags.ignore_term:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Engine(flags).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""The same protocol checks for both engines: the fake one stands in for llama-batched only as far as these hold.
+
+docs/engine-protocol.md is what they check. Nothing here knows what either engine writes about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from llama_srb.engine import Engine, EngineSettings, Exchange, new_id
+from llama_srb.protocol import Done, Error, Progress, Queued, Result, Start, Stop, Stream, encode
+from tests.conftest import FAKE_ENGINE, PATIENCE, ROOT, collect, soon, texts
+
+REAL_ENGINE = (str(ROOT / "build/bin/llama-batched"), "-m", str(ROOT / "models/storyteller.gguf"))
+FLAGS = ("-c", "4096", "-np", "16")
+COMMANDS = {"fake": (*FAKE_ENGINE, *FLAGS), "real": (*REAL_ENGINE, *FLAGS)}
+
+
+@pytest.fixture(params=COMMANDS)
+def argv(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Each engine in turn; one that is not built fails here, it is not skipped."""
+    return COMMANDS[request.param]
+
+
+@pytest.fixture
+async def engine(argv: tuple[str, ...]) -> AsyncIterator[Engine]:
+    async with Engine(EngineSettings(argv, "storyteller")) as engine:
+        await soon(engine.loaded())
+        yield engine
+
+
+def ask(engine: Engine, op: str = "generate", **fields: Any) -> Exchange:
+    id = new_id()
+    return Exchange(id, encode(op, id, **fields), on_enter=engine.submit)
+
+
+def story(engine: Engine, **fields: Any) -> Exchange:
+    return ask(
+        engine, **{"prompt": "Once upon a time", "n": 3, "max_tokens": 20, "sampling": {"seed": 7}} | fields
+    )
+
+
+async def run(exchange: Exchange) -> list[Any]:
+    async with exchange:
+        return await collect(exchange)
+
+
+def stops(events: list[Any]) -> dict[int, Stop]:
+    return {e.index: e for e in events if isinstance(e, Stop)}
+
+
+def check_order(events: list[Any], n: int) -> None:
+    """queued*, start, (progress | stream | stop)*, done; each sequence stops once and then says nothing more."""
+    events = events[sum(isinstance(e, Queued) for e in events) :]
+    assert isinstance(events[0], Start)
+    assert isinstance(events[-1], Done)
+    assert events[0].count == events[-1].count == n
+    over: set[int] = set()
+    for event in events[1:-1]:
+        assert isinstance(event, Progress | Stream | Stop)
+        if isinstance(event, Stream | Stop):
+            assert event.index not in over
+        if isinstance(event, Stop):
+            over.add(event.index)
+    assert over == set(range(n))
+    assert events[-1].completion_tokens == sum(stop.length for stop in stops(events).values())
+
+
+# Loading
+
+
+async def test_ready_says_what_a_server_needs_to_know(engine: Engine) -> None:
+    ready = engine.ready
+    assert ready is not None
+    assert ready.protocol == 1
+    assert ready.n_ctx > 0
+    assert ready.n_ctx_sequence > 0
+    assert ready.max_sequences > 0
+    assert ready.backend
+    assert ready.model
+
+
+# Requests
+
+
+@pytest.mark.parametrize("n", [1, 3, 16, 40])
+async def test_n_sequences_stream_and_end(engine: Engine, n: int) -> None:
+    """40 is more than run at once: the rest start as others finish."""
+    events = await run(story(engine, n=n))
+    check_order(events, n)
+    assert all(texts(events, n))
+
+
+async def test_all_events_carry_the_id_of_their_request(engine: Engine) -> None:
+    async with story(engine) as first, story(engine) as second:
+        for exchange in (first, second):
+            assert {event.id for event in await collect(exchange)} == {exchange.id}
+
+
+async def test_max_tokens_is_exact(engine: Engine) -> None:
+    events = await run(story(engine, max_tokens=7, sampling={"seed": 7}))
+    assert [(s.length, s.stop, s.finish_reason) for s in stops(events).values()] == [(7, 0, "length")] * 3
+
+
+async def test_the_seed_is_told_and_brings_the_texts_back(argv: tuple[str, ...]) -> None:
+    answers = []
+    for _ in range(2):  # fresh processes: the law of design §4, "What equality means", 2
+        async with Engine(EngineSettings(argv)) as engine:
+            await soon(engine.loaded())
+            answers.append(await run(story(engine)))
+    assert [events[0].seed for events in answers] == [7, 7]
+    assert texts(answers[0], 3) == texts(answers[1], 3)
+    assert len(set(texts(answers[0], 3))) == 3
+
+
+async def test_a_stop_string_is_told_and_never_streamed(argv: tuple[str, ...]) -> None:
+    async def fresh(**fields: Any) -> list[Any]:
+        async with Engine(EngineSettings(argv)) as engine:
+            await soon(engine.loaded())
+            return await run(story(engine, n=1, **fields))
+
+    (text,) = texts(await fresh(), 1)
+    stop = text[len(text) // 2 :][:5]
+    events = await fresh(stop=["never said", stop])
+    assert texts(events, 1) == [text[: text.index(stop)]]
+    (end,) = stops(events).values()
+    assert (end.stop, end.finish_reason, end.stop_text) == (1, "stop", stop)
+
+
+async def test_a_prompt_may_come_as_tokens(engine: Engine) -> None:
+    tokens = (await run(ask(engine, "tokenize", text="Once upon a time")))[-1].data["tokens"]
+    command = {"tokens": tokens, "n": 2, "max_tokens": 3}
+    events = await run(ask(engine, **command))
+    check_order(events, 2)
+    assert events[0].prompt_tokens == len(tokens)
+
+
+async def test_requests_at_the_same_time_all_end(engine: Engine) -> None:
+    exchanges = [story(engine, prompt=f"There was a king {k}", n=k) for k in range(1, 9)]
+    answers = await asyncio.gather(*map(run, exchanges))
+    for n, events in enumerate(answers, start=1):
+        check_order(events, n)
+
+
+# Cancel
+
+
+async def test_cancel_ends_all_sequences_within_a_step(engine: Engine) -> None:
+    async with story(engine, n=4, max_tokens=1500, sampling={"ignore_eos": True}) as exchange:
+        first = await first_stream(exchange)
+        exchange.cancel()
+        rest = await collect(exchange)
+    check_order(first + rest, 4)
+    assert {s.finish_reason for s in stops(rest).values()} == {"cancelled"}
+    assert max(Counter(e.index for e in rest if isinstance(e, Stream)).values(), default=0) <= 20
+
+
+async def first_stream(exchange: Exchange) -> list[Any]:
+    """All events up to the first list with text."""
+    events: list[Any] = []
+    while not any(isinstance(e, Stream) for e in events):
+        events += await soon(anext(exchange))
+    return events
+
+
+async def test_cancel_of_one_sequence_leaves_the_others(engine: Engine) -> None:
+    async with story(engine, n=3, max_tokens=200, sampling={"ignore_eos": True}) as exchange:
+        events = await first_stream(exchange)
+        exchange.cancel(1)
+        events += await collect(exchange)
+    check_order(events, 3)
+    assert stops(events)[1].finish_reason == "cancelled"
+    assert stops(events)[1].length < 200
+    assert [stops(events)[i].length for i in (0, 2)] == [200, 200]
+
+
+async def test_a_cancel_that_follows_at_once_is_obeyed(engine: Engine) -> None:
+    async with story(engine, max_tokens=1500, sampling={"ignore_eos": True}) as exchange:
+        exchange.cancel()
+        events = await collect(exchange)
+    assert isinstance(events[-1], Done)
+    check_order(events, 3) if isinstance(events[0], Start) else None
+    check_order(await run(story(engine)), 3)
+
+
+async def test_cancels_of_what_is_not_there_are_ignored(engine: Engine) -> None:
+    async with story(engine) as exchange:
+        engine.send(encode("cancel", "unknown"))
+        engine.send(encode("cancel", exchange.id, index=99))
+        events = await collect(exchange)
+    check_order(events, 3)
+    assert "cancelled" not in {s.finish_reason for s in stops(events).values()}
+
+
+# Commands
+
+
+async def test_tokenize_and_status_are_answered_in_mid_stream(engine: Engine) -> None:
+    async with story(engine, max_tokens=200) as running:
+        (answer,) = await run(ask(engine, "tokenize", text="one two three"))
+        (status,) = await run(ask(engine, "status"))
+        check_order(await collect(running), 3)
+    assert isinstance(answer, Result)
+    assert all(isinstance(token, int) for token in answer.data["tokens"])
+    assert isinstance(status.data["cells_used"], int)
+
+
+# fmt: off
+# ruff: noqa: E501 (a table)
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {  # command, code, param
+    "unknown op":      ({"op": "dance"}, "invalid_request", "op"),
+    "op missing":      ({"op": None}, "invalid_request", "op"),
+    "unknown field":   ({"op": "generate", "prompt": "a", "temprature": 1}, "invalid_request", "temprature"),
+    "no prompt":       ({"op": "generate"}, "invalid_request", "prompt"),
+    "two prompts":     ({"op": "generate", "prompt": "a", "tokens": [1]}, "invalid_request", "prompt"),
+    "prompt a number": ({"op": "generate", "prompt": 7}, "invalid_request", "prompt"),
+    "tokens a text":   ({"op": "generate", "tokens": "a"}, "invalid_request", "tokens"),
+    "n zero":          ({"op": "generate", "prompt": "a", "n": 0}, "invalid_request", "n"),
+    "n a text":        ({"op": "generate", "prompt": "a", "n": "8"}, "invalid_request", "n"),
+    "n true":          ({"op": "generate", "prompt": "a", "n": True}, "invalid_request", "n"),
+    "n a fraction":    ({"op": "generate", "prompt": "a", "n": 1.5}, "invalid_request", "n"),
+    "max_tokens -2":   ({"op": "generate", "prompt": "a", "max_tokens": -2}, "invalid_request", "max_tokens"),
+    "stop a number":   ({"op": "generate", "prompt": "a", "stop": 7}, "invalid_request", "stop"),
+    "sampling a list": ({"op": "generate", "prompt": "a", "sampling": []}, "invalid_request", "sampling"),
+    "text missing":    ({"op": "tokenize"}, "invalid_request", "text"),
+    "index a text":    ({"op": "cancel", "index": "0"}, "invalid_request", "index"),
+    "too long":        ({"op": "generate", "prompt": "word " * 20_000}, "context_exceeded", "prompt"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("command", "code", "param"), REFUSED.values(), ids=REFUSED)
+async def test_a_wrong_command_is_an_error_that_names_the_field(
+    engine: Engine, command: dict[str, Any], code: str, param: str
+) -> None:
+    id = new_id()
+    line = json.dumps({key: value for key, value in (command | {"id": id}).items() if value is not None})
+    async with story(engine, max_tokens=30) as running:
+        (error,) = await run(Exchange(id, line.encode() + b"\n", on_enter=engine.submit))
+        check_order(await collect(running), 3)
+    assert isinstance(error, Error)
+    assert (error.code, error.param) == (code, param)
+
+
+UNREADABLE = [
+    b"rubbish",
+    b"[]",
+    b"7",
+    b"{}",
+    b'{"op":"status","id":7}',
+    b'{"op":',
+    b"\xff\xfe",
+    b"[" * 20_000,
+    b"\0",
+]
+
+
+async def test_lines_without_a_readable_id_disturb_nobody(engine: Engine) -> None:
+    async with story(engine, max_tokens=50) as running:
+        for line in (*UNREADABLE, b"", b"  "):
+            engine.send(line + b"\n")
+        check_order(await collect(running), 3)
+
+
+@pytest.mark.parametrize("line", UNREADABLE, ids=[repr(line[:20]) for line in UNREADABLE])
+def test_a_line_without_a_readable_id_is_an_error_without_id(argv: tuple[str, ...], line: bytes) -> None:
+    events = talk(argv, line + b"\n")
+    assert [(e["id"], e["code"]) for e in events if e["event"] == "error"] == [("", "invalid_request")]
+
+
+# The end
+
+
+def talk(argv: tuple[str, ...], data: bytes) -> list[dict[str, Any]]:
+    """All events of an engine that gets these bytes and then end of file; it must exit with 0."""
+    done = subprocess.run(argv, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30)
+    assert done.returncode == 0
+    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+
+def test_by_itself_an_engine_finishes_its_work_at_end_of_file(argv: tuple[str, ...]) -> None:
+    events = talk(argv, b'{"op":"generate","id":"1","prompt":"Once","n":4,"max_tokens":5}\n')
+    names = [event["event"] for event in events]
+    assert "ready" in names
+    assert names.count("stop") == 4
+    assert names[-1] == "done"
+    assert events[-1]["id"] == "1"
+
+
+def test_an_engine_without_work_exits_at_end_of_file(argv: tuple[str, ...]) -> None:
+    assert talk(argv, b"")[-1]["event"] == "ready"
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_an_engine_whose_output_nobody_reads_exits(argv: tuple[str, ...], busy: bool) -> None:
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    work = encode("generate", "1", prompt="Once", max_tokens=1500, sampling={"ignore_eos": True})
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=null, bufsize=0) as process:
+        assert process.stdin
+        assert process.stdout
+        while b'"ready"' not in process.stdout.readline():
+            pass
+        if busy:
+            process.stdin.write(work)
+            process.stdout.readline()
+        process.stdout.close()
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+
+
+async def test_sigterm_ends_an_engine_in_mid_stream(engine: Engine) -> None:
+    async with story(engine, max_tokens=1500, sampling={"ignore_eos": True}) as running:
+        await first_stream(running)
+        os.killpg(engine.pid, signal.SIGTERM)
+        assert isinstance((await collect(running))[-1], Error | Done)
+    await soon(engine.ended())

@@ -1,0 +1,136 @@
+"""Three sources, one table: what wins, what is refused, and how the engine's command line comes of it."""
+
+from pathlib import Path
+
+import pytest
+
+from llama_srb import config
+from llama_srb.config import CHECKOUT, OPTIONS, OWNED_FLAGS, Settings, SettingsError, load, split_arguments
+
+
+def toml(folder: Path, text: str) -> str:
+    path = folder / "srb.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_defaults_need_no_source() -> None:
+    settings = load({}, environ={})
+    assert (settings.host, settings.port, settings.n, settings.parallel) == ("127.0.0.1", 9090, 8, 32)
+    assert settings.model == CHECKOUT / "models" / "storyteller.gguf"
+    assert settings.engine == CHECKOUT / "build" / "bin" / "llama-batched"
+
+
+def test_command_line_beats_environment_beats_file(tmp_path: Path) -> None:
+    file = toml(tmp_path, "port = 1\nn = 2\nmax-body = '3K'\n")
+    settings = load(
+        {"port": "4", "n": None}, config=file, environ={"LLAMA_SRB_PORT": "5", "LLAMA_SRB_N": "6"}
+    )
+    assert (settings.port, settings.n, settings.max_body) == (4, 6, 3072)
+
+
+def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
+    assert load({}, environ={"LLAMA_SRB_CONFIG": toml(tmp_path, "n = 3")}).n == 3
+
+
+def test_paths_in_a_file_are_meant_from_where_it_is(tmp_path: Path) -> None:
+    assert load({}, config=toml(tmp_path, 'model = "m.gguf"'), environ={}).model == tmp_path / "m.gguf"
+
+
+def test_a_path_may_begin_at_home() -> None:
+    assert load({}, environ={"LLAMA_SRB_MODEL": "~/m.gguf"}).model == Path.home() / "m.gguf"
+
+
+VALUES = [
+    ("max_body", "16MiB", 16 << 20),
+    ("max_body", "2g", 2 << 30),
+    ("max_body", "1000", 1000),
+    ("strict", "yes", True),
+    ("strict", "0", False),
+    ("cors", "http://a, http://b", ("http://a", "http://b")),
+    ("cors", ["http://a"], ("http://a",)),
+    ("engine_args", "-t 4 --lora 'a b.gguf'", ("-t", "4", "--lora", "a b.gguf")),
+    ("keep_alive", "0.5", 0.5),
+    ("ctx", "4096", 4096),
+]
+
+
+@pytest.mark.parametrize(("name", "written", "value"), VALUES)
+def test_values_come_as_people_write_them(name: str, written: object, value: object) -> None:
+    assert getattr(load({name: written}, environ={}), name) == value
+
+
+REFUSALS: list[tuple[dict[str, object], dict[str, str], str]] = [
+    ({"port": "99999"}, {}, "--port is '99999'; it must be less than or equal to 65535"),
+    ({"port": "x"}, {}, "--port is 'x'; it must be a whole number"),
+    ({"n": "0"}, {}, "--n is '0'; it must be greater than or equal to 1"),
+    ({"n": "9", "max_n": "8"}, {}, "--n is 9; it must be at most --max-n, 8"),
+    ({"keep_alive": "nan"}, {}, "--keep-alive is 'nan'; it must be a finite number"),
+    ({"strict": "maybe"}, {}, "--strict is 'maybe'; it must be true or false"),
+    ({"max_body": "16 potatoes"}, {}, "--max-body is '16 potatoes'; it must be a whole number"),
+    ({"engine_mode": "one"}, {}, "--engine-mode is 'one'; it must be 'resident' or 'per-request'"),
+    ({}, {"LLAMA_SRB_PORT": "-1"}, "LLAMA_SRB_PORT is '-1'; it must be greater than or equal to 0"),
+    (
+        {},
+        {"LLAMA_SRB_MODLE": "x"},
+        "LLAMA_SRB_MODLE in the environment is not a setting; did you mean LLAMA_SRB_MODEL?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "environ", "message"), REFUSALS, ids=lambda value: repr(value)[:40])
+def test_a_refusal_names_the_option_as_it_was_written(
+    options: dict[str, object], environ: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(options, environ=environ)
+    assert str(caught.value) == message
+
+
+FILES = [
+    ("prot = 1", "prot in {file} is not a setting; did you mean port?"),
+    ("port = 99999", "port in {file} is 99999; it must be less than or equal to 65535"),
+    ("port = ", "{file} is not TOML: "),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FILES)
+def test_a_refusal_names_the_file(tmp_path: Path, text: str, message: str) -> None:
+    file = toml(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        load({}, config=file, environ={})
+    assert str(caught.value).startswith(message.format(file=file))
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "."])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match="cannot read"):
+        load({}, config=str(tmp_path / name), environ={})
+
+
+def test_other_variables_of_ours_are_no_settings() -> None:
+    load({}, environ={"LLAMA_SRB_CACHE": "/tmp", "PATH": "/bin", "LLAMA_SRB_PORT": ""})
+
+
+def test_the_engine_is_called_with_our_settings_first() -> None:
+    settings = load({"engine": "e", "model": "m", "parallel": 2, "engine_args": ("-t", "4")}, environ={})
+    assert settings.engine_command == ("e", "-m", "m", "-np", "2", "-t", "4")
+    assert load({"engine": "e", "model": "m", "ctx": 99}, environ={}).engine_command[-2:] == ("-c", "99")
+
+
+@pytest.mark.parametrize("flag", [*OWNED_FLAGS, "--ctx-size=9", "--ctx_size"])
+def test_engine_flags_that_are_ours_are_refused(flag: str) -> None:
+    with pytest.raises(SettingsError, match="behind --") as caught:
+        load({"engine_args": ("-t", "4", flag)}, environ={})
+    assert flag in str(caught.value)
+
+
+def test_the_rest_behind_two_dashes_is_the_engines() -> None:
+    assert split_arguments(["--n", "3", "--", "-t", "4", "--", "x"]) == (["--n", "3"], ("-t", "4", "--", "x"))
+    assert split_arguments(["--n", "3"]) == (["--n", "3"], None)
+
+
+def test_every_setting_has_an_option_and_a_meaning() -> None:
+    assert {option.name for option in OPTIONS} | {"engine_args"} == set(Settings.model_fields)
+    assert all(option.meaning.endswith(".") or option.meaning.endswith(")") for option in OPTIONS)
+    assert all(option.flag not in config.NOT_SETTINGS for option in OPTIONS)

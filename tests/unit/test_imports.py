@@ -1,0 +1,67 @@
+"""Who may import whom: the arrows of docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "llama_srb"
+VOCABULARY = {"request", "protocol"}  # plain data: whoever stands above may speak it
+ARROWS: dict[str, set[str]] = {
+    "cli": {"server", "client", "pool", "config", "model_info"},
+    "api": {"cli"},
+    "server": {"dialects", "pool", "config", "model_info"},
+    "config": {"pool", "model_info"},
+    "dialects": {"dialects"},
+    "pool": {"engine"},
+    "engine": {"protocol"},
+    "protocol": {"request"},
+    "request": set(),
+    "model_info": set(),
+    "client": set(),
+}
+ONLY = {"aiohttp": {"server"}, "subprocess": {"engine"}, "argv": {"config"}, "environ": {"config"}}
+
+
+def part(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def modules() -> list[Path]:
+    return [path for path in PACKAGE.rglob("*.py") if part(path) in ARROWS]
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of llama_srb that a module imports."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [
+        f"llama_srb.{alias.name}"
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module == "llama_srb"
+        for alias in node.names
+        if not alias.name.startswith("__")
+    ]
+    return {name.split(".")[1] for name in names if name.startswith("llama_srb.")}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_along_the_arrows(path: Path) -> None:
+    leaf = not ARROWS[part(path)] or part(path) == "protocol"
+    assert imported(path) <= ARROWS[part(path)] | (set() if leaf else VOCABULARY)
+
+
+@pytest.mark.parametrize(("word", "parts"), ONLY.items(), ids=ONLY)
+def test_only_one_module_knows(word: str, parts: set[str]) -> None:
+    def knows(path: Path) -> bool:
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        return any(
+            (isinstance(node, ast.Attribute) and node.attr == word)
+            or (isinstance(node, ast.Import | ast.ImportFrom) and word in ast.unparse(node).split())
+            for node in nodes
+        )
+
+    assert {part(path) for path in PACKAGE.rglob("*.py") if knows(path)} <= parts

@@ -1,0 +1,165 @@
+"""OpenAI's completions: what is read from a body, and chunks and bodies as its clients take them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from llama_srb.dialects import openai
+from llama_srb.dialects.openai import Body, Chunks, Form
+from llama_srb.protocol import Done, Error, Event, Queued, Start, Stop, Stream
+from llama_srb.request import CompletionRequest, Defaults, RequestError
+
+TOKENS = (
+    {"id": 5, "text": " a", "logprob": -0.5, "top": [{"id": 5, "text": " a", "logprob": -0.5}]},
+    {"id": 6, "text": "b", "logprob": -1.5},
+)
+RUN: list[Event] = [
+    Start("1", 2, 5, 4, 7),
+    Stream("1", 1, " there"),
+    Stream("1", 0, "é"),
+    Stop("1", 1, 1, 0, "length"),
+    Stream("1", 0, "!"),
+    Stop("1", 0, 2, 1, "stop"),
+    Done("1", 2, 5, 4, 3),
+]
+
+
+def parse(**fields: Any) -> tuple[CompletionRequest, Form]:
+    return openai.parse({"prompt": "Once", **fields}, Defaults())
+
+
+def frames(events: list[Event], **fields: Any) -> list[Any]:
+    request, form = parse(n=2, stream=True, **fields)
+    data = Chunks(request, form, model="m", created=3).render(events).decode()
+    parts = [part.removeprefix("data: ") for part in data.split("\n\n") if part]
+    return [part if part.startswith(("[", ":")) else json.loads(part) for part in parts]
+
+
+def body(events: list[Event], **fields: Any) -> Any:
+    answer = Body(parse(n=2, **fields)[0], model="m", created=3)
+    for event in events:
+        answer.take([event])
+    return json.loads(answer.json())
+
+
+def texts(chunks: list[Any]) -> list[str]:
+    made = ["", ""]
+    for chunk in chunks[:-1]:
+        for choice in chunk["choices"]:
+            made[choice["index"]] += choice["text"]
+    return made
+
+
+def test_openais_own_defaults_hold() -> None:
+    request, form = parse()
+    assert (request.n, request.max_tokens, form) == (1, 16, Form())
+
+
+def test_a_list_of_one_prompt_is_that_prompt() -> None:
+    assert parse(prompt=["Once"])[0].prompt == "Once"
+    assert parse(prompt=[[1, 2]])[0].prompt == (1, 2)
+    assert parse(prompt=[1, 2])[0].prompt == (1, 2)
+
+
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": ["a", "b"]}, "prompt"),
+    ({"prompt": None}, "prompt"),
+    ({"stream": "yes"}, "stream"),
+    ({"stream": 1}, "stream"),
+    ({"model": 5}, "model"),
+    ({"stream_options": 5}, "stream_options"),
+    ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+    ({"echo": True, "prompt": [1]}, "echo"),
+    ({"n": 0}, "n"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), REFUSALS)
+def test_a_bad_body_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse(**fields)
+    assert caught.value.param == param
+
+
+def test_openais_own_fields_are_no_mistake() -> None:
+    fields = {"stream": True, "stream_options": {}, "model": "m", "user": "u", "suffix": "", "best_of": 1}
+    assert not openai.parse({"prompt": "x", **fields}, Defaults(strict=True))[0].warnings
+    assert parse(suffix="x")[0].warnings == ("suffix is not used",)
+
+
+def test_chunks_carry_one_choice_each_and_end_with_done() -> None:
+    chunks = frames(RUN)
+    assert chunks[-1] == "[DONE]"
+    assert all(len(chunk["choices"]) == 1 for chunk in chunks[:-1])
+    assert chunks[0] == {
+        "id": "cmpl-1",
+        "object": "text_completion",
+        "created": 3,
+        "model": "m",
+        "choices": [{"text": " there", "index": 1, "logprobs": None, "finish_reason": None}],
+    }
+    assert texts(chunks) == ["é!", " there"]
+    reasons = {c["choices"][0]["index"]: c["choices"][0]["finish_reason"] for c in chunks[:-1]}
+    assert reasons == {0: "stop", 1: "length"}
+
+
+def test_usage_comes_once_when_asked_for_and_counts_all_choices() -> None:
+    chunks = frames(RUN, stream_options={"include_usage": True})
+    usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    assert [chunk["choices"] for chunk in chunks[:-1] if "usage" in chunk] == [[]]
+    assert chunks[-2]["usage"] == {**usage, "prompt_tokens_details": {"cached_tokens": 4}}
+
+
+def test_echo_begins_every_choice() -> None:
+    assert texts(frames(RUN, echo=True)) == ["Onceé!", "Once there"]
+    assert [choice["text"] for choice in body(RUN, echo=True)["choices"]] == ["Onceé!", "Once there"]
+
+
+def test_warnings_come_with_the_first_chunk_and_in_the_body() -> None:
+    assert "warnings" in frames(RUN, foo=1)[0]
+    assert texts(frames(RUN, foo=1)) == ["é!", " there"]
+    assert len(body(RUN, foo=1)["warnings"]) == 1
+
+
+def test_waiting_is_a_comment() -> None:
+    assert frames([Queued("1", 2)]) == [": queued at position 2"]
+
+
+def test_an_error_is_a_frame_that_clients_raise() -> None:
+    chunks = frames([RUN[0], RUN[1], Error("engine_died", "it died", "1")])
+    assert chunks[-1] == {
+        "error": {"message": "it died", "type": "server_error", "param": None, "code": "engine_died"}
+    }
+
+
+def test_a_body_folds_all_choices_in_order() -> None:
+    whole = body(RUN)
+    assert [(c["index"], c["text"], c["finish_reason"], c["logprobs"]) for c in whole["choices"]] == [
+        (0, "é!", "stop", None),
+        (1, " there", "length", None),
+    ]
+    assert whole["usage"]["completion_tokens"] == 3
+    assert (whole["object"], whole["model"], whole["id"]) == ("text_completion", "m", "cmpl-1")
+
+
+@pytest.mark.parametrize(("echo", "offset"), [(False, 0), (True, 4)])
+def test_logprobs_are_four_lists_whose_offsets_go_on(echo: bool, offset: int) -> None:
+    events: list[Event] = [
+        Start("1", 2, 5, 4, 7),
+        Stream("1", 0, " ab", TOKENS),
+        Stream("1", 0, "b", TOKENS[1:]),
+        Stop("1", 0, 3, 0, "length"),
+        Stop("1", 1, 0, 0, "length"),
+        Done("1", 2, 5, 4, 3),
+    ]
+    logprobs = body(events, logprobs=1, echo=echo)["choices"][0]["logprobs"]
+    assert logprobs == {
+        "tokens": [" a", "b", "b"],
+        "token_logprobs": [-0.5, -1.5, -1.5],
+        "top_logprobs": [{" a": -0.5}, {}, {}],
+        "text_offset": [offset, offset + 2, offset + 3],
+    }
+    chunks = [c["choices"][0]["logprobs"] for c in frames(events, logprobs=1, echo=echo)[:-1] if c["choices"]]
+    streamed = [chunk for chunk in chunks if chunk]
+    assert {key: streamed[0][key] + streamed[1][key] for key in logprobs} == logprobs

@@ -1,0 +1,492 @@
+"""What clients may write, in every spelling, and what they are told when they may not."""
+
+import contextlib
+import math
+import random
+import time
+from typing import Any
+
+import orjson
+import pytest
+
+from llama_srb.request import (
+    CANONICAL,
+    KNOWN_SPELLINGS,
+    ROWS,
+    SAMPLING_ROWS,
+    CompletionRequest,
+    Defaults,
+    RequestError,
+    Sampling,
+    parse_body,
+    request_from,
+    request_table,
+    samplers_table,
+)
+
+
+def parsed(**fields: Any) -> CompletionRequest:
+    return request_from({"prompt": "Once", **fields}, Defaults())
+
+
+def sampling(**fields: Any) -> dict[str, Any]:
+    given: dict[str, Any] = parsed(**fields).engine_fields().get("sampling", {})
+    return given
+
+
+def refusal(**fields: Any) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        parsed(**fields)
+    return caught.value
+
+
+def test_only_what_was_given_goes_to_the_engine() -> None:
+    assert parsed().engine_fields() == {"prompt": "Once", "n": 8, "max_tokens": 128}
+    assert sampling(temperature=0.8) == {"temperature": 0.8}
+
+
+def test_a_request_in_full_reaches_the_engine_as_json() -> None:
+    request = request_from(
+        {
+            "prompt": [1, 2, 3],
+            "n": 2,
+            "max_tokens": 5,
+            "min_tokens": 2,
+            "stop": "\n",
+            "seed": 7,
+            "logprobs": 0,
+            "cache": False,
+            "banned_strings": ["shivers down"],
+            "sequences": [{"temp": 0}, {"stop": ["x"]}],
+        }
+    )
+    assert orjson.loads(orjson.dumps(request.engine_fields())) == {
+        "tokens": [1, 2, 3],
+        "n": 2,
+        "max_tokens": 5,
+        "min_tokens": 2,
+        "stop": ["\n"],
+        "sampling": {"seed": 7},
+        "sequences": [{"temperature": 0.0}, {"stop": ["x"]}],
+        "logprobs": 0,
+        "cache": False,
+        "banned_strings": ["shivers down"],
+    }
+
+
+def test_null_is_absent() -> None:
+    assert parsed(**dict.fromkeys(CANONICAL.keys() - {"prompt"})).engine_fields() == parsed().engine_fields()
+
+
+def test_request_and_sampling_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        parsed().n = 3
+    with pytest.raises(ValueError, match="frozen"):
+        Sampling().top_k = 3
+
+
+VALUES: dict[str, Any] = {
+    "prompt": "x",
+    "n": 2,
+    "stop": ["x"],
+    "sequences": [{}] * 8,
+    "echo": True,
+    "cache": False,
+    "ignore_eos": True,
+    "banned_strings": ["x"],
+    "dry_sequence_breakers": ["x"],
+    "logit_bias": [[1, 2.0]],
+    "samplers": ["top_k"],
+    "adaptive_decay": 0.5,
+}
+
+
+@pytest.mark.parametrize(("spelling", "name"), CANONICAL.items())
+def test_every_spelling_reaches_its_field(spelling: str, name: str) -> None:
+    value = VALUES.get(name, 1)
+    request = request_from({"prompt": "Once", spelling: value})
+    assert request == request_from({"prompt": "Once", name: value})
+    assert name in request.model_fields_set | request.sampling.model_fields_set
+    assert not request.warnings
+
+
+def test_a_canonical_name_beats_its_alias_and_says_so() -> None:
+    request = parsed(temp=0.1, temperature=0.9)
+    assert request.sampling.temperature == 0.9
+    assert request.warnings == ("temp is not used, because temperature is given too",)
+    assert not parsed(temp=0.5, temperature=0.5).warnings
+
+
+BOUNDS = [
+    (row.name, bound, inside)
+    for row in ROWS.values()
+    if row.is_number and row.name != "n"
+    for bound, step, inside in (
+        (row.low, 0, True),
+        (row.low, -1, False),
+        (row.high, 0, True),
+        (row.high, 1, False),
+    )
+    if bound is not None
+    for bound in [bound + step]
+]
+
+
+@pytest.mark.parametrize(("name", "value", "inside"), BOUNDS)
+def test_bounds_hold_on_both_sides(name: str, value: float, inside: bool) -> None:
+    fields: dict[str, Any] = {name: value, "max_tokens": -1} if name == "min_tokens" else {name: value}
+    if inside:
+        parsed(**fields)
+        return
+    error = refusal(**fields)
+    assert error.param == name
+    assert error.message.startswith(f"{name} is ")
+    assert ROWS[name].bounds in error.message
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.is_number])
+@pytest.mark.parametrize(
+    "value",
+    [True, False, "1", math.nan, math.inf, -math.inf, {}, [[]], [1, 2, 3], 10**30, "\ud800"],
+    ids=repr,
+)
+def test_numbers_are_numbers(name: str, value: object) -> None:
+    error = refusal(**{name: value})
+    assert error.param is not None
+    assert name in error.param
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.type == "int"])
+def test_whole_numbers_are_whole(name: str) -> None:
+    assert "1.5" in refusal(**{name: 1.5}).message
+    parsed(**{name: 2.0})
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.type == "bool"])
+def test_switches_are_true_or_false(name: str) -> None:
+    assert refusal(**{name: 1}).message == f"{name} is 1; it must be true or false"
+
+
+MESSAGES: list[tuple[dict[str, Any], str | None, str]] = [
+    ({"temperature": -1}, "temperature", "temperature is -1; it must be between 0 and 100"),
+    ({"temperature": "hot"}, "temperature", 'temperature is "hot"; it must be a number between 0 and 100'),
+    ({"temperature": math.nan}, "temperature", "temperature is NaN; it must be between 0 and 100"),
+    ({"repeat_penalty": 0}, "repeat_penalty", "repeat_penalty is 0; it must be between 0.01 and 100"),
+    ({"n": 0}, "n", "n is 0; it must be between 1 and 1024"),
+    ({"n": -1}, "n", "n is -1; it must be between 1 and 1024"),
+    ({"n": 1025}, "n", "n is 1025; it must be between 1 and 1024"),
+    ({"n": 1.5}, "n", "n is 1.5; it must be a whole number between 1 and 1024"),
+    ({"n": "8"}, "n", 'n is "8"; it must be a whole number between 1 and 1024'),
+    ({"n": True}, "n", "n is true; it must be a whole number between 1 and 1024"),
+    ({"max_tokens": -2}, "max_tokens", "max_tokens is -2; it must be between -1 and 2147483647"),
+    ({"min_tokens": 200}, "min_tokens", "min_tokens is 200; it must be at most max_tokens, 128"),
+    ({"logprobs": 10_000_000}, "logprobs", "logprobs is 10000000; it must be between 0 and 100"),
+    ({"stop": 7}, "stop", "stop is 7; it must be a text or a list of texts"),
+    ({"stop": ["a", 7]}, "stop", 'stop is ["a", 7]; it must be a text or a list of texts'),
+    ({"prompt": 5}, "prompt", "prompt is 5; it must be a text or a list of token ids"),
+    ({"prompt": []}, "prompt", "prompt is []; it must be a text or a list of token ids"),
+    ({"prompt": ["a", "b"]}, "prompt", 'prompt is ["a", "b"]; it must be a text or a list of token ids'),
+    ({"prompt": [1, -1]}, "prompt", "prompt is [1, -1]; it must be a text or a list of token ids"),
+    ({"prompt": [True]}, "prompt", "prompt is [true]; it must be a text or a list of token ids"),
+    ({"prompt": "a\ud800"}, "prompt", "prompt holds a lone surrogate, which is no character"),
+    ({"prompt": None}, "prompt", "prompt is missing"),
+    (
+        {"logit_bias": 4},
+        "logit_bias",
+        "logit_bias is 4; it must be an object {id: bias} or a list of [id or text, bias or false]",
+    ),
+    (
+        {"logit_bias": {"5": "x"}},
+        "logit_bias",
+        'logit_bias for 5 is "x"; it must be a number between -1e9 and 1e9, or false',
+    ),
+    (
+        {"logit_bias": {"5": True}},
+        "logit_bias",
+        "logit_bias for 5 is true; it must be a number between -1e9 and 1e9, or false",
+    ),
+    ({"logit_bias": [[1.5, 1]]}, "logit_bias", "logit_bias names 1.5; it must be a token id or a text"),
+    (
+        {"samplers": ["top_k", "top_q"]},
+        "samplers",
+        'samplers is "top_q"; it must be one of penalties, dry, top_n_sigma, '
+        "top_k, typ_p, top_p, min_p, xtc, temperature, adaptive_p, infill",
+    ),
+    ({"samplers": 3}, "samplers", "samplers is 3; it must be a list of sampler names"),
+    (
+        {"sampler_order": [6, 7]},
+        "sampler_order",
+        "sampler_order is [6, 7]; it must be a list of numbers from 0 to 6",
+    ),
+    ({"temperature": [1, 2]}, "temperature", "temperature is a list of 2; it must have n, 8"),
+    (
+        {"n": 2, "temperature": [1, -2]},
+        "sequences[1].temperature",
+        "sequences[1].temperature is -2; it must be between 0 and 100",
+    ),
+    ({"n": 2, "sequences": [{}]}, "sequences", "sequences has 1 entries; it must have n, 2"),
+    ({"sequences": {}}, "sequences", "sequences is {}; it must be a list of objects, one per sequence"),
+    (
+        {"n": 1, "sequences": [{"top_k": "x"}]},
+        "sequences[0].top_k",
+        'sequences[0].top_k is "x"; it must be a whole number between -1 and 2147483647',
+    ),
+    (
+        {"n": 1, "sequences": [{"stop": 7}]},
+        "sequences[0].stop",
+        "sequences[0].stop is 7; it must be a text or a list of texts",
+    ),
+    (
+        {"n": 1, "max_tokens": 3, "sequences": [{"min_tokens": 4}]},
+        "min_tokens",
+        "min_tokens is 4; it must be at most max_tokens, 3",
+    ),
+    (
+        {"dynatemp_low": 2, "dynatemp_high": 1},
+        "dynatemp_low",
+        "dynatemp_low is 2; it must be at most dynatemp_high, 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "param", "message"), MESSAGES, ids=lambda value: repr(value)[:50])
+def test_a_refusal_names_field_value_and_bound(fields: dict[str, Any], param: str, message: str) -> None:
+    error = refusal(**fields)
+    assert (error.message, error.param, error.status) == (message, param, 400)
+
+
+def test_a_refusal_does_not_repeat_a_long_text() -> None:
+    assert len(refusal(temperature="x" * 10_000).message) < 200
+    assert len(refusal(stop=[7] * 10_000).message) < 200
+
+
+DEFAULT_DRY = ["\n", ":", '"', "*"]
+SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"logit_bias": {"5": -1, "7": False}}, {"logit_bias": [[5, -1.0], [7, False]]}),
+    ({"logit_bias": [[5, -1], [" the", False]]}, {"logit_bias": [[5, -1.0], [" the", False]]}),
+    ({"logit_bias": {}}, {"logit_bias": []}),
+    ({"dry_sequence_breakers": ["a", ""]}, {"dry_sequence_breakers": ["a"]}),
+    ({"dry_sequence_breakers": '["\\n", ":", "\\"", "*"]'}, {"dry_sequence_breakers": DEFAULT_DRY}),
+    ({"dry_sequence_breakers": '"\\n", ":", "\\"", "*"'}, {"dry_sequence_breakers": DEFAULT_DRY}),
+    ({"dry_sequence_breakers": ""}, {"dry_sequence_breakers": []}),
+    ({"samplers": "kpt"}, {"samplers": ["top_k", "top_p", "temperature"]}),
+    ({"samplers": "edskypmxt"}, {"samplers": list(Sampling().samplers)}),
+    ({"samplers": ["top-k", "TYPICAL_P", "temp"]}, {"samplers": ["top_k", "typ_p", "temperature"]}),
+    ({"samplers": []}, {"samplers": []}),
+    (
+        {"sampler_order": [6, 0, 1, 3, 4, 2, 5]},
+        {
+            "samplers": [
+                "dry",
+                "top_n_sigma",
+                "penalties",
+                "top_k",
+                "typ_p",
+                "top_p",
+                "min_p",
+                "temperature",
+                "xtc",
+            ]
+        },
+    ),
+    (
+        {"sampler_priority": "repetition_penalty\npresence_penalty\ntfs\ntop_k"},
+        {"samplers": ["penalties", "top_k"]},
+    ),
+    ({"banned_tokens": [3, 4]}, {"logit_bias": [[3, False], [4, False]]}),
+    (
+        {"custom_token_bans": "3, 4", "logit_bias": {"1": 2}},
+        {"logit_bias": [[1, 2.0], [3, False], [4, False]]},
+    ),
+    ({"dynatemp_low": 0.5, "dynatemp_high": 1.5}, {"temperature": 1.0, "dynatemp_range": 0.5}),
+    ({"min_temp": 1, "max_temp": 1, "temperature": 0.7}, {"temperature": 0.7}),
+    ({"dynamic_temperature": False, "dynatemp_low": 0.5, "dynatemp_high": 1.5}, {}),
+    ({"repeat_last_n": -1, "dry_range": -1}, {"repeat_last_n": -1, "dry_penalty_last_n": -1}),
+    ({"top_k": 40.0}, {"top_k": 40}),
+]
+
+
+@pytest.mark.parametrize(("fields", "expected"), SHAPES, ids=lambda value: repr(value)[:50])
+def test_every_shape_of_a_setting_becomes_one(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    request = parsed(**fields)
+    assert request.engine_fields().get("sampling", {}) == expected
+    assert not request.warnings
+
+
+def test_banned_phrases_and_banned_tokens_share_a_field_of_other_servers() -> None:
+    request = parsed(banned_tokens=["shivers down", 7], bad_words=["x"])
+    assert set(request.banned_strings) >= {"shivers down"}
+    assert request.sampling.logit_bias == ((7, False),)
+
+
+def test_a_list_where_a_number_stands_is_one_per_sequence() -> None:
+    fields = parsed(n=3, temperature=[0.6, None, 1.2], seed=7, max_tokens=[1, 2, 3]).engine_fields()
+    assert fields["sequences"] == [
+        {"temperature": 0.6, "max_tokens": 1},
+        {"max_tokens": 2},
+        {"temperature": 1.2, "max_tokens": 3},
+    ]
+    assert fields["sampling"] == {"seed": 7}
+
+
+def test_a_sequences_own_setting_goes_before_a_list() -> None:
+    request = parsed(n=2, temp=[0.1, 0.2], sequences=[{"temperature": 0.9}, {}])
+    assert [own.temperature for own in request.sequences] == [0.9, 0.2]
+
+
+def test_empty_sequences_are_none() -> None:
+    assert "sequences" not in parsed(n=2, sequences=[{}, {"seed": -1}]).engine_fields()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32 - 1])
+def test_a_random_seed_is_left_to_the_engine(seed: int) -> None:
+    assert "sampling" not in parsed(seed=seed).engine_fields()
+    assert sampling(seed=0) == {"seed": 0}
+
+
+@pytest.mark.parametrize("name", ["stop", "banned_strings", "dry_sequence_breakers"])
+def test_texts_are_limited_as_in_the_engine(name: str) -> None:
+    parsed(**{name: ["x" * 4096] * 1024})
+    assert refusal(**{name: ["x"] * 1025}).message == f"{name} has 1025 texts; it may have 1024"
+    assert refusal(**{name: ["é" * 2049]}).message == f"{name} has a text of 4098 bytes; it may have 4096"
+
+
+WARNINGS = [
+    ({"temprature": 1}, '"temprature" is not a known field; did you mean "temperature"?'),
+    ({"xyzzy": 1}, '"xyzzy" is not a known field'),
+    ({"top_a": 0.2}, "top_a is 0.2, but llama.cpp has no such setting; it is not used"),
+    ({"rep_pen_slope": 0.7}, "rep_pen_slope is 0.7, but llama.cpp has no such setting; it is not used"),
+    ({"best_of": 9}, "best_of is 9, but llama.cpp has no such setting; it is not used"),
+]
+
+
+@pytest.mark.parametrize(("fields", "warning"), WARNINGS, ids=lambda value: repr(value)[:30])
+def test_what_is_not_used_is_said(fields: dict[str, Any], warning: str) -> None:
+    assert parsed(**fields).warnings == (warning,)
+
+
+NEUTRAL = {
+    "top_a": 0,
+    "tfs": 1,
+    "tfs_z": 1.0,
+    "smoothing_factor": 0.0,
+    "smoothing_curve": 1,
+    "guidance_scale": 1,
+    "encoder_repetition_penalty": 1,
+    "no_repeat_ngram_size": 0,
+    "penalty_alpha": 0,
+    "epsilon_cutoff": 0,
+    "eta_cutoff": 0,
+    "skew": 0,
+    "rep_pen_slope": 1,
+    "negative_prompt": "",
+    "n": 3,
+    "best_of": 3,
+}
+
+
+def test_what_llama_cpp_cannot_do_is_fine_at_its_neutral_value() -> None:
+    assert not parsed(**NEUTRAL).warnings
+
+
+def test_strict_refuses_unknown_fields() -> None:
+    with pytest.raises(RequestError, match="did you mean") as caught:
+        request_from({"prompt": "x", "temprature": 1}, Defaults(strict=True))
+    assert caught.value.param == "temprature"
+    with pytest.raises(RequestError) as caught:
+        request_from({"prompt": "x", "n": 1, "sequences": [{"temprature": 1}]}, Defaults(strict=True))
+    assert caught.value.param == "sequences[0].temprature"
+    request_from({"prompt": "x", "user": "me"}, Defaults(strict=True), known=frozenset({"user"}))
+
+
+BODIES = [
+    (b"", "the body is empty; it must be a JSON object"),
+    (b" \n", "the body is empty; it must be a JSON object"),
+    (b"{", "the body is not JSON"),
+    (b'{"a":1}x', "the body is not JSON"),
+    (b"[1]", "the body is [1]; it must be a JSON object"),
+    (b"null", "the body is null; it must be a JSON object"),
+    (b'"text"', 'the body is "text"; it must be a JSON object'),
+    (b'{"prompt":"\xff"}', "the body is not UTF-8 (byte 11)"),
+    (b"[" * 20_000, "the body is nested too deeply"),
+    (b"[" * 20_000 + b"]" * 20_000, "the body is nested too deeply"),
+    (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "the body is nested too deeply"),
+    (b'{"prompt":"\\ud800"}', "prompt holds a lone surrogate, which is no character"),
+    (b'{"temperature":NaN}', "temperature is NaN; JSON has no such number"),
+    (b'{"temperature":1e999}', "temperature is Infinity; JSON has no such number"),
+    (b'{"unknown":[-Infinity]}', "unknown is [-Infinity]; JSON has no such number"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), BODIES, ids=lambda value: repr(value)[:30])
+def test_a_body_that_is_no_object_is_refused_with_its_own_message(body: bytes, message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse_body(body)
+    assert caught.value.message.startswith(message)
+    assert len(caught.value.message) < 200
+
+
+def test_a_body_is_an_object() -> None:
+    assert parse_body('{"prompt": "é"}'.encode()) == {"prompt": "é"}
+
+
+def test_the_tables_describe_every_field() -> None:
+    rows = samplers_table()
+    assert [row["name"] for row in rows] == list(SAMPLING_ROWS)
+    assert all(row["meaning"] and row["group"] and row["type"] != "object" for row in rows)
+    assert all(
+        row["low"] is not None and row["high"] is not None for row in rows if row["type"] in ("int", "float")
+    )
+    assert {"prompt", "n", "max_tokens", "stop", "sequences"} <= {row["name"] for row in request_table()}
+    orjson.dumps([rows, request_table()])
+
+
+def test_no_two_fields_share_a_spelling() -> None:
+    spellings = [spelling for row in ROWS.values() for spelling in (row.name, *row.aliases)]
+    assert len(spellings) == len(set(spellings))
+
+
+def test_neutral_values_are_allowed_values() -> None:
+    parsed(**{row.name: row.neutral for row in SAMPLING_ROWS.values() if row.neutral is not None})
+
+
+def anything(dice: random.Random, depth: int = 0) -> Any:
+    """A JSON value of any kind."""
+    leaves = [
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        1.5,
+        10**30,
+        -1e308,
+        "",
+        "x",
+        "1",
+        "9" * 5000,
+        "\ud800",
+        "[",
+        "1,2",
+    ]
+    if depth == 2 or dice.random() < 0.5:
+        return dice.choice(leaves)
+    items = [anything(dice, depth + 1) for _ in range(dice.randrange(4))]
+    return items if dice.random() < 0.5 else {str(dice.choice(leaves)): item for item in items}
+
+
+@pytest.mark.parametrize("name", sorted({*KNOWN_SPELLINGS}))
+def test_no_value_of_any_field_is_more_than_a_refusal(name: str) -> None:
+    dice = random.Random(name)
+    for _ in range(200):
+        with contextlib.suppress(RequestError):
+            body = {"prompt": "x", "n": dice.choice([1, 2]), name: anything(dice)}
+            orjson.dumps(request_from(body).engine_fields())
+
+
+def test_a_million_unknown_fields_cost_little() -> None:
+    body = {"prompt": "x", **{f"temperatur{i}": i for i in range(1_000_000)}}
+    began = time.process_time()
+    assert len(request_from(body).warnings) == 16
+    assert time.process_time() - began < 5
