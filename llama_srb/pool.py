@@ -167,7 +167,7 @@ class Pool:
             self._changes()
 
     async def _end_tasks(self) -> None:
-        """A request's task ends with it. Who cancels this is in a hurry: the engines are killed, yet reaped."""
+        """A request's task ends with it. Who cancels this is in a hurry: engines are killed, and reaped."""
         if self._resident is not None:
             self._resident.cancel()
         try:
