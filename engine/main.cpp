@@ -2,20 +2,24 @@
 //
 //   echo '{"op":"generate","id":"1","prompt":"Once","n":4}' | llama-batched -m model.gguf
 //
-// Reading order: protocol (the lines), scheduler (the loop), prefix (the cells), sampling (the draws), text.
+// Reading order: protocol (the lines), scheduler (the loop), prefix (the cells), store (what left
+// them), sampling (the draws), text.
 #include "protocol.h"
 #include "scheduler.h"
 
 #include "arg.h"
 #include "build-info.h"
+#include "hash/xxhash/xxhash.h" // vendored by llama.cpp
 #include "llama.h"
 #include "log.h"
 
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <unistd.h>
 
 static const int32_t n_default_parallel = 32;
@@ -29,19 +33,76 @@ static const int32_t n_prefix_ids       = 32;    // for idle prefixes, beyond wh
 
 // Our own options stand beside llama.cpp's; they are taken out of argv before llama.cpp reads it.
 struct own_params {
-    int32_t cache_cells = -1; // -1: a quarter of the pool
+    std::string cache_cells;               // idle prefixes in the KV cache; empty: a quarter of it
+    std::string cache_ram = "4G";          // beyond, in host memory
+    std::string prefix_cache;              // beyond, in this folder; empty: not on disk
+    std::string prefix_cache_size = "16G"; // what all files there may take together
+};
+
+static const struct {
+    const char * name;
+    std::string own_params::* where;
+} own_options[] = {
+    {"--cache-cells", &own_params::cache_cells},
+    {"--cache-ram", &own_params::cache_ram},
+    {"--prefix-cache", &own_params::prefix_cache},
+    {"--prefix-cache-size", &own_params::prefix_cache_size},
 };
 
 static void take_own_params(int & argc, char ** argv, own_params & own) {
     int n_kept = 1;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--cache-cells") == 0 && i + 1 < argc) {
-            own.cache_cells = std::max(0, atoi(argv[++i]));
+        const auto option = std::find_if(std::begin(own_options), std::end(own_options),
+                                         [&](const auto & o) { return strcmp(argv[i], o.name) == 0; });
+        if (option != std::end(own_options) && i + 1 < argc) {
+            own.*option->where = argv[++i];
         } else {
             argv[n_kept++] = argv[i];
         }
     }
     argc = n_kept;
+}
+
+// "4G", "512M", "16384": bytes, or a plain number.
+static bool parse_size(const char * name, const std::string & text, uint64_t & value) {
+    char * end = nullptr;
+    value      = strtoull(text.c_str(), &end, 10);
+    for (const char * unit = "KMG"; *unit && *end; unit++) {
+        if (toupper(*end) == *unit) {
+            value <<= 10 * (strchr("KMG", *unit) - "KMG" + 1);
+            end++;
+            break;
+        }
+    }
+    if (text.empty() || !isdigit(text[0]) || *end) {
+        fprintf(stderr, "llama-batched: %s is %s; it must be a number, or one with K, M or G\n", name,
+                text.c_str());
+        return false;
+    }
+    return true;
+}
+
+// Everything that the meaning of a snapshot depends on, the weights by the two ends of their file.
+static uint64_t fingerprint_of(const common_params & params) {
+    std::string facts = std::string(llama_commit()) + " " + std::to_string(params.cache_type_k) + " " +
+                        std::to_string(params.cache_type_v) + " " + std::to_string(params.rope_freq_base) +
+                        " " + std::to_string(params.rope_freq_scale) + " " +
+                        std::to_string(params.yarn_ext_factor) + " " +
+                        std::to_string((int) params.flash_attn_type);
+    for (const common_adapter_lora_info & lora : params.lora_adapters) {
+        facts += " " + lora.path + " " + std::to_string(lora.scale);
+    }
+    std::ifstream file(params.model.path, std::ios::binary);
+    file.seekg(0, std::ios::end);
+    const std::streamoff size = file.tellg();
+    facts += " " + std::to_string(size) + " ";
+    for (const std::streamoff from : {std::streamoff(0), std::max(size - (1 << 20), std::streamoff(0))}) {
+        std::string part((size_t) std::min(size, std::streamoff(1 << 20)), 0);
+        file.seekg(from);
+        file.read(part.data(), (std::streamsize) part.size());
+        facts += part;
+    }
+    return XXH64(facts.data(), facts.size(), 0);
 }
 
 static bool parse_params(int argc, char ** argv, common_params & params) {
@@ -92,7 +153,8 @@ static double free_bytes() {
     return (double) n_pages * (double) sysconf(_SC_PAGESIZE);
 }
 
-// Every sequence at its full length, unless that is more than a quarter of the free memory or than anyone needs.
+// Every sequence at its full length, unless that is more than a quarter of the free memory or than anyone
+// needs.
 static int32_t default_n_ctx(const llama_model * model, const common_params & params) {
     const double n_train = llama_model_n_ctx_train(model);
     const double n_wanted =
@@ -184,10 +246,10 @@ static void report_ready(int fd, const model_facts & facts, llama_context * ctx,
     write_lines(fd, line);
 }
 
-// How long libgomp's threads spin before they sleep is read before main(), so it takes another start. Its default
-// (milliseconds) wastes a core's time slice at every barrier as soon as anything else wants to run: on two cores
-// with two busy neighbours a step of the bundled model took 4 to 30 times as long; with 1,000 turns 3 to 4 times,
-// and alone the same as before.
+// How long libgomp's threads spin before they sleep is read before main(), so it takes another start. Its
+// default (milliseconds) wastes a core's time slice at every barrier as soon as anything else wants to run:
+// on two cores with two busy neighbours a step of the bundled model took 4 to 30 times as long; with 1,000
+// turns 3 to 4 times, and alone the same as before.
 static void spin_less(char ** argv) {
 #if defined(__linux__)
     if (!getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY")) {
@@ -207,8 +269,12 @@ int main(int argc, char ** argv) {
     own_params    own;
     common_params params;
     common_init();
+    uint64_t cache_cells = 0, cache_ram = 0, disk = 0;
     take_own_params(argc, argv, own);
-    if (!parse_params(argc, argv, params)) {
+    if (!parse_params(argc, argv, params) ||
+        (!own.cache_cells.empty() && !parse_size("--cache-cells", own.cache_cells, cache_cells)) ||
+        !parse_size("--cache-ram", own.cache_ram, cache_ram) ||
+        !parse_size("--prefix-cache-size", own.prefix_cache_size, disk)) {
         return 2;
     }
     llama_backend_init();
@@ -235,14 +301,20 @@ int main(int argc, char ** argv) {
     sp.n_parallel  = params.n_parallel;
     sp.n_ctx_seq   = facts.n_ctx_seq;
     sp.n_batch     = params.n_batch;
-    sp.cache_cells = own.cache_cells >= 0 ? own.cache_cells : (int32_t) llama_n_ctx(ctx) / 4;
+    sp.cache_cells = own.cache_cells.empty() ? (int32_t) llama_n_ctx(ctx) / 4 : (int32_t) cache_cells;
     sp.fd_out      = fd_out;
+
+    sp.store.directory   = own.prefix_cache;
+    sp.store.ram_bytes   = cache_ram;
+    sp.store.disk_bytes  = disk;
+    sp.store.fingerprint = own.prefix_cache.empty() ? 0 : fingerprint_of(params);
 
     report_ready(fd_out, facts, ctx, params.n_parallel);
     {
         command_reader reader(STDIN_FILENO, fd_out, facts);
         scheduler(facts, ctx, sp).run(reader);
         fflush(stderr);
-        _exit(0); // the reader thread waits for input until the end, and there is nothing to save
+        _exit(0); // the reader thread waits for input until the end, and there is
+                  // nothing to save
     }
 }

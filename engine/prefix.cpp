@@ -1,9 +1,15 @@
 #include "prefix.h"
 
+#include "common.h"
+
 #include <algorithm>
 
-prefix_tree::prefix_tree(llama_context * ctx, int32_t n_idle_max)
-    : memory(llama_get_memory(ctx)), n_cells_((int32_t) llama_n_ctx(ctx)), n_idle_max(n_idle_max) {
+static const int32_t n_worthwhile = 32; // tokens: fewer are computed again sooner than put back
+
+prefix_tree::prefix_tree(llama_context * ctx, int32_t n_idle_max, const store_params & store)
+    : ctx(ctx), memory(llama_get_memory(ctx)), vocab(llama_model_get_vocab(llama_get_model(ctx))),
+      whole(llama_model_is_recurrent(llama_get_model(ctx)) || llama_model_is_hybrid(llama_get_model(ctx))),
+      n_cells_((int32_t) llama_n_ctx(ctx)), n_idle_max(n_idle_max), store(store) {
     for (llama_seq_id id = (llama_seq_id) llama_n_seq_max(ctx) - 1; id >= 0; id--) {
         free_ids.push_back(id);
     }
@@ -39,15 +45,113 @@ static int32_t common_length(const std::vector<llama_token> & a, const std::vect
     return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
 }
 
-prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t n_max) const {
+// How many of the held tokens stand for how many of the wanted ones; by text, goes on over the bytes of both
+// from where the tokens part.
+void prefix_tree::match_tokens(const std::vector<llama_token> & held, int32_t n_held,
+                               const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
+                               match & m) const {
+    m.length = m.n_matched = common_length(held, tokens, std::min(n_held, n_max));
+    std::string ours, theirs; // what one side is ahead of the other
+    int32_t     i = m.length, k = m.n_matched;
+    while (by == by_text) {
+        if (ours.empty() && theirs.empty()) {
+            m.length    = i;
+            m.n_matched = k;
+        }
+        if (ours.size() <= theirs.size()) {
+            if (i >= n_held) {
+                return;
+            }
+            ours += common_token_to_piece(vocab, held[i++], true);
+        } else {
+            if (k >= n_max) {
+                return;
+            }
+            theirs += common_token_to_piece(vocab, tokens[k++], true);
+        }
+        const size_t n = std::min(ours.size(), theirs.size());
+        if (ours.compare(0, n, theirs, 0, n) != 0) {
+            return;
+        }
+        ours.erase(0, n);
+        theirs.erase(0, n);
+    }
+}
+
+prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t n_max,
+                                     match_by by) const {
     match best;
     for (const branch & b : branches) {
-        const int32_t length = common_length(b.tokens, tokens, std::min(b.n_decoded, n_max));
-        if (length > best.length) {
-            best = {const_cast<branch *>(&b), length};
+        match m;
+        m.from = const_cast<branch *>(&b);
+        match_tokens(b.tokens, b.n_decoded, tokens, n_max, by, m);
+        if (m.n_matched > best.n_matched && !(whole && m.length != b.n_past())) {
+            best = m;
         }
     }
     return best;
+}
+
+//
+// the store
+//
+
+prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by) {
+    match      best  = find(tokens, n_max, by);
+    snapshot * found = nullptr;
+    if (store.active()) {
+        for (snapshot & s : store.all()) {
+            match m;
+            match_tokens(s.tokens, (int32_t) s.tokens.size(), tokens, n_max, by, m);
+            const bool usable = !s.failed && !(whole && m.length != (int32_t) s.tokens.size());
+            if (usable && m.n_matched >= best.n_matched + n_worthwhile) {
+                best  = m;
+                found = &s;
+            }
+        }
+    }
+    if (found) {
+        best.from     = restore(*found, best);
+        best.restored = true;
+    }
+    return best.from ? best : find(tokens, n_max, by);
+}
+
+branch * prefix_tree::restore(snapshot & s, const match & m) {
+    const std::vector<llama_token> tokens = s.tokens; // s may go when others come
+    const auto                     state  = store.load(s);
+    branch *                       b      = state && make_room((int32_t) tokens.size()) ? open() : nullptr;
+    if (!b) {
+        return nullptr;
+    }
+    if (llama_state_seq_set_data(ctx, state->data(), state->size(), b->seq_id) == 0) {
+        fprintf(stderr, "llama-batched: prefix cache: llama.cpp refuses a snapshot of %zu tokens\n",
+                tokens.size());
+        remove(b);
+        return nullptr;
+    }
+    b->tokens    = tokens;
+    b->n_decoded = b->n_past();
+    truncate(b, m.length);
+    return b;
+}
+
+void prefix_tree::save(const branch & b) {
+    if (store.has_disk()) {
+        keep_snapshot(b, true);
+    }
+}
+
+// A short end of what another branch has is not worth a snapshot of the whole.
+void prefix_tree::keep_snapshot(const branch & b, bool to_disk) {
+    const bool worthwhile = b.n_past() >= n_worthwhile && (!b.parent || b.n_own() * 4 >= b.n_past());
+    if (!store.active() || !worthwhile || b.n_decoded < b.n_past() || store.holds(b.tokens)) {
+        return;
+    }
+    std::vector<uint8_t> state(llama_state_seq_get_size(ctx, b.seq_id));
+    if (llama_state_seq_get_data(ctx, state.data(), state.size(), b.seq_id) == state.size()) {
+        store.put(b.tokens, std::move(state), to_disk);
+    }
 }
 
 //
@@ -76,8 +180,8 @@ branch * prefix_tree::open(branch * from, int32_t n_shared) {
     return &b;
 }
 
-// Before b gives up its cells from n_keep on: those of them that others share become the property of the one
-// that shares the most, and the rest share them with that one.
+// Before b gives up its cells from n_keep on: those of them that others share become the property of the
+// one that shares the most, and the rest share them with that one.
 void prefix_tree::hand_over(branch * b, int32_t n_keep) {
     branch * heir = nullptr;
     for (branch & c : branches) {
@@ -136,6 +240,7 @@ bool prefix_tree::evict_one(const branch * except) {
     if (!oldest) {
         return false;
     }
+    keep_snapshot(*oldest, false);
     remove(oldest);
     return true;
 }

@@ -1,11 +1,13 @@
 // Which cells of the KV cache hold which text.
 //
-// A branch is a list of tokens whose cells belong to one of llama.cpp's sequence ids. A branch that begins as
-// another one shares that one's first cells (metadata only, the cache is unified), so branches form a tree. Live
-// branches (a prompt in use, a running sequence) are pinned; idle ones are kept because their text may be asked
-// for again, least recently used first out. This file alone copies and removes sequence ids, and keeps the
-// count of cells, which llama.cpp's public interface lacks.
+// A branch is a list of tokens whose cells belong to one of llama.cpp's sequence ids. A branch that begins
+// as another one shares that one's first cells (metadata only, the cache is unified), so branches form a
+// tree. Live branches (a prompt in use, a running sequence) are pinned; idle ones are kept because their
+// text may be asked for again, least recently used first out (to the store). This file alone copies and removes sequence
+// ids, and keeps the count of cells, which llama.cpp's public interface lacks.
 #pragma once
+
+#include "store.h"
 
 #include "llama.h"
 
@@ -29,14 +31,25 @@ struct branch {
 class prefix_tree {
   public:
     // `n_idle_max`: cells that idle branches may hold together.
-    prefix_tree(llama_context * ctx, int32_t n_idle_max);
+    prefix_tree(llama_context * ctx, int32_t n_idle_max, const store_params & store);
 
+    // The first `length` tokens of `from` stand for the first `n_matched` tokens of what was looked for.
+    // The two numbers differ where the same text is split otherwise: what a model samples is often not the
+    // tokenizer's split.
     struct match {
-        branch * from   = nullptr;
-        int32_t  length = 0;
+        branch * from      = nullptr;
+        int32_t  length    = 0;
+        int32_t  n_matched = 0;
+        bool     restored  = false; // `from` came from the store, is live, and is to be released
     };
-    // The branch that begins with the most of `tokens`, at most n_max of them, all of them computed.
-    match find(const std::vector<llama_token> & tokens, int32_t n_max) const;
+    enum match_by { by_tokens, by_text };
+    // The branch that begins with the most of `tokens`, at most n_max of them, all of them computed. By
+    // text: to the last place where both have a border between tokens after the same bytes.
+    match find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by) const;
+    // The same, also in the store: what it has more is put back into cells.
+    match recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by);
+    // Keeps a snapshot of a complete branch on disk, if there is one.
+    void save(const branch & b);
 
     // A new live branch with the first n_shared cells of `from`; an idle branch may have to go for its id.
     // nullptr: all ids are in use by live branches.
@@ -57,13 +70,22 @@ class prefix_tree {
     int32_t n_free() const { return n_cells_ - n_used(); }
 
   private:
-    bool evict_one(const branch * except = nullptr);
-    void hand_over(branch * b, int32_t n_keep);
+    bool     evict_one(const branch * except = nullptr);
+    void     hand_over(branch * b, int32_t n_keep);
+    void     keep_snapshot(const branch & b, bool to_disk);
+    branch * restore(snapshot & s, const match & m);
+    void match_tokens(const std::vector<llama_token> & held, int32_t n_held,
+                      const std::vector<llama_token> & tokens, int32_t n_max, match_by by, match & m) const;
 
-    llama_memory_t            memory;
+    llama_context *     ctx;
+    llama_memory_t      memory;
+    const llama_vocab * vocab;
+    const bool          whole; // a recurrent state: a branch is shared with all its tokens
+                               // or not at all
     int32_t                   n_cells_;
     int32_t                   n_idle_max;
     uint64_t                  clock = 0;
     std::list<branch>         branches;
     std::vector<llama_seq_id> free_ids;
+    prefix_store              store;
 };

@@ -12,7 +12,8 @@
 #include <random>
 #include <unistd.h>
 
-using json = nlohmann::json;
+using json   = nlohmann::json;
+using params = common_params_sampling;
 
 static const size_t  n_max_line      = 256u << 20; // bytes
 static const int     n_max_depth     = 64;         // of nested JSON
@@ -102,26 +103,55 @@ static void check_prompt_length(int64_t n_tokens, const char * at_least, const m
     }
 }
 
-static std::vector<llama_token> read_prompt(const json & body, const model_facts & facts, int32_t & n_bos) {
-    if (body.contains("prompt") == body.contains("tokens")) {
-        invalid("prompt", "one of prompt (text) and tokens (ids) must be given");
+void check_prompt_length(int64_t n_tokens, const model_facts & facts) {
+    check_prompt_length(n_tokens, "", facts);
+}
+
+// "continue": {"id", "index", "at"}
+static sequence_name read_sequence_name(const std::string & name, const json & fields, bool with_id) {
+    if (!fields.is_object()) {
+        invalid(name, name + " is " + fields.type_name() + "; it must be an object");
     }
-    std::vector<llama_token> tokens;
+    sequence_name named;
+    for (const auto & [key, value] : fields.items()) {
+        if (key == "index") {
+            named.index = (int32_t) read_integer(name + ".index", value, 0, n_max_sequences);
+        } else if (key == "at") {
+            named.at = (int32_t) read_integer(name + ".at", value, 0, std::numeric_limits<int32_t>::max());
+        } else if (key != "id" || !with_id) {
+            invalid(name, name + " has no field \"" + key + "\"");
+        }
+    }
+    if (named.index < 0) {
+        invalid(name, name + ".index is missing");
+    }
+    named.id = with_id ? read_string("id", fields) : "";
+    return named;
+}
+
+// The prompt, or what follows the continued sequence, which may be nothing.
+static void read_prompt(generate_command & request, const json & body, const model_facts & facts) {
+    const bool continues = request.go_on.index >= 0;
+    if (body.contains("prompt") && body.contains("tokens")) {
+        invalid("prompt", "only one of prompt (text) and tokens (ids) may be given");
+    }
     if (body.contains("tokens")) {
-        tokens = read_tokens(body["tokens"], facts);
-    } else {
+        request.prompt = read_tokens(body["tokens"], facts);
+        request.exact  = true;
+    } else if (body.contains("prompt") || !continues) {
         const std::string text = read_string("prompt", body);
         // a prompt that cannot fit need not be tokenized to see it
         check_prompt_length((int64_t) (text.size() / facts.n_piece_max), "at least ", facts);
-        tokens = common_tokenize(facts.vocab, text, true, true);
-        n_bos  = (int32_t) (tokens.size() - common_tokenize(facts.vocab, text, false, true).size());
-        n_bos  = llama_vocab_get_add_eos(facts.vocab) ? 0 : n_bos;
+        const auto plain = common_tokenize(facts.vocab, text, false, true);
+        request.prompt   = continues ? plain : common_tokenize(facts.vocab, text, true, true);
+        if (!llama_vocab_get_add_eos(facts.vocab)) {
+            request.n_bos = (int32_t) (request.prompt.size() - plain.size());
+        }
     }
-    if (tokens.empty()) {
+    if (request.prompt.empty() && !continues) {
         invalid("prompt", "the prompt is empty, and the model has no token to begin with");
     }
-    check_prompt_length((int64_t) tokens.size(), "", facts);
-    return tokens;
+    check_prompt_length((int64_t) request.prompt.size(), facts);
 }
 
 static void read_overrides(sequence_settings & settings, const json & fields, const model_facts & facts) {
@@ -142,25 +172,49 @@ static void ban_phrases(sequence_settings & settings, const model_facts & facts)
         return;
     }
     if (llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
-        invalid("banned_strings",
-                "banned_strings is not possible with this model: a recurrent state cannot step back");
+        invalid("banned_strings", "banned_strings is not possible with this model: "
+                                  "a recurrent state cannot step back");
     }
     ban_tokens_with(settings.banned, facts.vocab, settings.sampling);
 }
 
-static std::unique_ptr<generate_command> parse_generate(const json & body, const model_facts & facts) {
-    auto              request = std::make_unique<generate_command>();
-    sequence_settings common;
-    bool              seeded = false;
+static void read_sampling(params & sampling, const json & fields, const model_facts & facts) {
+    if (!fields.is_object()) {
+        invalid("sampling", std::string("sampling is ") + fields.type_name() + "; it must be an object");
+    }
+    for (const auto & [name, value] : fields.items()) {
+        read_sampling_field(sampling, name, value, facts.vocab, facts.n_ctx_seq);
+    }
+}
+
+// The settings of each sequence: the common ones, its own seed, its own overrides.
+static void make_sequences(generate_command & request, const json & body, const model_facts & facts) {
+    const json    overrides = body.value("sequences", json::array());
+    const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
+    const int64_t n = body.contains("n") ? read_integer("n", body["n"], 1, n_max_sequences) : n_default;
+    if (!overrides.is_array() || (body.contains("sequences") && (int64_t) overrides.size() != n)) {
+        invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
+    }
+    for (int64_t i = 0; i < n; i++) {
+        sequence_settings own = request.common;
+        own.sampling.seed     = sequence_seed(request.seed, i);
+        if (!overrides.empty()) {
+            read_overrides(own, overrides[i], facts);
+            own.sampling.seed = sequence_seed(own.sampling.seed, 0);
+        }
+        ban_phrases(own, facts);
+        request.sequences.push_back(std::move(own));
+    }
+    ban_phrases(request.common, facts);
+}
+
+static void parse_generate(command & c, const json & body, const model_facts & facts) {
+    auto request = std::make_unique<generate_command>();
     for (const auto & [name, value] : body.items()) {
         if (name == "sampling") {
-            if (!value.is_object()) {
-                invalid(name, std::string("sampling is ") + value.type_name() + "; it must be an object");
-            }
-            for (const auto & [field, x] : value.items()) {
-                read_sampling_field(common.sampling, field, x, facts.vocab, facts.n_ctx_seq);
-            }
-            seeded = value.contains("seed");
+            read_sampling(request->common.sampling, value, facts);
+        } else if (name == "continue") {
+            request->go_on = read_sequence_name(name, value, true);
         } else if (name == "cache") {
             request->cache = read_flag(name, value);
         } else if (name == "echo") {
@@ -168,42 +222,39 @@ static std::unique_ptr<generate_command> parse_generate(const json & body, const
         } else if (name == "logprobs") {
             request->n_logprobs = (int32_t) read_integer(name, value, 0, n_max_logprobs);
         } else {
-            read_sequence_field(common, name, value);
+            read_sequence_field(request->common, name, value);
         }
     }
-    const json    overrides = body.value("sequences", json::array());
-    const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
-    const int64_t n = body.contains("n") ? read_integer("n", body["n"], 1, n_max_sequences) : n_default;
-    if (!overrides.is_array() || (body.contains("sequences") && (int64_t) overrides.size() != n)) {
-        invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
-    }
-    request->seed = seeded ? common.sampling.seed : (uint32_t) (std::random_device()() % LLAMA_DEFAULT_SEED);
-    for (int64_t i = 0; i < n; i++) {
-        request->sequences.push_back(common);
-        request->sequences[i].sampling.seed = sequence_seed(request->seed, i);
-        if (!overrides.empty()) {
-            read_overrides(request->sequences[i], overrides[i], facts);
-            request->sequences[i].sampling.seed = sequence_seed(request->sequences[i].sampling.seed, 0);
-        }
-        ban_phrases(request->sequences[i], facts);
-    }
-    request->prompt = read_prompt(body, facts, request->n_bos);
-    return request;
+    const bool seeded = body.contains("sampling") && body["sampling"].contains("seed");
+    request->seed     = seeded ? request->common.sampling.seed : std::random_device()();
+    request->seed     = sequence_seed(request->seed, 0);
+    make_sequences(*request, body, facts);
+    read_prompt(*request, body, facts);
+    c.request = std::move(request);
 }
 
-static void parse_generate(command & c, const json & body, const model_facts & facts) {
-    c.what    = command::generate;
-    c.request = parse_generate(body, facts);
+static void parse_prefix(command & c, const json & body, const model_facts & facts) {
+    c.request = std::make_unique<generate_command>();
+    read_prompt(*c.request, body, facts);
+}
+
+static void parse_extend(command & c, const json & body, const model_facts &) {
+    extend_command & e = c.extension;
+    if (body.contains("add")) {
+        e.n_add = (int32_t) read_integer("add", body["add"], 0, n_max_sequences);
+    }
+    if (body.contains("max_tokens")) {
+        e.n_predict =
+            (int32_t) read_integer("max_tokens", body["max_tokens"], -1, std::numeric_limits<int32_t>::max());
+    }
+    if (body.contains("fork")) {
+        e.fork = read_sequence_name("fork", body["fork"], false);
+    }
 }
 
 static void parse_cancel(command & c, const json & body, const model_facts &) {
-    c.what = command::cancel;
     c.index =
         body.contains("index") ? (int32_t) read_integer("index", body["index"], 0, n_max_sequences) : -1;
-}
-
-static void parse_status(command & c, const json &, const model_facts &) {
-    c.what = command::status;
 }
 
 static void answer_tokenize(command & c, const json & body, const model_facts & facts) {
@@ -225,18 +276,21 @@ namespace {
 
 struct operation {
     const char *              name;
+    command::kind             kind;
     std::vector<const char *> fields;
     void (*parse)(command & c, const json & body, const model_facts & facts);
 };
 
 // clang-format off
 const operation operations[] = {
-    {"generate",   {"prompt", "tokens", "n", "max_tokens", "min_tokens", "stop", "banned_strings", "sampling", "sequences",
-                    "logprobs", "cache", "echo"},                                                           parse_generate   },
-    {"cancel",     {"index"},                                                                               parse_cancel     },
-    {"tokenize",   {"text", "add_special"},                                                                 answer_tokenize  },
-    {"detokenize", {"tokens"},                                                                              answer_detokenize},
-    {"status",     {},                                                                                      parse_status     },
+    {"generate",   command::generate, {"prompt", "tokens", "continue", "n", "max_tokens", "min_tokens", "stop", "banned_strings",
+                                       "sampling", "sequences", "logprobs", "cache", "echo"}, parse_generate   },
+    {"prefix",     command::generate, {"prompt", "tokens"},                                   parse_prefix     },
+    {"extend",     command::extend,   {"add", "max_tokens", "fork"},                          parse_extend     },
+    {"cancel",     command::cancel,   {"index"},                                              parse_cancel     },
+    {"status",     command::status,   {},                                                     nullptr          },
+    {"tokenize",   command::answer,   {"text", "add_special"},                                answer_tokenize  },
+    {"detokenize", command::answer,   {"tokens"},                                             answer_detokenize},
 };
 // clang-format on
 
@@ -249,13 +303,24 @@ static void parse_fields(command & c, const json & body, const model_facts & fac
     if (row == std::end(operations)) {
         invalid("op", "there is no op \"" + op + "\"");
     }
+    c.what = row->kind;
     for (const auto & [name, value] : body.items()) {
         const auto known = [&name = name](const char * field) { return name == field; };
         if (name != "op" && name != "id" && std::none_of(row->fields.begin(), row->fields.end(), known)) {
             invalid(name, op + " has no field \"" + name + "\"");
         }
     }
-    row->parse(c, body, facts);
+    if (row->parse) {
+        row->parse(c, body, facts);
+    }
+}
+
+// A faulty cancel or extend must not look like the end of the request that it is about.
+static void refuse(command & c, const std::string & code, const std::string & message,
+                   const std::string & param) {
+    const bool about_another = c.what == command::cancel || c.what == command::extend;
+    c.line                   = error_line(about_another ? "" : c.id, code, message, param);
+    c.what                   = command::answer;
 }
 
 command parse_command(const std::string & line, const model_facts & facts) {
@@ -265,11 +330,9 @@ command parse_command(const std::string & line, const model_facts & facts) {
         c.id            = read_string("id", body);
         parse_fields(c, body, facts);
     } catch (const command_error & e) {
-        c.what = command::answer;
-        c.line = error_line(c.id, e.code, e.what(), e.param);
+        refuse(c, e.code, e.what(), e.param);
     } catch (const std::exception & e) {
-        c.what = command::answer;
-        c.line = error_line(c.id, "engine_error", e.what());
+        refuse(c, "engine_error", e.what(), "");
     }
     return c;
 }
@@ -402,7 +465,8 @@ event_line & event_line::whole(const char * name, int64_t value) {
 
 event_line & event_line::real(const char * name, double value) {
     char number[32];
-    snprintf(number, sizeof(number), "%.6g", std::isfinite(value) ? value : 0.0); // JSON has no infinity
+    snprintf(number, sizeof(number), "%.6g",
+             std::isfinite(value) ? value : 0.0); // JSON has no infinity
     return raw(name, number);
 }
 

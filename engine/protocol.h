@@ -1,5 +1,5 @@
-// The engine's lines (protocol 1): JSON objects, one a line. Reads commands from stdin, writes events to stdout;
-// no other file touches these two. docs/engine-protocol.md describes every line.
+// The engine's lines (protocol 1): JSON objects, one a line. Reads commands from stdin, writes events to
+// stdout; no other file touches these two. docs/engine-protocol.md describes every line.
 //
 // A reader thread waits for commands, checks and tokenizes them, so that the decode loop finds them ready.
 #pragma once
@@ -7,6 +7,7 @@
 #include "sampling.h"
 
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,26 +25,46 @@ struct model_facts {
     size_t              n_piece_max = 0; // bytes of the longest token
 };
 
-// A generate command whose every field has been checked.
+// A sequence, running or over; at: only its first tokens, so many; -1: all.
+struct sequence_name {
+    std::string id;
+    int32_t     index = -1; // -1: none is named
+    int32_t     at    = -1;
+};
+
+// A generate command whose every field has been checked; a prefix command is one without sequences.
 struct generate_command {
-    std::vector<llama_token>       prompt;
-    std::vector<sequence_settings> sequences; // one for each of the n, seeds resolved
-    uint32_t                       seed = 0;
-    int32_t n_logprobs                  = -1; // -1: none; 0: of the token itself; k: of the k likeliest too
-    bool    cache                       = true;
-    bool    echo                        = false; // report the prompt, with its logprobs if there are any
-    int32_t n_bos                       = 0;     // tokens at the beginning that the client did not write
+    std::vector<llama_token>      prompt; // what follows `go_on` if that is given
+    sequence_name                 go_on;
+    std::deque<sequence_settings> sequences; // one for each of the n, seeds resolved
+    sequence_settings             common;    // of a sequence without settings of its own
+    uint32_t                      seed = 0;
+    int32_t n_logprobs                 = -1; // -1: none; 0: of the token itself; k: of the k likeliest too
+    bool    cache                      = true;
+    bool    exact                      = false; // the prompt was given as token ids
+    bool    echo                       = false; // report the prompt, with its logprobs if there are any
+    int32_t n_bos                      = 0;     // tokens at the beginning that the client did not write
+};
+
+struct extend_command {
+    int32_t       n_add     = 1;
+    int32_t       n_predict = -2; // -2: as before
+    sequence_name fork;           // the new sequences begin as this one
 };
 
 struct command {
-    enum kind { generate, cancel, status, answer, end_of_input };
+    enum kind { generate, cancel, extend, status, answer, end_of_input };
 
     kind                              what = answer;
     std::string                       id;
     int32_t                           index = -1; // cancel: this sequence; -1: all
-    std::unique_ptr<generate_command> request;    // generate
+    std::unique_ptr<generate_command> request;    // generate, prefix
+    extend_command                    extension;  // extend
     std::string                       line;       // answer: what is to be written, complete with its newline
 };
+
+// Throws command_error when a prompt of n_tokens leaves no room for a token.
+void check_prompt_length(int64_t n_tokens, const model_facts & facts);
 
 // One line from stdin. Never throws: what is wrong with it becomes an answer.
 command parse_command(const std::string & line, const model_facts & facts);
@@ -100,7 +121,8 @@ void append_json_string(std::string & out, std::string_view text);
 std::string error_line(const std::string & id, const std::string & code, const std::string & message,
                        const std::string & param = "");
 
-// All of `out` in one write where the pipe takes it; empties it. Ends the process when nobody reads any more.
+// All of `out` in one write where the pipe takes it; empties it. Ends the process when nobody reads any
+// more.
 void write_lines(int fd, std::string & out);
 
 // A private copy of stdout for the events; descriptor 1 then leads to stderr, because llama.cpp logs to it.

@@ -137,8 +137,8 @@ void read_samplers(params & sampling, const json & value) {
         if (types.empty()) {
             invalid("samplers",
                     "samplers holds \"" + name +
-                        "\", which is not the name of a sampler; there are penalties, " +
-                        "dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature, adaptive_p, infill");
+                        "\", which is no sampler; there are penalties, dry, top_n_sigma, top_k, " +
+                        "typ_p, top_p, min_p, xtc, temperature, adaptive_p, infill");
         }
         sampling.samplers.push_back(types[0]);
     }

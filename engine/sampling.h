@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-// Something that a client asked for and cannot have: `code` and `param` are for programs, what() is for people.
+// Something that a client asked for and cannot have: `code` and `param` are for programs, what() is for
+// people.
 struct command_error : std::runtime_error {
     command_error(std::string code, const std::string & message, std::string param = "")
         : std::runtime_error(message), code(std::move(code)), param(std::move(param)) {}
@@ -33,29 +34,30 @@ bool read_sequence_field(sequence_settings & settings, const std::string & name,
                          const nlohmann::json & value);
 
 // Reads a sampling field: llama.cpp's controls (see the table in sampling.cpp), seed, logit_bias, samplers.
-// Throws command_error for an unknown name, a wrong type, a value out of range. n_ctx stands for -1 ("the whole
-// context") in repeat_last_n and dry_penalty_last_n.
+// Throws command_error for an unknown name, a wrong type, a value out of range. n_ctx stands for -1 ("the
+// whole context") in repeat_last_n and dry_penalty_last_n.
 void read_sampling_field(common_params_sampling & sampling, const std::string & name,
                          const nlohmann::json & value, const llama_vocab * vocab, int32_t n_ctx);
 
 // A whole number from JSON, or command_error with the bounds.
 int64_t read_integer(const std::string & name, const nlohmann::json & value, int64_t low, int64_t high);
 
-// The seed of sequence `index`: distinct for distinct indices, and never LLAMA_DEFAULT_SEED, which means "random".
+// The seed of sequence `index`: distinct for distinct indices, and never LLAMA_DEFAULT_SEED, which means
+// "random".
 uint32_t sequence_seed(uint32_t seed, int64_t index);
 
 // Adds a bias of minus infinity for every token whose text alone holds one of the phrases (in lower case).
 void ban_tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab,
                      common_params_sampling & sampling);
 
-// A sampler that knows the end of the prompt (for the penalties) and what has been generated since.
-// Throws what common_sampler_init throws.
+// A sampler that knows the end of the prompt (for the penalties) and what has been generated since. Throws
+// what common_sampler_init throws.
 common_sampler_ptr make_sampler(const llama_model * model, const common_params_sampling & sampling,
                                 const std::vector<llama_token> & prompt,
                                 const std::vector<llama_token> & generated);
 
-// One draw from row `i_row` of the last decode, accepted by the sampler; `forbidden` tokens cannot be drawn.
-// Rows may be shared between sequences, so the row is as before afterwards.
+// One draw from row `i_row` of the last decode, accepted by the sampler; `forbidden` tokens cannot be
+// drawn. Rows may be shared between sequences, so the row is as before afterwards.
 llama_token sample_token(common_sampler * sampler, llama_context * ctx, int32_t i_row,
                          const std::vector<llama_token> & forbidden);
 

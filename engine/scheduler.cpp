@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
-static const int32_t n_reserve     = 32;     // cells a live sequence should find beyond what it holds
-static const int64_t t_progress_us = 250000; // between two progress events of one prompt
+static const int32_t n_reserve      = 32;      // cells a live sequence should find beyond what it holds
+static const int64_t t_progress_us  = 250000;  // between two progress events of one prompt
+static const int32_t n_worth_saving = 64;      // tokens computed anew: such a prompt goes to disk
+static const size_t  n_records      = 4 << 20; // tokens of finished requests that are remembered
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params)
-    : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells),
+    : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store),
       batch(llama_batch_init(params.n_batch, 0, 1)),
       recurrent(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
     for (llama_token token = 0; token < llama_vocab_n_tokens(facts.vocab); token++) {
@@ -25,6 +27,7 @@ void scheduler::run(command_reader & reader) {
         for (command & c : reader.take(active.empty() && queue.empty())) {
             take(std::move(c));
         }
+        sweep(); // what was cancelled takes no part in this step
         admit();
         plan();
         if (batch.n_tokens > 0 && decode()) {
@@ -43,53 +46,158 @@ void scheduler::take(command && c) {
     switch (c.what) {
         case command::generate:     submit(std::move(c)); break;
         case command::cancel:       cancel(c.id, c.index); break;
+        case command::extend:       extend(c.id, c.extension); break;
         case command::status:       report_status(c.id); break;
         case command::answer:       out += c.line; break;
         case command::end_of_input: input_ended = true; break;
     }
 }
 
+request * scheduler::find_request(const std::string & id) const {
+    for (const auto & r : active) {
+        if (r->id == id) {
+            return r.get();
+        }
+    }
+    for (const auto & r : queue) {
+        if (r->id == id) {
+            return r.get();
+        }
+    }
+    return nullptr;
+}
+
 void scheduler::submit(command && c) {
-    const auto same = [&](const auto & r) { return r->id == c.id; };
-    if (std::any_of(active.begin(), active.end(), same) || std::any_of(queue.begin(), queue.end(), same)) {
+    if (find_request(c.id)) {
         out += error_line("", "invalid_request",
                           "the id \"" + c.id + "\" belongs to a request that is not done", "id");
+        return;
+    }
+    try {
+        resolve_continue(*c.request);
+    } catch (const command_error & e) {
+        out += error_line(c.id, e.code, e.what(), e.param);
         return;
     }
     auto r       = std::make_unique<request>();
     r->id        = std::move(c.id);
     r->command   = std::move(c.request);
     r->t_arrived = ggml_time_us();
-    r->sequences.resize(r->command->sequences.size());
-    for (size_t i = 0; i < r->sequences.size(); i++) {
-        sequence & s = r->sequences[i];
-        s.index      = (int32_t) i;
-        s.settings   = &r->command->sequences[i];
-        s.text       = text_stream(s.settings->stop);
-        s.guard      = phrase_guard(s.settings->banned);
+    for (sequence_settings & settings : r->command->sequences) {
+        add_sequence(*r, &settings);
+    }
+    if (r->prefix_only()) {
+        supersede_prefixes();
     }
     queue.push_back(std::move(r));
 }
 
-void scheduler::cancel(const std::string & id, int32_t index) {
-    const auto end = [&](request & r) {
-        for (sequence & s : r.sequences) {
-            if (!s.over && (index < 0 || s.index == index)) {
-                end_sequence(r, s, "cancelled");
-            }
+void scheduler::add_sequence(request & r, sequence_settings * settings) {
+    sequence & s = r.sequences.emplace_back();
+    s.index      = (int32_t) r.sequences.size() - 1;
+    s.settings   = settings;
+    s.text       = text_stream(settings->stop);
+    s.guard      = phrase_guard(settings->banned);
+}
+
+// The prompt of a request that goes on from a sequence: all tokens of that, then its own.
+void scheduler::resolve_continue(generate_command & command) const {
+    const sequence_name & named = command.go_on;
+    if (named.index < 0) {
+        return;
+    }
+    std::vector<llama_token> tokens, generated;
+    if (const request * r = find_request(named.id); r && named.index < (int32_t) r->sequences.size()) {
+        tokens        = r->command->prompt;
+        command.n_bos = r->command->n_bos;
+        generated     = r->sequences[named.index].generated;
+    } else {
+        const auto known =
+            std::find_if(records.begin(), records.end(), [&](const record & x) { return x.id == named.id; });
+        if (known == records.end() || named.index >= (int32_t) known->generated.size()) {
+            invalid("continue", "continue names sequence " + std::to_string(named.index) + " of request " +
+                                    named.id +
+                                    ", which is not known here (any more); send its text as the prompt");
+        }
+        tokens        = known->prompt;
+        command.n_bos = known->n_bos;
+        generated     = known->generated[named.index];
+    }
+    if (named.at >= 0) {
+        generated.resize(std::min(generated.size(), (size_t) named.at));
+    }
+    tokens.insert(tokens.end(), generated.begin(), generated.end());
+    tokens.insert(tokens.end(), command.prompt.begin(), command.prompt.end());
+    check_prompt_length((int64_t) tokens.size(), facts);
+    command.prompt = std::move(tokens);
+    command.exact  = true;
+}
+
+// Only the latest prefix is wanted: the writer has typed on since the others were asked for.
+void scheduler::supersede_prefixes() {
+    const auto end = [this](std::unique_ptr<request> & r) {
+        if (r->prefix_only()) {
+            cancel(r->id, -1);
         }
     };
-    for (auto & r : active) {
-        if (r->id == id) {
-            end(*r);
-        }
-    }
-    for (auto & r : queue) {
-        if (r->id == id) {
-            end(*r);
-        }
-    }
+    std::for_each(active.begin(), active.end(), end);
+    std::for_each(queue.begin(), queue.end(), end);
     sweep();
+}
+
+void scheduler::cancel(const std::string & id, int32_t index) {
+    request * r = find_request(id);
+    if (!r) {
+        return; // it is done: the two have crossed
+    }
+    r->computed = true; // all that a prefix waits for
+    for (sequence & s : r->sequences) {
+        if (!s.over && (index < 0 || s.index == index)) {
+            end_sequence(*r, s, "cancelled");
+        }
+    }
+}
+
+// More sequences for a request that is not done, as its others or as a fork of one of them; a later limit.
+void scheduler::extend(const std::string & id, const extend_command & extension) {
+    request * r = find_request(id);
+    if (!r || r->prefix_only()) {
+        out += error_line("", "invalid_request",
+                          "extend: there is no request \"" + id + "\" that is not done", "id");
+        return;
+    }
+    const sequence_name & fork = extension.fork;
+    if (fork.index >= (int32_t) r->sequences.size()) {
+        out += error_line("", "invalid_request",
+                          "fork.index is " + std::to_string(fork.index) + "; the request has " +
+                              std::to_string(r->sequences.size()) + " sequences",
+                          "fork");
+        return;
+    }
+    if (extension.n_predict >= -1) {
+        r->command->common.n_predict = extension.n_predict;
+        for (sequence & s : r->sequences) {
+            s.settings->n_predict = s.over ? s.settings->n_predict : extension.n_predict;
+        }
+    }
+    const size_t first = r->sequences.size();
+    for (int32_t i = 0; i < extension.n_add; i++) {
+        sequence_settings & own = r->command->sequences.emplace_back(
+            fork.index < 0 ? r->command->common : *r->sequences[fork.index].settings);
+        own.sampling.seed = sequence_seed(r->command->seed, (int64_t) r->sequences.size());
+        own.n_predict     = extension.n_predict >= -1 ? extension.n_predict : own.n_predict;
+        add_sequence(*r, &own);
+        if (fork.index >= 0) {
+            sequence & s = r->sequences.back();
+            s.generated  = r->sequences[fork.index].generated;
+            s.generated.resize(fork.at < 0 ? s.generated.size()
+                                           : std::min(s.generated.size(), (size_t) fork.at));
+            s.n_begun = s.generated.size();
+        }
+    }
+    event_line(out, "extend", r->id)
+        .whole("first", (int64_t) first)
+        .whole("count", (int64_t) r->sequences.size());
 }
 
 void scheduler::report_status(const std::string & id) {
@@ -112,15 +220,7 @@ void scheduler::admit() {
     while (!queue.empty() && fits(*queue.front())) {
         active.push_back(std::move(queue.front()));
         queue.pop_front();
-        request & r  = *active.back();
-        r.t_admitted = ggml_time_us();
-        begin_prompt(r);
-        event_line(out, "start", r.id)
-            .whole("count", (int64_t) r.sequences.size())
-            .whole("prompt_tokens", r.n_prompt())
-            .whole("cached_tokens", r.n_cached)
-            .whole("seed", r.command->seed);
-        report_prompt(r);
+        active.back()->t_admitted = ggml_time_us();
     }
     announce_queue();
 }
@@ -129,7 +229,7 @@ void scheduler::announce_queue() {
     int64_t position = 0;
     for (auto & r : queue) {
         position++;
-        if (!r->announced) {
+        if (!r->announced && !r->prefix_only()) {
             r->announced = true;
             event_line(out, "queued", r->id).whole("position", position);
         }
@@ -145,7 +245,7 @@ bool scheduler::fits(const request & r) const {
         return false;
     }
     const int32_t n_new  = std::min((int32_t) r.sequences.size(), std::max(params.n_parallel - n_live(), 1));
-    const auto    match  = tree.find(r.command->prompt, r.n_prompt() - 1);
+    const auto    match  = tree.find(r.command->prompt, r.n_prompt() - 1, prefix_tree::by_tokens);
     const int32_t n_held = match.from && match.from->live ? match.length : 0; // an idle prefix counts as room
     const int32_t n_need = r.n_prompt() - n_held + n_reserve * (n_live() + n_new);
     return tree.n_free() + tree.n_idle() >= n_need;
@@ -189,7 +289,7 @@ llama_token scheduler::token_at(const request & r, const sequence & s, int32_t i
 }
 
 // The tokens of a live sequence that are not in cells yet: one, or more when it resumes.
-void scheduler::add_sequence(request & r, sequence & s) {
+void scheduler::add_todo(request & r, sequence & s) {
     const int32_t n_total = r.n_prompt() + (int32_t) s.generated.size();
     const int32_t n_todo  = std::min(n_total - s.cells->n_past(), std::max(params.n_chunk, 1));
     for (int32_t k = 0; k < n_todo && batch.n_tokens < params.n_batch; k++) {
@@ -200,8 +300,8 @@ void scheduler::add_sequence(request & r, sequence & s) {
     }
 }
 
-// Live sequences first, with cells for all of them and for the oldest request's prompt; who is too young for that
-// gives its cells back.
+// Live sequences first, with cells for all of them and for the oldest request's prompt; who is too young
+// for that gives its cells back.
 void scheduler::plan_sequences() {
     const auto n_needed = [this] {
         int32_t n = 0;
@@ -222,7 +322,7 @@ void scheduler::plan_sequences() {
     for (auto & r : active) {
         for (sequence & s : r->sequences) {
             if (s.cells) {
-                add_sequence(*r, s);
+                add_todo(*r, s);
             }
         }
     }
@@ -235,7 +335,7 @@ bool scheduler::put_back_youngest() {
         const bool oldest = &r == active.front().get();
         for (auto s = r.sequences.rbegin(); s != r.sequences.rend(); ++s) {
             if (s->cells && !(oldest && r.n_live == 1)) {
-                free_sequence(r, *s);
+                free_sequence(r, *s, true);
                 return true;
             }
         }
@@ -253,9 +353,9 @@ bool scheduler::may_start() const {
     return n == 0 || (n < params.n_parallel && tree.n_free() + tree.n_idle() >= n_reserve * (n + 1));
 }
 
-// Sequences that could not start with their prompt: n above the free places, put back, or a recurrent model. They share
-// the prompt but for its last token, decode that again, and have a row of logits of their own. Requests with
-// the fewest live sequences come first, so that a large n does not keep others out.
+// Sequences that could not start with their prompt: n above the free places, put back, or a recurrent
+// model. They share the prompt but for its last token, decode that again, and have a row of logits of their
+// own. Requests with the fewest live sequences come first, so that a large n does not keep others out.
 void scheduler::plan_late_starts() {
     while (may_start()) {
         request * next = nullptr;
@@ -273,8 +373,7 @@ void scheduler::plan_late_starts() {
             end_sequence(*next, *s, "length");
             continue;
         }
-        const int32_t n_shared = s->generated.empty() ? next->n_prompt() - 1 : next->prompt->n_past();
-        s->cells               = tree.open(next->prompt, n_shared);
+        s->cells = s->generated.empty() ? tree.open(next->prompt, next->n_prompt() - 1) : reopen(*next, *s);
         if (!s->cells) {
             return;
         }
@@ -285,20 +384,33 @@ void scheduler::plan_late_starts() {
     }
 }
 
+// The cells that a sequence left when it was put back, or those of the one that it is forked from, or the
+// prompt's.
+branch * scheduler::reopen(const request & r, const sequence & s) {
+    std::vector<llama_token> tokens = r.command->prompt;
+    tokens.insert(tokens.end(), s.generated.begin(), s.generated.end());
+    const auto match = tree.find(tokens, (int32_t) tokens.size() - 1, prefix_tree::by_tokens);
+    return tree.open(match.from, match.length);
+}
+
 // The rest of the batch goes to the prompts, the oldest first.
 void scheduler::plan_prompts() {
     int32_t n_budget = params.n_batch - batch.n_tokens;
     if (batch.n_tokens > 0) {
         n_budget = std::min(n_budget, params.n_chunk);
     }
+    bool real_ones = false; // whose prompts are not complete; a prefix yields to them
     for (auto & r : active) {
-        if (!r->prompt && r->n_waiting() > 0 && may_start()) {
-            begin_prompt(*r); // it had to give its cells back
+        const bool first = r->n_cached < 0;
+        if (!r->prompt && (first || (r->n_waiting() > 0 && may_start())) && !waits_for_another(*r)) {
+            begin_prompt(*r); // or anew: it had to give its cells back
         }
-        if (!r->prompt || r->ready) {
+        if (!r->prompt || r->ready || (r->prefix_only() && real_ones)) {
             continue;
         }
-        // a recurrent state cannot step back: it stops one token early, and each sequence decodes that token
+        real_ones = real_ones || !r->prefix_only();
+        // a recurrent state cannot step back: it stops one token early, and each sequence decodes that
+        // token
         const int32_t n_target = r->n_prompt() - (recurrent ? 1 : 0);
         int32_t       n        = std::min(n_target - r->prompt->n_past(), n_budget);
         if (!tree.make_room(n)) {
@@ -317,27 +429,84 @@ void scheduler::plan_prompts() {
             add(r->prompt, r->command->prompt[i], last || echo);
         }
         n_budget -= n;
-        r->ready = recurrent && r->prompt->n_past() == n_target;
+        if (recurrent && r->prompt->n_past() == n_target) {
+            r->ready = r->computed = true;
+        }
     }
 }
 
-// The longest known beginning is shared; at least the last token is computed, for its logits.
+// A prompt that is being computed for another request and has at least a chunk more in common with this one
+// than it has computed by now: waiting costs nothing, and computes it once.
+bool scheduler::waits_for_another(const request & r) const {
+    const auto & mine = r.command->prompt;
+    for (const auto & other : active) {
+        if (other.get() == &r || !other->prompt || other->ready || !other->command->cache ||
+            !r.command->cache) {
+            continue;
+        }
+        const auto &  theirs   = other->command->prompt;
+        const int32_t n        = std::min(r.n_prompt() - 1, other->n_prompt());
+        const auto    part     = std::mismatch(mine.begin(), mine.begin() + n, theirs.begin()).first;
+        const int32_t n_shared = (int32_t) (part - mine.begin());
+        if (n_shared - other->prompt->n_decoded >= params.n_chunk) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The longest known beginning is shared; at least the last token is computed, for its logits. The first
+// time a known text may stand for the prompt's own split of it into tokens; later the sequences depend on
+// that.
 void scheduler::begin_prompt(request & r) {
-    const bool         score = r.command->echo && r.command->n_logprobs >= 0; // every row of logits is wanted
-    prefix_tree::match match =
-        r.command->cache && !score ? tree.find(r.command->prompt, r.n_prompt() - 1) : prefix_tree::match();
-    if (recurrent && match.from && match.from->n_past() != match.length) {
+    generate_command & c     = *r.command;
+    const bool         first = r.n_cached < 0;
+    const auto         by    = first && !c.exact ? prefix_tree::by_text : prefix_tree::by_tokens;
+    prefix_tree::match match;
+    if (c.cache &&
+        !(c.echo && c.n_logprobs >= 0)) { // for the prompt's logprobs every row of logits is wanted
+        match = tree.recall(c.prompt, r.n_prompt() - 1, by);
+    }
+    const bool too_long = match.length - match.n_matched + r.n_prompt() + 1 > params.n_ctx_seq; // split finer
+    branch *   opened   = too_long ? tree.open() : tree.open(match.from, match.length);
+    if (match.restored) {
+        tree.release(match.from);
+    }
+    if (too_long) {
         match = {};
     }
-    r.prompt = tree.open(match.from, match.length);
-    r.ready  = false;
-    if (r.n_cached < 0) {
-        r.n_cached = r.prompt ? match.length : 0;
+    if (!opened) {
+        return;
     }
+    if (match.from) {
+        c.prompt.erase(c.prompt.begin(), c.prompt.begin() + match.n_matched);
+        c.prompt.insert(c.prompt.begin(), opened->tokens.begin(), opened->tokens.end());
+    }
+    r.prompt = opened;
+    r.ready  = false;
+    if (first) {
+        r.n_cached = match.length;
+        report_start(r);
+    }
+}
+
+void scheduler::report_start(const request & r) {
+    if (r.prefix_only()) {
+        return;
+    }
+    event_line(out, "start", r.id)
+        .whole("count", (int64_t) r.sequences.size())
+        .whole("prompt_tokens", r.n_prompt())
+        .whole("cached_tokens", r.n_cached)
+        .whole("seed", r.command->seed);
+    report_prompt(r);
 }
 
 void scheduler::drop_prompt(request & r) {
     if (r.command->cache) {
+        if (r.computed && r.n_prompt() - r.n_cached >= n_worth_saving) {
+            tree.save(*r.prompt);
+        }
         tree.release(r.prompt);
     } else {
         tree.remove(r.prompt);
@@ -382,7 +551,7 @@ void scheduler::fail(request & r, const std::string & message) {
     out += error_line(r.id, "engine_error", message);
     for (sequence & s : r.sequences) {
         if (s.cells) {
-            free_sequence(r, s);
+            free_sequence(r, s, false);
         }
     }
     if (r.prompt) {
@@ -391,7 +560,8 @@ void scheduler::fail(request & r, const std::string & message) {
     r.failed = true;
 }
 
-// Nobody knows what the cells hold now, so everything is given up, and the next request finds a sound state.
+// Nobody knows what the cells hold now, so everything is given up, and the next request finds a sound
+// state.
 void scheduler::fail_all(const std::string & message) {
     for (auto & r : active) {
         fail(*r, message);
@@ -430,9 +600,10 @@ void scheduler::report_progress(request & r) {
     }
 }
 
-// The prompt is complete: as many sequences as there are places begin with a draw of their own from its last row.
+// The prompt is complete: as many sequences as there are places begin with a draw of their own from its
+// last row.
 void scheduler::start_on_row(request & r, int32_t i_row) {
-    r.ready = true;
+    r.ready = r.computed = true;
     for (sequence & s : r.sequences) {
         if (s.over || s.cells || !s.generated.empty()) {
             continue;
@@ -485,9 +656,10 @@ void scheduler::draw_one(request & r, sequence & s) {
     s.i_row = -1;
     r.n_tokens++;
 
-    const int32_t n     = (int32_t) s.generated.size();
-    const bool    full  = n == s.settings->n_predict || r.n_prompt() + n >= params.n_ctx_seq;
-    std::string   bytes = piece;
+    const int32_t n = (int32_t) s.generated.size();
+    const bool    full =
+        (s.settings->n_predict >= 0 && n >= s.settings->n_predict) || r.n_prompt() + n >= params.n_ctx_seq;
+    std::string bytes = piece;
     if (s.guard.active()) {
         if (const size_t n_back = s.guard.feed(piece)) {
             step_back(r, s, n_back);
@@ -511,9 +683,9 @@ void scheduler::draw_one(request & r, sequence & s) {
     }
 }
 
-// The last n tokens complete a banned phrase: they never were, and the first of them is forbidden at its place. The
-// token before it is decoded again for its logits. The sampler is made anew, with a seed of its own: what it drew
-// from its generator cannot be taken back.
+// The last n tokens complete a banned phrase: they never were, and the first of them is forbidden at its
+// place. The token before it is decoded again for its logits. The sampler is made anew, with a seed of its
+// own: what it drew from its generator cannot be taken back.
 void scheduler::step_back(request & r, sequence & s, size_t n) {
     const size_t      place = s.generated.size() - n;
     const llama_token first = s.generated[place];
@@ -623,15 +795,20 @@ void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
         }
     }
     if (s.cells) {
-        free_sequence(r, s);
+        free_sequence(r, s, true);
     }
     s.sampler.reset();
     s.over = true;
     r.n_over++;
 }
 
-void scheduler::free_sequence(request & r, sequence & s) {
-    tree.remove(s.cells);
+// `keep`: its text may be asked for again.
+void scheduler::free_sequence(request & r, sequence & s, bool keep) {
+    if (keep && r.command->cache && s.cells->n_own() > 0) {
+        tree.release(s.cells);
+    } else {
+        tree.remove(s.cells);
+    }
     s.cells = nullptr;
     s.i_row = -1;
     r.n_live--;
@@ -653,19 +830,58 @@ void scheduler::report_done(const request & r) {
         .raw("timings", timings);
 }
 
+// What a client saw of each sequence, as tokens: without an end-of-text token, and cut where a stop string
+// began.
+void scheduler::keep_record(request & r) {
+    record known = {r.id, r.command->prompt, r.command->n_bos, {}};
+    for (sequence & s : r.sequences) {
+        std::vector<llama_token> & tokens = s.generated;
+        if (!tokens.empty() && llama_vocab_is_eog(facts.vocab, tokens.back())) {
+            tokens.pop_back();
+        }
+        size_t n_bytes = 0; // of the tokens that were seen whole
+        for (size_t i = s.n_begun; s.text.stopped() && i < tokens.size(); i++) {
+            const std::string piece = common_token_to_piece(facts.vocab, tokens[i], false);
+            if (n_bytes + piece.size() > s.text.n_out()) {
+                tokens.resize(i);
+                const auto seen =
+                    common_tokenize(facts.vocab, piece.substr(0, s.text.n_out() - n_bytes), false, false);
+                tokens.insert(tokens.end(), seen.begin(), seen.end());
+                break;
+            }
+            n_bytes += piece.size();
+        }
+        known.generated.push_back(std::move(tokens));
+    }
+    records.push_front(std::move(known));
+    size_t n = 0;
+    for (size_t i = 0; i < records.size(); i++) {
+        n += records[i].prompt.size();
+        for (const auto & tokens : records[i].generated) {
+            n += tokens.size();
+        }
+        if (n > n_records && i > 0) {
+            records.resize(i);
+        }
+    }
+}
+
 // Requests whose sequences are all over go.
 void scheduler::sweep() {
     const auto finished = [this](std::unique_ptr<request> & r) {
         if (r->failed) {
             return true;
         }
-        if (r->n_over < (int32_t) r->sequences.size()) {
+        if (r->prefix_only() ? !r->computed : r->n_over < (int32_t) r->sequences.size()) {
             return false;
         }
         if (r->prompt) {
             drop_prompt(*r);
         }
         report_done(*r);
+        if (!r->prefix_only()) {
+            keep_record(*r);
+        }
         return true;
     };
     active.remove_if(finished);

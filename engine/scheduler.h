@@ -1,10 +1,10 @@
 // Requests -> sequences -> one batch a decode step.
 //
-// The loop is three verbs: plan (which tokens go into the batch), decode, draw (one token for each row of logits,
-// and the events it brings). Sequences of all requests share every step; a prompt is computed once, in chunks
-// between steps, and its cells are shared by the n sequences. What does not fit waits: a request in the queue,
-// a sequence for a place or for cells. A sequence that must give its cells back keeps its text, its sampler and
-// its tokens, and goes on later from there.
+// The loop is three verbs: plan (which tokens go into the batch), decode, draw (one token for each row of
+// logits, and the events it brings). Sequences of all requests share every step; a prompt is computed once,
+// in chunks between steps, and its cells are shared by the n sequences. What does not fit waits: a request
+// in the queue, a sequence for a place or for cells. A sequence that must give its cells back keeps its
+// text, its sampler and its tokens, and goes on later from there.
 #pragma once
 
 #include "prefix.h"
@@ -15,45 +15,58 @@
 #include <list>
 
 struct scheduler_params {
-    int32_t n_parallel  = 32;  // sequences in one batch
-    int32_t n_ctx_seq   = 0;   // tokens of one sequence, prompt and all
-    int32_t n_batch     = 512; // tokens in one decode
-    int32_t n_chunk     = 64;  // tokens of prefill in a step in which sequences decode too
-    int32_t cache_cells = 0;   // cells that idle prefixes may hold
-    int     fd_out      = 1;
+    int32_t      n_parallel  = 32;  // sequences in one batch
+    int32_t      n_ctx_seq   = 0;   // tokens of one sequence, prompt and all
+    int32_t      n_batch     = 512; // tokens in one decode
+    int32_t      n_chunk     = 64;  // tokens of prefill in a step in which sequences decode too
+    int32_t      cache_cells = 0;   // cells that idle prefixes may hold
+    store_params store;             // where they go from there
+    int          fd_out = 1;
 };
 
 struct sequence {
-    const sequence_settings *                   settings = nullptr;
-    int32_t                                     index    = 0;
-    common_sampler_ptr                          sampler; // made with the first draw
-    text_stream                                 text;
-    phrase_guard                                guard;
-    std::vector<llama_token>                    generated;
-    std::vector<std::string>                    logprobs;  // JSON, of tokens whose text is held back
+    sequence_settings *      settings = nullptr;
+    int32_t                  index    = 0;
+    common_sampler_ptr       sampler; // made with the first draw
+    text_stream              text;
+    phrase_guard             guard;
+    std::vector<llama_token> generated;
+    size_t                   n_begun = 0; // tokens of the sequence that it was forked from
+    std::vector<std::string> logprobs;    // JSON, of tokens whose text is held back
+    int32_t                  n_rewinds = 0;
+    branch *                 cells     = nullptr; // nullptr: waits
+    int32_t                  i_row     = -1;      // row of this step's logits to draw from; -1: none
+    bool                     over      = false;
+
     std::vector<std::pair<size_t, llama_token>> forbidden; // (place, token) that began a banned phrase there
-    int32_t                                     n_rewinds = 0;
-    branch *                                    cells     = nullptr; // nullptr: waits
-    int32_t i_row = -1; // row of this step's logits to draw from; -1: none
-    bool    over  = false;
 };
 
 struct request {
     std::string                       id;
     std::unique_ptr<generate_command> command;
-    std::vector<sequence>             sequences;
+    std::deque<sequence>              sequences;        // none: only the prompt is computed
     branch *                          prompt = nullptr; // nullptr: not begun, given back, or no longer needed
-    int32_t                           n_cached  = -1;   // -1: not admitted yet
+    int32_t                           n_cached  = -1;   // -1: not begun yet
     int32_t                           n_live    = 0;
     int32_t                           n_over    = 0;
     int64_t                           n_tokens  = 0;     // generated, by all sequences
     bool                              ready     = false; // the prompt's cells are complete
+    bool                              computed  = false; // they were so once
     bool                              announced = false; // its place in the queue was told
     bool                              failed    = false; // an error has ended it
     int64_t                           t_arrived = 0, t_admitted = 0, t_prefilled = 0, t_progress = 0; // us
 
     int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
     int32_t n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
+    bool    prefix_only() const { return sequences.empty(); }
+};
+
+// The tokens of a request that is over, so that any of its sequences can be continued.
+struct record {
+    std::string                           id;
+    std::vector<llama_token>              prompt;
+    int32_t                               n_bos;
+    std::vector<std::vector<llama_token>> generated;
 };
 
 class scheduler {
@@ -66,25 +79,33 @@ class scheduler {
 
   private:
     // commands
-    void take(command && c);
-    void submit(command && c);
-    void cancel(const std::string & id, int32_t index);
-    void report_status(const std::string & id);
-    void admit();
-    void announce_queue();
-    bool fits(const request & r) const;
+    void      take(command && c);
+    void      submit(command && c);
+    void      cancel(const std::string & id, int32_t index);
+    void      extend(const std::string & id, const extend_command & extension);
+    void      add_sequence(request & r, sequence_settings * settings);
+    void      resolve_continue(generate_command & command) const;
+    void      supersede_prefixes();
+    request * find_request(const std::string & id) const;
+    void      report_status(const std::string & id);
+    void      admit();
+    void      announce_queue();
+    bool      fits(const request & r) const;
 
     // plan
-    void plan();
-    void plan_sequences();
-    void plan_prompts();
-    void plan_late_starts();
-    void add(branch * cells, llama_token token, bool want_logits);
-    void add_sequence(request & r, sequence & s);
-    bool may_start() const;
-    bool put_back_youngest();
-    void begin_prompt(request & r);
-    void drop_prompt(request & r);
+    void     plan();
+    void     plan_sequences();
+    void     plan_prompts();
+    void     plan_late_starts();
+    void     add(branch * cells, llama_token token, bool want_logits);
+    void     add_todo(request & r, sequence & s);
+    bool     may_start() const;
+    bool     put_back_youngest();
+    branch * reopen(const request & r, const sequence & s);
+    void     begin_prompt(request & r);
+    bool     waits_for_another(const request & r) const;
+    void     report_start(const request & r);
+    void     drop_prompt(request & r);
 
     // decode
     bool decode();
@@ -104,7 +125,8 @@ class scheduler {
     std::string logprobs_json(const request & r, int32_t i_row, llama_token token);
     std::vector<llama_token> forbidden_now(const sequence & s) const;
     void                     end_sequence(request & r, sequence & s, const char * reason);
-    void                     free_sequence(request & r, sequence & s);
+    void                     free_sequence(request & r, sequence & s, bool keep);
+    void                     keep_record(request & r);
     void                     report_done(const request & r);
     void                     sweep();
 
@@ -123,6 +145,7 @@ class scheduler {
     std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
     std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
                                echo_rows;  // (row, token of the prompt it predicts)
+    std::deque<record>         records;    // newest first
     std::vector<llama_token>   end_tokens; // that end a text
     std::string                out;        // this step's events
     std::vector<token_logprob> top;        // scratch

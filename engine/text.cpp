@@ -69,7 +69,8 @@ std::string take_utf8(std::string & bytes) {
 // stop strings
 //
 
-// Looks for the stop string that is complete first in `pending`, whose first n_before bytes were searched before.
+// Looks for the stop string that is complete first in `pending`, whose first n_before bytes were searched
+// before.
 bool text_stream::find_stop(size_t n_before, size_t & begin) {
     size_t first_end = std::string::npos;
     for (size_t i = 0; i < stops.size(); i++) {
@@ -107,17 +108,20 @@ std::string text_stream::feed(std::string_view piece, bool may_stop) {
     pending += piece;
     if (may_stop && find_stop(n_before, begin)) {
         partial += pending.substr(0, begin);
+        n_released += begin;
         pending.clear();
         return finish();
     }
     const size_t n_decided = pending.size() - (may_stop ? unfinished_suffix(pending, stops) : 0);
     partial.append(pending, 0, n_decided);
+    n_released += n_decided;
     pending.erase(0, n_decided);
     return take_utf8(partial);
 }
 
 std::string text_stream::finish() {
     partial += pending;
+    n_released += pending.size();
     pending.clear();
     std::string text = take_utf8(partial);
     if (!partial.empty()) {

@@ -1,0 +1,84 @@
+// Prefixes that left the KV cache: snapshots of their cells in host memory, and on disk in a folder that
+// processes may share.
+//
+// A snapshot is what llama_state_seq_get_data gives for a branch. It is taken and put back on the engine's
+// thread; files are written by a thread of our own. A file that is damaged, foreign or half written is a
+// line in the log and a miss, and so is a full disk. Nothing here knows what the cells are for.
+#pragma once
+
+#include "llama.h"
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+struct store_params {
+    uint64_t    ram_bytes = 0; // 0: nothing is kept in memory
+    std::string directory;     // empty: nothing is kept on disk
+    uint64_t    disk_bytes  = 0;
+    uint64_t    fingerprint = 0; // of everything that the meaning of a snapshot depends on
+};
+
+struct snapshot {
+    std::vector<llama_token>              tokens;
+    std::shared_ptr<std::vector<uint8_t>> state; // nullptr: only on disk
+    std::filesystem::path                 file;  // empty: not on disk
+    uint64_t                              n_bytes = 0;
+    bool                                  failed  = false; // its file could not be read
+};
+
+class prefix_store {
+  public:
+    explicit prefix_store(store_params params);
+    ~prefix_store(); // waits for what is still to be written
+
+    bool active() const { return params.ram_bytes > 0 || !params.directory.empty(); }
+    bool has_disk() const { return !params.directory.empty(); }
+
+    // Whether a snapshot begins with all of these tokens.
+    bool holds(const std::vector<llama_token> & tokens) const;
+    // Keeps a snapshot in memory, in a file, or both, as far as there is room.
+    void put(const std::vector<llama_token> & tokens, std::vector<uint8_t> && state, bool to_disk);
+
+    // The snapshots, for a search; those of other processes are found by looking at the folder again.
+    std::list<snapshot> & all();
+    // The state of one, read from disk if need be; nullptr when that fails. It is now the one used last.
+    std::shared_ptr<std::vector<uint8_t>> load(snapshot & s);
+
+    uint64_t n_ram_bytes() const;
+
+  private:
+    struct job {
+        std::vector<llama_token>              tokens;
+        std::shared_ptr<std::vector<uint8_t>> state;
+        std::filesystem::path                 file;
+    };
+
+    void limit_memory();
+    void scan_folder();
+    void enqueue(snapshot & s);
+    void write_files();
+    bool write_file(const job & j) const;
+    void limit_folder() const;
+
+    std::filesystem::path path_of(const std::vector<llama_token> & tokens) const;
+
+    const store_params              params;
+    std::list<snapshot>             snapshots; // used last first
+    std::unordered_set<std::string> known_files;
+    std::filesystem::file_time_type scanned;
+
+    std::mutex              mutex; // of what follows, which the writer shares
+    std::condition_variable changed;
+    std::deque<job>         jobs;
+    bool                    closing = false;
+    std::thread             writer;
+};
