@@ -1,0 +1,371 @@
+"""What equality means (design §4): three laws, exact where they can be; and nothing is ever lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.real.lines import BINARY, LIMIT, STORYTELLER, Answer, Event, Lines
+from tests.reference.results import Reference
+
+Request = dict[str, Any]
+
+# Law 1: given the same logits, a sequence's tokens depend only on its settings, seed and index. Exact.
+
+SAMPLING: dict[str, Request] = {
+    "defaults": {},
+    "greedy": {"temperature": 0},
+    "hot": {"temperature": 1.5, "top_k": 0, "top_p": 1, "min_p": 0},
+    "dynamic temperature": {"dynatemp_range": 0.5, "min_p": 0.02},
+    "typical": {"typical_p": 0.6, "top_n_sigma": 1.5},
+    "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05},
+    "dry": {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_penalty_last_n": -1},
+    "penalties": {
+        "repeat_penalty": 1.3,
+        "frequency_penalty": 0.3,
+        "presence_penalty": 0.3,
+        "repeat_last_n": -1,
+    },
+    "mirostat 1": {"mirostat": 1},
+    "mirostat 2": {"mirostat": 2},
+    "adaptive": {"adaptive_target": 0.3},
+    "another order": {"samplers": ["temperature", "min_p", "top_k"], "min_p": 0.1, "top_k": 20},
+}
+OPENING = "Once upon a time, there was a little"
+
+# The requests that every way must answer alike, by name.
+REQUESTS: dict[str, Request] = {
+    name: {
+        "prompt": OPENING,
+        "n": 6,
+        "max_tokens": 50,
+        "logprobs": 1,
+        "sampling": settings | {"seed": 10 * i},
+    }
+    for i, (name, settings) in enumerate(SAMPLING.items())
+}
+REQUESTS["stop strings"] = REQUESTS["hot"] | {"stop": ["he ", "a", "ing"], "min_tokens": 20}
+REQUESTS["banned strings"] = REQUESTS["hot"] | {"banned_strings": ["he", " a", "in", "st", "ed"]}
+REQUESTS["overrides"] = REQUESTS["hot"] | {"sequences": [{"temperature": 0.3 * i} for i in range(6)]}
+
+ROOMY = ("-np", "16", "-c", "8192", "-t", "1")  # one thread is quicker where others run
+WAYS: dict[str, tuple[tuple[str, ...], Request, bool]] = {  # flags, further fields, all at once
+    "two threads": ((*ROOMY[:-1], "2"), {}, False),
+    "without cache": (ROOMY, {"cache": False}, False),
+    "in waves": (("-np", "2", "-c", "2048", "-t", "1"), {}, False),
+    "beside each other": (ROOMY, {}, True),
+    "beside each other in waves": (("-np", "4", "-c", "2048", "-t", "1"), {}, True),
+    "put back and resumed": (("-np", "8", "-c", "256", "-t", "1"), {}, True),
+    "put back, without cache": (("-np", "8", "-c", "256"), {"cache": False}, True),
+}
+
+
+def outcome(answer: Answer) -> list[Any]:
+    """All that a client learns of each sequence, but when."""
+    said = [(stop["length"], stop["finish_reason"], stop.get("stop_text")) for stop in answer.stops]
+    return list(zip(said, answer.texts, answer.tokens, strict=True))
+
+
+@pytest.fixture(scope="module")
+def engine(bigram: Path) -> Iterator[Lines]:
+    with Lines(*ROOMY, model=bigram) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def outcomes(engine: Lines) -> dict[str, list[Any]]:
+    return {name: outcome(engine.generate(**request)) for name, request in REQUESTS.items()}
+
+
+@pytest.mark.parametrize(("flags", "fields", "at_once"), WAYS.values(), ids=WAYS)
+def test_tokens_depend_on_settings_seed_and_index_only(
+    bigram: Path,
+    outcomes: dict[str, list[Any]],
+    flags: tuple[str, ...],
+    fields: Request,
+    at_once: bool,
+) -> None:
+    requests = [request | fields for request in REQUESTS.values()]
+    with Lines(*flags, model=bigram) as engine:
+        answers = engine.generate_all(*requests) if at_once else [engine.generate(**r) for r in requests]
+        check_idle(engine)
+    for name, answer in zip(REQUESTS, answers, strict=True):
+        assert outcome(answer) == outcomes[name], name
+    assert rests(answers) > 0 or "256" not in flags
+
+
+def rests(answers: list[Answer]) -> int:
+    """How often a sequence paused, while another one wrote on: it had to give its cells back."""
+    lines: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for i, answer in enumerate(answers):
+        for event in answer.named("stream"):
+            lines[i, event["index"]].append(event["line"])
+    n = 0
+    for own in lines.values():
+        for before, after in pairwise(own):
+            n += any(sum(before < line < after for line in other) > 8 for other in lines.values())
+    return n
+
+
+def test_a_second_time_the_prompt_is_there_and_the_tokens_are_the_same(
+    engine: Lines, outcomes: dict[str, list[Any]]
+) -> None:
+    for name, request in REQUESTS.items():
+        answer = engine.generate(**request)
+        assert answer.start["cached_tokens"] == answer.start["prompt_tokens"] - 1
+        assert outcome(answer) == outcomes[name], name
+
+
+def test_the_settings_of_law_1_say_different_things(outcomes: dict[str, list[Any]]) -> None:
+    """Or the law would hold for an engine that ignores them."""
+    texts = {name: [text for _, text, _ in found] for name, found in outcomes.items()}
+    assert len({tuple(found) for found in texts.values()}) == len(texts)
+    for name, found in texts.items():
+        assert len(set(found)) == (1 if name == "greedy" else 6), name
+
+
+def test_300_sequences_in_waves_are_300_requests_of_one(bigram: Path) -> None:
+    request = {"prompt": OPENING, "max_tokens": 12, "logprobs": 0}
+    with Lines("-np", "32", "-c", "4096", "-t", "1", model=bigram) as engine:
+        many = engine.generate(**request, n=300, sampling={"seed": 1000})
+        indices = range(0, 300, 13)
+        single = engine.generate_all(*(request | {"sampling": {"seed": 1000 + i}} for i in indices))
+        check_idle(engine)
+    n_prompt = many.start["prompt_tokens"]
+    assert (many.start["count"], many.start["cached_tokens"]) == (300, 0)
+    assert (many.done["prompt_tokens"], many.done["cached_tokens"]) == (n_prompt, 0)
+    assert many.done["completion_tokens"] == sum(many.lengths)
+    for i, alone in zip(indices, single, strict=True):
+        assert outcome(alone) == outcome(many)[i : i + 1]
+        assert alone.start["cached_tokens"] == n_prompt - 1
+
+
+# Law 2: a fresh process given the same commands gives the same bytes. Exact.
+
+ALONE: dict[str, Request] = {
+    "one": {"n": 1},
+    "eight": {"n": 8, "logprobs": 2},
+    "in waves": {"n": 20, "stop": ["."], "sampling": {"seed": 8, "temperature": 1.5}},
+    "without seeds of ours": {"n": 3, "sampling": {"seed": 4294967295}},  # llama.cpp's "random"
+}
+
+
+@pytest.mark.parametrize("fields", ALONE.values(), ids=ALONE)
+def test_a_fresh_process_says_the_same_bytes(fields: Request) -> None:
+    command = {
+        "op": "generate",
+        "id": "1",
+        "prompt": OPENING,
+        "max_tokens": 40,
+        "sampling": {"seed": 7},
+    } | fields
+
+    def said() -> bytes:
+        argv = [BINARY, "-m", STORYTELLER, "-np", "8", "-c", "2048"]
+        line = json.dumps(command).encode() + b"\n"
+        done = subprocess.run(argv, input=line, capture_output=True, timeout=LIMIT, check=True)
+        return re.sub(rb'"timings":\{[^}]*\}', b"", done.stdout)
+
+    assert said() == said()
+
+
+# Law 3: the tokens, replayed through llama.cpp's own tool, have the logprobs that the engine reported.
+
+# Measured: 7e-6 and 8e-3 (with Q8_0 weights, as the bundled model has, 4e-2 and 0.13; design §4 allows more).
+# Flash attention on a CPU computes with F16 whatever the cells hold, so F32 is without it.
+KV = {  # flags, a bound for |Δlogprob|
+    "F32": (("-fa", "off", "-ctk", "f32", "-ctv", "f32"), 1e-4),
+    "F16": ((), 3e-2),
+}
+FEW = ("-np", "8", "-c", "4096", "-t", "1")
+TINY = ("-np", "8", "-c", "256", "-t", "1")
+TALE: Request = {"prompt": OPENING, "max_tokens": 40, "logprobs": 0, "sampling": {"seed": 1}}
+LONGER = TALE | {
+    "prompt": OPENING + " girl named Lily. She liked to play in the park with her dog, and one day"
+}
+PARTED = LONGER | {"prompt": LONGER["prompt"].replace("Lily", "Sue")}
+PHRASES = [
+    "girl named",
+    "boy named",
+    "boy who",
+    "liked to",
+    "loved to",
+    "One day",
+    "he had",
+    "she was",
+    "to play",
+]
+SCENES: dict[
+    str, tuple[tuple[str, ...], list[list[Request]]]
+] = {  # flags; requests at once, one list after another
+    "alone": (FEW, [[TALE]]),
+    "eight": (FEW, [[TALE | {"n": 8}]]),
+    "waves": (FEW, [[TALE | {"n": 40, "max_tokens": 20}]]),
+    "the same prompt again": (FEW, [[TALE | {"n": 4}], [TALE | {"n": 4}]]),
+    "a longer prompt": (FEW, [[TALE], [LONGER | {"n": 4}]]),
+    "a shorter prompt": (FEW, [[LONGER], [TALE | {"n": 4}]]),
+    "a prompt that parts": (FEW, [[LONGER], [PARTED | {"n": 4}]]),
+    "neighbours": (FEW, [[TALE | {"n": 3}, LONGER | {"n": 9}, TALE | {"prompt": "Tim and Tom", "n": 5}]]),
+    "banned strings": (FEW, [[TALE | {"n": 8, "banned_strings": PHRASES}]]),
+    "put back": (TINY, [[TALE | {"n": 8, "max_tokens": 60}]]),
+    "put back, neighbours": (TINY, [[LONGER | {"n": 6, "max_tokens": 60}, TALE | {"n": 9}]]),
+}
+
+
+@pytest.fixture(scope="module", params=KV)
+def kv(request: pytest.FixtureRequest) -> tuple[tuple[str, ...], float]:
+    return KV[request.param]
+
+
+@pytest.fixture(scope="module")
+def reference(kv: tuple[tuple[str, ...], float], tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return Reference(tmp_path_factory.mktemp("reference"), *kv[0])
+
+
+def prompt_tokens(engine: Lines, request: Request) -> list[int]:
+    tokens: list[int] = engine.ask("tokenize", text=request["prompt"], add_special=True)["tokens"]
+    return tokens
+
+
+def distance(reference: Reference, prompt: list[int], tokens: list[Event]) -> float:
+    """The largest |Δlogprob| between what the engine reported of a sequence and the reference."""
+    ids = [token["id"] for token in tokens]
+    expected = reference.logprobs(prompt + ids)[len(prompt) - 1 : -1][range(len(ids)), ids]
+    return float(np.abs(expected - [token["logprob"] for token in tokens]).max())
+
+
+@pytest.mark.parametrize(("flags", "scene"), SCENES.values(), ids=SCENES)
+def test_replayed_through_llama_cpp_the_logprobs_are_the_same(
+    plain: Path,
+    kv: tuple[tuple[str, ...], float],
+    reference: Reference,
+    flags: tuple[str, ...],
+    scene: list[list[Request]],
+) -> None:
+    with Lines(*kv[0], *flags, model=plain) as engine:
+        answers = [answer for requests in scene for answer in engine.generate_all(*requests)]
+        prompts = [prompt_tokens(engine, request) for requests in scene for request in requests]
+        check_idle(engine)
+    for prompt, answer in zip(prompts, answers, strict=True):
+        assert answer.start["prompt_tokens"] == len(prompt)
+        spoken = [tokens for tokens in answer.tokens if tokens]
+        for tokens in spoken[:: max(1, len(spoken) // 3)]:
+            assert distance(reference, prompt, tokens) <= kv[1]
+    assert rests(answers) > 0 or flags != TINY
+
+
+def test_the_replay_of_another_prompt_exceeds_the_bound(
+    plain: Path, kv: tuple[tuple[str, ...], float], reference: Reference
+) -> None:
+    """One token changed, one missing, two exchanged: what a misplaced cell would do."""
+    with Lines(*kv[0], *FEW, model=plain) as engine:
+        prompt = prompt_tokens(engine, TALE)
+        (tokens,) = engine.generate(**TALE).tokens
+    *rest, a, b = prompt
+    for wrong in ([*rest, prompt[1], b], [*rest, b], [*rest, b, a]):
+        assert distance(reference, wrong, tokens) > 5 * kv[1]
+
+
+def test_greedy_texts_part_only_where_the_reference_cannot_tell(
+    plain: Path, kv: tuple[tuple[str, ...], float], reference: Reference
+) -> None:
+    greedy = TALE | {"sampling": {"temperature": 0}}
+    with Lines(*kv[0], *FEW, model=plain) as engine:
+        prompt = prompt_tokens(engine, TALE)
+        (alone,) = engine.generate(**greedy).ids
+        others = engine.generate(**greedy, n=20).ids
+    expected = reference.logprobs(prompt + alone)[len(prompt) - 1 :]
+    for other in [alone, *others]:
+        parted = next((i for i, ids in enumerate(zip(alone, other, strict=False)) if ids[0] != ids[1]), None)
+        n_same = len(alone) if parted is None else parted
+        for i in range(n_same):
+            assert expected[i].max() - expected[i][alone[i]] <= 2 * kv[1]
+        if parted is not None:
+            assert abs(expected[parted][alone[parted]] - expected[parted][other[parted]]) <= 2 * kv[1]
+
+
+# Nothing is lost: whatever comes and goes, every request ends, and the cells are all accounted for.
+
+
+def check_idle(engine: Lines) -> None:
+    status = engine.ask("status")
+    assert status["cells_used"] == status["cells_idle"] <= status["cells"]
+    assert (status["requests"], status["queued"], status["sequences"]) == (0, 0, 0)
+
+
+POOLS = [
+    ("-c", "4096", "-np", "16"),
+    ("-c", "256", "-np", "8"),
+    ("-c", "512", "-np", "4"),
+    ("-c", "1024", "-np", "16", "-ub", "64"),
+    ("-c", "512", "-np", "3", "--cache-cells", "0"),
+    ("-c", "512", "-np", "6", "--cache-cells", "512"),
+]
+TEXT = "Once upon a time there was a little dog who liked to play in the park with his friend Tim"
+WORDS = TEXT.split()
+
+
+def random_request(choose: random.Random, words: int) -> Request:
+    prompt = choose.choices(WORDS, k=choose.randint(1, words))
+    if choose.random() < 0.4:
+        prompt = WORDS[: len(prompt)]
+    request: Request = {
+        "prompt": " ".join(prompt),
+        "n": choose.choice([1, 2, 5, 9, 24]),
+        "max_tokens": choose.choice([0, 1, 5, 30, -1]),
+        "cache": choose.random() < 0.8,
+        "stop": choose.choice([[], ["he"], [" a", "to"]]),
+        "sampling": {"seed": choose.randrange(1000), "temperature": choose.choice([0, 1, 1.5])},
+    }
+    further: list[Request] = [
+        {},
+        {"logprobs": 2},
+        {"banned_strings": ["he", "in"]},
+        {"echo": True, "logprobs": 0},
+    ]
+    return request | choose.choice(further)
+
+
+@pytest.mark.parametrize("seed", range(len(POOLS)), ids=[" ".join(pool) for pool in POOLS])
+def test_every_request_ends_and_every_cell_comes_back(bigram: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    requests: dict[str, Request] = {}
+    with Lines(*POOLS[seed], "-t", "1", model=bigram) as engine:
+        for _ in range(6):  # bursts; some cancels overtake, some come in mid-stream, some too late
+            burst = [random_request(choose, words=100) for _ in range(choose.randint(1, 6))]
+            requests |= zip(engine.send(*({"op": "generate"} | r for r in burst)), burst, strict=True)
+            for id in requests:
+                if choose.random() < 0.2:
+                    one = {"index": choose.randrange(9)} if choose.random() < 0.5 else {}
+                    engine.send({"op": "cancel", "id": id} | one)
+            engine.answers(id for id in requests if choose.random() < 0.6)
+        answers = engine.answers(requests)
+        check_idle(engine)
+    for answer, request in zip(answers, requests.values(), strict=True):
+        check_whole(answer, request)
+
+
+def check_whole(answer: Answer, request: Request) -> None:
+    assert not answer.named("error")
+    assert answer.done["count"] == request["n"] == len(answer.stops)
+    assert answer.done["completion_tokens"] == sum(answer.lengths)
+    for stop, text, tokens in zip(answer.stops, answer.texts, answer.tokens, strict=True):
+        assert stop["stop"] == (stop["finish_reason"] == "stop")
+        assert stop["length"] <= request["max_tokens"] or request["max_tokens"] < 0
+        if stop["finish_reason"] == "length" and request["max_tokens"] >= 0:
+            assert stop["length"] == request["max_tokens"] or stop["length"] > 100
+        if "logprobs" in request and "stop_text" not in stop:
+            assert "".join(token["text"] for token in tokens) == text
+            assert len(tokens) == stop["length"] - stop["stop"]  # the end of text is a token without text
+        assert not any(word in text for word in request["stop"])
+        assert not any(phrase in text.lower() for phrase in request.get("banned_strings", []))

@@ -1,0 +1,281 @@
+"""What a request says about its sequences holds to the token: lengths, stop and banned strings, UTF-8."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.real.lines import Answer, Lines
+from tests.reference.models import vocabulary
+from tests.reference.results import Reference
+
+Request = dict[str, Any]
+Vector = np.ndarray[Any, np.dtype[Any]]
+
+HOT: Request = {"temperature": 1.5, "top_k": 0, "top_p": 1, "min_p": 0, "seed": 5, "ignore_eos": True}
+TALE: Request = {"prompt": "Once upon a time", "n": 1, "max_tokens": 40, "sampling": HOT}
+
+
+@pytest.fixture(scope="module")
+def engine(bigram: Path) -> Iterator[Lines]:
+    """Equal settings and seeds bring equal tokens here, whoever else is in the batch (law 1)."""
+    with Lines("-np", "16", "-c", "8192", "-t", "1", model=bigram) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def text(engine: Lines) -> str:
+    """What TALE says when nothing stops it."""
+    (text,) = engine.generate(**TALE).texts
+    assert len(text) > 100
+    return text
+
+
+# The first draw
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_first_tokens_are_draws_of_their_own(plain: Path, tmp_path: Path, temperature: float) -> None:
+    """n first tokens from one row of logits: not one token copied, but the model's distribution."""
+    kv = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
+    n, settings = 512, {"temperature": temperature, "samplers": ["temperature"], "seed": 0}
+    with Lines(*kv, "-np", "32", "-c", "2048", "-t", "1", model=plain) as engine:
+        prompt = engine.ask("tokenize", text="Lily and the", add_special=True)["tokens"]
+        ids = engine.generate(tokens=prompt, n=n, max_tokens=1, logprobs=0, sampling=settings).ids
+    weights = np.exp(Reference(tmp_path, *kv).logprobs(prompt)[-1] / temperature)
+    drawn = np.bincount([token for tokens in ids for token in tokens or [0]], minlength=len(weights))
+    assert_drawn_from(weights / weights.sum(), drawn)
+
+
+def assert_drawn_from(shares: Vector, drawn: Vector) -> None:
+    """Pearson's chi-square over groups of tokens of which 8 or more are expected."""
+    expected = shares * drawn.sum()
+    order = np.argsort(-expected)
+    groups = np.floor(np.cumsum(expected[order]) / 8)  # a likely token is a group of its own
+    counts, means = (np.bincount(groups.astype(int), values[order]) for values in (drawn, expected))
+    counts, means = counts[means > 4], means[means > 4]
+    assert len(means) > 8
+    freedom = len(means) - 1
+    assert abs(((counts - means) ** 2 / means).sum() - freedom) < 4 * np.sqrt(2 * freedom)
+
+
+# Lengths
+
+
+@pytest.mark.parametrize("max_tokens", [0, 1, 7])
+def test_max_tokens_is_exact(engine: Lines, max_tokens: int) -> None:
+    answer = engine.generate(**TALE | {"n": 20, "max_tokens": max_tokens, "logprobs": 0})
+    assert answer.lengths == [max_tokens] * 20
+    assert {stop["finish_reason"] for stop in answer.stops} == {"length"}
+    assert [len(ids) for ids in answer.ids] == [max_tokens] * 20
+    assert answer.done["completion_tokens"] == 20 * max_tokens
+
+
+@pytest.mark.parametrize("min_tokens", [0, 1, 5])
+def test_before_min_tokens_the_end_does_not_come_however_likely(engine: Lines, min_tokens: int) -> None:
+    tempted = HOT | {"ignore_eos": False, "logit_bias": [[0, 1000]]}
+    answer = engine.generate(**TALE | {"n": 8, "min_tokens": min_tokens, "sampling": tempted})
+    assert answer.lengths == [min_tokens + 1] * 8  # the end itself is a token
+    assert {stop["finish_reason"] for stop in answer.stops} == {"stop"}
+    assert [bool(text) for text in answer.texts] == [min_tokens > 0] * 8
+
+
+def test_before_min_tokens_stop_strings_are_text(engine: Lines, text: str) -> None:
+    answer = engine.generate(**TALE | {"min_tokens": 40, "stop": [text[0]]})
+    assert answer.texts == [text]
+
+
+def test_the_length_of_a_sequence_ends_with_its_context(bigram: Path) -> None:
+    request = TALE | {"n": 2, "max_tokens": -1}
+    with Lines("-np", "4", "-c", "256", model=bigram) as engine:
+        answer = engine.generate(**request)
+    n_prompt = answer.start["prompt_tokens"]
+    assert answer.lengths == [256 - n_prompt] * 2
+    assert {stop["finish_reason"] for stop in answer.stops} == {"length"}
+
+
+# Stop strings
+
+
+def check_stopped(answer: Answer, text: str, stops: list[str]) -> None:
+    """The text ends before the stop string that is complete first; nothing else of it was ever said."""
+    ends = [(text.index(stop) + len(stop), text.index(stop), stop) for stop in stops if stop in text]
+    _, begin, stop = min(ends)
+    assert answer.texts == [text[:begin]]
+    assert "" not in answer.pieces[0]
+    (end,) = answer.stops
+    assert (end["stop"], end["finish_reason"], end["stop_text"]) == (1, "stop", stop)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 13])
+def test_a_stop_string_at_any_place_is_never_said(engine: Lines, text: str, length: int) -> None:
+    stops = [text[i : i + length] for i in range(100 - length)]
+    answers = engine.generate_all(*(TALE | {"stop": [stop]} for stop in stops))
+    for stop, answer in zip(stops, answers, strict=True):
+        check_stopped(answer, text, [stop])
+
+
+def test_the_text_that_only_looked_like_a_stop_string_is_said(engine: Lines, text: str) -> None:
+    stops = [text[i : i + 9] + "\0" for i in range(len(text))]  # the last ones are undecided at the end
+    answers = engine.generate_all(*(TALE | {"stop": [stop]} for stop in stops))
+    answers.append(engine.generate(**TALE | {"stop": stops}))
+    for answer in answers:
+        assert answer.texts == [text]
+        assert answer.stops[0]["finish_reason"] == "length"
+        assert "stop_text" not in answer.stops[0]
+
+
+def test_of_several_stop_strings_the_first_complete_one_stops(engine: Lines, text: str) -> None:
+    lists = [[text[i + 4 : i + 6], text[i : i + 9], text[i + 20 : i + 22]] for i in range(0, 70, 3)]
+    answers = engine.generate_all(*(TALE | {"stop": stops} for stops in lists))
+    for stops, answer in zip(lists, answers, strict=True):
+        check_stopped(answer, text, stops)
+
+
+def test_logprobs_are_those_of_the_text_before_the_stop_string(engine: Lines, text: str) -> None:
+    (whole,) = engine.generate(**TALE | {"logprobs": 0}).ids
+    answer = engine.generate(**TALE | {"logprobs": 0, "stop": [text[50:56]]})
+    assert answer.ids[0] == whole[: len(answer.ids[0])]
+    said = "".join(token["text"] for token in answer.tokens[0])
+    assert answer.texts[0].startswith(said)
+
+
+# Settings of one sequence
+
+
+def test_settings_of_one_sequence_leave_the_others_as_they_are(engine: Lines) -> None:
+    everyone = engine.generate(**TALE | {"n": 8})
+    (greedy,) = engine.generate(**TALE | {"sampling": HOT | {"temperature": 0}}).texts
+    (seeded,) = engine.generate(**TALE | {"sampling": HOT | {"seed": 99}}).texts
+    stop = everyone.texts[5][30:35]
+    overrides: list[Request] = [{} for _ in range(8)]
+    overrides[1] = {"temperature": 0}
+    overrides[3] = {"max_tokens": 3}
+    overrides[4] = {"seed": 99}
+    overrides[5] = {"stop": [stop]}
+    overrides[7] = {"temperature": 0}
+    answer = engine.generate(**TALE | {"n": 8, "sequences": overrides})
+    assert answer.texts[1] == answer.texts[7] == greedy
+    assert answer.texts[4] == seeded
+    assert answer.texts[5] == everyone.texts[5].partition(stop)[0]
+    assert everyone.texts[3].startswith(answer.texts[3])
+    assert answer.lengths[3] == 3
+    for i in (0, 2, 6):
+        assert answer.texts[i] == everyone.texts[i]
+        assert answer.lengths[i] == 40
+
+
+# Banned strings
+
+
+def phrases_across_tokens(engine: Lines, index: int, n: int = 10) -> list[tuple[str, str]]:
+    """(text before the token in which it begins, phrase): phrases that several tokens bring, none alone."""
+    tokens = engine.generate(**TALE | {"n": index + 1, "logprobs": 0}).tokens[index]
+    pieces = [token["text"] for token in tokens]
+    found = []
+    for i in range(len(pieces) - 3):
+        phrase = pieces[i][-2:] + pieces[i + 1] + pieces[i + 2][:2]
+        text = "".join(pieces)
+        first = text.lower().index(phrase.lower())
+        starts = list(itertools.accumulate(map(len, pieces), initial=0))
+        before = max(start for start in starts if start <= first)
+        if not any(phrase.lower().encode() in piece.lower() for piece in vocabulary()):
+            found.append((text[:before], phrase))
+    assert len(found) >= n
+    return found[:: len(found) // n]
+
+
+def test_a_banned_string_is_not_said_and_the_text_before_it_stays(engine: Lines) -> None:
+    cases = phrases_across_tokens(engine, 2)
+    everyone = engine.generate(**TALE | {"n": 6})
+    requests = [TALE | {"n": 6, "banned_strings": [phrase.swapcase()]} for _, phrase in cases]
+    for (before, phrase), answer in zip(cases, engine.generate_all(*requests), strict=True):
+        assert answer.texts[2].startswith(before)
+        assert answer.texts[2] != everyone.texts[2]
+        assert not any(phrase.lower() in text.lower() for text in answer.texts)
+        assert answer.lengths == [40] * 6
+        for own, untouched in zip(answer.texts, everyone.texts, strict=True):
+            assert own == untouched or phrase.lower() in untouched.lower()
+
+
+def test_banned_strings_of_one_sequence_are_its_own(engine: Lines) -> None:
+    everyone = engine.generate(**TALE | {"n": 4})
+    _, phrase = phrases_across_tokens(engine, 2)[3]
+    overrides: list[Request] = [{}, {}, {"banned_strings": [phrase]}, {}]
+    answer = engine.generate(**TALE | {"n": 4, "sequences": overrides})
+    assert phrase.lower() not in answer.texts[2].lower()
+    assert [answer.texts[i] for i in (0, 1, 3)] == [everyone.texts[i] for i in (0, 1, 3)]
+
+
+def test_banned_strings_are_not_said_over_many_seeds() -> None:
+    banned = ["Lily", "there was", "LITTLE GIRL", "a", ". she", "the "]
+    request = {"prompt": "Once upon a time", "n": 64, "max_tokens": 30, "sampling": {"seed": 1}}
+    with Lines("-np", "32", "-c", "4096") as engine:
+        answer = engine.generate(**request, banned_strings=banned)
+        plain = engine.generate(**request)
+    assert all(any(phrase.lower() in text.lower() for text in plain.texts) for phrase in banned)
+    assert not any(phrase.lower() in text.lower() for phrase in banned for text in answer.texts)
+    assert len(set(answer.texts)) > 32
+    assert answer.done["completion_tokens"] == sum(answer.lengths)
+
+
+def test_beside_banned_strings_stop_strings_and_max_tokens_are_exact(engine: Lines) -> None:
+    before, phrase = phrases_across_tokens(engine, 0)[-1]
+    banned = TALE | {"banned_strings": [phrase]}
+    (text,) = engine.generate(**banned).texts
+    stops = [text[i : i + 5] for i in range(0, len(before) + 20, 5)]
+    lengths = range(1, 41, 3)
+    answers = engine.generate_all(
+        *(banned | {"stop": [stop]} for stop in stops), *(banned | {"max_tokens": k} for k in lengths)
+    )
+    for stop, answer in zip(stops, answers, strict=False):
+        check_stopped(answer, text, [stop])
+    for length, answer in zip(lengths, answers[len(stops) :], strict=True):
+        assert answer.lengths == [length]
+        assert phrase.lower() not in answer.texts[0].lower()
+
+
+# UTF-8
+
+ALPHABETS = {  # bytes to choose from, each a token; by chance they are characters, parts of them, or rubbish
+    "two bytes": "é".encode(),
+    "three bytes": "€".encode() + b"a",
+    "four bytes": "😀".encode(),
+    "many": "é€😀".encode() + b" z\xff\xc0",
+}
+
+
+@pytest.mark.parametrize("alphabet", ALPHABETS.values(), ids=ALPHABETS)
+@pytest.mark.parametrize(
+    "fields", [{}, {"stop": ["z\0"], "banned_strings": ["z\0"]}], ids=["freely", "held back"]
+)
+def test_text_is_utf_8_whatever_the_bytes(engine: Lines, alphabet: bytes, fields: Request) -> None:
+    ids = [vocabulary().index(bytes([byte])) for byte in alphabet]
+    bias = [[id, 1000 if vocabulary()[id] >= b"\x80" else 940] for id in ids]  # without it bytes have -64
+    forced = {"samplers": ["temperature"], "temperature": 4, "seed": 3, "logit_bias": bias}
+    request = TALE | {"n": 24, "sampling": forced} | fields
+    answer = engine.generate(**request)
+    tokens = engine.generate(**request, logprobs=0)
+    assert {id for ids in tokens.ids for id in ids} == set(ids)
+    said = [b"".join(vocabulary()[id] for id in ids) for ids in tokens.ids]
+    expected = [text.decode(errors="replace") for text in said]
+    assert answer.texts == tokens.texts == expected
+    assert [engine.ask("detokenize", tokens=ids)["text"] for ids in tokens.ids] == expected
+    unfinished = [text for text in said if text[-1] >= 0xC2]
+    assert unfinished or len(ids) < 3
+    assert all(text.decode(errors="replace").endswith("\ufffd") for text in unfinished)
+
+
+def test_a_character_is_said_whole(engine: Lines) -> None:
+    """The bytes of 😀 in order: each is likelier than the next, and none comes twice."""
+    emoji = [vocabulary().index(bytes([byte])) for byte in "😀".encode()]
+    penalties = {"presence_penalty": 100, "repeat_last_n": 4, "samplers": ["penalties", "temperature"]}
+    descending = [[id, 1000 - 10 * i] for i, id in enumerate(emoji)]
+    settings = {"temperature": 0, "logit_bias": descending} | penalties
+    answer = engine.generate(**TALE | {"max_tokens": 4, "sampling": settings})
+    assert answer.pieces == [["😀"]]
