@@ -1,4 +1,4 @@
-"""`llama-srb serve` and ./api.py as processes: what they print, how they exit, what they leave behind."""
+"""llama-srb and ./api.py as processes: what they print, how they exit, what they leave behind."""
 
 import contextlib
 import json
@@ -15,80 +15,9 @@ from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).parents[2]
-FAKE = CHECKOUT / "tests" / "fake_engine.py"
-MODEL = CHECKOUT / "models" / "storyteller.gguf"
-TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
-
-
-class Bench:
-    """A folder with an engine, and the ways to start a server in it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.journal = folder / "journal"
-        self.engine = folder / "engine"
-        self.engine.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {self.journal} "$@"\n')
-        self.engine.chmod(0o755)
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "llama_srb.cli", *arguments]
-
-    @property
-    def environ(self) -> dict[str, str]:
-        ours = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
-        return ours | {
-            "PYTHONPATH": str(CHECKOUT),
-            "LLAMA_SRB_ENGINE": str(self.engine),
-            "LLAMA_SRB_PORT": "0",
-        }
-
-    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.environ | environ,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-
-    @contextlib.contextmanager
-    def serving(self, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-        """A server and the line that it greets with."""
-        command = self.command("serve", *arguments)
-        with subprocess.Popen(
-            command,
-            env=self.environ,
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                assert process.stdout is not None
-                yield process, process.stdout.readline()
-            finally:
-                process.kill()
-
-    def engines(self) -> set[int]:
-        """The engines that have been started."""
-        lines = self.journal.read_text().splitlines() if self.journal.exists() else []
-        return {json.loads(line)["pid"] for line in lines}
-
-    def assert_no_orphan(self) -> None:
-        deadline = time.monotonic() + TIMEOUT
-        while any(map(alive, self.engines())):
-            assert time.monotonic() < deadline, "an engine was left"
-            time.sleep(0.005)
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits to be reaped (by a container's init, say) does not."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    return False
+from llama_srb.request import ROWS
+from tests.bench import CHECKOUT, FAKE, MODEL, TIMEOUT, Bench, plain
+from tests.fake_engine import story
 
 
 @pytest.fixture
@@ -308,3 +237,353 @@ def test_api_py_finds_its_venv_from_anywhere_and_passes_arguments_on(tmp_path: P
 
 def test_api_py_is_a_program() -> None:
     assert os.access(CHECKOUT / "api.py", os.X_OK)
+
+
+# complete
+
+PROMPT = "Once upon a time,"
+
+
+def texts(n: int, tokens: int, seed: int = 7) -> list[str]:
+    """What the fake engine says."""
+    return ["".join(story(PROMPT, seed, index, tokens)) for index in range(n)]
+
+
+def complete(bench: Bench, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return bench.run("complete", "--seed", "7", "--max-tokens", "5", *arguments, stdin=stdin)
+
+
+def test_a_pipe_gets_numbered_texts_in_order(bench: Bench) -> None:
+    ended = complete(bench, PROMPT, "-n", "12")
+    expected = "\n".join(f"[{index}] {text}\n" for index, text in enumerate(texts(12, 5)))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, expected, "")
+    bench.assert_no_orphan()
+
+
+def test_n_is_8_unless_said_otherwise(bench: Bench) -> None:
+    assert complete(bench, PROMPT).stdout.count("[") == 8
+    assert bench.run("complete", PROMPT, LLAMA_SRB_N="3").stdout.count("[") == 3
+
+
+def test_the_prompt_comes_from_an_argument_stdin_or_a_file(bench: Bench) -> None:
+    (bench.folder / "prompt.txt").write_text(PROMPT + "\n")
+    ways = (
+        complete(bench, PROMPT),
+        complete(bench, "-", stdin=PROMPT + "\n"),
+        complete(bench, "--file", "prompt.txt"),
+    )
+    assert len({ended.stdout for ended in ways}) == 1
+    assert all(ended.returncode == 0 for ended in ways)
+
+
+def test_only_one_line_feed_is_taken_from_the_end_of_stdin(bench: Bench) -> None:
+    ended = complete(bench, "-", "-n", "1", "--echo", stdin="x\n\n")
+    assert ended.stdout.startswith("[0] x\n ")
+
+
+def test_json_is_one_object_with_seeds_reasons_usage_and_timings(bench: Bench) -> None:
+    answer = json.loads(complete(bench, PROMPT, "-n", "2", "--json").stdout)
+    assert [choice["text"] for choice in answer["choices"]] == texts(2, 5)
+    assert [(c["index"], c["seed"], c["length"], c["finish_reason"]) for c in answer["choices"]] == [
+        (0, 7, 5, "length"),
+        (1, 8, 5, "length"),
+    ]
+    assert answer["usage"]["completion_tokens"] == 10
+    assert answer["timings"] == {"total_ms": 1.0}
+
+
+def test_jsonl_is_the_events(bench: Bench) -> None:
+    events = [json.loads(line) for line in complete(bench, PROMPT, "-n", "2", "--jsonl").stdout.splitlines()]
+    assert events[0] | {"id": ""} == {
+        "event": "start", "count": 2, "id": "", "prompt_tokens": 4, "cached_tokens": 0, "seed": 7,
+    }  # fmt: skip
+    assert [e["event"] for e in events[1:-1]].count("stream") == 10
+    assert events[-1]["event"] == "done"
+
+
+@pytest.mark.parametrize("form", ["text", "--json", "--jsonl"])
+def test_a_server_gives_what_an_engine_gives(bench: Bench, form: str) -> None:
+    arguments = [PROMPT, "-n", "3", "--stop", "fox", "--echo", *([form] if form != "text" else [])]
+    with bench.serving() as (_, greeting):
+        from_server = complete(bench, *arguments, "--url", greeting.split()[0])
+    from_engine = complete(bench, *arguments)
+    assert from_server.returncode == from_engine.returncode == 0
+    if form == "--jsonl":  # ids differ
+        assert events_of(from_server.stdout) == events_of(from_engine.stdout)
+    else:
+        assert from_server.stdout == from_engine.stdout
+
+
+def events_of(stdout: str) -> list[dict[str, object]]:
+    """Each sequence's events in their order, for sequences may end in another one; without the id."""
+    events = [json.loads(line) | {"id": ""} for line in stdout.splitlines()]
+    return sorted(events, key=lambda event: event.get("index", -1))
+
+
+def received(bench: Bench, *arguments: str) -> dict[str, object]:
+    """The command that an engine got."""
+    log = bench.folder / "stdin"
+    bench.engine.write_text(f'#!/bin/sh\ntee {log} | python3 {FAKE} "$@"\n')
+    ended = bench.run("complete", PROMPT, *arguments)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    command: dict[str, object] = json.loads(log.read_text().splitlines()[0])
+    return command
+
+
+def test_every_field_is_an_option(bench: Bench) -> None:
+    shown = bench.run("complete", "--help").stdout
+    assert [name for name in ROWS if name != "prompt" and f"--{name.replace('_', '-')}" not in shown] == []
+
+
+def test_options_reach_the_engine(bench: Bench) -> None:
+    command = received(
+        bench, "-n", "3", "--temperature", "0.6,0.8,1.0", "--top-k", "5", "--stop", "\n\n", "--stop", "END",
+        "--ignore-eos", "--max-tokens", "9", "--no-cache", "--logit-bias", '{"15": -1}', "--samplers", "kt",
+        "--sequences", '[{}, {"min_p": 0.5}, {}]',
+    )  # fmt: skip
+    assert (command["n"], command["max_tokens"], command["stop"]) == (3, 9, ["\n\n", "END"])
+    assert command["cache"] is False
+    assert command["sampling"] == {
+        "top_k": 5, "ignore_eos": True, "logit_bias": [[15, -1.0]], "samplers": ["top_k", "temperature"],
+    }  # fmt: skip
+    own = [{"temperature": 0.6}, {"temperature": 0.8, "min_p": 0.5}, {"temperature": 1.0}]
+    assert command["sequences"] == own
+
+
+REFUSED: list[tuple[list[str], str]] = [
+    ([], "Give one prompt"),
+    (["x", "--file", "plain"], "Give one prompt"),
+    (["--file", "none.txt"], "cannot read none.txt"),
+    (["--file", "latin"], "latin is not UTF-8 (byte 1)"),
+    (["x", "--json", "--jsonl"], "exclude each other"),
+    (["x", "--tempratur", "1"], "Did you mean '--temperature'?"),
+    (["x", "--n-predict", "4"], "Did you mean '--max-tokens'?"),
+    (["x", "--temperature", "warm"], 'temperature is "warm"; it must be a number between 0 and 100'),
+    (["x", "--temperature", "nan"], 'temperature is "nan"'),
+    (["x", "--temperature", "1,2", "-n", "3"], "temperature is a list of 2; it must have n, 3"),
+    (["x", "-n", "0"], "n is 0; it must be between 1 and 1024"),
+    (["x", "-n", "1,2"], 'n is "1,2"'),
+    (["x", "--top-k", "9" * 5000], "top_k is "),
+    (["x", "--logit-bias", "{"], 'logit_bias is "{"'),
+    (["x", "--model", "none.gguf"], "none.gguf: there is no such file"),
+    (["x", "--engine", "none"], "./build.sh"),
+    (["x", "--ctx", "many"], "--ctx is 'many'; it must be a whole number"),
+    (["x", "--", "-c", "5"], "use --ctx"),
+    (["x", "--url", "localhost:1", "--ctx", "5"], "--ctx is for an engine of one's own"),
+    (["x", "--url", "localhost:1", "--", "-ngl", "5"], "Arguments behind --"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "reason"), REFUSED, ids=lambda value: str(value)[:50])
+def test_what_is_refused_exits_with_2_and_one_line(bench: Bench, arguments: list[str], reason: str) -> None:
+    make_files(bench.folder)
+    (bench.folder / "latin").write_bytes(b"x\xff")
+    ended = bench.run("complete", *arguments)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert ended.stderr.startswith("llama-srb: ")
+    assert reason in ended.stderr
+    assert not bench.engines()
+
+
+def test_what_only_the_engine_can_refuse_exits_with_2(bench: Bench) -> None:
+    ended = complete(bench, "-", stdin="x " * 20000)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "llama-srb: the prompt has 20000 tokens, the context 16384\n"
+
+
+def test_what_a_server_refuses_exits_with_2(bench: Bench) -> None:
+    with bench.serving() as (_, greeting):
+        ended = complete(bench, PROMPT, "--url", greeting.split()[0], "--min-p", "7")
+    assert (ended.returncode, ended.stderr) == (2, "llama-srb: min_p is 7; it must be between 0 and 1\n")
+
+
+@pytest.mark.parametrize("flags", [["--die-after", "30"], ["--exit-while-loading", "3"]])
+def test_an_engine_that_dies_exits_with_1_and_says_why(bench: Bench, flags: list[str]) -> None:
+    ended = complete(bench, PROMPT, "--jsonl", "--", *flags)
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert ended.stderr.startswith("llama-srb: the engine ended while ")
+    assert json.loads(ended.stdout.splitlines()[-1])["event"] == "error"
+    bench.assert_no_orphan()
+
+
+def test_no_server_exits_with_1(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    ended = complete(bench, PROMPT, "--url", f"127.0.0.1:{port}")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert ended.stderr.startswith(f"llama-srb: http://127.0.0.1:{port}: ")
+
+
+def test_a_lost_server_exits_with_1(bench: Bench) -> None:
+    with (
+        bench.serving("--", "--endless") as (server, greeting),
+        running(bench, "--url", greeting.split()[0]) as process,
+    ):
+        server.kill()
+        assert process.wait(TIMEOUT) == 1
+        assert process.stderr is not None
+        assert process.stderr.read().count("\n") == 1
+    bench.assert_no_orphan()
+
+
+@contextlib.contextmanager
+def running(bench: Bench, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """An endless completion whose first text has come."""
+    command = bench.command("complete", PROMPT, "--max-tokens", "-1", "--jsonl", *arguments)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, text=True, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            while '"stream"' not in process.stdout.readline():
+                pass
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_and_leaves_no_engine(bench: Bench, number: signal.Signals, code: int) -> None:
+    with running(bench, "--", "--endless") as process:
+        process.send_signal(number)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read()
+        assert (process.wait(TIMEOUT), process.stderr.read()) == (code, "")
+    bench.assert_no_orphan()
+
+
+def test_a_signal_while_it_loads_leaves_no_engine(bench: Bench) -> None:
+    command = bench.command("complete", PROMPT, "--", "--no-ready")
+    with subprocess.Popen(command, env=bench.environ, stdout=subprocess.PIPE) as process:
+        while not any(json.loads(line)["what"] == "hanging" for line in journal(bench)):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT) == 130
+    bench.assert_no_orphan()
+
+
+def test_a_reader_that_leaves_ends_it_quietly(bench: Bench) -> None:
+    with running(bench, "--", "--endless") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.wait(TIMEOUT), process.stderr.read()) == (141, "")
+    bench.assert_no_orphan()
+
+
+# complete on a terminal
+
+LEAVES_SCREEN = "\x1b[?1049l"
+
+
+def views(output: str) -> tuple[str, str]:
+    """What was on the screen of its own, and what stays."""
+    live, _, rest = output.partition(LEAVES_SCREEN)
+    return plain(live), plain(rest)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_a_terminal_shows_8_panels_and_then_all_texts(bench: Bench, size: tuple[int, int]) -> None:
+    code, output = bench.on_terminal(
+        "complete", PROMPT, "--seed", "7", "--max-tokens", "12", "--", "--token-delay", "0.02", size=size
+    )
+    live, rest = views(output)
+    assert code == 0
+    for index, text in enumerate(texts(8, 12)):
+        assert f"─ {index} ─" in live
+        assert f"[{index}] {text}  (12 tokens, length)\n" in rest
+    assert live.count("12 tokens, length") >= 8
+    assert "seed 7 · 96 tokens" in rest
+    bench.assert_no_orphan()
+
+
+def test_more_than_fit_are_counted_and_all_texts_stay(bench: Bench) -> None:
+    code, output = bench.on_terminal("complete", PROMPT, "--seed", "7", "--max-tokens", "12", "-n", "64")
+    live, rest = views(output)
+    assert code == 0
+    assert "64 (49 not shown)" in live
+    assert [f"[{index}] {text}  (" in rest for index, text in enumerate(texts(64, 12))] == [True] * 64
+
+
+def test_control_c_on_a_terminal_keeps_what_has_come(bench: Bench) -> None:
+    code, output = bench.on_terminal(
+        "complete", PROMPT, "-n", "2", "--max-tokens", "-1", "--", "--endless", interrupt_at="─ 1 ─"
+    )
+    assert code == 130
+    assert "tokens, unfinished)" in views(output)[1]
+    bench.assert_no_orphan()
+
+
+def test_a_terminal_shows_an_error_in_one_line_after_the_texts(bench: Bench) -> None:
+    code, output = bench.on_terminal("complete", PROMPT, "-n", "2", "--", "--die-after", "9")
+    rest = views(output)[1]
+    assert code == 1
+    assert rest.splitlines()[-1].startswith("llama-srb: the engine ended while running")
+    assert "[1]" in rest
+    bench.assert_no_orphan()
+
+
+# models, completion, the rest
+
+
+def test_models_are_lines_of_fields_in_a_pipe(bench: Bench) -> None:
+    ended = bench.run("models", str(MODEL))
+    fields = ended.stdout.rstrip("\n").split("\t")
+    assert (ended.returncode, fields[0], len(fields)) == (0, str(MODEL), 7)
+    assert fields[-1] == str(MODEL.stat().st_size)
+
+
+def test_models_are_a_table_on_a_terminal(bench: Bench) -> None:
+    code, output = bench.on_terminal("models", str(MODEL), size=(200, 24))
+    shown = plain(output)
+    assert (code, shown.split()[:2]) == (0, ["file", "name"])
+    assert str(MODEL) in shown
+
+
+def test_models_as_json(bench: Bench) -> None:
+    (model,) = json.loads(bench.run("models", "--json", str(MODEL)).stdout)
+    assert model["size_bytes"] == MODEL.stat().st_size
+
+
+def test_unreadable_models_are_a_line_each_and_the_others_are_shown(bench: Bench) -> None:
+    make_files(bench.folder)
+    ended = bench.run("models", "none.gguf", str(MODEL), "text.gguf")
+    assert (ended.returncode, ended.stdout.count("\n")) == (1, 1)
+    assert [line.split(":")[1] for line in ended.stderr.splitlines()] == [" none.gguf", " text.gguf"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_completion_script(bench: Bench, shell: str) -> None:
+    if shell == "bash" and not shutil.which("bash"):
+        pytest.fail("click asks bash for its version")
+    ended = bench.run("completion", shell)
+    assert ended.returncode == 0
+    assert "_LLAMA_SRB_COMPLETE" in ended.stdout
+
+
+def test_the_shell_completes_commands_and_options(bench: Bench) -> None:
+    def completed(words: str) -> str:
+        asked = {"_LLAMA_SRB_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "1"}
+        cword = str(len(words.split()) - 1)
+        return bench.run(**asked | {"COMP_CWORD": cword}).stdout
+
+    assert completed("llama-srb mod") == "plain,models\n"
+    assert "plain,--top-k" in completed("llama-srb complete --top")
+    assert "plain,per-request" in completed("llama-srb serve --engine-mode per")
+
+
+def test_without_arguments_the_commands_are_shown(bench: Bench) -> None:
+    ended = bench.run()
+    assert ended.returncode == 0
+    for command in ("serve", "complete", "models", "completion"):
+        assert f"  {command}" in ended.stdout
+
+
+def test_help_imports_nothing_heavy(bench: Bench) -> None:
+    listing = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "llama_srb.cli", "--help"],
+        env=bench.environ, capture_output=True, text=True, timeout=TIMEOUT, check=True,
+    ).stderr  # fmt: skip
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in listing.splitlines()}
+    assert "click" in loaded
+    assert loaded.isdisjoint({"pydantic", "aiohttp", "rich", "httpx", "asyncio"})

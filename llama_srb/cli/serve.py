@@ -1,7 +1,4 @@
-"""The command line: `llama-srb serve` is `./api.py`.
-
-Exit codes: 0 done, 1 failed while running, 2 wrong usage or cannot start (one line on stderr).
-"""
+"""`llama-srb serve`, which is ./api.py."""
 
 from __future__ import annotations
 
@@ -11,45 +8,34 @@ import shlex
 import sys
 from collections.abc import Callable, Coroutine
 from logging.handlers import MemoryHandler
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from llama_srb import __version__, config, server
-from llama_srb.config import OPTIONS, Option, Settings, SettingsError
+from llama_srb import config, server
+from llama_srb.config import Settings, SettingsError
 from llama_srb.model_info import ModelFileError
 from llama_srb.pool import EngineError
 from llama_srb.server import StartError
 
+from . import Refused
+from .options import Command, setting_options
+
 CANNOT_START = (SettingsError, ModelFileError, EngineError, StartError)
-
-
-def _click_option(option: Option) -> click.Option:
-    """One setting as an option; values are checked by config, so that all sources get the same messages."""
-    if isinstance(option.default, bool):
-        return click.Option(
-            [f"{option.flag}/--no-{option.flag[2:]}", option.name], default=None, help=option.meaning
-        )
-    shown = _shown_default(option.default)
-    return click.Option(
-        [option.flag, option.name],
-        metavar="|".join(option.choices) or option.kind,
-        help=option.meaning + (f"  [default: {shown}]" if shown else ""),
-    )
-
-
-def _shown_default(default: object) -> str:
-    if isinstance(default, Path):
-        return str(default.relative_to(config.CHECKOUT))
-    return " ".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
 
 
 def _serve(config_file: str | None, **options: object) -> None:
     engine_args = click.get_current_context().obj
-    settings = config.load({**options, "engine_args": engine_args}, config=config_file)
+    try:
+        settings = config.load({**options, "engine_args": engine_args}, config=config_file)
+        _serve_with(settings)
+    except CANNOT_START as error:
+        raise Refused(error) from error
+
+
+def _serve_with(settings: Settings) -> None:
     log, bar = _Log(settings.log_level), _LoadingBar(settings)
 
     def greet(address: str) -> None:
@@ -66,32 +52,13 @@ def _serve(config_file: str | None, **options: object) -> None:
         bar.close()
 
 
-SERVE = click.Command(
+COMMAND = Command(
     "serve",
     callback=_serve,
-    params=[
-        *map(_click_option, OPTIONS),
-        click.Option(["--config", "config_file"], metavar="FILE", help="TOML file with the same settings."),
-    ],
+    params=setting_options(),
     help="Serve a model over HTTP. Arguments after -- go to llama-batched (-ngl, -fa, -t, --lora, …).",
-    short_help="Serve a model over HTTP.",
     epilog="Each option is also a variable (LLAMA_SRB_PORT) and a line of the --config file (port = 9090).",
     context_settings={"max_content_width": 110},
-)
-
-
-def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        click.echo(f"llama-srb {__version__}")
-        context.exit()
-
-
-VERSION = click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version)
-MAIN = click.Group(
-    "llama-srb",
-    commands=[SERVE],
-    params=[VERSION],
-    help="n continuations of one prompt, all streaming at once, from one llama.cpp engine.",
 )
 
 
@@ -157,17 +124,3 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-def main() -> None:
-    """The entry point of `llama-srb` and of `python -m llama_srb.cli`."""
-    ours, engine_args = config.split_arguments(config.arguments())
-    try:
-        MAIN.main(ours, prog_name="llama-srb", obj=engine_args)
-    except CANNOT_START as error:
-        print(f"llama-srb: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

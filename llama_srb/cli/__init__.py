@@ -1,0 +1,121 @@
+"""The command line: one module a command, imported when it is called, so that --help is quick.
+
+Exit codes: 0 done, 1 failed while running, 2 wrong usage, a refused request or cannot start (one line on
+stderr); 130 after ^C and 141 when nobody reads on, as of every program.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from llama_srb import __version__
+
+COMMANDS = {
+    "complete": "Continue a prompt n times, side by side.",
+    "completion": "Print the script that completes llama-srb's options in a shell.",
+    "models": "Say what GGUF files hold.",
+    "serve": "Serve a model over HTTP.",
+}
+INTERRUPTED, NOBODY_READS = 130, 141  # 128 + SIGINT, 128 + SIGPIPE
+
+
+class Failed(click.ClickException):
+    """It broke while it ran: one line on stderr."""
+
+    exit_code = 1
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(str(reason))
+
+
+class Refused(Failed):
+    """It cannot be done as asked."""
+
+    exit_code = 2
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    print(f"llama-srb: {message}", file=sys.stderr, flush=True)
+
+
+class _Group(click.Group):
+    """The commands of COMMANDS, each in the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f".{name}", __name__).COMMAND
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            nearest = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is left in the buffer would raise once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(NOBODY_READS)
+
+
+def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"llama-srb {__version__}")
+        context.exit()
+
+
+MAIN = _Group(
+    "llama-srb",
+    params=[
+        click.Option(
+            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version,
+            help="Show the version and exit.",
+        ),
+    ],
+    help="n continuations of one prompt, all streaming at once, from one llama.cpp engine.",
+    epilog='Completion in the shell: eval "$(llama-srb completion bash)"; there are zsh and fish, too.',
+)  # fmt: skip
+
+
+def _fail(error: click.ClickException) -> NoReturn:
+    message = error.format_message()
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        message += f" See {error.ctx.command_path} --help."
+    say(" ".join(message.split()))
+    sys.exit(error.exit_code)
+
+
+def main() -> None:
+    """The entry point of `llama-srb` and of `python -m llama_srb.cli`."""
+    try:
+        code = MAIN.main(prog_name="llama-srb", standalone_mode=False)
+    except click.ClickException as error:
+        _fail(error)
+    except (click.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    sys.exit(code)

@@ -1,0 +1,218 @@
+"""`llama-srb complete`: n continuations of a prompt, from a running server or an engine for this one call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import click
+
+from llama_srb import client, config, model_info
+from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRefused
+from llama_srb.config import Settings, SettingsError
+from llama_srb.model_info import ModelFileError
+from llama_srb.pool import EngineError, EngineSettings, Generation, Pool
+from llama_srb.request import CompletionRequest, Defaults, RequestError, request_from
+
+from . import Failed, Refused, say
+from .options import ENGINE_SETTINGS, Command, Option, field_options, fields_of, setting_options
+from .show import Show, show_for
+
+Source: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Event]]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _complete(
+    prompt: str | None, file: str | None, url: str | None, as_json: bool, as_lines: bool, **options: Any
+) -> None:
+    if as_json and as_lines:
+        _misused("--json and --jsonl exclude each other.")
+    body = {"prompt": _prompt(prompt, file), **fields_of(options)}
+    source, waiting_for = _server(url, body, options) if url else _engine(body, options)
+    answer = Answer(body)
+    form = "json" if as_json else "jsonl" if as_lines else "text"
+    show = show_for(answer, form, waiting_for)
+    try:
+        asyncio.run(_until_a_signal(lambda: _carry(source, answer, show)))
+    except ClientError as error:
+        show.take(client.Error(error.code, error.message, error.param))
+        raise (Refused if isinstance(error, RequestRefused) else Failed)(error) from error
+    except EngineError as error:
+        raise Refused(error) from error
+
+
+def _misused(message: str) -> NoReturn:
+    raise click.UsageError(message, click.get_current_context())
+
+
+# ----------------------------------------------------------------------------------------------------
+# The prompt
+# ----------------------------------------------------------------------------------------------------
+
+
+def _prompt(prompt: str | None, file: str | None) -> str:
+    if (prompt is None) == (file is None):
+        _misused("Give one prompt: as an argument, as - for standard input, or with --file.")
+    if prompt == "-":
+        return _decoded(sys.stdin.buffer.read(), "standard input")
+    if prompt is not None:
+        return prompt
+    assert file is not None
+    try:
+        return _decoded(Path(file).read_bytes(), file)
+    except OSError as error:
+        raise Refused(f"cannot read {file}: {error.strerror}") from None
+
+
+def _decoded(data: bytes, name: str) -> str:
+    """The text without the line feed that echo and editors put at the end (as llama.cpp's -f does)."""
+    try:
+        return data.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise Refused(f"{name} is not UTF-8 (byte {error.start})") from None
+
+
+# ----------------------------------------------------------------------------------------------------
+# Where events come from
+# ----------------------------------------------------------------------------------------------------
+
+
+def _server(url: str, body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]:
+    for name in (*ENGINE_SETTINGS, "config_file"):
+        if options[name] is not None:
+            flag = "--" + name.removesuffix("_file").replace("_", "-")
+            _misused(f"{flag} is for an engine of one's own; the server at --url has its.")
+    if click.get_current_context().obj is not None:
+        _misused("Arguments behind -- are for an engine of one's own; the server at --url has its.")
+    return _from_server(url, body), f"waiting for {url}"
+
+
+@asynccontextmanager
+async def _from_server(url: str, body: dict[str, Any]) -> AsyncIterator[AsyncIterator[Event]]:
+    async with AsyncClient(url) as server, server.stream(**body) as stream:
+        yield stream
+
+
+def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]:
+    """Checks all that can be checked before a process is started."""
+    try:
+        given = {name: options[name] for name in ENGINE_SETTINGS}
+        engine_args = click.get_current_context().obj
+        settings = config.load({**given, "engine_args": engine_args}, config=options["config_file"])
+        model = model_info.read(settings.model)
+        request = request_from(body, Defaults(n=settings.n, max_n=settings.max_n, strict=True))
+    except (SettingsError, ModelFileError, RequestError) as error:
+        raise Refused(error) from error
+    _log_to_stderr(settings.log_level)
+    return _from_engine(settings, request), f"loading {model.name}"
+
+
+def _log_to_stderr(level: str) -> None:
+    """Only when asked for: what fails is told in one line."""
+    if level == "debug":
+        logging.basicConfig(level=logging.DEBUG)
+    logging.getLogger("llama_srb").addHandler(logging.NullHandler())
+
+
+@asynccontextmanager
+async def _from_engine(settings: Settings, request: CompletionRequest) -> AsyncIterator[AsyncIterator[Event]]:
+    engine = EngineSettings(settings.engine_command, model_name=settings.model.name)
+    async with (
+        Pool(engine, mode="per-request", max_engines=1) as pool,
+        pool.generate(request) as generation,
+        aclosing(_as_client_events(generation)) as events,
+    ):
+        yield events
+
+
+async def _as_client_events(generation: Generation) -> AsyncGenerator[Event, None]:
+    """The engine's events as a server would have sent them."""
+    async for batch in generation:
+        for event in batch:
+            data = {row.name: getattr(event, row.name) for row in fields(event)}
+            told = client.event_from({"event": type(event).__name__.lower(), **data})
+            if isinstance(told, client.Error):
+                raise client.failure(told)
+            if told is not None:
+                yield told
+
+
+# ----------------------------------------------------------------------------------------------------
+# From first to last event
+# ----------------------------------------------------------------------------------------------------
+
+
+async def _carry(source: Source, answer: Answer, show: Show) -> None:
+    with show:
+        async with source as events:
+            async for event in events:
+                answer.take(event)
+                show.take(event)
+    if answer.start is not None:
+        for warning in answer.start.warnings:
+            say(warning)
+
+
+async def _until_a_signal(work: Callable[[], Awaitable[None]]) -> None:
+    """^C and the like end the work, and with it the engine; a second one leaves it no time for that."""
+    loop, task, caught = asyncio.get_running_loop(), asyncio.current_task(), list[int]()
+    assert task is not None
+
+    def on_signal(number: int) -> None:
+        caught.append(number)
+        task.cancel()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    with contextlib.suppress(asyncio.CancelledError):
+        await work()
+    if caught:
+        raise click.exceptions.Exit(128 + caught[0])
+
+
+COMMAND = Command(
+    "complete",
+    callback=_complete,
+    params=[
+        click.Argument(["prompt"], required=False),
+        Option(
+            ["--file"],
+            "Prompt and output",
+            metavar="FILE",
+            type=click.Path(),
+            help="Take the prompt from a file.",
+        ),
+        Option(
+            ["--url"],
+            "Prompt and output",
+            metavar="URL",
+            help="Ask this server instead of starting an engine.",
+        ),
+        Option(["--json", "as_json"], "Prompt and output", is_flag=True, help="One JSON object, at the end."),
+        Option(
+            ["--jsonl", "as_lines"],
+            "Prompt and output",
+            is_flag=True,
+            help="The events as they come, one a line.",
+        ),
+        *field_options(),
+        *setting_options(ENGINE_SETTINGS, "Engine (without --url)"),
+    ],
+    help="""Continue PROMPT n times; - takes it from standard input, without its last line feed.
+
+A terminal shows all of them as they grow, then their texts; a pipe gets "[index] text", each when it is
+complete, in order, an empty line between two. A prompt that begins with - comes from stdin or --file.
+
+A comma list is one value per continuation: -n 3 --temperature 0.6,0.8,1.0. Without --url an engine is started
+for this one call, with the settings of serve; arguments after -- go to it (-ngl, -fa, --lora, …).""",
+    epilog="Exit codes: 0 done, 1 failed while running, 2 wrong usage or refused, 130 after ^C.",
+    context_settings={"max_content_width": 110},
+)

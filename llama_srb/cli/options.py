@@ -1,0 +1,178 @@
+"""Options from tables: a server's settings (config.OPTIONS) and a request's fields (request.ROWS).
+
+Values are checked where they are checked for the other sources, too, so that all get the same messages.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from llama_srb import config
+from llama_srb.config import OPTIONS
+from llama_srb.request import CANONICAL, INT32_MAX, OVERRIDE_ROWS, ROWS, Row
+
+GROUPS = {
+    "request": "Request", "temperature": "Temperature", "truncation": "Truncation", "adaptive": "Adaptive",
+    "repetition": "Repetition", "mirostat": "Mirostat", "other": "More of the sampler",
+}  # fmt: skip
+FIELDS = {name: row for name, row in ROWS.items() if name != "prompt"}
+NAMES = {"n": ["-n", "--n"]}
+ENGINE_SETTINGS = ("model", "ctx", "parallel", "engine")
+
+
+class Option(click.Option):
+    """An option that knows under which heading --help shows it."""
+
+    def __init__(self, names: list[str], heading: str = "Options", **more: Any) -> None:
+        super().__init__(names, **more)
+        self.heading = heading
+
+
+class Command(click.Command):
+    """Options under headings; what stands behind `--` is the engine's and goes into the context's obj."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ours, ctx.obj = config.split_arguments(args)
+        try:
+            return super().parse_args(ctx, ours)
+        except click.NoSuchOption as error:
+            name = CANONICAL.get(error.option_name.lstrip("-").replace("-", "_"))
+            if name is not None and any(name == param.name for param in self.params):
+                error.possibilities = [_flag(name)]  # type: ignore[misc]
+            raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        headings: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                headings.setdefault(getattr(param, "heading", "Options"), []).append(record)
+        for heading, records in headings.items():
+            with formatter.section(heading):
+                formatter.write_dl(records, col_max=34)
+
+
+# Settings
+
+
+def setting_options(names: Iterable[str] | None = None, heading: str = "Options") -> list[click.Parameter]:
+    """The settings of these names, or all, and --config."""
+    rows = [row for row in OPTIONS if names is None or row.name in names]
+    file = Option(
+        ["--config", "config_file"], heading, metavar="FILE", type=click.Path(),
+        help="TOML file with the same settings.",
+    )  # fmt: skip
+    return [*(_setting(row, heading) for row in rows), file]
+
+
+def _setting(row: config.Option, heading: str) -> Option:
+    if isinstance(row.default, bool):
+        names = [f"{row.flag}/--no-{row.flag[2:]}", row.name]
+        return Option(names, heading, default=None, help=row.meaning)
+    shown = _shown_default(row.default)
+    return Option(
+        [row.flag, row.name],
+        heading,
+        metavar="|".join(row.choices) or row.kind,
+        type=click.Path() if row.kind == "FILE" else None,
+        shell_complete=(lambda ctx, param, start: [c for c in row.choices if c.startswith(start)])
+        if row.choices
+        else None,
+        help=row.meaning + (f"  [default: {shown}]" if shown else ""),
+    )
+
+
+def _shown_default(default: object) -> str:
+    if isinstance(default, Path):
+        return str(default.relative_to(config.CHECKOUT))
+    return " ".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
+
+
+# Fields of a request
+
+
+def field_options() -> list[click.Parameter]:
+    """Every field but the prompt."""
+    order = list(GROUPS)
+    return [_field(row) for row in sorted(FIELDS.values(), key=lambda row: order.index(row.group))]
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _field(row: Row) -> Option:
+    flag, heading, meaning = _flag(row.name), GROUPS[row.group], _meaning(row)
+    if row.type == "bool":
+        return Option([f"{flag}/--no-{flag[2:]}", row.name], heading, default=None, help=meaning)
+    return Option(
+        [*NAMES.get(row.name, [flag]), row.name],
+        heading,
+        multiple=_is_repeatable(row),
+        metavar={"int": "NUMBER", "float": "NUMBER", "texts": "TEXT"}.get(row.type, "JSON"),
+        help=meaning,
+    )
+
+
+def _is_repeatable(row: Row) -> bool:
+    """stop, banned_strings; the sampler's own lists are also read from one text."""
+    return row.type == "texts" and row.group == "request"
+
+
+def _is_per_sequence(row: Row) -> bool:
+    return row.is_number and row.name in OVERRIDE_ROWS
+
+
+def _meaning(row: Row) -> str:
+    facts = [_bounds(row)] if row.bounds else []
+    facts += ["repeatable"] if _is_repeatable(row) else []
+    facts += [f"default: {row.default}"] if row.is_number and row.default is not None else []
+    return row.meaning + (f"  [{'; '.join(facts)}]" if facts else "")
+
+
+def _bounds(row: Row) -> str:
+    """The bounds in words, without one that only says how large a number may be at all."""
+    return f"at least {row.low:g}" if row.high == INT32_MAX else row.bounds
+
+
+def fields_of(options: Mapping[str, object]) -> dict[str, Any]:
+    """What was given of a request's fields, as JSON would hold it."""
+    given = {name: value for name, value in options.items() if name in FIELDS and value not in (None, ())}
+    return {name: _value(value, FIELDS[name]) for name, value in given.items()}
+
+
+def _value(value: Any, row: Row) -> object:
+    """What cannot be read stays a text: the request's validation says what is wrong with it."""
+    if isinstance(value, tuple):
+        return list(value)
+    if not isinstance(value, str) or row.type == "texts":
+        return value
+    if not row.is_number:
+        return _json(value)
+    if "," in value and _is_per_sequence(row):
+        return [_number(part.strip()) for part in value.split(",")]
+    return _number(value)
+
+
+def _number(text: str) -> int | float | str:
+    for read in (int, float):
+        try:
+            number = read(text)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return number
+    return text
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,597 @@
+"""Client and AsyncClient, for Python programs: n continuations of one prompt from a running llama-srb server.
+
+Speaks the event stream (POST /v1/events) with httpx and shares no code with the server. The two clients
+differ only in who waits: what a body is, what bytes mean, which error an answer is stands once, above them.
+
+    ClientError
+    ├── UnknownField       a keyword argument that the server has no field for (also a TypeError)
+    ├── RequestRefused     the server refused the request; param names the field
+    ├── ServerError        the server, or its engine, failed
+    └── ConnectionFailed   no connection, or it was lost
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import httpx
+
+__all__ = [
+    "Answer", "AsyncClient", "AsyncStream", "Choice", "Client", "ClientError", "ConnectionFailed", "Done",
+    "Error", "Event", "Progress", "Prompt", "Queued", "RequestRefused", "ServerError", "Start", "Stop",
+    "Stream", "Text", "UnknownField", "as_json", "event_from", "failure",
+]  # fmt: skip
+
+URL = "http://localhost:9090"
+CONNECT_TIMEOUT = 10.0  # seconds: a host that does not answer at all
+TIMEOUT = 600.0  # seconds of silence: a long prompt or a model that loads says nothing; streams get comments
+REFUSED = frozenset({"invalid_request", "context_exceeded"})
+"""Codes of error events that are the request's own fault."""
+
+Prompted: TypeAlias = str | Sequence[int]
+"""A prompt: a text, or its token ids."""
+
+
+# ----------------------------------------------------------------------------------------------------
+# Errors
+# ----------------------------------------------------------------------------------------------------
+
+
+class ClientError(Exception):
+    """What a call can fail with; code is the server's word for it."""
+
+    def __init__(self, message: str, *, code: str = "", param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.param = param
+
+
+class UnknownField(ClientError, TypeError):
+    """The server has no such field; the message names the nearest that it has."""
+
+
+class RequestRefused(ClientError):
+    """The request asks for what cannot be; the message has field, value and bound."""
+
+
+class ServerError(ClientError):
+    """The server answered with an error that is not the request's fault, or with what is no answer."""
+
+
+class ConnectionFailed(ClientError):
+    """The server cannot be reached, or was lost while it answered."""
+
+
+# ----------------------------------------------------------------------------------------------------
+# Events and choices
+# ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The request waits for room; position 1 is next."""
+
+    position: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The request is admitted; warnings name fields that are not used."""
+
+    count: int
+    id: str
+    prompt_tokens: int
+    cached_tokens: int
+    seed: int
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A piece of the prompt, if echo is on; each choice's text begins with it."""
+
+    text: str
+    tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A long prompt is being computed: so many of its tokens are done."""
+
+    processed: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """New text of one sequence (the server's event "stream"); tokens only when logprobs were asked for."""
+
+    index: int
+    text: str
+    tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One sequence has ended, after length tokens; stop is 1 when a stop token or stop string ended it."""
+
+    index: int
+    length: int
+    stop: int
+    finish_reason: str
+    stop_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All sequences have ended."""
+
+    count: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Ends the stream; iterating raises it as a ClientError."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+
+Event: TypeAlias = Queued | Start | Prompt | Progress | Text | Stop | Done | Error
+
+EVENTS: dict[str, type[Any]] = {
+    "queued": Queued, "start": Start, "prompt": Prompt, "progress": Progress, "stream": Text, "stop": Stop,
+    "done": Done, "error": Error,
+}  # fmt: skip
+_NAMES = {event: name for name, event in EVENTS.items()}
+_FIELDS = {event: tuple(fields(event)) for event in EVENTS.values()}
+
+
+def event_from(data: Mapping[str, Any]) -> Event | None:
+    """The event that an object of the stream is; None for one of a newer server. Keys may be more.
+
+    ServerError when it lacks a key.
+    """
+    kind = EVENTS.get(str(data.get("event")))
+    if kind is None:
+        return None
+    given = {row.name: data[row.name] for row in _FIELDS[kind] if data.get(row.name) is not None}
+    try:
+        event: Event = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+    except TypeError as error:
+        raise ServerError(f"an event of the server is incomplete: {error}") from None
+    return event
+
+
+def as_json(event: Event) -> dict[str, Any]:
+    """The event as the server writes it, without what is at its default."""
+    values = {row.name: getattr(event, row.name) for row in _FIELDS[type(event)]}
+    defaults = {row.name: row.default for row in _FIELDS[type(event)] if row.default is not MISSING}
+    said = {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
+    return {"event": _NAMES[type(event)], **said}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One continuation; while it runs, finish_reason is None and length counts what has come.
+
+    length is in tokens. seed with the same request, n and a fresh engine brings the text back.
+    """
+
+    index: int
+    text: str
+    length: int = 0
+    finish_reason: str | None = None
+    stop_text: str = ""
+    seed: int | None = None
+    tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+class _Growing:
+    """One sequence as it comes."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.tokens: list[Mapping[str, Any]] = []
+        self.stop: Stop | None = None
+
+    def choice(self, index: int, prompt: str, seed: int | None) -> Choice:
+        text, tokens, stop = prompt + "".join(self.texts), tuple(self.tokens), self.stop
+        if stop is None:
+            return Choice(index, text, len(self.texts), seed=seed, tokens=tokens)
+        return Choice(index, text, stop.length, stop.finish_reason, stop.stop_text, seed, tokens)
+
+
+class Answer:
+    """What the events have brought so far; body is the request that they answer."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._body = body
+        self._growing: list[_Growing] = []
+        self.prompt = ""  # the echo
+        self.last: Event | None = None
+        self.start: Start | None = None
+        self.done: Done | None = None
+
+    def take(self, event: Event) -> None:
+        """One more event, in order."""
+        self.last = event
+        match event:
+            case Text():
+                self._sequence(event.index).texts.append(event.text)
+                self._sequence(event.index).tokens += event.tokens
+            case Stop():
+                self._sequence(event.index).stop = event
+            case Start():
+                self.start = event
+                self._sequence(event.count - 1)
+            case Prompt():
+                self.prompt += event.text
+            case Done():
+                self.done = event
+
+    def _sequence(self, index: int) -> _Growing:
+        """One of them; cancelled while it waits, a request ends without having started."""
+        self._growing += [_Growing() for _ in range(index + 1 - len(self._growing))]
+        return self._growing[index]
+
+    @property
+    def choices(self) -> list[Choice]:
+        """All n, ended or not; none before the start event."""
+        return [self.choice(index) for index in range(len(self._growing))]
+
+    def choice(self, index: int) -> Choice:
+        """One of them."""
+        return self._growing[index].choice(index, self.prompt, self._seed(index))
+
+    def _seed(self, index: int) -> int | None:
+        """A sequence's own seed, else the request's + index (as engine/sampling.cpp adds them)."""
+        sequences, seeds = self._body.get("sequences") or (), self._body.get("seed")
+        own = sequences[index].get("seed") if index < len(sequences) else None
+        if own is None and isinstance(seeds, list | tuple):
+            own = seeds[index]
+        if own is not None and own >= 0:
+            return int(own)
+        return None if self.start is None else (self.start.seed + index) % (2**32 - 1)
+
+
+# ----------------------------------------------------------------------------------------------------
+# What both clients share: bytes, bodies, errors
+# ----------------------------------------------------------------------------------------------------
+
+
+class _Frames:
+    """Bytes of a stream, in whatever pieces, as events.
+
+    httpx's own iter_lines would also cut at U+2028, which JSON may hold as it is.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        found = [_event(line[5:]) for line in lines if line.startswith(b"data:")]
+        return [event for event in found if event is not None]
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        data = json.loads(line)
+    except ValueError:
+        raise ServerError(f"the server wrote what is no event: {line[:100]!r}") from None
+    return event_from(data) if isinstance(data, dict) else None
+
+
+def failure(error: Error) -> ClientError:
+    """The exception that an error event is."""
+    kind = RequestRefused if error.code in REFUSED else ServerError
+    return kind(error.message, code=error.code, param=error.param)
+
+
+def _refusal(response: httpx.Response) -> ClientError:
+    """The exception that an answer with an error status is; its body has been read."""
+    try:
+        said = response.json()["error"]
+        message, code, param = said["message"], said["code"] or "", said["param"]
+    except (ValueError, LookupError, TypeError):
+        return ServerError(f"{response.url} answers {response.status_code}, which is not llama-srb's")
+    if 400 <= response.status_code < 500:
+        return RequestRefused(message, code=code or "invalid_request", param=param)
+    return ServerError(message, code=code, param=param)
+
+
+@contextmanager
+def _our_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        reason = str(error) or type(error).__name__
+        raise ConnectionFailed(f"{url}: {reason}", code="connection_failed") from error
+
+
+def _address(url: str) -> str:
+    """A server's URL, also without its http://, with a final slash or with OpenAI's /v1."""
+    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+
+
+def _body(prompt: Prompted, n: int | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    given = {"n": n, **more}
+    return {"prompt": prompt, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _timeouts(timeout: float) -> httpx.Timeout:
+    return httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
+
+
+class _Common:
+    """What a client knows: where its server is and, once asked, which fields it has."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _address(url)
+        self._known: frozenset[str] | None = None
+
+    def _learn(self, response: httpx.Response) -> None:
+        if response.status_code != 200:
+            raise _refusal(response)
+        rows = [row for table in ("request", "samplers") for row in response.json()[table]]
+        self._known = frozenset(name for row in rows for name in (row["name"], *row["aliases"]))
+
+    def _check(self, names: Mapping[str, Any]) -> None:
+        for name in names:
+            if self._known is not None and name not in self._known:
+                nearest = difflib.get_close_matches(name, self._known, n=1)
+                hint = f"; did you mean {nearest[0]}?" if nearest else ""
+                raise UnknownField(f"{name} is not a known field{hint}", code="unknown_field", param=name)
+
+
+class _Reading:
+    """One stream's state, whoever waits for its bytes."""
+
+    def __init__(self, url: str, body: dict[str, Any]) -> None:
+        self.answer = Answer(body)
+        self.id = ""  # what the server calls this request, once the block is entered
+        self._url = url
+        self._body = body
+        self._frames = _Frames()
+        self._events: deque[Event] = deque()
+
+    @property
+    def choices(self) -> list[Choice]:
+        """What has come so far."""
+        return self.answer.choices
+
+    def _post(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        # Not httpx's json=: it raises at NaN and lone surrogates, where the server's refusal names the field.
+        content = json.dumps(self._body).encode()
+        return http.build_request(
+            "POST", f"{self._url}/v1/events", content=content, headers={"Content-Type": "application/json"}
+        )
+
+    def _checked(self, response: httpx.Response) -> None:
+        kind = response.headers.get("Content-Type", "")
+        if not kind.startswith("text/event-stream"):
+            raise ServerError(f"{response.url} answers {kind or 'nothing'}, which is no event stream")
+
+    def _feed(self, chunk: bytes | None) -> None:
+        if chunk is None:
+            raise ConnectionFailed(f"{self._url}: the stream broke off", code="connection_failed")
+        for event in self._frames.feed(chunk):
+            self._events.append(event)
+            self.id = event.id if isinstance(event, Start | Queued) else self.id
+
+    def _next(self) -> Event:
+        event = self._events.popleft()
+        if isinstance(event, Error):
+            raise failure(event)
+        self.answer.take(event)
+        return event
+
+    def _cancel_url(self, index: int | None) -> str:
+        return f"{self._url}/v1/completions/{self.id}" + ("" if index is None else f"/{index}")
+
+
+def _was_there(response: httpx.Response) -> bool:
+    """Whether there was something to cancel."""
+    if response.status_code not in (200, 404):
+        raise _refusal(response)
+    return response.status_code == 200
+
+
+# ----------------------------------------------------------------------------------------------------
+# Waiting for it in this thread
+# ----------------------------------------------------------------------------------------------------
+
+
+class Stream(_Reading):
+    """Iterates over events inside `with`; leaving the block early cancels what still runs."""
+
+    def __init__(self, client: Client, body: dict[str, Any]) -> None:
+        super().__init__(client.url, body)
+        self._client = client
+
+    def __enter__(self) -> Self:
+        """Sends the request and waits for its first event; what is wrong with it is raised here."""
+        with _our_errors(self._url):
+            self._response = self._client.http.send(self._post(self._client.http), stream=True)
+            try:
+                if self._response.status_code != 200:
+                    self._response.read()
+                    raise _refusal(self._response)
+                self._checked(self._response)
+                self._chunks = self._response.iter_raw()
+                while not self._events:
+                    self._feed(next(self._chunks, None))
+            except BaseException:
+                self._response.close()
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._response.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        while not self._events:
+            if self.answer.done is not None:
+                raise StopIteration
+            with _our_errors(self._url):
+                self._feed(next(self._chunks, None))
+        return self._next()
+
+    def cancel(self, index: int | None = None) -> bool:
+        """Ends all sequences, or only `index`; False when it had ended. Its stop event still comes."""
+        with _our_errors(self._url):
+            return _was_there(self._client.http.delete(self._cancel_url(index)))
+
+
+class Client(_Common):
+    """A server to call from synchronous code; `with Client() as client:` closes its connections."""
+
+    def __init__(self, url: str = URL, *, timeout: float = TIMEOUT, http: httpx.Client | None = None) -> None:
+        """timeout is in seconds of silence; http replaces the httpx client that is made otherwise."""
+        super().__init__(url)
+        self.http = http or httpx.Client(timeout=_timeouts(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self.http.close()
+
+    def complete(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> list[Choice]:
+        """n continuations (the server's default if None), all of them ended.
+
+        more are the fields of docs/api.md: max_tokens, stop, temperature=[0.6, 0.9], … The server is asked
+        once which it has; others raise UnknownField.
+        """
+        with self.stream(prompt, n=n, **more) as stream:
+            for _ in stream:
+                pass
+            return stream.choices
+
+    def stream(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> Stream:
+        """The same as events: `with client.stream("Once", n=8) as stream: for event in stream: …`"""
+        if more and self._known is None:
+            with _our_errors(self.url):
+                self._learn(self.http.get(f"{self.url}/v1/samplers"))
+        self._check(more)
+        return Stream(self, _body(prompt, n, more))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Waiting for it in an event loop
+# ----------------------------------------------------------------------------------------------------
+
+
+class AsyncStream(_Reading):
+    """Iterates over events inside `async with`; leaving the block early cancels what still runs."""
+
+    def __init__(self, client: AsyncClient, body: dict[str, Any], more: Mapping[str, Any]) -> None:
+        super().__init__(client.url, body)
+        self._client = client
+        self._more = more
+
+    async def __aenter__(self) -> Self:
+        """Sends the request and waits for its first event; what is wrong with it is raised here."""
+        with _our_errors(self._url):
+            await self._client.check(self._more)
+            self._response = await self._client.http.send(self._post(self._client.http), stream=True)
+            try:
+                if self._response.status_code != 200:
+                    await self._response.aread()
+                    raise _refusal(self._response)
+                self._checked(self._response)
+                self._chunks = self._response.aiter_raw()
+                while not self._events:
+                    self._feed(await anext(self._chunks, None))
+            except BaseException:
+                await self._response.aclose()
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._response.aclose()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self.answer.done is not None:
+                raise StopAsyncIteration
+            with _our_errors(self._url):
+                self._feed(await anext(self._chunks, None))
+        return self._next()
+
+    async def cancel(self, index: int | None = None) -> bool:
+        """Ends all sequences, or only `index`; False when it had ended. Its stop event still comes."""
+        with _our_errors(self._url):
+            return _was_there(await self._client.http.delete(self._cancel_url(index)))
+
+
+class AsyncClient(_Common):
+    """A server to call from an event loop; as Client, with await."""
+
+    def __init__(
+        self, url: str = URL, *, timeout: float = TIMEOUT, http: httpx.AsyncClient | None = None
+    ) -> None:
+        """timeout is in seconds of silence; http replaces the httpx client that is made otherwise."""
+        super().__init__(url)
+        self.http = http or httpx.AsyncClient(timeout=_timeouts(timeout))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        await self.http.aclose()
+
+    async def complete(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> list[Choice]:
+        """As Client.complete."""
+        async with self.stream(prompt, n=n, **more) as stream:
+            async for _ in stream:
+                pass
+            return stream.choices
+
+    def stream(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> AsyncStream:
+        """`async with client.stream("Once", n=8) as stream: async for event in stream: …`"""
+        return AsyncStream(self, _body(prompt, n, more), more)
+
+    async def check(self, names: Mapping[str, Any]) -> None:
+        """UnknownField if the server has no field of one of these names; it is asked once."""
+        if names and self._known is None:
+            with _our_errors(self.url):
+                self._learn(await self.http.get(f"{self.url}/v1/samplers"))
+        self._check(names)

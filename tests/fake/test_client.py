@@ -1,0 +1,347 @@
+"""The Python client against a real server over sockets, with the fake engine behind it."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_srb import client
+from llama_srb.client import (
+    Answer,
+    AsyncClient,
+    Client,
+    ConnectionFailed,
+    Done,
+    Error,
+    Event,
+    Progress,
+    Prompt,
+    Queued,
+    RequestRefused,
+    ServerError,
+    Start,
+    Stop,
+    Text,
+    UnknownField,
+)
+from tests.bench import Bench
+from tests.fake_engine import story
+
+PROMPT = "Once upon a time,"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def server(bench: Bench) -> Iterator[str]:
+    """The address of a server whose stories end only when they must."""
+    with bench.serving("--", "--endless") as (_, greeting):
+        yield greeting.split()[0]
+
+
+@pytest.fixture
+def caller(server: str) -> Iterator[Client]:
+    with Client(server) as made:
+        yield made
+
+
+def notes(bench: Bench, what: str) -> list[str]:
+    """What the engine has noted of this."""
+    lines = [json.loads(line)["what"] for line in bench.journal.read_text().splitlines()]
+    return [line for line in lines if line.startswith(what)]
+
+
+# Choices
+
+
+def test_complete_gives_n_choices(caller: Client) -> None:
+    choices = caller.complete(PROMPT, n=3, max_tokens=5, seed=7)
+    assert [choice.text for choice in choices] == ["".join(story(PROMPT, 7, i, 5)) for i in range(3)]
+    assert [(c.index, c.length, c.finish_reason, c.seed) for c in choices] == [
+        (0, 5, "length", 7),
+        (1, 5, "length", 8),
+        (2, 5, "length", 9),
+    ]
+
+
+def test_n_is_the_servers_if_not_given(caller: Client) -> None:
+    assert len(caller.complete(PROMPT, max_tokens=1)) == 8
+
+
+def test_a_prompt_may_be_token_ids(caller: Client) -> None:
+    assert len(caller.complete([1, 2, 3], n=1, max_tokens=1)) == 1
+
+
+def test_a_stop_string_is_told(caller: Client) -> None:
+    word = story(PROMPT, 7, 0, 3)[2]
+    (choice,) = caller.complete(PROMPT, n=1, max_tokens=5, seed=7, stop=word)
+    assert (choice.finish_reason, choice.stop_text) == ("stop", word)
+    assert word not in choice.text
+
+
+def test_echo_puts_the_prompt_before_each(caller: Client) -> None:
+    choices = caller.complete(PROMPT, n=2, max_tokens=1, echo=True)
+    assert all(choice.text.startswith(PROMPT + " ") for choice in choices)
+
+
+SEEDS: list[tuple[dict[str, Any], list[int]]] = [
+    ({}, [7, 8]),
+    ({"seed": 7}, [7, 8]),
+    ({"seed": [3, 9]}, [3, 9]),
+    ({"seed": 7, "sequences": [{}, {"seed": 40}]}, [7, 40]),
+    ({"seed": -1}, [7, 8]),
+]
+
+
+@pytest.mark.parametrize(("body", "seeds"), SEEDS)
+def test_a_choice_knows_its_seed(body: dict[str, Any], seeds: list[int]) -> None:
+    answer = Answer(body)
+    answer.take(Start(2, "x", 1, 0, 7))
+    assert [choice.seed for choice in answer.choices] == seeds
+
+
+async def test_both_clients_give_the_same(server: str) -> None:
+    fields: dict[str, Any] = {"n": 3, "max_tokens": 5, "temperature": [0.6, 0.8, 1.0], "seed": 7}
+    async with AsyncClient(server) as asynchronous:
+        choices = await asynchronous.complete(PROMPT, **fields)
+    with Client(server) as synchronous:
+        assert synchronous.complete(PROMPT, **fields) == choices
+
+
+# Streams
+
+
+def test_a_stream_gives_events_in_order(caller: Client) -> None:
+    with caller.stream(PROMPT, n=2, max_tokens=3, seed=7) as stream:
+        events = list(stream)
+    start, done = events[0], events[-1]
+    assert isinstance(start, Start)
+    assert (start.id, start.count, start.seed) == (stream.id, 2, 7)
+    assert isinstance(done, Done)
+    assert (done.completion_tokens, done.timings) == (6, {"total_ms": 1.0})
+    assert "".join(e.text for e in events if isinstance(e, Text) and e.index == 1) == stream.choices[1].text
+
+
+def test_one_sequence_can_be_cancelled(caller: Client) -> None:
+    with caller.stream(PROMPT, n=4, max_tokens=-1) as stream:
+        assert stream.cancel(3)
+        stopped = next(event for event in stream if isinstance(event, Stop))
+        assert (stopped.index, stopped.finish_reason) == (3, "cancelled")
+        assert stream.cancel()
+        assert [choice.finish_reason for choice in _all(stream)] == ["cancelled"] * 4
+        assert not stream.cancel()
+
+
+def _all(stream: client.Stream) -> list[client.Choice]:
+    for _ in stream:
+        pass
+    return stream.choices
+
+
+async def test_one_sequence_can_be_cancelled_asynchronously(server: str) -> None:
+    async with AsyncClient(server) as caller, caller.stream(PROMPT, n=4, max_tokens=-1) as stream:
+        assert await stream.cancel(3)
+        stopped = [event async for event in _until_stop(stream)][-1]
+        assert stopped == Stop(3, stopped.length, 0, "cancelled")
+        assert await stream.cancel()
+        assert isinstance([event async for event in stream][-1], Done)
+        assert not await stream.cancel()
+
+
+async def _until_stop(stream: client.AsyncStream) -> Any:
+    async for event in stream:
+        if isinstance(event, Stop):
+            yield event
+            return
+
+
+def test_a_request_that_waits_can_be_cancelled(bench: Bench) -> None:
+    with (
+        bench.serving("--parallel", "1", "--", "--endless") as (_, greeting),
+        Client(greeting.split()[0]) as caller,
+        caller.stream(PROMPT, n=1, max_tokens=-1),
+        caller.stream(PROMPT, n=2, max_tokens=-1) as waiting,
+    ):
+        assert isinstance(next(waiting), Queued)
+        assert waiting.cancel()
+        assert [choice.finish_reason for choice in _all(waiting)] == ["cancelled"] * 2
+
+
+async def _leave(server: str) -> None:
+    async with AsyncClient(server) as caller, caller.stream(PROMPT, n=2, max_tokens=-1) as stream:
+        await anext(stream)
+
+
+def _leave_at_once(server: str) -> None:
+    with Client(server) as caller, caller.stream(PROMPT, n=2, max_tokens=-1) as stream:
+        next(stream)
+
+
+async def test_leaving_a_stream_cancels_it(server: str, bench: Bench) -> None:
+    _leave_at_once(server)
+    await _leave(server)
+    with Client(server) as caller:  # a request after them: those are over when it is
+        while len(notes(bench, "done")) < 2:
+            caller.complete(PROMPT, n=1, max_tokens=1)
+    assert len(notes(bench, "cancel")) == 2
+
+
+# Errors
+
+
+def test_unknown_fields_are_refused_before_anything_is_sent(caller: Client, bench: Bench) -> None:
+    with pytest.raises(UnknownField, match=r"temperatur is not a known field; did you mean temperature\?"):
+        caller.complete(PROMPT, temperatur=1)
+    with pytest.raises(TypeError):
+        caller.stream(PROMPT, zzz=1)
+    assert notes(bench, "generate") == []
+
+
+async def test_unknown_fields_are_refused_asynchronously(server: str) -> None:
+    async with AsyncClient(server) as caller:
+        with pytest.raises(UnknownField, match=r"did you mean top_k\?"):
+            await caller.complete(PROMPT, topk=1)
+
+
+def test_aliases_are_known(caller: Client) -> None:
+    assert caller.complete(PROMPT, n=1, n_predict=2)[0].length == 2
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"n": 0}, "n"),
+    ({"temperature": -1}, "temperature"),
+    ({"temperature": float("nan")}, "temperature"),
+    ({"stop": "\ud800"}, "stop"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), REFUSED)
+def test_what_the_server_refuses_names_its_field(caller: Client, fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        caller.complete(PROMPT, **fields)
+    assert refused.value.param == param
+
+
+def test_a_prompt_that_is_too_long_is_refused(caller: Client) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        caller.complete("x " * 20000, n=1)
+    assert refused.value.code == "context_exceeded"
+
+
+def test_an_engine_that_dies_is_a_server_error(bench: Bench) -> None:
+    with (
+        bench.serving("--engine-mode", "per-request", "--", "--die-after", "9") as (_, greeting),
+        Client(greeting.split()[0]) as caller,
+        pytest.raises(ServerError) as failed,
+    ):
+        caller.complete(PROMPT, n=2)
+    assert failed.value.code == "engine_died"
+
+
+async def test_a_lost_server_is_a_failed_connection(bench: Bench) -> None:
+    with bench.serving("--", "--endless") as (process, greeting):
+        async with AsyncClient(greeting.split()[0]) as caller:
+            async with caller.stream(PROMPT, max_tokens=-1) as stream:
+                process.kill()
+                with pytest.raises(ConnectionFailed):
+                    await _drain(stream)
+            with pytest.raises(ConnectionFailed, match=caller.url):
+                await caller.complete(PROMPT)
+
+
+async def _drain(stream: client.AsyncStream) -> None:
+    async for _ in stream:
+        pass
+
+
+class Stranger(http.server.BaseHTTPRequestHandler):
+    """A server that is not ours: what it answers to a POST."""
+
+    answer: tuple[int, str, bytes] = (200, "", b"")
+
+    def do_POST(self) -> None:
+        status, kind, body = self.answer
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+STRANGE: list[tuple[int, str, bytes, type[Exception], str]] = [
+    (200, "text/html", b"<html>", ServerError, "which is no event stream"),
+    (404, "text/html", b"<html>", ServerError, "answers 404, which is not llama-srb's"),
+    (500, "application/json", b'{"error": "none of ours"}', ServerError, "answers 500"),
+    (200, "text/event-stream", b"", ConnectionFailed, "broke off"),
+    (200, "text/event-stream", b'data: {"event": "queued", "id": "x", "position": 1}\n\n', ConnectionFailed,
+     "broke off"),
+    (200, "text/event-stream", b"data: rubbish\n\n", ServerError, "no event"),
+    (200, "text/event-stream", b'data: {"event": "start"}\n\n', ServerError, "incomplete"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "kind", "body", "error", "message"), STRANGE)
+def test_what_is_no_answer_of_ours_is_said(
+    status: int, kind: str, body: bytes, error: type[Exception], message: str
+) -> None:
+    handler = type("Handler", (Stranger,), {"answer": (status, kind, body)})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as stranger:
+        threading.Thread(target=stranger.serve_forever, args=(0.01,), daemon=True).start()
+        with Client(f"127.0.0.1:{stranger.server_port}/v1/") as caller, pytest.raises(error, match=message):
+            caller.complete(PROMPT)
+        stranger.shutdown()
+
+
+# Events
+
+
+EVENTS: list[Event] = [
+    Queued(1, "x"),
+    Start(2, "x", 5, 4, 7),
+    Start(2, "x", 5, 4, 7, ("top_a is not used",)),
+    Prompt("Once"),
+    Progress(64, 128),
+    Text(0, ""),
+    Text(1, "line\u2028separator 🦊", ({"id": 5, "text": " a", "logprob": -0.5},)),
+    Stop(0, 29, 1, "stop", "\n\n"),
+    Stop(1, 29, 0, "length"),
+    Done(2, 5, 4, 58, {"total_ms": 1.5}),
+    Error("engine_died", "gone"),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=repr)
+def test_events_read_as_they_are_written(event: Event) -> None:
+    assert client.event_from(json.loads(json.dumps(client.as_json(event)))) == event
+
+
+def test_events_of_a_newer_server_and_newer_keys_are_passed_over() -> None:
+    assert client.event_from({"event": "applause"}) is None
+    assert client.event_from({"event": "queued", "id": "x", "position": 1, "mood": "calm"}) == Queued(1, "x")
+
+
+CUTS: list[Callable[[bytes], list[bytes]]] = [
+    lambda data: [data],
+    lambda data: [data[i : i + 1] for i in range(len(data))],
+    lambda data: [data[i : i + 7] for i in range(0, len(data), 7)],
+]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=["whole", "bytes", "sevens"])
+def test_a_stream_may_come_in_any_pieces(cut: Callable[[bytes], list[bytes]]) -> None:
+    lines = [json.dumps(client.as_json(event), ensure_ascii=False) for event in EVENTS]
+    data = "".join(f": comment\n\ndata: {line}\n\n" for line in lines).encode()
+    frames = client._Frames()
+    assert [event for chunk in cut(data) for event in frames.feed(chunk)] == EVENTS
