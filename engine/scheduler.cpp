@@ -110,7 +110,7 @@ void scheduler::resolve_continue(generate_command & command) const {
     if (const request * r = find_request(named.id); r && named.index < (int32_t) r->sequences.size()) {
         tokens        = r->command->prompt;
         command.n_bos = r->command->n_bos;
-        generated     = r->sequences[named.index].generated;
+        generated     = seen_tokens(r->sequences[named.index]);
     } else {
         const auto known =
             std::find_if(records.begin(), records.end(), [&](const record & x) { return x.id == named.id; });
@@ -189,7 +189,7 @@ void scheduler::extend(const std::string & id, const extend_command & extension)
         add_sequence(*r, &own);
         if (fork.index >= 0) {
             sequence & s = r->sequences.back();
-            s.generated  = r->sequences[fork.index].generated;
+            s.generated  = seen_tokens(r->sequences[fork.index]);
             s.generated.resize(fork.at < 0 ? s.generated.size()
                                            : std::min(s.generated.size(), (size_t) fork.at));
             s.n_begun = s.generated.size();
@@ -369,7 +369,7 @@ void scheduler::plan_late_starts() {
         }
         const auto s = std::find_if(next->sequences.begin(), next->sequences.end(),
                                     [](const sequence & s) { return !s.over && !s.cells; });
-        if (s->settings->n_predict == 0) {
+        if (is_full(*next, *s)) {
             end_sequence(*next, *s, "length");
             continue;
         }
@@ -608,7 +608,7 @@ void scheduler::start_on_row(request & r, int32_t i_row) {
         if (s.over || s.cells || !s.generated.empty()) {
             continue;
         }
-        if (s.settings->n_predict == 0) {
+        if (is_full(r, s)) {
             end_sequence(r, s, "length");
             continue;
         }
@@ -636,6 +636,11 @@ std::vector<llama_token> scheduler::forbidden_now(const sequence & s) const {
     return tokens;
 }
 
+bool scheduler::is_full(const request & r, const sequence & s) const {
+    const int32_t n = (int32_t) s.generated.size();
+    return (s.settings->n_predict >= 0 && n >= s.settings->n_predict) || r.n_prompt() + n >= params.n_ctx_seq;
+}
+
 void scheduler::draw_one(request & r, sequence & s) {
     if (r.t_prefilled == 0) {
         r.t_prefilled = ggml_time_us();
@@ -656,9 +661,7 @@ void scheduler::draw_one(request & r, sequence & s) {
     s.i_row = -1;
     r.n_tokens++;
 
-    const int32_t n = (int32_t) s.generated.size();
-    const bool    full =
-        (s.settings->n_predict >= 0 && n >= s.settings->n_predict) || r.n_prompt() + n >= params.n_ctx_seq;
+    const bool  full  = is_full(r, s);
     std::string bytes = piece;
     if (s.guard.active()) {
         if (const size_t n_back = s.guard.feed(piece)) {
@@ -830,28 +833,32 @@ void scheduler::report_done(const request & r) {
         .raw("timings", timings);
 }
 
-// What a client saw of each sequence, as tokens: without an end-of-text token, and cut where a stop string
-// began.
-void scheduler::keep_record(request & r) {
+// What a client saw of a sequence, as tokens: when it is over, without an end-of-text token, and cut where a
+// stop string began.
+std::vector<llama_token> scheduler::seen_tokens(const sequence & s) const {
+    std::vector<llama_token> tokens = s.generated;
+    if (!tokens.empty() && llama_vocab_is_eog(facts.vocab, tokens.back())) {
+        tokens.pop_back();
+    }
+    size_t n_bytes = 0; // of the tokens that were seen whole
+    for (size_t i = s.n_begun; s.text.stopped() && i < tokens.size(); i++) {
+        const std::string piece = common_token_to_piece(facts.vocab, tokens[i], false);
+        if (n_bytes + piece.size() > s.text.n_out()) {
+            tokens.resize(i);
+            const auto seen =
+                common_tokenize(facts.vocab, piece.substr(0, s.text.n_out() - n_bytes), false, false);
+            tokens.insert(tokens.end(), seen.begin(), seen.end());
+            break;
+        }
+        n_bytes += piece.size();
+    }
+    return tokens;
+}
+
+void scheduler::keep_record(const request & r) {
     record known = {r.id, r.command->prompt, r.command->n_bos, {}};
-    for (sequence & s : r.sequences) {
-        std::vector<llama_token> & tokens = s.generated;
-        if (!tokens.empty() && llama_vocab_is_eog(facts.vocab, tokens.back())) {
-            tokens.pop_back();
-        }
-        size_t n_bytes = 0; // of the tokens that were seen whole
-        for (size_t i = s.n_begun; s.text.stopped() && i < tokens.size(); i++) {
-            const std::string piece = common_token_to_piece(facts.vocab, tokens[i], false);
-            if (n_bytes + piece.size() > s.text.n_out()) {
-                tokens.resize(i);
-                const auto seen =
-                    common_tokenize(facts.vocab, piece.substr(0, s.text.n_out() - n_bytes), false, false);
-                tokens.insert(tokens.end(), seen.begin(), seen.end());
-                break;
-            }
-            n_bytes += piece.size();
-        }
-        known.generated.push_back(std::move(tokens));
+    for (const sequence & s : r.sequences) {
+        known.generated.push_back(seen_tokens(s));
     }
     records.push_front(std::move(known));
     size_t n = 0;

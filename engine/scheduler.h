@@ -126,7 +126,9 @@ class scheduler {
     std::vector<llama_token> forbidden_now(const sequence & s) const;
     void                     end_sequence(request & r, sequence & s, const char * reason);
     void                     free_sequence(request & r, sequence & s, bool keep);
-    void                     keep_record(request & r);
+    std::vector<llama_token> seen_tokens(const sequence & s) const;
+    void                     keep_record(const request & r);
+    bool                     is_full(const request & r, const sequence & s) const;
     void                     report_done(const request & r);
     void                     sweep();
 

@@ -36,6 +36,10 @@ def _size(value: object) -> object:
     return value
 
 
+def _at_home(path: Path | None) -> Path | None:
+    return path and path.expanduser()
+
+
 def _words(value: object) -> object:
     """Several texts, also as one: split at commas and spaces."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
@@ -66,6 +70,14 @@ class Settings(BaseModel):
         description="Tokens in the engine's KV cache, shared by all sequences (default: the engine decides).")
     parallel: int = Field(32, ge=1, le=256,
         description="Sequences that are generated at the same time; more wait for their turn.")
+    cache_cells: int | None = Field(None, ge=0, le=2**31 - 1,
+        description="Tokens of that cache that idle prompts and continuations may hold (default: a quarter).")
+    cache_ram: Annotated[int, BeforeValidator(_size)] = Field(4 << 30, ge=0, le=2**63 - 1,
+        description="What no longer fits there goes to memory, up to this size.")
+    prefix_cache: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+        description="Folder that keeps computed prompts, for a later start and the mode per-request.")
+    prefix_cache_size: Annotated[int, BeforeValidator(_size)] = Field(16 << 30, ge=0, le=2**63 - 1,
+        description="Size of that folder; what was used longest ago goes.")
     engine_mode: Literal["resident", "per-request"] = Field("resident",
         description="One engine for all requests, or a process for each.")
     max_engines: int = Field(4, ge=1, le=1024,
@@ -91,16 +103,17 @@ class Settings(BaseModel):
     @property
     def engine_command(self) -> tuple[str, ...]:
         """The engine's argv."""
-        context = () if self.ctx is None else ("-c", str(self.ctx))
-        return (
-            str(self.engine),
-            "-m",
-            str(self.model),
-            "-np",
-            str(self.parallel),
-            *context,
-            *self.engine_args,
-        )
+        given = {
+            "-m": self.model,
+            "-np": self.parallel,
+            "-c": self.ctx,
+            "--cache-cells": self.cache_cells,
+            "--cache-ram": self.cache_ram,
+            "--prefix-cache": self.prefix_cache,
+            "--prefix-cache-size": self.prefix_cache_size if self.prefix_cache else None,
+        }
+        flags = ((flag, str(value)) for flag, value in given.items() if value is not None)
+        return (str(self.engine), *(word for pair in flags for word in pair), *self.engine_args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +128,29 @@ class Option:
     choices: tuple[str, ...] = ()
 
 
-def _kind(annotation: object) -> str:
-    names = {int: "NUMBER", int | None: "NUMBER", float: "SECONDS", bool: "", Path: "FILE", str: "TEXT"}
-    return names.get(annotation, "TEXT")  # type: ignore[call-overload, no-any-return]
+_KINDS: dict[object, str] = {
+    int: "NUMBER",
+    int | None: "NUMBER",
+    float: "SECONDS",
+    bool: "",
+    Path: "FILE",
+    Path | None: "DIR",
+}
+
+
+def _as_size(value: int) -> str:
+    """Bytes as people write them: 4G."""
+    power = max(power for power in range(4) if value % (1 << 10 * power) == 0)
+    return f"{value >> 10 * power}{'BKMG'[power].strip('B')}"
 
 
 def _option(name: str) -> Option:
     row = Settings.model_fields[name]
     choices = get_args(row.annotation) if get_origin(row.annotation) is Literal else ()
-    flag = "--" + name.replace("_", "-")
-    return Option(name, flag, row.description or "", row.default, _kind(row.annotation), choices)
+    is_size = any(isinstance(rule, BeforeValidator) and rule.func is _size for rule in row.metadata)
+    kind = "SIZE" if is_size else _KINDS.get(row.annotation, "TEXT")
+    default = _as_size(row.default) if is_size else row.default
+    return Option(name, "--" + name.replace("_", "-"), row.description or "", default, kind, choices)
 
 
 OPTIONS = tuple(_option(name) for name in Settings.model_fields if name != "engine_args")
@@ -133,6 +159,10 @@ OPTIONS = tuple(_option(name) for name in Settings.model_fields if name != "engi
 _OURS = {
     "--parallel": "-np --parallel",
     "--ctx": "-c --ctx-size",
+    "--cache-cells": "--cache-cells",
+    "--cache-ram": "--cache-ram -cram",
+    "--prefix-cache": "--prefix-cache",
+    "--prefix-cache-size": "--prefix-cache-size",
     "--model (a file)": "-m --model -mu --model-url -hf -hfr --hf-repo -hff --hf-file -dr --docker-repo",
     "nothing: the cache is always unified": "-kvu --kv-unified -no-kvu --no-kv-unified --kv-unified-per-slot",
     "llama-batched itself": "-h --help --usage --version -cl --cache-list --completion-bash --list-devices",
@@ -198,7 +228,7 @@ def _from_file(file: str | None) -> dict[str, object]:
         raise SettingsError(f"{file} is not TOML: {error}") from None
     _refuse_unknown(found, Settings.model_fields, f" in {file}")
     return {
-        key: _beside(file, value) if _name(key) in ("model", "engine") else value
+        key: _beside(file, value) if _name(key) in ("model", "engine", "prefix_cache") else value
         for key, value in found.items()
     }
 

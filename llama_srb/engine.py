@@ -28,6 +28,7 @@ from llama_srb.protocol import (
     Done,
     Error,
     Event,
+    Extend,
     Lines,
     Loading,
     ProtocolError,
@@ -92,6 +93,7 @@ class Exchange:
     |-------------------|----------------------|-----------------------|--------------------|---------|
     | cancel()          | done, all cancelled  | sends it, cancelling  | nothing            | nothing |
     | cancel(index)     | sent once active     | sends it              | nothing            | nothing |
+    | extend(line)      | None                 | sends it, waits       | None               | None    |
     | leaving the block | done, unseen         | cancel(), unseen      | the rest is unseen | nothing |
     | deliver(events)   | done if closing      | seen; done if closing | the same           | nothing |
     | lost(message)     | (never)              | error; new if queued  | error              | nothing |
@@ -113,12 +115,14 @@ class Exchange:
         self.line = line
         self.n = n
         self.state: ExchangeState = "new"
+        self.cancelled = False  # as a whole, by whomever
         self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled or done
         self._restartable = restartable  # may go to another engine when its own dies before starting it
         self._on_enter = on_enter
         self._on_done = on_done
         self.engine: Engine | None = None  # once sent
         self._cancelled_early: list[int] = []
+        self._extending: deque[asyncio.Future[Extend | None]] = deque()  # answered in the order of sending
         self._pending: list[Event] = []
         self._last: Event | None = None
         self._unseen = False
@@ -151,6 +155,7 @@ class Exchange:
 
     def cancel(self, index: int | None = None) -> None:
         """Ends it all, or only the sequence `index`; the command is written before this returns."""
+        self.cancelled = self.cancelled or (index is None and self.state != "done")
         if self.state == "new":
             self._cancel_unsent(index)
         elif self.state == "active" and self.engine is not None:
@@ -166,6 +171,24 @@ class Exchange:
         stops = [Stop(self.id, i, 0, 0, "cancelled") for i in range(self.n)]
         self.deliver([*stops, Done(self.id, self.n, 0, 0, 0)])
 
+    async def extend(self, line: bytes, add: int) -> Extend | None:
+        """Sends a command for `add` more sequences; None when there is nothing (any more) to extend.
+
+        A faulty one would not be answered as ours: what it names must have been checked.
+        """
+        if self.state != "active" or self.engine is None:
+            return None
+        answer: asyncio.Future[Extend | None] = asyncio.get_running_loop().create_future()
+        self._extending.append(answer)
+        self.n += add
+        self.engine.send(line)
+        return await answer
+
+    def _answer_extend(self, event: Extend | None) -> None:
+        answer = self._extending.popleft()
+        if not answer.done():  # else its client has left
+            answer.set_result(event)
+
     def sent(self, engine: Engine) -> None:
         """The engine has the command now."""
         self.state, self.engine = "active", engine
@@ -177,6 +200,9 @@ class Exchange:
         if self.state == "done":
             return
         self._last = events[-1]
+        for event in events:
+            if type(event) is Extend and self._extending:
+                self._answer_extend(event)
         if not self._unseen:
             self._pending += events
         if isinstance(self._last, CLOSING):
@@ -194,11 +220,17 @@ class Exchange:
         """The engine is gone: an error, or back to new if the engine had only said that it has to wait."""
         if self._restartable and self.state == "active" and isinstance(self._last, Queued):
             self.state, self.engine, self._last = "new", None, None
+            self._end_extends()
         else:
             self.deliver([Error("engine_died", message, self.id)])
 
+    def _end_extends(self) -> None:
+        while self._extending:
+            self._answer_extend(None)
+
     def _close(self) -> None:
         self.state = "done"
+        self._end_extends()
         self._set_ending()
         if self._on_done is not None:
             self._on_done(self)

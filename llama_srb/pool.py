@@ -11,7 +11,7 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -25,8 +25,17 @@ from llama_srb.engine import (
     Exchange,
     new_id,
 )
-from llama_srb.protocol import Error, Ready, Result, encode, encode_generate
-from llama_srb.request import CompletionRequest
+from llama_srb.protocol import (
+    Error,
+    Extend,
+    Ready,
+    Result,
+    encode,
+    encode_extend,
+    encode_generate,
+    encode_prefix,
+)
+from llama_srb.request import CompletionRequest, Extension
 
 __all__ = [
     "CommandRefused",
@@ -54,7 +63,9 @@ class Pool:
     |--------------|-------------------|-----------------------|---------|-------------------|
     | start()      | loading           | nothing               | nothing | nothing           |
     | generate()   | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
+    | prefix()     | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
     | command()    | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
+    | extend()     | None              | None                  | runs    | runs              |
     | cancel(id)   | False             | True if it is here    | same    | same              |
     | wait_ready() | EngineError       | Ready, or EngineError | Ready   | EngineUnavailable |
     | stop(grace)  | nothing           | draining              | same    | ends it sooner    |
@@ -70,6 +81,7 @@ class Pool:
         self.mode = mode
         self.ready: Ready | None = None  # what the last engine that was ready said of itself
         self._live: dict[str, Exchange] = {}  # in order of arrival
+        self._prefix: Exchange | None = None  # the last one, only the last one is wanted
         self._engine: Engine | None = None  # the resident one, in whatever state
         self._resident: asyncio.Task[None] | None = None
         self._serving = False  # it has loaded, and _reside knows it
@@ -199,6 +211,14 @@ class Pool:
         id = new_id()
         return self._exchange(id, encode_generate(id, request), request.n)
 
+    def prefix(self, request: CompletionRequest) -> Generation:
+        """Computes a request's prompt, to be used like generate(); ends with Done or Error.
+
+        It ends the one before if that is not done: `cancelled` of that one says so.
+        """
+        id = new_id()
+        return self._exchange(id, encode_prefix(id, request), 0, on_enter=self._take_prefix)
+
     async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]:
         """The answer to tokenize, status, …; CommandRefused if the engine refuses it, or died."""
         id = new_id()
@@ -211,6 +231,18 @@ class Pool:
                         raise CommandRefused(error)
         raise EngineError(f"{op} was cancelled")
 
+    def running(self, id: str) -> Generation | None:
+        """The generation of this id, if an engine has it and it is not being cancelled."""
+        exchange = self._live.get(id)
+        return exchange if exchange is not None and exchange.state == "active" and exchange.n else None
+
+    async def extend(self, generation: Generation, extension: Extension) -> Extend | None:
+        """More sequences for a generation, whose events come with its own; None when it has just ended.
+
+        extension.fork names one of its sequences, 0 to n - 1.
+        """
+        return await generation.extend(encode_extend(generation.id, extension), extension.add)
+
     def cancel(self, id: str, index: int | None = None) -> bool:
         """Ends a generation, or only the sequence `index`; False when none of that id is here."""
         exchange = self._live.get(id)
@@ -219,10 +251,12 @@ class Pool:
         exchange.cancel(index)
         return True
 
-    def _exchange(self, id: str, line: bytes, n: int) -> Exchange:
+    def _exchange(
+        self, id: str, line: bytes, n: int, on_enter: Callable[[Exchange], None] | None = None
+    ) -> Exchange:
         self._require_open()
-        keep = self.mode == "resident"
-        return Exchange(id, line, n=n, restartable=keep, on_enter=self._take, on_done=self._forget)
+        keep, on_enter = self.mode == "resident", on_enter or self._take
+        return Exchange(id, line, n=n, restartable=keep, on_enter=on_enter, on_done=self._forget)
 
     def _require_open(self) -> None:
         if self.state in ("stopped", "draining"):
@@ -239,8 +273,15 @@ class Pool:
         elif self._engine is not None and self.state == "ready":
             self._engine.submit(exchange)
 
+    def _take_prefix(self, exchange: Exchange) -> None:
+        if self._prefix is not None:
+            self._prefix.cancel()
+        self._prefix = exchange
+        self._take(exchange)
+
     def _forget(self, exchange: Exchange) -> None:
         self._live.pop(exchange.id, None)
+        self._prefix = None if self._prefix is exchange else self._prefix
         self._changes()
 
     # Engines

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from llama_srb.request import CompletionRequest
+from llama_srb.request import CompletionRequest, Extension
 
 PROTOCOL = 1
 
@@ -62,6 +62,18 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompt:
+    """The prompt, when echo asks for it: first all its text, then, with logprobs, its tokens in pieces.
+
+    The first token's logprob is null, since nothing predicts it, unless the tokenizer put a token before it.
+    """
+
+    id: str
+    text: str
+    tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """A long prefill: tokens of the prompt processed so far."""
 
@@ -90,6 +102,15 @@ class Stop:
     stop: int
     finish_reason: str
     stop_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """The request has more sequences: the new ones are first to count - 1."""
+
+    id: str
+    first: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +143,9 @@ class Result:
     data: Mapping[str, Any]
 
 
-Event: TypeAlias = Loading | Ready | Queued | Start | Progress | Stream | Stop | Done | Error | Result
+Event: TypeAlias = (
+    Loading | Ready | Queued | Start | Prompt | Progress | Stream | Stop | Extend | Done | Error | Result
+)
 
 
 # Commands: what goes to the engine's stdin
@@ -136,6 +159,16 @@ def encode(op: str, id: str, **arguments: Any) -> bytes:
 def encode_generate(id: str, request: CompletionRequest) -> bytes:
     """The command that starts a request's n sequences."""
     return encode("generate", id, **request.engine_fields())
+
+
+def encode_prefix(id: str, request: CompletionRequest) -> bytes:
+    """The command that computes a request's prompt and nothing else."""
+    return encode("prefix", id, **request.prompt_fields())
+
+
+def encode_extend(id: str, extension: Extension) -> bytes:
+    """The command that gives a running request more sequences; an Extend event answers it."""
+    return encode("extend", id, **extension.engine_fields())
 
 
 def encode_cancel(id: str, index: int | None = None) -> bytes:
@@ -222,6 +255,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float": (float, int),
     "Mapping[str, Any]": (dict,),
     "Mapping[str, float]": (dict,),
+    "tuple[Mapping[str, Any], ...]": (list,),
 }
 
 
@@ -238,7 +272,7 @@ def _parser(event: type[Any]) -> _Parser:
         for key, types, required in rows:
             value = data[key] if required else data.get(key)
             if type(value) in types:
-                values[key] = value
+                values[key] = tuple(value) if type(value) is list else value
             elif required or value is not None:
                 raise TypeError(f"{key} of {name} is not {types[0].__name__}")
         made: Event = event(**values)
@@ -256,8 +290,10 @@ _PARSERS: dict[str, _Parser] = {
     "loading": _parser(Loading),
     "queued": _parser(Queued),
     "start": _parser(Start),
+    "prompt": _parser(Prompt),
     "progress": _parser(Progress),
     "stop": _parser(Stop),
+    "extend": _parser(Extend),
     "done": _parser(Done),
     "error": _parser(Error),
 }

@@ -23,6 +23,7 @@ RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, "draw one"
 MAX_LOGPROBS = 100
 MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of stop, breakers, ... and of one of them: the engine's limits
 MAX_BIAS = 1e9
+MAX_INDEX = 100_000  # of a sequence: the engine's limit
 MAX_WARNINGS = 16  # finding the nearest name takes a millisecond; a body may hold a million unknown ones
 
 SAMPLER_NAMES = (
@@ -56,8 +57,20 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _wrong(name: str, value: object, wanted: str, param: str | None = None) -> RequestError:
+def wrong(name: str, value: object, wanted: str, param: str | None = None) -> RequestError:
+    """Says what a field is and what it must be."""
     return RequestError(f"{name} is {_shown(value)}; it must be {wanted}", param=param or name)
+
+
+def _whole(name: str, value: object, low: int, high: int) -> int:
+    """A whole number within bounds; 8.0 is one, true is none."""
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    bounds = f"between {low} and {high}"
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong(name, value, f"a whole number {bounds}")
+    if not low <= value <= high:
+        raise wrong(name, value, bounds)
+    return value
 
 
 def _is_number(value: object) -> bool:
@@ -92,7 +105,7 @@ def _prompt(value: object) -> object:
         return value
     if isinstance(value, list | tuple) and value and all(map(_is_token, value)):
         return tuple(value)
-    raise _wrong("prompt", value, "a text or a list of token ids")
+    raise wrong("prompt", value, "a text or a list of token ids")
 
 
 def _texts(name: str) -> Callable[[object], object]:
@@ -101,7 +114,7 @@ def _texts(name: str) -> Callable[[object], object]:
     def normalise(value: object) -> tuple[str, ...]:
         items: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
         if not all(map(_is_text, items)):
-            raise _wrong(name, value, "a text or a list of texts")
+            raise wrong(name, value, "a text or a list of texts")
         if len(items) > MAX_TEXTS:
             raise RequestError(f"{name} has {len(items)} texts; it may have {MAX_TEXTS}", param=name)
         if (longest := max((len(item.encode()) for item in items), default=0)) > MAX_TEXT_BYTES:
@@ -119,11 +132,11 @@ def _breakers(value: object) -> object:
         try:
             value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
         except (ValueError, RecursionError):
-            raise _wrong(
+            raise wrong(
                 "dry_sequence_breakers", value, 'a list of texts, or one as text: "\\n", ":"'
             ) from None
     if not isinstance(value, list | tuple):
-        raise _wrong("dry_sequence_breakers", value, "a list of texts")
+        raise wrong("dry_sequence_breakers", value, "a list of texts")
     return _texts("dry_sequence_breakers")(value)
 
 
@@ -147,7 +160,7 @@ FOREIGN_SAMPLERS = frozenset({
 def _sampler_name(item: object) -> str:
     name = SAMPLER_SPELLINGS.get(item.lower()) if isinstance(item, str) else None
     if name is None:
-        raise _wrong("samplers", item, "one of " + ", ".join(SAMPLER_NAMES))
+        raise wrong("samplers", item, "one of " + ", ".join(SAMPLER_NAMES))
     return name
 
 
@@ -163,7 +176,7 @@ def _samplers(value: object) -> object:
     if isinstance(value, str):
         value = [part for part in value.replace(";", " ").replace(",", " ").split() if part]
     if not isinstance(value, list | tuple):
-        raise _wrong("samplers", value, "a list of sampler names")
+        raise wrong("samplers", value, "a list of sampler names")
     return tuple(map(_sampler_name, value))
 
 
@@ -177,7 +190,7 @@ def _bias_entry(key: object, bias: object) -> tuple[int | str, float | bool]:
     if bias is False:
         return key, False
     if not (isinstance(bias, int | float) and _is_number(bias) and abs(bias) <= MAX_BIAS):
-        raise _wrong(
+        raise wrong(
             f"logit_bias for {_shown(key)}", bias, "a number between -1e9 and 1e9, or false", "logit_bias"
         )
     return key, float(bias)
@@ -189,8 +202,53 @@ def _logit_bias(value: object) -> object:
     if not isinstance(pairs, list | tuple) or not all(
         isinstance(p, list | tuple) and len(p) == 2 for p in pairs
     ):
-        raise _wrong("logit_bias", value, "an object {id: bias} or a list of [id or text, bias or false]")
+        raise wrong("logit_bias", value, "an object {id: bias} or a list of [id or text, bias or false]")
     return tuple(_bias_entry(key, bias) for key, bias in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceName:
+    """A sequence, running or over; at: only its first tokens, so many. Without id: of the request at hand."""
+
+    index: int
+    at: int | None = None
+    id: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """As the engine reads it."""
+        given = {"id": self.id} if self.id else {}
+        return given | {"index": self.index} | ({} if self.at is None else {"at": self.at})
+
+
+def _sequence_name(name: str, *, with_id: bool) -> Callable[[object], object]:
+    """{"id", "index", "at"}; null is absent, and an id may be as OpenAI's answers write it: cmpl-…"""
+    known = ("id", "index", "at") if with_id else ("index", "at")
+
+    def normalise(value: object) -> object:
+        if value is None or isinstance(value, SequenceName):
+            return value
+        if not isinstance(value, dict):
+            raise wrong(name, value, "an object: " + ", ".join(known))
+        given = {key: one for key, one in value.items() if one is not None}
+        for key in [key for key in given if key not in known]:
+            raise RequestError(f"{name} has no field {_shown(key)}, only {', '.join(known)}", param=name)
+        for key in [key for key in known[:-1] if key not in given]:
+            raise RequestError(f"{name}.{key} is missing", param=f"{name}.{key}")
+        id = plain_id(f"{name}.id", given["id"]) if with_id else ""
+        at = _whole(f"{name}.at", given["at"], 0, INT32_MAX) if "at" in given else None
+        return SequenceName(_whole(f"{name}.index", given["index"], 0, MAX_INDEX), at, id)
+
+    return normalise
+
+
+_continued = _sequence_name("continue", with_id=True)
+
+
+def plain_id(name: str, value: object) -> str:
+    """An id of ours: that of the start event, or the same behind OpenAI's `cmpl-`."""
+    if not isinstance(value, str) or not _is_text(value) or not value.removeprefix("cmpl-"):
+        raise wrong(name, value, "the id of a request")
+    return value.removeprefix("cmpl-")
 
 
 Texts: TypeAlias = tuple[str, ...]
@@ -217,7 +275,9 @@ def _row(
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True
+    )
 
 
 class Sampling(_Row):
@@ -306,8 +366,12 @@ class CompletionRequest(_Row):
     """One prompt, n sequences."""
 
     # fmt: off
-    prompt: Annotated[str | tuple[int, ...], BeforeValidator(_prompt)] = _row(..., "request",
-        meaning="The text to continue, or its token ids.")
+    prompt: Annotated[str | tuple[int, ...], BeforeValidator(_prompt)] = _row("", "request",
+        meaning="The text to continue, or its token ids. With continue: what follows that, perhaps nothing.")
+    continue_: Annotated[SequenceName | None, BeforeValidator(_continued)] = _row(
+        None, "request", alias="continue",
+        meaning="Go on from a sequence of an earlier request, exactly: {id, index, at}; at: only its first "
+        "tokens, so many.")
     n: int = _row(8, "request", ge=1, aliases="n_cmpl",
         meaning="How many continuations.")
     max_tokens: int = _row(128, "request", ge=-1, le=INT32_MAX,
@@ -336,7 +400,6 @@ class CompletionRequest(_Row):
 
     def engine_fields(self) -> dict[str, Any]:
         """The engine's generate command without op and id: only what was given; the defaults are its own."""
-        prompt = {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": list(self.prompt)}
         optional = {
             "min_tokens": self.min_tokens,
             "stop": list(self.stop),
@@ -347,9 +410,18 @@ class CompletionRequest(_Row):
         given: dict[str, Any] = {name: value for name, value in optional.items() if value}
         if self.logprobs is not None:
             given["logprobs"] = self.logprobs
-        if not self.cache:
-            given["cache"] = False
-        return {**prompt, "n": self.n, "max_tokens": self.max_tokens, **given}
+        given |= {"echo": True} if self.echo else {}
+        given |= {} if self.cache else {"cache": False}
+        return {**self._beginning(), "n": self.n, "max_tokens": self.max_tokens, **given}
+
+    def prompt_fields(self) -> dict[str, Any]:
+        """The prompt as the engine reads it."""
+        return {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": list(self.prompt)}
+
+    def _beginning(self) -> dict[str, Any]:
+        if self.continue_ is None:
+            return self.prompt_fields()
+        return {"continue": self.continue_.fields(), **(self.prompt_fields() if self.prompt else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +468,11 @@ _TYPES: dict[object, str] = {
     int | None: "int",
     Texts: "texts",
 }
-_TYPES |= {LogitBias: "biases", str | tuple[int, ...]: "text or tokens"}
+_TYPES |= {
+    LogitBias: "biases",
+    str | tuple[int, ...]: "text or tokens",
+    SequenceName | None: "sequence",
+}
 
 
 def _bound(info: FieldInfo, kind: type[Ge] | type[Le]) -> float | None:
@@ -411,7 +487,7 @@ def _as_row(name: str, info: FieldInfo) -> Row:
     return Row(
         name=name,
         type=_TYPES.get(info.annotation, "object"),
-        default=None if info.is_required() else info.default,
+        default=None if name == "prompt" else info.default,
         low=_bound(info, Ge),
         high=_bound(info, Le),
         aliases=tuple(map(str, aliases)),
@@ -422,9 +498,8 @@ def _as_row(name: str, info: FieldInfo) -> Row:
 
 
 def _rows(model: type[BaseModel]) -> dict[str, Row]:
-    return {
-        name: _as_row(name, info) for name, info in model.model_fields.items() if info.exclude is not True
-    }
+    named = {info.alias or name: info for name, info in model.model_fields.items()}
+    return {name: _as_row(name, info) for name, info in named.items() if info.exclude is not True}
 
 
 SAMPLING_ROWS = _rows(Sampling)
@@ -506,7 +581,7 @@ def _convert_dynatemp(fields: Fields) -> None:
         low, high = fields.pop(low_name, None), fields.pop(high_name, None)
         for name, value in ((low_name, low), (high_name, high)):
             if value is not None and not (_is_number(value) and 0 <= value <= 100):
-                raise _wrong(name, value, "a number between 0 and 100")
+                raise wrong(name, value, "a number between 0 and 100")
         if low is None or high is None or low == high or not enabled or fields.get("dynatemp_range"):
             continue
         if low > high:
@@ -520,7 +595,7 @@ def _ban(fields: Fields, name: str, banned: Iterable[object]) -> None:
     """Token ids become logit_bias, texts banned_strings."""
     items = list(banned)
     if not all(_is_token(item) or _is_text(item) for item in items):
-        raise _wrong(name, items, "a list of token ids or texts")
+        raise wrong(name, items, "a list of token ids or texts")
     ids = [(item, False) for item in items if not isinstance(item, str)]
     texts = [item for item in items if isinstance(item, str)]
     if ids:
@@ -552,7 +627,7 @@ def _convert_bans(fields: Fields) -> None:
         )
         ids = [_token_id(part) for part in parts]
         if not all(map(_is_token, ids)):
-            raise _wrong("custom_token_bans", bans, 'token ids: [1, 2] or "1,2"')
+            raise wrong("custom_token_bans", bans, 'token ids: [1, 2] or "1,2"')
         _ban(fields, "custom_token_bans", ids)
 
 
@@ -569,7 +644,7 @@ def _convert_sampler_order(fields: Fields) -> None:
         if not isinstance(order, list) or not all(
             _is_token(step) and step in SAMPLER_ORDER for step in order
         ):
-            raise _wrong("sampler_order", order, "a list of numbers from 0 to 6")
+            raise wrong("sampler_order", order, "a list of numbers from 0 to 6")
         fields["samplers"] = (
             "dry",
             "top_n_sigma",
@@ -591,11 +666,22 @@ def _convert_n_probs(fields: Fields) -> None:
 CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
     _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_n_probs,
 )  # fmt: skip
-CONVERTED = (
-    "dynamic_temperature", "dynatemp_low", "dynatemp_high", "min_temp", "max_temp", "dynatemp_min",
-    "dynatemp_max", "temp_exponent", "banned_tokens", "custom_token_bans", "sampler_order",
-    "sampler_priority",
-)  # fmt: skip
+# fmt: off
+CONVERTED = {  # what CONVERSIONS read, and what becomes of it
+    "dynatemp_low": "with dynatemp_high: temperature is their middle, dynatemp_range half their distance",
+    "dynatemp_high": "see dynatemp_low",
+    "dynatemp_min": "with dynatemp_max: the same",
+    "dynatemp_max": "see dynatemp_min",
+    "min_temp": "with max_temp: the same",
+    "max_temp": "see min_temp",
+    "dynamic_temperature": "false: the pairs above are not used",
+    "temp_exponent": "dynatemp_exponent",
+    "banned_tokens": "token ids: logit_bias false; texts: banned_strings",
+    "custom_token_bans": 'token ids, as [1, 2] or "1,2": logit_bias false',
+    "sampler_order": "koboldcpp's numbers 0 to 6: samplers",
+    "sampler_priority": "text-generation-webui's names: samplers",
+}
+# fmt: on
 KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED)
 
 
@@ -672,11 +758,11 @@ def request_from(
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
     warnings: list[str] = []
     given = _sort(fields, CANONICAL, defaults.strict, warnings)
-    if "prompt" not in given:
+    if "prompt" not in given and "continue" not in given:
         raise RequestError("prompt is missing", param="prompt")
     request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens}
     request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
-    request["n"] = n = _count(request["n"], defaults.max_n)
+    request["n"] = n = _whole("n", request["n"], 1, defaults.max_n)
     sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
     _spread(request, sequences, defaults)
@@ -687,15 +773,6 @@ def request_from(
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     _check_min_tokens(made)
     return made
-
-
-def _count(n: object, max_n: int) -> int:
-    n = int(n) if isinstance(n, float) and n.is_integer() else n
-    if not isinstance(n, int) or isinstance(n, bool):
-        raise _wrong("n", n, f"a whole number between 1 and {max_n}")
-    if not 1 <= n <= max_n:
-        raise _wrong("n", n, f"between 1 and {max_n}")
-    return n
 
 
 def _sort(
@@ -744,7 +821,7 @@ OVERRIDE_SPELLINGS = {spelling: name for spelling, name in CANONICAL.items() if 
 def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list[Fields]:
     """One dict of overrides per sequence, canonical names; n empty ones when none are given."""
     if not isinstance(value, list | tuple) or not all(isinstance(own, dict) for own in value):
-        raise _wrong("sequences", value, "a list of objects, one per sequence")
+        raise wrong("sequences", value, "a list of objects, one per sequence")
     if value and len(value) != n:
         raise RequestError(f"sequences has {len(value)} entries; it must have n, {n}", param="sequences")
     sequences: list[Fields] = [{} for _ in range(n)]
@@ -804,7 +881,7 @@ def _explained(invalid: ValidationError, prefix: str) -> RequestError:
     name = str(first["loc"][0])
     row = ROWS[name]
     wanted = row.bounds if first["type"] in _OUT_OF_BOUNDS and row.bounds else row.wanted
-    return _wrong(prefix + name, first["input"], wanted)
+    return wrong(prefix + name, first["input"], wanted)
 
 
 def _check_min_tokens(request: CompletionRequest) -> None:
@@ -816,3 +893,41 @@ def _check_min_tokens(request: CompletionRequest) -> None:
             raise RequestError(
                 f"min_tokens is {least}; it must be at most max_tokens, {most}", param="min_tokens"
             )
+
+
+# ----------------------------------------------------------------------------------------------------
+# More sequences for a request that runs
+# ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """So many more sequences, as the others of the request or as forks of one; a later limit for all."""
+
+    add: int = 1
+    max_tokens: int | None = None
+    fork: SequenceName | None = None
+    warnings: tuple[str, ...] = ()
+
+    def engine_fields(self) -> dict[str, Any]:
+        """The engine's extend command without op and id."""
+        limit = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        return {"add": self.add, **limit, **({"fork": self.fork.fields()} if self.fork else {})}
+
+
+_READERS: dict[str, Callable[[object], Any]] = {
+    "add": lambda value: _whole("add", value, 0, MAX_INDEX),
+    "max_tokens": lambda value: _whole("max_tokens", value, -1, INT32_MAX),
+    "fork": _sequence_name("fork", with_id=False),
+}
+
+
+def extension_from(body: Mapping[str, Any], *, strict: bool = False) -> Extension:
+    """A client's fields as an extension; RequestError names what is wrong."""
+    given = {name: value for name, value in body.items() if value is not None}
+    unknown = [name for name in given if name not in _READERS]
+    if unknown and strict:
+        raise RequestError(unknown_field(unknown[0], _READERS), param=unknown[0])
+    warnings = tuple(unknown_field(name, _READERS) for name in unknown[:MAX_WARNINGS])
+    values = {name: read(given[name]) for name, read in _READERS.items() if name in given}
+    return Extension(**values, warnings=warnings)

@@ -27,11 +27,16 @@ from llama_srb.protocol import Done, Error, Event
 from llama_srb.request import (
     CompletionRequest,
     Defaults,
+    Extension,
     RequestError,
+    extension_from,
     parse_body,
+    plain_id,
     request_table,
     samplers_table,
+    wrong,
 )
+from llama_srb.routes import ROUTES, document
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +99,14 @@ def _json(data: object, status: int = 200, headers: Mapping[str, str] | None = N
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 
+def _warnings(warnings: tuple[str, ...]) -> dict[str, Any]:
+    return {"warnings": warnings} if warnings else {}
+
+
 def _refused(error: Error) -> web.Response:
     status = STATUS_OF_CODE.get(error.code, 500)
-    return error_response(status, error.message, param=error.param, code=error.code)
+    param = "prompt" if error.param == "tokens" else error.param  # the engine has two fields for our one
+    return error_response(status, error.message, param=param, code=error.code)
 
 
 def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamResponse:
@@ -198,13 +208,9 @@ class Api:
         app = web.Application(
             middlewares=[_one_line_each, _preflight, _errors_as_json], client_max_size=self.settings.max_body
         )
-        app.router.add_post("/v1/completions", self.completions)
-        app.router.add_delete("/v1/completions/{id}", self.cancel)
-        app.router.add_delete("/v1/completions/{id}/{index:[0-9]{1,9}}", self.cancel)
-        app.router.add_post("/v1/events", self.events)
-        app.router.add_get("/v1/models", self.models)
-        app.router.add_get("/v1/samplers", self.samplers)
-        app.router.add_get("/health", self.health)
+        for route in ROUTES:
+            for method in route.methods:
+                app.router.add_route(method, route.pattern, getattr(self, route.handler))
         app.on_response_prepare.append(_headers(self.settings.cors))
         return app
 
@@ -220,17 +226,72 @@ class Api:
         return await self._events(http, await self._body(http))
 
     async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
-        request = events.parse(body, self.defaults)
+        request = self._require_what_continue_needs(events.parse(body, self.defaults))
         return await self._stream(http, request, lambda batch: events.render(batch, request.warnings))
 
     async def _openai(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
         request, form = openai.parse(body, self.defaults)
+        self._require_what_continue_needs(request)
         model, created = self._known_model(form.model), int(time.time())
         if form.stream:
             return await self._stream(
                 http, request, openai.Chunks(request, form, model=model, created=created).render
             )
         return await self._whole(http, request, openai.Body(request, model=model, created=created))
+
+    async def prefix(self, http: web.Request) -> web.Response:
+        """Computes a prompt for the request that will come; a client that leaves before cancels it."""
+        request, form = openai.parse(await self._body(http), self.defaults)
+        self._known_model(form.model)
+        self._require_what_keeps_prefixes(request)
+        async with self.pool.prefix(request) as generation:
+            _brought.set(f" {generation.id}")
+            async for batch in generation:
+                last = batch[-1]
+        _brought.set(_brought.get() + _summary(last))
+        if isinstance(last, Error):
+            return _refused(last)
+        assert isinstance(last, Done)
+        answer = {"id": last.id, "prompt_tokens": last.prompt_tokens, "cached_tokens": last.cached_tokens}
+        superseded = {"superseded": True} if generation.cancelled else {}
+        return _json(answer | superseded | _warnings(request.warnings))
+
+    def _require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
+        if request.continue_ is not None:
+            message = "continue has no prefix to compute; send the text as the prompt"
+            raise RequestError(message, param="continue")
+        if self.settings.engine_mode == "per-request" and self.settings.prefix_cache is None:
+            message = "nothing is kept between requests in the mode per-request without --prefix-cache"
+            raise RequestError(message, status=409)
+
+    def _require_what_continue_needs(self, request: CompletionRequest) -> CompletionRequest:
+        if request.continue_ is not None and self.settings.engine_mode == "per-request":
+            message = (
+                "continue needs --engine-mode resident; in the mode per-request send the text as the prompt"
+            )
+            raise RequestError(message, param="continue")
+        return request
+
+    async def extend(self, http: web.Request) -> web.Response:
+        """More sequences for a running request, in its stream."""
+        id = plain_id("id", http.match_info["id"])
+        extension = extension_from(await self._body(http), strict=self.settings.strict)
+        generation = self.pool.running(id)
+        if generation is not None:
+            self._require_room(generation, extension)
+            _brought.set(f" add={extension.add} {id}")
+            if (made := await self.pool.extend(generation, extension)) is not None:
+                answer = {"id": id, "first": made.first, "count": made.count}
+                return _json(answer | _warnings(extension.warnings))
+        message = f'no request {id} is running; a request with "continue" goes on from one that is over'
+        return error_response(404, message, param="id")
+
+    def _require_room(self, generation: Generation, extension: Extension) -> None:
+        n, most, fork = generation.n, self.settings.max_n, extension.fork
+        if n + extension.add > most:
+            raise wrong("add", extension.add, f"at most {most - n}: there are {n}, and --max-n is {most}")
+        if fork is not None and fork.index >= n:
+            raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
 
     def _known_model(self, name: str | None) -> str:
         """The name that answers bear: the asked one, if it is one of our model's."""
@@ -243,7 +304,7 @@ class Api:
 
     async def cancel(self, http: web.Request) -> web.Response:
         """Ends a request, or one sequence of it."""
-        id, index = http.match_info["id"], http.match_info.get("index")
+        id, index = plain_id("id", http.match_info["id"]), http.match_info.get("index")
         if not self.pool.cancel(id, None if index is None else int(index)):
             return error_response(404, f"no request {id} is running", param="id")
         return _json({"id": id, "cancelled": True})
@@ -282,6 +343,10 @@ class Api:
     async def samplers(self, http: web.Request) -> web.Response:
         """Every sampling field: name, type, default, bounds, aliases, meaning."""
         return _json({"samplers": samplers_table(), "request": request_table()})
+
+    async def openapi(self, http: web.Request) -> web.Response:
+        """The whole API as an OpenAPI document."""
+        return _json(document(self.defaults, __version__))
 
     async def _body(self, http: web.Request) -> dict[str, Any]:
         if (http.content_length or 0) > self.settings.max_body:

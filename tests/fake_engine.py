@@ -50,6 +50,7 @@ class Sequence:
     word: Callable[[int], str]  # what it says at a position
     total: int
     finish_reason: str
+    more: Callable[[int, int], Sequence]  # another of the request: its index, its limit
     stop_text: str = ""
     length: int = 0
 
@@ -65,6 +66,11 @@ class Request:
     prompt_tokens: int
     seed: int
     running: list[Sequence]
+    echo: str | None = None  # the prompt's text, when it is wanted
+    text: str = ""  # of the prompt
+    sequences: list[Sequence] = field(default_factory=list)  # those that are over, too
+    limit: int = 128
+    to_compute: int = 0  # of a prefix: steps until it is done
     started: bool = False
     completion_tokens: int = 0
 
@@ -72,7 +78,10 @@ class Request:
 # fmt: off
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "generate": {"prompt": str, "tokens": list, "n": int, "max_tokens": int, "min_tokens": int, "stop": list,
-                 "sampling": dict, "sequences": list, "logprobs": int, "cache": bool},
+                 "sampling": dict, "sequences": list, "logprobs": int, "cache": bool, "echo": bool,
+                 "continue": dict},
+    "prefix": {"prompt": str, "tokens": list},
+    "extend": {"add": int, "max_tokens": int, "fork": dict},
     "cancel": {"index": int},
     "tokenize": {"text": str, "add_special": bool},
     "detokenize": {"tokens": list},
@@ -80,6 +89,7 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
 }
 # fmt: on
 NEEDED = {"tokenize": ("text",), "detokenize": ("tokens",)}
+ABOUT_ANOTHER = ("cancel", "extend")  # faults of these must not look like the end of that request
 
 
 def check(command: Any) -> None:
@@ -102,12 +112,24 @@ def check(command: Any) -> None:
     for name in NEEDED.get(command["op"], ()):
         if name not in command:
             raise Refused(name, f"{name} is missing")
-    if command["op"] == "generate":
+    for name in ("continue", "fork"):
+        check_sequence(name, command.get(name, {"id": "", "index": 0}))
+    if command["op"] in ("generate", "prefix"):
         check_generate(command)
 
 
+def check_sequence(name: str, named: dict[str, Any]) -> None:
+    for key, low in (("index", 0), ("at", 0)):
+        if not isinstance(named.get(key, low), int) or named.get(key, low) < low:
+            raise Refused(f"{name}.{key}", f"{name}.{key} is {named[key]!r}")
+    if "index" not in named:
+        raise Refused(name, f"{name}.index is missing")
+
+
 def check_generate(command: dict[str, Any]) -> None:
-    if ("prompt" in command) == ("tokens" in command):
+    if ("prompt" in command) == ("tokens" in command) and not (
+        "continue" in command and "tokens" not in command
+    ):
         raise Refused("prompt", "one of prompt and tokens must be given")
     for name, low in (("n", 1), ("max_tokens", -1), ("min_tokens", 0)):
         if command.get(name, low) < low:
@@ -119,7 +141,7 @@ def check_generate(command: dict[str, Any]) -> None:
 
 
 def tokens_of(command: dict[str, Any]) -> list[int]:
-    return command["tokens"] if "tokens" in command else tokenize(command["prompt"])
+    return command["tokens"] if "tokens" in command else tokenize(command.get("prompt", ""))
 
 
 def tokenize(text: str) -> list[int]:
@@ -135,6 +157,7 @@ class Engine:
     pending: bytes = b""
     input_open: bool = True
     seeds: int = 0
+    over: dict[str, Request] = field(default_factory=dict)  # what continue may name
 
     # The loop
 
@@ -219,33 +242,86 @@ class Engine:
             getattr(self, "do_" + command["op"])(command)
         except (Refused, ValueError, RecursionError) as error:
             code, param = getattr(error, "code", "invalid_request"), getattr(error, "param", "")
-            id = command.get("id") if isinstance(command, dict) else ""
+            op, id = (command.get("op"), command.get("id")) if isinstance(command, dict) else ("", "")
             known = {"param": param} if param else {}
-            self.say("error", id=id if isinstance(id, str) else "", code=code, message=str(error), **known)
+            nobodys = not isinstance(id, str) or op in ABOUT_ANOTHER
+            self.say("error", id="" if nobodys else id, code=code, message=str(error), **known)
 
     def do_generate(self, command: dict[str, Any]) -> None:
         id, n = command["id"], command.get("n", 1)
         if id in self.requests:
             self.say("error", id="", code="invalid_request", message=f"the id {id!r} is not done", param="id")
             return
-        prompt = command.get("prompt") or repr(command.get("tokens"))
+        text = self.begun(command) + self.text_of(command)
         self.seeds += 1
         seed = command.get("sampling", {}).get("seed", self.seeds)
-        sequences = [self.sequence(command, prompt, seed, index) for index in range(n)]
+        make = partial(self.sequence, command, text, seed)
+        limit = command.get("max_tokens", 128)
+        sequences = [make(index, limit) for index in range(n)]
         taken = sum(len(r.running) for r in self.requests.values())
-        self.requests[id] = Request(id, n, len(tokens_of(command)), seed, sequences)
+        echo = text if command.get("echo") else None
+        size = len(tokenize(text)) if "tokens" not in command else len(command["tokens"])
+        self.requests[id] = Request(id, n, size, seed, list(sequences), echo, text, sequences, limit)
         if taken >= self.flags.parallel:
             self.say("queued", id=id, position=sum(not r.started for r in self.requests.values()))
 
-    def sequence(self, command: dict[str, Any], prompt: str, seed: int, index: int) -> Sequence:
+    def text_of(self, command: dict[str, Any]) -> str:
+        return command["prompt"] if "prompt" in command else " ".join(map(str, command.get("tokens", ())))
+
+    def begun(self, command: dict[str, Any]) -> str:
+        """What comes before the prompt: the sequence that continue names, after its own prompt."""
+        if (named := command.get("continue")) is None:
+            return ""
+        request = (self.over | self.requests).get(named.get("id", ""))
+        if request is None or named["index"] >= len(request.sequences):
+            raise Refused("continue", f"continue names {named}, which is not known here")
+        sequence = request.sequences[named["index"]]
+        length = min(sequence.length, named.get("at", sequence.length))
+        return request.text + "".join(map(sequence.word, range(length)))
+
+    def do_prefix(self, command: dict[str, Any]) -> None:
+        """One token a step, so that a long one takes its time."""
+        for request in [r for r in self.requests.values() if r.n == 0]:
+            self.close_prefix(request)
+        size = len(tokens_of(command))
+        self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size)
+
+    def close_prefix(self, request: Request) -> None:
+        request.to_compute = 0
+        self.close(request)
+
+    def do_extend(self, command: dict[str, Any]) -> None:
+        request, fork = self.requests.get(command["id"]), command.get("fork")
+        if request is None or request.n == 0:
+            raise Refused("id", f"extend: there is no request {command['id']!r} that is not done")
+        if fork is not None and fork["index"] >= request.n:
+            raise Refused("fork", f"fork.index is {fork['index']}; the request has {request.n} sequences")
+        first = request.n
+        request.limit = command.get("max_tokens", request.limit)
+        for sequence in request.running:
+            longer = sequence.more(sequence.index, request.limit)
+            sequence.total, sequence.finish_reason = longer.total, longer.finish_reason
+        for index in range(first, first + command.get("add", 1)):
+            self.add_sequence(request, request.sequences[0].more(index, request.limit), fork)
+        self.say("extend", id=request.id, first=first, count=request.n)
+
+    def add_sequence(self, request: Request, sequence: Sequence, fork: dict[str, int] | None) -> None:
+        if fork is not None:
+            begun = request.sequences[fork["index"]].length
+            sequence.length = min(begun, fork.get("at", begun))
+        request.n += 1
+        request.sequences.append(sequence)
+        request.running.append(sequence)
+
+    def sequence(self, command: dict[str, Any], prompt: str, seed: int, index: int, limit: int) -> Sequence:
         """What a sequence will say is known beforehand, so nothing of a stop string need be held back."""
-        limit = command.get("max_tokens", 128)
+        more = partial(self.sequence, command, prompt, seed)
         limit = sys.maxsize if limit < 0 else limit
         tail = zlib.crc32(f"{prompt}{index}".encode()) % END_AFTER
         endless = self.flags.endless or command.get("sampling", {}).get("ignore_eos")
         end = sys.maxsize if endless else END_AFTER + tail
         reason = "length" if limit <= end else "stop"
-        whole = Sequence(index, partial(word, prompt, seed, index), min(limit, end), reason)
+        whole = Sequence(index, partial(word, prompt, seed, index), min(limit, end), reason, more)
         words = story(prompt, seed, index, min(whole.total, 1000)) if command.get("stop") else []
         text = "".join(words)
         cuts = [(text.find(stop), stop) for stop in command.get("stop", []) if stop in text]
@@ -253,13 +329,13 @@ class Engine:
             return whole
         at, stop_text = min(cuts)
         kept = cut(words, at, at + len(stop_text))
-        return Sequence(index, kept.__getitem__, len(kept), "stop", stop_text)
+        return Sequence(index, kept.__getitem__, len(kept), "stop", more, stop_text)
 
     def do_cancel(self, command: dict[str, Any]) -> None:
         request = self.requests.get(command["id"])
         if request is None:
             return
-        index = command.get("index")
+        index, request.to_compute = command.get("index"), 0
         for sequence in [s for s in request.running if index in (None, s.index)]:
             self.stop(request, sequence, "cancelled")
         self.close(request)
@@ -287,6 +363,7 @@ class Engine:
                 self.start(request)
                 self.advance(request, sequence)
             places = max(0, places - len(request.running))
+            request.to_compute -= request.to_compute > 0
             self.close(request)
 
     def start(self, request: Request) -> None:
@@ -294,6 +371,8 @@ class Engine:
             request.started = True
             self.say("start", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens,
                      cached_tokens=0, seed=request.seed)  # fmt: skip
+            if request.echo is not None:
+                self.say("prompt", id=request.id, text=request.echo)
 
     def advance(self, request: Request, sequence: Sequence) -> None:
         if not sequence.over:
@@ -320,9 +399,9 @@ class Engine:
 
     def close(self, request: Request) -> None:
         """Says done once the last sequence has stopped."""
-        if request.running or request.id not in self.requests:
+        if request.running or request.to_compute or request.id not in self.requests:
             return
-        del self.requests[request.id]
+        self.over[request.id] = self.requests.pop(request.id)
         self.say("done", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens, cached_tokens=0,
                  completion_tokens=request.completion_tokens, timings={"total_ms": 1.0})  # fmt: skip
         self.note("done")

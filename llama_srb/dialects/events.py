@@ -1,4 +1,4 @@
-"""The event stream: start, stream, stop, done as server-sent events, one JSON object each. Pure.
+"""The event stream: start, (prompt,) stream, stop, done as server-sent events, one JSON object each. Pure.
 
 `event` and what it is about come first in each object and stay; more keys may follow.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from llama_srb.protocol import Done, Error, Event, Progress, Queued, Start, Stop, Stream
+from llama_srb.protocol import Done, Error, Event, Extend, Progress, Prompt, Queued, Start, Stop, Stream
 from llama_srb.request import CompletionRequest, Defaults, request_from
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
@@ -63,6 +63,11 @@ def _queued(event: Queued) -> dict[str, Any]:
     return {"event": "queued", "position": event.position, "id": event.id}
 
 
+def _prompt(event: Prompt) -> dict[str, Any]:
+    data = {"event": "prompt", "text": event.text}
+    return data | ({"tokens": event.tokens} if event.tokens else {})
+
+
 def _progress(event: Progress) -> dict[str, Any]:
     return {"event": "progress", "processed": event.processed, "total": event.total}
 
@@ -74,6 +79,10 @@ def _stop(event: Stop) -> dict[str, Any]:
         | {"finish_reason": event.finish_reason}
         | ({"stop_text": event.stop_text} if event.stop_text else {})
     )
+
+
+def _extend(event: Extend) -> dict[str, Any]:
+    return {"event": "extend", "first": event.first, "count": event.count}
 
 
 def _done(event: Done) -> dict[str, Any]:
@@ -100,8 +109,10 @@ _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
     Stream: _stream,
     Queued: _framed(_queued),
     Start: _framed(_start),
+    Prompt: _framed(_prompt),
     Progress: _framed(_progress),
     Stop: _framed(_stop),
+    Extend: _framed(_extend),
     Done: _framed(_done),
     Error: _framed(_error),
 }

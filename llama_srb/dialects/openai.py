@@ -1,23 +1,26 @@
 """OpenAI's completions: chunks that end in `data: [DONE]`, or one JSON body. Pure.
 
-One choice a frame, its text always a string: clients append it unseen. usage counts all choices.
+One choice a frame, its text always a string: clients append it unseen. usage counts all choices. Why a
+sequence ended is said in OpenAI's words: what was cancelled is "length", since its text is not finished.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
-from llama_srb.protocol import Done, Error, Event, Queued, Start, Stop, Stream
-from llama_srb.request import CompletionRequest, Defaults, RequestError, request_from
+from llama_srb.protocol import Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
+from llama_srb.request import CompletionRequest, Defaults, RequestError, request_from, wrong
 
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
 READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})
 END = b"data: [DONE]\n\n"
+UNFINISHED = "length"  # finish_reason of all that did not end by itself: OpenAI's clients know no "cancelled"
+
+Lists: TypeAlias = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,6 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionReques
     form = _form(body)
     ours = replace(defaults, n=N, max_tokens=MAX_TOKENS)
     request = request_from({**body, "prompt": _one_prompt(body.get("prompt"))}, ours, known=READ_HERE)
-    if request.echo and not isinstance(request.prompt, str):
-        raise RequestError("echo is true; it must be false when prompt is a list of token ids", param="echo")
     if body.get("suffix"):
         request = request.model_copy(update={"warnings": (*request.warnings, "suffix is not used")})
     return request, form
@@ -53,9 +54,9 @@ def _one_prompt(prompt: object) -> object:
 def _form(body: Mapping[str, Any]) -> Form:
     model, options = body.get("model"), body.get("stream_options")
     if model is not None and not isinstance(model, str):
-        raise RequestError("model must be a text", param="model")
+        raise wrong("model", model, "a text")
     if options is not None and not isinstance(options, dict):
-        raise RequestError("stream_options must be an object", param="stream_options")
+        raise wrong("stream_options", options, "an object")
     include_usage = _switch(options or {}, "include_usage", "stream_options.include_usage")
     return Form(_switch(body, "stream", "stream"), include_usage, model)
 
@@ -63,7 +64,7 @@ def _form(body: Mapping[str, Any]) -> Form:
 def _switch(fields: Mapping[str, Any], name: str, param: str) -> bool:
     value = fields.get(name)
     if value is not None and not isinstance(value, bool):
-        raise RequestError(f"{param} must be true or false", param=param)
+        raise wrong(param, value, "true or false")
     return bool(value)
 
 
@@ -72,27 +73,104 @@ def error_body(message: str, *, kind: str, param: str | None, code: str | None) 
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-@dataclass(slots=True)
-class _Logprobs:
-    """The tokens of one choice in OpenAI's four parallel lists; offset counts characters, with the echo's."""
+class _Place:
+    """Where tokens stand in a text that comes in pieces, in characters.
 
-    offset: int
+    A piece of a character (its token's text is U+FFFD) stands where the character does, and what follows is
+    looked for behind it.
+    """
 
-    def lists(self, tokens: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-        """The lists for these tokens, which follow those of the last call."""
-        made: dict[str, list[Any]] = {
-            "tokens": [],
-            "token_logprobs": [],
-            "top_logprobs": [],
-            "text_offset": [],
-        }
+    def __init__(self, offset: int = 0) -> None:
+        self._offset = offset  # of _text
+        self._text = ""  # what no token has claimed yet
+
+    def of(self, text: str, tokens: Iterable[str]) -> list[int]:
+        """Offsets of these tokens, when this text has come since the last call."""
+        self._text += text
+        offsets, at, missed = [], 0, 0
         for token in tokens:
-            made["tokens"].append(token["text"])
-            made["token_logprobs"].append(token["logprob"])
-            made["top_logprobs"].append({other["text"]: other["logprob"] for other in token.get("top", ())})
-            made["text_offset"].append(self.offset)
-            self.offset += len(token["text"])
-        return made
+            found = self._text.find(token, at, at + missed + len(token))
+            start = at if found < 0 else found
+            offsets.append(self._offset + start)
+            at, missed = (at, missed + len(token)) if found < 0 else (found + len(token), 0)
+        self._offset, self._text = self._offset + at, self._text[at:]
+        return offsets
+
+    def skip(self) -> int:
+        """The end of the text so far, where the next token stands."""
+        self._offset, self._text = self._offset + len(self._text), ""
+        return self._offset
+
+
+def _lists(tokens: Iterable[Mapping[str, Any]], offsets: list[int]) -> Lists:
+    """Tokens as OpenAI's four parallel lists; nothing predicts the first token of a prompt: null."""
+    made: Lists = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": offsets}
+    for token in tokens:
+        known = token["logprob"] is not None
+        made["tokens"].append(token["text"])
+        made["token_logprobs"].append(token["logprob"])
+        made["top_logprobs"].append(_by_text(token.get("top", ())) if known else None)
+    return made
+
+
+def _by_text(others: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Most probable first; of tokens that read alike (pieces of characters) the first counts."""
+    made: dict[str, float] = {}
+    for other in others:
+        made.setdefault(other["text"], other["logprob"])
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one event adds to one choice."""
+
+    index: int
+    text: str
+    logprobs: Lists | None = None
+    finish_reason: str | None = None
+
+    def json(self) -> dict[str, Any]:
+        return _choice(self.index, self.text, self.logprobs, self.finish_reason)
+
+
+class _Pieces:
+    """Events as what they add to choices: chunks write the pieces one by one, a body adds them up.
+
+    Choices that an extend adds begin with the prompt, too, as far as it has come by then.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._prompt = _Place()
+        self._echoed: list[tuple[str, Lists | None]] = []  # what every choice begins with
+        self._places: dict[int, _Place] = {}  # only with logprobs
+
+    def of(self, event: Event) -> Iterator[_Piece]:
+        match event:
+            case Stream():
+                yield _Piece(event.index, event.text, self._logprobs(event))
+            case Prompt():
+                offsets = self._prompt.of(event.text, _texts(event.tokens))
+                self._echoed.append((event.text, _lists(event.tokens, offsets) if event.tokens else None))
+                yield from (_Piece(index, *self._echoed[-1]) for index in range(self._n))
+            case Extend():
+                self._n = event.count
+                new = range(event.first, event.count)
+                yield from (_Piece(index, *echoed) for echoed in self._echoed for index in new)
+            case Stop():
+                reason = "stop" if event.finish_reason == "stop" else UNFINISHED
+                yield _Piece(event.index, "", None, reason)
+
+    def _logprobs(self, event: Stream) -> Lists | None:
+        if event.index not in self._places:
+            self._places[event.index] = _Place(self._prompt.skip())
+        offsets = self._places[event.index].of(event.text, _texts(event.tokens))
+        return _lists(event.tokens, offsets) if event.tokens else None
+
+
+def _texts(tokens: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [token["text"] for token in tokens]
 
 
 def _usage(done: Done) -> dict[str, Any]:
@@ -108,23 +186,17 @@ def _choice(index: int, text: str, logprobs: object, finish_reason: str | None) 
     return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish_reason}
 
 
-def _echo(request: CompletionRequest) -> str:
-    return request.prompt if request.echo and isinstance(request.prompt, str) else ""
-
-
-def _logprobs_of(request: CompletionRequest) -> defaultdict[int, _Logprobs]:
-    return defaultdict(lambda: _Logprobs(len(_echo(request))))
-
-
 class Chunks:
     """Events as chunks, for one request; created is in seconds since 1970."""
 
     def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
-        self._request = request
+        self._warnings = request.warnings
         self._form = form
         self._about = {"object": "text_completion", "created": created, "model": model}
         self._head = b""  # made with the id of the first event; frames begin with it
-        self._logprobs = _logprobs_of(request)
+        self._tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
+        self._pieces = _Pieces(request.n)
+        self._plain = request.logprobs is None
 
     def render(self, events: list[Event]) -> bytes:
         """Frames for these events, which follow those of the last call."""
@@ -132,51 +204,48 @@ class Chunks:
 
     def _frames(self, event: Event) -> bytes:
         match event:
-            case Stream(tokens=()):
+            case Stream() if self._plain:
                 # Nearly all frames are this one, so it is put together by hand.
                 text = orjson.dumps(event.text)
-                return b'%b,"choices":[{"text":%b,"index":%d,"logprobs":null,"finish_reason":null}]}\n\n' % (
-                    self._head, text, event.index,
+                return b'%b,"choices":[{"text":%b,"index":%d,"logprobs":null,"finish_reason":null}]%b' % (
+                    self._head, text, event.index, self._tail,
                 )  # fmt: skip
-            case Stream():
-                logprobs = self._logprobs[event.index].lists(event.tokens)
-                return self._frame(choices=[_choice(event.index, event.text, logprobs, None)])
-            case Stop():
-                return self._frame(choices=[_choice(event.index, "", None, event.finish_reason)])
             case Queued():
                 return b": queued at position %d\n\n" % event.position
             case Start():
                 return self._begin(event)
             case Done():
-                usage = self._frame(choices=[], usage=_usage(event)) if self._form.include_usage else b""
-                return usage + END
+                last = {"choices": [], "usage": _usage(event)}
+                return (self._framed(last) if self._form.include_usage else b"") + END
             case Error():
                 kind = "invalid_request_error" if event.code == "invalid_request" else "server_error"
                 error = error_body(event.message, kind=kind, param=event.param, code=event.code)
                 return b"data: %b\n\n" % orjson.dumps(error)
-        return b""
+        return b"".join(self._framed({"choices": [piece.json()]}) for piece in self._pieces.of(event))
 
     def _begin(self, start: Start) -> bytes:
         about = {"id": f"cmpl-{start.id}", **self._about}
         self._head = b"data: " + orjson.dumps(about)[:-1]
-        frames = []
-        if self._request.warnings:
-            frames.append(self._frame(choices=[_choice(0, "", None, None)], warnings=self._request.warnings))
-        if echo := _echo(self._request):
-            frames += [
-                self._frame(choices=[_choice(index, echo, None, None)]) for index in range(start.count)
-            ]
-        return b"".join(frames)
+        if not self._warnings:
+            return b""
+        return self._framed({"choices": [_choice(0, "", None, None)], "warnings": self._warnings})
 
-    def _frame(self, **fields: Any) -> bytes:
-        return b"%b,%b\n\n" % (self._head, orjson.dumps(fields)[1:])
+    def _framed(self, fields: Mapping[str, Any]) -> bytes:
+        tail = b"}\n\n" if "usage" in fields else self._tail
+        return b"%b,%b%b" % (self._head, orjson.dumps(fields)[1:-1], tail)
 
 
 @dataclass(slots=True)
 class _Choice:
-    text: str
+    texts: list[str] = field(default_factory=list)
+    logprobs: Lists = field(default_factory=lambda: _lists((), []))
     finish_reason: str | None = None
-    tokens: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def add(self, piece: _Piece) -> None:
+        self.texts.append(piece.text)
+        self.finish_reason = piece.finish_reason or self.finish_reason
+        for name, values in (piece.logprobs or {}).items():
+            self.logprobs[name] += values
 
 
 class Body:
@@ -185,28 +254,25 @@ class Body:
     def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
         self._request = request
         self._about = {"object": "text_completion", "created": created, "model": model}
-        self._choices = [_Choice(_echo(request)) for _ in range(request.n)]
+        self._choices = [_Choice() for _ in range(request.n)]
+        self._pieces = _Pieces(request.n)
         self._done: Done | None = None
 
     def take(self, events: Iterable[Event]) -> None:
         """Events, which follow those of the last call."""
         for event in events:
-            match event:
-                case Stream():
-                    self._choices[event.index].text += event.text
-                    self._choices[event.index].tokens += event.tokens
-                case Stop():
-                    self._choices[event.index].finish_reason = event.finish_reason
-                case Done():
-                    self._done = event
+            self._done = event if isinstance(event, Done) else self._done
+            if isinstance(event, Extend):
+                self._choices += [_Choice() for _ in range(event.first, event.count)]
+            for piece in self._pieces.of(event):
+                self._choices[piece.index].add(piece)
 
     def json(self) -> bytes:
         """The body; all events must have been taken."""
         assert self._done is not None
-        logprobs = _logprobs_of(self._request)
         wanted = self._request.logprobs is not None
         choices = [
-            _choice(i, one.text, logprobs[i].lists(one.tokens) if wanted else None, one.finish_reason)
+            _choice(i, "".join(one.texts), one.logprobs if wanted else None, one.finish_reason)
             for i, one in enumerate(self._choices)
         ]
         body = {"id": f"cmpl-{self._done.id}", **self._about, "choices": choices, "usage": _usage(self._done)}

@@ -15,8 +15,8 @@ import pytest
 
 from llama_srb.engine import EngineSettings
 from llama_srb.pool import CommandRefused, EngineError, EngineUnavailable, Generation, Mode, Pool
-from llama_srb.protocol import Done, Error, Start, Stop, Stream
-from llama_srb.request import CompletionRequest, Sampling
+from llama_srb.protocol import Done, Error, Start, Stop, Stream, encode_cancel
+from llama_srb.request import CompletionRequest, Extension, Sampling
 from tests.conftest import PATIENCE, ROOT, children, collect, soon, texts, until
 from tests.fake_engine import story
 
@@ -463,3 +463,59 @@ def test_a_server_that_is_killed_leaves_no_engine(fake_engine, journal, mode: Mo
     while is_alive(engine["pid"]) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_alive(engine["pid"])
+
+
+# Going on
+
+
+@both_modes
+async def test_an_extension_is_answered_in_the_stream_and_counts(settings, mode: Mode) -> None:
+    async with Pool(settings("--endless"), mode=mode) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as generation:
+            assert pool.running(generation.id) is None, "it has not started"
+            await soon(anext(generation))
+            assert pool.running(generation.id) is generation
+            made = await soon(asyncio.gather(*(pool.extend(generation, Extension(k)) for k in (2, 3))))
+            assert [(extend.first, extend.count) for extend in made] == [(2, 4), (4, 7)]
+            assert generation.n == 7
+            generation.cancel()
+            assert pool.running(generation.id) is None
+            events = await collect(generation)
+        assert sorted(e.index for e in events if isinstance(e, Stop)) == list(range(7))
+
+
+@both_modes
+async def test_an_extension_that_crosses_with_the_end_is_none(settings, mode: Mode) -> None:
+    async with Pool(settings("--endless"), mode=mode) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as generation:
+            await soon(anext(generation))
+            generation.engine.send(encode_cancel(generation.id))
+            assert await soon(pool.extend(generation, Extension(1))) is None
+        assert await soon(pool.extend(generation, Extension(1))) is None
+        assert await works(pool)
+
+
+@both_modes
+async def test_an_extension_of_what_crashes_is_none(settings, mode: Mode) -> None:
+    async with (
+        Pool(settings("--hang-after", 1), mode=mode) as pool,
+        pool.generate(a_request(max_tokens=-1)) as generation,
+    ):
+        await soon(anext(generation))
+        extending = asyncio.create_task(pool.extend(generation, Extension(1)))
+        await asyncio.sleep(0)
+        generation.engine.kill()
+        assert await soon(extending) is None
+
+
+async def test_a_prefix_yields_to_the_next_whatever_its_state(settings) -> None:
+    async with Pool(settings(), mode="resident") as pool:
+        long, short = a_request("word " * 10_000), a_request("a b c")
+        async with pool.prefix(long) as unsent, pool.prefix(long) as sent:
+            await soon(pool.wait_ready())
+            async with pool.prefix(short) as last:
+                (done,) = await collect(last)
+            assert (done.count, done.prompt_tokens) == (0, 3)
+            assert [prefix.cancelled for prefix in (unsent, sent, last)] == [True, True, False]
+            ends = [(await collect(prefix))[-1] for prefix in (unsent, sent)]
+            assert [type(end) for end in ends] == [Done, Done]

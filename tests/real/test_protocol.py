@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from llama_srb.engine import Engine, EngineSettings, Exchange, new_id
-from llama_srb.protocol import Done, Error, Progress, Queued, Result, Start, Stop, Stream, encode
+from llama_srb.protocol import Done, Error, Extend, Progress, Queued, Result, Start, Stop, Stream, encode
 from tests.conftest import FAKE_ENGINE, PATIENCE, ROOT, collect, soon, texts
 
 REAL_ENGINE = (str(ROOT / "build/bin/llama-batched"), "-m", str(ROOT / "models/storyteller.gguf"))
@@ -201,6 +201,85 @@ async def test_cancels_of_what_is_not_there_are_ignored(engine: Engine) -> None:
     assert "cancelled" not in {s.finish_reason for s in stops(events).values()}
 
 
+# Going on
+
+
+async def test_continue_goes_on_from_a_sequence_that_is_over_or_runs(engine: Engine) -> None:
+    async with story(engine, max_tokens=200, sampling={"ignore_eos": True}) as running:
+        await first_stream(running)
+        over = story(engine, max_tokens=7)
+        assert stops(await run(over))[2].length == 7
+        for named in ({"id": over.id, "index": 2, "at": 3}, {"id": running.id, "index": 0, "at": 1}):
+            events = await run(ask(engine, **{"continue": named}, max_tokens=3))
+            check_order(events, 1)
+            longer = await run(ask(engine, **{"continue": named, "prompt": " and so"}, max_tokens=3))
+            assert longer[0].prompt_tokens > events[0].prompt_tokens
+
+
+async def test_continue_of_an_unknown_sequence_is_refused(engine: Engine) -> None:
+    over = story(engine)
+    await run(over)
+    for named in ({"id": "unknown", "index": 0}, {"id": over.id, "index": 3}):
+        (error,) = await run(ask(engine, **{"continue": named}))
+        assert (error.code, error.param) == ("invalid_request", "continue")
+
+
+async def test_a_prefix_is_done_without_sequences(engine: Engine) -> None:
+    (done,) = await run(ask(engine, "prefix", prompt="Once upon a time"))
+    assert (done.count, done.completion_tokens) == (0, 0)
+    assert done.prompt_tokens > 0
+
+
+async def test_a_prefix_ends_the_one_before(engine: Engine) -> None:
+    async with ask(engine, "prefix", prompt="word " * 300) as first:
+        async with ask(engine, "prefix", prompt="Once") as second:
+            assert (await collect(second))[-1].id == second.id
+        assert isinstance((await collect(first))[-1], Done)
+
+
+def extend(engine: Engine, id: str, **fields: Any) -> None:
+    engine.send(encode("extend", id, **fields))
+
+
+async def test_extend_adds_sequences_to_a_running_request(engine: Engine) -> None:
+    async with story(engine, n=2, max_tokens=100, sampling={"ignore_eos": True}) as exchange:
+        events = await first_stream(exchange)
+        extend(engine, exchange.id, add=2)
+        extend(engine, exchange.id, add=1, fork={"index": 0, "at": 1})
+        events += await collect(exchange)
+    told = [event for event in events if isinstance(event, Extend)]
+    assert told == [Extend(exchange.id, 2, 4), Extend(exchange.id, 4, 5)]
+    assert {i: stop.length for i, stop in stops(events).items()} == dict.fromkeys(range(5), 100)
+    assert events[-1].count == 5
+    assert all(texts(events, 5))
+
+
+async def test_extend_sets_a_later_limit(engine: Engine) -> None:
+    async with story(engine, n=1, max_tokens=100, sampling={"ignore_eos": True}) as exchange:
+        events = await first_stream(exchange)
+        extend(engine, exchange.id, add=0, max_tokens=150)
+        events += await collect(exchange)
+    assert [stop.length for stop in stops(events).values()] == [150]
+
+
+async def test_cancel_ends_what_was_added_too(engine: Engine) -> None:
+    async with story(engine, n=1, max_tokens=1500, sampling={"ignore_eos": True}) as exchange:
+        events = await first_stream(exchange)
+        extend(engine, exchange.id, add=40)
+        exchange.cancel()
+        events += await collect(exchange)
+    assert [stop.finish_reason for stop in stops(events).values()] == ["cancelled"] * 41
+    assert events[-1].count == 41
+
+
+async def test_a_faulty_extend_disturbs_nobody(engine: Engine) -> None:
+    async with story(engine) as exchange:
+        extend(engine, "unknown", add=1)
+        extend(engine, exchange.id, fork={"index": 99})
+        extend(engine, exchange.id, add="x")
+        check_order(await collect(exchange), 3)
+
+
 # Commands
 
 
@@ -232,7 +311,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {  # command, code, param
     "stop a number":   ({"op": "generate", "prompt": "a", "stop": 7}, "invalid_request", "stop"),
     "sampling a list": ({"op": "generate", "prompt": "a", "sampling": []}, "invalid_request", "sampling"),
     "text missing":    ({"op": "tokenize"}, "invalid_request", "text"),
-    "index a text":    ({"op": "cancel", "index": "0"}, "invalid_request", "index"),
+    "continue a text": ({"op": "generate", "continue": "17"}, "invalid_request", "continue"),
+    "continue bare":   ({"op": "generate", "continue": {"id": "17"}}, "invalid_request", "continue"),
+    "prefix bare":     ({"op": "prefix"}, "invalid_request", "prompt"),
     "too long":        ({"op": "generate", "prompt": "word " * 20_000}, "context_exceeded", "prompt"),
 }
 # fmt: on
@@ -257,6 +338,8 @@ UNREADABLE = [
     b"7",
     b"{}",
     b'{"op":"status","id":7}',
+    b'{"op":"cancel","id":"1","index":"0"}',  # it must not look like the end of request 1
+    b'{"op":"extend","id":"1","add":"0"}',
     b'{"op":',
     b"\xff\xfe",
     b"[" * 20_000,

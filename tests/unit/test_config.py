@@ -35,6 +35,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
 
 def test_paths_in_a_file_are_meant_from_where_it_is(tmp_path: Path) -> None:
     assert load({}, config=toml(tmp_path, 'model = "m.gguf"'), environ={}).model == tmp_path / "m.gguf"
+    assert load({}, config=toml(tmp_path, 'prefix_cache = "kv"'), environ={}).prefix_cache == tmp_path / "kv"
 
 
 def test_a_path_may_begin_at_home() -> None:
@@ -114,8 +115,20 @@ def test_other_variables_of_ours_are_no_settings() -> None:
 
 def test_the_engine_is_called_with_our_settings_first() -> None:
     settings = load({"engine": "e", "model": "m", "parallel": 2, "engine_args": ("-t", "4")}, environ={})
-    assert settings.engine_command == ("e", "-m", "m", "-np", "2", "-t", "4")
-    assert load({"engine": "e", "model": "m", "ctx": 99}, environ={}).engine_command[-2:] == ("-c", "99")
+    assert settings.engine_command == ("e", "-m", "m", "-np", "2", "--cache-ram", str(4 << 30), "-t", "4")
+
+
+def test_the_engine_is_told_where_prefixes_may_stay() -> None:
+    given = {
+        "ctx": 99,
+        "cache_cells": 0,
+        "cache_ram": "1G",
+        "prefix_cache": "~/kv",
+        "prefix_cache_size": "3M",
+    }
+    command = " ".join(load(given, environ={}).engine_command)
+    assert "-c 99 --cache-cells 0 --cache-ram 1073741824 --prefix-cache" in command
+    assert command.endswith(f"{Path.home()}/kv --prefix-cache-size 3145728")
 
 
 @pytest.mark.parametrize("flag", [*OWNED_FLAGS, "--ctx-size=9", "--ctx_size"])

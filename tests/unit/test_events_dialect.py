@@ -5,7 +5,19 @@ import json
 import pytest
 
 from llama_srb.dialects import events
-from llama_srb.protocol import Done, Error, Event, Loading, Progress, Queued, Start, Stop, Stream
+from llama_srb.protocol import (
+    Done,
+    Error,
+    Event,
+    Extend,
+    Loading,
+    Progress,
+    Prompt,
+    Queued,
+    Start,
+    Stop,
+    Stream,
+)
 from llama_srb.request import Defaults, RequestError
 
 FRAMES: list[tuple[Event, str]] = [
@@ -13,6 +25,11 @@ FRAMES: list[tuple[Event, str]] = [
     (
         Start("1", 8, 5, 4, 7),
         '{"event": "start", "count": 8, "id": "1", "prompt_tokens": 5, "cached_tokens": 4, "seed": 7}',
+    ),
+    (Prompt("1", "Once"), '{"event": "prompt", "text": "Once"}'),
+    (
+        Prompt("1", "", ({"id": 5, "logprob": None},)),
+        '{"event": "prompt", "text": "", "tokens": [{"id": 5, "logprob": null}]}',
     ),
     (Progress("1", 2048, 8192), '{"event": "progress", "processed": 2048, "total": 8192}'),
     (Stream("1", 0, " there"), '{"event": "stream", "index": 0, "text": " there"}'),
@@ -30,6 +47,7 @@ FRAMES: list[tuple[Event, str]] = [
         Stop("1", 7, 128, 0, "length"),
         '{"event": "stop", "index": 7, "length": 128, "stop": 0, "finish_reason": "length"}',
     ),
+    (Extend("1", 8, 12), '{"event": "extend", "first": 8, "count": 12}'),
     (
         Done("1", 8, 5, 4, 201, {"prompt_ms": 1.5}),
         '{"event": "done", "count": 8, "prompt_tokens": 5, "cached_tokens": 4, "completion_tokens": 201, '

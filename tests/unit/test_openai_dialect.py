@@ -7,7 +7,7 @@ import pytest
 
 from llama_srb.dialects import openai
 from llama_srb.dialects.openai import Body, Chunks, Form
-from llama_srb.protocol import Done, Error, Event, Queued, Start, Stop, Stream
+from llama_srb.protocol import Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
 from llama_srb.request import CompletionRequest, Defaults, RequestError
 
 TOKENS = (
@@ -23,6 +23,10 @@ RUN: list[Event] = [
     Stop("1", 0, 2, 1, "stop"),
     Done("1", 2, 5, 4, 3),
 ]
+
+
+def token(text: str) -> dict[str, Any]:
+    return {"id": 5, "text": text, "logprob": -1.0, "top": []}
 
 
 def parse(**fields: Any) -> tuple[CompletionRequest, Form]:
@@ -51,6 +55,25 @@ def texts(chunks: list[Any]) -> list[str]:
     return made
 
 
+EXTENDED: list[Event] = [
+    Start("1", 2, 5, 4, 7),
+    Prompt("1", "Once"),
+    Stream("1", 1, " a"),
+    Extend("1", 2, 3),
+    Stream("1", 2, " b"),
+    Stop("1", 2, 1, 0, "length"),
+    Stream("1", 0, " c"),
+    Done("1", 3, 5, 4, 3),
+]
+
+
+def test_an_extended_request_has_more_choices_that_begin_like_the_others() -> None:
+    choices = body(EXTENDED, echo=True)["choices"]
+    assert [choice["text"] for choice in choices] == ["Once c", "Once a", "Once b"]
+    chunks = [chunk["choices"][0] for chunk in frames(EXTENDED, echo=True)[:-1]]
+    assert [chunk["text"] for chunk in chunks if chunk["index"] == 2] == ["Once", " b", ""]
+
+
 def test_openais_own_defaults_hold() -> None:
     request, form = parse()
     assert (request.n, request.max_tokens, form) == (1, 16, Form())
@@ -70,7 +93,6 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"model": 5}, "model"),
     ({"stream_options": 5}, "stream_options"),
     ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
-    ({"echo": True, "prompt": [1]}, "echo"),
     ({"n": 0}, "n"),
 ]
 
@@ -107,13 +129,51 @@ def test_chunks_carry_one_choice_each_and_end_with_done() -> None:
 def test_usage_comes_once_when_asked_for_and_counts_all_choices() -> None:
     chunks = frames(RUN, stream_options={"include_usage": True})
     usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-    assert [chunk["choices"] for chunk in chunks[:-1] if "usage" in chunk] == [[]]
+    assert [chunk["choices"] for chunk in chunks[:-1] if chunk["usage"]] == [[]]
+    assert not any("usage" in chunk for chunk in frames(RUN)[:-1])
     assert chunks[-2]["usage"] == {**usage, "prompt_tokens_details": {"cached_tokens": 4}}
 
 
 def test_echo_begins_every_choice() -> None:
-    assert texts(frames(RUN, echo=True)) == ["Onceé!", "Once there"]
-    assert [choice["text"] for choice in body(RUN, echo=True)["choices"]] == ["Onceé!", "Once there"]
+    run = [RUN[0], Prompt("1", "Once"), *RUN[1:]]
+    assert texts(frames(run, echo=True)) == ["Onceé!", "Once there"]
+    assert [choice["text"] for choice in body(run, echo=True)["choices"]] == ["Onceé!", "Once there"]
+
+
+FOX: list[Event] = [
+    Start("1", 2, 6, 0, 7),
+    Prompt("1", "An 🦊 ran", ({"id": 1, "text": "An", "logprob": None, "top": []},)),
+    Prompt("1", "", ({"id": 2, "text": " ", "logprob": -1, "top": []}, token("\ufffd"), token("\ufffd"))),
+    Prompt("1", "", (token("\ufffd"), token(" ran"))),
+    Stream("1", 1, "!", (token("!"),)),
+    Stream("1", 0, "", ()),
+    Stream("1", 0, "🦊.", (token("\ufffd"), token("\ufffd"), token("."))),
+    Stop("1", 0, 3, 0, "length"),
+    Stop("1", 1, 1, 0, "length"),
+    Done("1", 2, 6, 0, 4),
+]
+
+
+def test_echo_with_logprobs_begins_with_the_prompts_tokens() -> None:
+    fox, ran = body(FOX, logprobs=0, echo=True)["choices"]
+    assert (fox["text"], ran["text"]) == ("An 🦊 ran🦊.", "An 🦊 ran!")
+    assert fox["logprobs"]["tokens"] == ["An", " ", *["\ufffd"] * 3, " ran", *["\ufffd"] * 2, "."]
+    assert fox["logprobs"]["token_logprobs"][:2] == [None, -1]
+    assert fox["logprobs"]["top_logprobs"][:2] == [None, {}]
+    assert fox["logprobs"]["text_offset"] == [0, 2, 3, 3, 3, 4, 8, 8, 9]
+    assert ran["logprobs"]["text_offset"] == [0, 2, 3, 3, 3, 4, 8]
+    assert texts(frames(FOX, logprobs=0, echo=True)) == [fox["text"], ran["text"]]
+
+
+def test_what_was_cancelled_is_unfinished() -> None:
+    whole = body([RUN[0], Stop("1", 0, 1, 0, "cancelled"), Stop("1", 1, 1, 1, "stop"), RUN[-1]])
+    assert [choice["finish_reason"] for choice in whole["choices"]] == ["length", "stop"]
+
+
+def test_of_alternatives_that_read_alike_the_first_counts() -> None:
+    top = [{"text": "\ufffd", "logprob": -1}, {"text": "a", "logprob": -2}, {"text": "\ufffd", "logprob": -3}]
+    run: list[Event] = [RUN[0], Stream("1", 0, "a", ({"text": "a", "logprob": -2, "top": top},)), RUN[-1]]
+    assert body(run, logprobs=3)["choices"][0]["logprobs"]["top_logprobs"] == [{"\ufffd": -1, "a": -2}]
 
 
 def test_warnings_come_with_the_first_chunk_and_in_the_body() -> None:
@@ -147,6 +207,7 @@ def test_a_body_folds_all_choices_in_order() -> None:
 def test_logprobs_are_four_lists_whose_offsets_go_on(echo: bool, offset: int) -> None:
     events: list[Event] = [
         Start("1", 2, 5, 4, 7),
+        *([Prompt("1", "Once")] if echo else []),
         Stream("1", 0, " ab", TOKENS),
         Stream("1", 0, "b", TOKENS[1:]),
         Stop("1", 0, 3, 0, "length"),

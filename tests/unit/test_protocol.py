@@ -13,9 +13,11 @@ from llama_srb.protocol import (
     Done,
     Error,
     Event,
+    Extend,
     Lines,
     Loading,
     Progress,
+    Prompt,
     ProtocolError,
     Queued,
     Ready,
@@ -25,10 +27,12 @@ from llama_srb.protocol import (
     Stream,
     encode,
     encode_cancel,
+    encode_extend,
     encode_generate,
+    encode_prefix,
     parse,
 )
-from llama_srb.request import CompletionRequest
+from llama_srb.request import CompletionRequest, Extension, SequenceName
 
 Token = {"id": 5, "text": " a", "logprob": -0.5, "top": []}
 
@@ -43,6 +47,8 @@ CASES: list[tuple[str, Event]] = [
     ('{"event":"ready","protocol":2,"context":9}', Ready(2, 0, 0, "")),
     ('{"event":"queued","id":"17","position":2}', Queued("17", 2)),
     ('{"event":"start","id":"17","count":8,"prompt_tokens":5,"cached_tokens":4,"seed":7}', Start("17", 8, 5, 4, 7)),
+    ('{"event":"prompt","id":"17","text":"Once upon"}', Prompt("17", "Once upon")),
+    ('{"event":"prompt","id":"17","text":"","tokens":[{"id":5,"text":" a","logprob":-0.5,"top":[]}]}', Prompt("17", "", (Token,))),
     ('{"event":"progress","id":"17","processed":2048,"total":8192}', Progress("17", 2048, 8192)),
     ('{"event":"stream","id":"17","index":0,"text":" there"}', Stream("17", 0, " there")),
     ('{"event":"stream","id":"17","index":31,"text":"\\n\\"狐🦊\\u2028"}', Stream("17", 31, '\n"狐🦊\u2028')),
@@ -50,6 +56,7 @@ CASES: list[tuple[str, Event]] = [
     ('{"event":"stream","id":"1","index":0,"text":"' + "x" * 200_000 + '"}', Stream("1", 0, "x" * 200_000)),
     ('{"event":"stop","id":"17","index":0,"length":29,"stop":1,"finish_reason":"stop","stop_text":"\\n"}', Stop("17", 0, 29, 1, "stop", "\n")),
     ('{"event":"stop","id":"17","index":0,"length":29,"stop":0,"finish_reason":"length","stop_text":null}', Stop("17", 0, 29, 0, "length")),
+    ('{"event":"extend","id":"17","first":8,"count":12}', Extend("17", 8, 12)),
     ('{"event":"done","id":"17","count":8,"prompt_tokens":5,"cached_tokens":4,"completion_tokens":201,"timings":{"total_ms":3.5}}',
      Done("17", 8, 5, 4, 201, {"total_ms": 3.5})),
     ('{"event":"error","id":"17","code":"context_exceeded","message":"too long"}', Error("context_exceeded", "too long", "17")),
@@ -154,6 +161,13 @@ COMMANDS: list[tuple[bytes, dict[str, Any]]] = [
     (encode("tokenize", "1", text='a\n"狐\u2028'), {"op": "tokenize", "id": "1", "text": 'a\n"狐\u2028'}),
     (encode_cancel("1"), {"op": "cancel", "id": "1"}),
     (encode_cancel("1", 0), {"op": "cancel", "id": "1", "index": 0}),
+    (encode_prefix("1", CompletionRequest(prompt="a", n=3)), {"op": "prefix", "id": "1", "prompt": "a"}),
+    (encode_prefix("1", CompletionRequest(prompt=(5, 6))), {"op": "prefix", "id": "1", "tokens": [5, 6]}),
+    (encode_extend("1", Extension()), {"op": "extend", "id": "1", "add": 1}),
+    (
+        encode_extend("1", Extension(4, 256, SequenceName(2, 17))),
+        {"op": "extend", "id": "1", "add": 4, "max_tokens": 256, "fork": {"index": 2, "at": 17}},
+    ),
 ]
 
 

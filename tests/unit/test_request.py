@@ -18,6 +18,8 @@ from llama_srb.request import (
     Defaults,
     RequestError,
     Sampling,
+    SequenceName,
+    extension_from,
     parse_body,
     request_from,
     request_table,
@@ -78,6 +80,29 @@ def test_null_is_absent() -> None:
     assert parsed(**dict.fromkeys(CANONICAL.keys() - {"prompt"})).engine_fields() == parsed().engine_fields()
 
 
+def test_continue_needs_no_prompt_and_takes_an_id_as_openai_writes_it() -> None:
+    body = {"continue": {"id": "cmpl-17", "index": 2, "at": 5}, "n": 1}
+    command = {"continue": {"id": "17", "index": 2, "at": 5}, "n": 1, "max_tokens": 128}
+    assert request_from(body).engine_fields() == command
+    assert request_from({**body, "prompt": "?"}).engine_fields() == {"prompt": "?", **command}
+    assert request_from({**body, "prompt": [5]}).engine_fields() == {"tokens": [5], **command}
+
+
+def test_python_may_name_a_sequence_to_continue() -> None:
+    request = CompletionRequest(continue_=SequenceName(2, id="17"), n=1)
+    assert request.engine_fields()["continue"] == {"id": "17", "index": 2}
+
+
+def test_an_extension_is_read_with_its_warnings() -> None:
+    body = {"add": 4.0, "max_tokens": -1, "fork": {"index": 2, "at": None}, "ad": 1}
+    extension = extension_from(body)
+    assert extension.engine_fields() == {"add": 4, "max_tokens": -1, "fork": {"index": 2}}
+    assert extension.warnings == ('"ad" is not a known field; did you mean "add"?',)
+    with pytest.raises(RequestError, match="did you mean"):
+        extension_from(body, strict=True)
+    assert extension_from({"fork": None}).engine_fields() == {"add": 1}
+
+
 def test_request_and_sampling_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         parsed().n = 3
@@ -98,6 +123,7 @@ VALUES: dict[str, Any] = {
     "logit_bias": [[1, 2.0]],
     "samplers": ["top_k"],
     "adaptive_decay": 0.5,
+    "continue": {"id": "17", "index": 0},
 }
 
 
@@ -106,7 +132,9 @@ def test_every_spelling_reaches_its_field(spelling: str, name: str) -> None:
     value = VALUES.get(name, 1)
     request = request_from({"prompt": "Once", spelling: value})
     assert request == request_from({"prompt": "Once", name: value})
-    assert name in request.model_fields_set | request.sampling.model_fields_set
+    assert name in {
+        given.removesuffix("_") for given in request.model_fields_set | request.sampling.model_fields_set
+    }
     assert not request.warnings
 
 

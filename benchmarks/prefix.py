@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""What a computed prompt saves: .venv/bin/python benchmarks/prefix.py [--model M.gguf] [--tokens N] [--json]
+
+One row a case and engine mode: how much of the prompt came from the cache, when the first token came, cells
+in use afterwards, bytes of a prefix on disk. Nothing else should run beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+
+from llama_srb import config  # noqa: E402
+from llama_srb.pool import EngineSettings, Generation, Mode, Pool  # noqa: E402
+from llama_srb.protocol import Done, Error, Stream  # noqa: E402
+from llama_srb.request import CompletionRequest, Sampling, SequenceName  # noqa: E402
+
+SENTENCE = "The old fox ran over a small hill to see who sang so late in the night. "
+N, MAX_TOKENS, CHOSEN = 8, 8, 5
+ROOM = 64  # tokens of the longest prompt that are left for a name, the candidate and what follows it
+LIMIT = 55.0  # seconds; what has not been measured by then is not
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement; cells_used None: the process is gone, prefix_bytes None: nothing is on disk."""
+
+    mode: Mode
+    case: str
+    prompt_tokens: int
+    cached_tokens: int
+    first_token_ms: float
+    cells_used: int | None = None
+    prefix_bytes: int | None = None
+
+    def cells(self) -> list[str]:
+        saved = f"{100 * self.cached_tokens / self.prompt_tokens:.1f} %"
+        rest = ["" if value is None else f"{value:,}" for value in (self.cells_used, self.prefix_bytes)]
+        first = f"{self.first_token_ms:.1f}"
+        return [self.mode, self.case, str(self.prompt_tokens), str(self.cached_tokens), saved, first, *rest]
+
+
+HEADS = [
+    "mode", "case", "prompt", "cached", "prefill saved", "first token ms", "cells used", "bytes per prefix",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one request came to."""
+
+    id: str
+    done: Done
+    first_token_ms: float
+    texts: list[str]
+
+
+class Bench:
+    """One mode; prompts of one length, each with a beginning of its own, so that they share nothing."""
+
+    def __init__(self, model: Path | None, mode: Mode, body: str, report: Callable[[Row], None]) -> None:
+        self.model, self.mode, self.body, self.report = model, mode, body, report
+        self._names = itertools.count(1)
+
+    def a_request(self, prompt: str = "", go_on: SequenceName | None = None) -> CompletionRequest:
+        prompt = prompt or ("" if go_on else f"{next(self._names)}. {self.body}")
+        sampling = Sampling(seed=7, ignore_eos=True)
+        return CompletionRequest(
+            prompt=prompt, continue_=go_on, n=N, max_tokens=MAX_TOKENS, sampling=sampling
+        )
+
+    @contextlib.asynccontextmanager
+    async def pool(self, **options: Any) -> AsyncIterator[Pool]:
+        async with a_pool(self.model, self.mode, **options) as pool:
+            yield pool
+
+    async def row(
+        self, pool: Pool, case: str, request: CompletionRequest, folder: Path | None = None
+    ) -> Answer:
+        answer = await measured(pool.generate(request))
+        done = answer.done
+        used = (await pool.command("status"))["cells_used"] if self.mode == "resident" else None
+        row = Row(
+            self.mode,
+            case,
+            done.prompt_tokens,
+            done.cached_tokens,
+            answer.first_token_ms,
+            used,
+            largest(folder),
+        )
+        self.report(row)
+        return answer
+
+
+def largest(folder: Path | None) -> int | None:
+    """The size of the largest file of a folder."""
+    return max((path.stat().st_size for path in folder.iterdir()), default=None) if folder else None
+
+
+@contextlib.asynccontextmanager
+async def a_pool(model: Path | None, mode: Mode, **options: Any) -> AsyncIterator[Pool]:
+    """A pool that is loaded; without a model the bundled one."""
+    settings = config.load({"model": model, "engine_mode": mode, "parallel": N, **options}, environ={})
+    async with Pool(EngineSettings(settings.engine_command, "the model"), mode=mode) as pool:
+        await pool.wait_ready()
+        yield pool
+
+
+async def measured(generation: Generation) -> Answer:
+    """Runs it; the first token is timed from before the request was sent (and its process started)."""
+    began, first, texts = time.perf_counter(), 0.0, [""] * N
+    async with generation:
+        async for events in generation:
+            for event in events:
+                if isinstance(event, Stream):
+                    first = first or time.perf_counter() - began
+                    texts[event.index] += event.text
+    end = events[-1]
+    if isinstance(end, Error):
+        sys.exit(f"prefix.py: {end.message}")
+    assert isinstance(end, Done)
+    return Answer(generation.id, end, 1000 * first, texts)
+
+
+# Cases
+
+
+async def in_cells(bench: Bench) -> None:
+    """Everything stays in one process's KV cache."""
+    async with bench.pool() as pool:
+        await measured(pool.generate(bench.a_request("Warm up.")))
+        request = bench.a_request()
+        await bench.row(pool, "cold", request)
+        answer = await bench.row(pool, "identical prompt", request)
+        chosen = str(request.prompt) + answer.texts[CHOSEN]
+        await bench.row(pool, "chosen candidate, as text", bench.a_request(chosen))
+        go_on = bench.a_request(go_on=SequenceName(CHOSEN, id=answer.id))
+        await bench.row(pool, "chosen candidate, by name", go_on)
+        request = bench.a_request()
+        await measured(pool.prefix(request))
+        await bench.row(pool, "prefix first", request)
+
+
+async def in_memory(bench: Bench) -> None:
+    """No idle prefix may stay in cells, so it comes back from host memory."""
+    async with bench.pool(cache_cells=0) as pool:
+        request = bench.a_request()
+        await measured(pool.generate(request))
+        await bench.row(pool, "from memory", request)
+
+
+async def on_disk(bench: Bench) -> None:
+    """A folder, and a second start."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        request = bench.a_request()
+        async with bench.pool(prefix_cache=folder) as pool:
+            await measured(pool.generate(request))
+        async with bench.pool(prefix_cache=folder) as pool:
+            await bench.row(pool, "from disk, after a restart", request, folder)
+
+
+async def alone_cold(bench: Bench) -> None:
+    async with bench.pool() as pool:
+        await bench.row(pool, "cold", bench.a_request())
+
+
+async def alone_from_disk(bench: Bench) -> None:
+    """Each request has a process of its own; only the folder stays."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with bench.pool(prefix_cache=folder) as pool:
+            request = bench.a_request()
+            answer = await measured(pool.generate(request))
+            await bench.row(pool, "identical prompt, from disk", request, folder)
+            chosen = str(request.prompt) + answer.texts[CHOSEN]
+            await bench.row(pool, "chosen candidate, from disk", bench.a_request(chosen), folder)
+            request = bench.a_request()
+            await measured(pool.prefix(request))
+            await bench.row(pool, "prefix first, from disk", request, folder)
+    await on_disk(bench)
+
+
+CASES: dict[Mode, tuple[Callable[[Bench], Awaitable[None]], ...]] = {
+    "resident": (in_cells, in_memory, on_disk),
+    "per-request": (alone_cold, alone_from_disk),
+}
+
+
+# The run
+
+
+async def a_body(model: Path | None, most: int) -> str:
+    """The longest text that leaves room, of at most so many tokens."""
+    async with a_pool(model, "resident") as pool:
+        assert pool.ready is not None
+        wanted = min(pool.ready.n_ctx_sequence - ROOM, most)
+        tokens = (await pool.command("tokenize", text=SENTENCE * 100))["tokens"]
+        return SENTENCE * max(1, wanted * 100 // len(tokens))
+
+
+async def run(model: Path | None, most: int, report: Callable[[Row], None]) -> bool:
+    """All cases; False when there was not enough time for them."""
+    try:
+        async with asyncio.timeout(LIMIT):
+            await run_cases(model, most, report)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def run_cases(model: Path | None, most: int, report: Callable[[Row], None]) -> None:
+    body = await a_body(model, most)
+    for mode, cases in CASES.items():
+        bench = Bench(model, mode, body, report)
+        for case in cases:
+            await case(bench)
+
+
+def printed(rows: list[Row]) -> str:
+    lines = [HEADS, *(row.cells() for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADS))]
+    aligned = ([cell.ljust(w) for cell, w in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in aligned)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="a GGUF file (default: the bundled model)")
+    parser.add_argument("--tokens", type=int, default=8000, help="of the prompt, if it fits (default: 8000)")
+    parser.add_argument("--json", action="store_true")
+    wanted, rows = parser.parse_args(), list[Row]()
+    in_time = asyncio.run(run(wanted.model, wanted.tokens, rows.append))
+    print(json.dumps([dataclasses.asdict(row) for row in rows], indent=1) if wanted.json else printed(rows))
+    if not in_time:
+        sys.exit(f"prefix.py: stopped after {LIMIT:.0f} s; fewer --tokens take less")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,543 @@
+"""The HTTP API as one table: server.py registers its rows, /openapi.json and docs/api.md are made of them.
+
+Schemas of requests come from the rows of request.py, those of events from the dataclasses of protocol.py.
+Pure: knows neither aiohttp nor processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter
+
+from llama_srb import protocol
+from llama_srb.request import (
+    CONVERTED,
+    INT32_MAX,
+    MAX_INDEX,
+    MAX_TEXTS,
+    OVERRIDE_ROWS,
+    ROWS,
+    UNSUPPORTED,
+    Defaults,
+    Row,
+)
+
+Schema: TypeAlias = dict[str, Any]
+
+JSON, SSE = "application/json", "text/event-stream"
+PARAMETERS: dict[str, tuple[str, Schema]] = {
+    "id": ("The id of the start event, or of OpenAI's answers, with `cmpl-`.", {"type": "string"}),
+    "index": ("Which sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
+}
+PATTERNS = {"index": "[0-9]{1,9}"}  # of parameters that are not just any text without a slash
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One status: when it comes, and the schema of its body by content type."""
+
+    meaning: str
+    content: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row: handler is the method of server.Api, request the schema of the body, if there is one."""
+
+    method: str
+    path: str
+    handler: str
+    summary: str
+    answers: Mapping[int, Answer]
+    request: str = ""
+
+    @property
+    def parameters(self) -> list[str]:
+        return [name for name in PARAMETERS if f"{{{name}}}" in self.path]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("GET", "HEAD") if self.method == "GET" else (self.method,)
+
+    @property
+    def pattern(self) -> str:
+        """The path with the pattern of each parameter, as aiohttp writes it."""
+        path = self.path
+        for name, pattern in PATTERNS.items():
+            path = path.replace(f"{{{name}}}", f"{{{name}:{pattern}}}")
+        return path
+
+
+def _json(meaning: str, schema: str) -> Answer:
+    return Answer(meaning, {JSON: schema})
+
+
+FAILED = {500: _json("The engine died, or a fault of this server.", "Error")}
+GENERATION_ERRORS = {
+    400: _json("The body is wrong, or the prompt longer than the context: field, value and bound.", "Error"),
+    413: _json("The body is larger than --max-body.", "Error"),
+    **FAILED,
+    503: _json("The engine cannot be started, or the server is stopping.", "Error"),
+}
+CANCELLED = {
+    200: _json("It ends; its stream ends with what it had.", "Cancelled"),
+    404: _json("Nothing of this id is running.", "Error"),
+    **FAILED,
+}
+
+# fmt: off
+ROUTES = (
+    Route("POST", "/v1/completions", "completions",
+        "n continuations of one prompt: OpenAI's form when stream or model is given or JSON accepted, "
+        "else the event stream.",
+        {
+            200: Answer("The continuations.", {JSON: "Completion", SSE: "Stream"}),
+            404: _json("There is no such model.", "Error"),
+            **GENERATION_ERRORS,
+        }, request="Request"),
+    Route("POST", "/v1/events", "events",
+        "n continuations of one prompt as the event stream, whatever the client accepts.",
+        {200: Answer("The continuations.", {SSE: "EventStream"}), **GENERATION_ERRORS}, request="Request"),
+    Route("POST", "/v1/completions/{id}/extend", "extend",
+        "More continuations for a running request, in its own stream: as its others, or forked from one.",
+        {
+            200: _json("They are first to count - 1.", "Extended"),
+            404: _json("Nothing of this id is running; continue goes on from what is over.", "Error"),
+            **GENERATION_ERRORS,
+        }, request="Extension"),
+    Route("POST", "/v1/prefix", "prefix",
+        "Computes a prompt and generates nothing, so that the request that follows starts at once; "
+        "the next one supersedes it, and it yields to real requests.",
+        {
+            200: _json("It is computed, or superseded.", "Computed"),
+            404: _json("There is no such model.", "Error"),
+            409: _json("Nothing is kept between requests: per-request without --prefix-cache.", "Error"),
+            **GENERATION_ERRORS,
+        }, request="Prefix"),
+    Route("DELETE", "/v1/completions/{id}", "cancel",
+        "Ends a request.", CANCELLED),
+    Route("DELETE", "/v1/completions/{id}/{index}", "cancel",
+        "Ends one sequence of a request; the others go on.", CANCELLED),
+    Route("GET", "/v1/models", "models",
+        "The model, with what its file says of itself.",
+        {200: _json("A list of one.", "Models"), **FAILED}),
+    Route("GET", "/v1/samplers", "samplers",
+        "Every request field: name, type, default, bounds, aliases, meaning.",
+        {200: _json("The table.", "Fields"), **FAILED}),
+    Route("GET", "/openapi.json", "openapi",
+        "This API as an OpenAPI 3.1 document.",
+        {200: _json("The document.", "Document"), **FAILED}),
+    Route("GET", "/health", "health",
+        "Whether requests are served at once.",
+        {200: _json("They are.", "Health"), **FAILED,
+         503: _json("The engine is loading, draining or stopped (/health).", "Health")}),
+)
+# fmt: on
+
+
+# ----------------------------------------------------------------------------------------------------
+# Schemas of requests, from the rows of request.py
+# ----------------------------------------------------------------------------------------------------
+
+TEXTS: Schema = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TEXTS}]
+}
+BIASES: Schema = {
+    "anyOf": [
+        {"type": "object", "additionalProperties": {"type": ["number", "boolean"]}},
+        {
+            "type": "array",
+            "items": {
+                "type": "array",
+                "prefixItems": [{"type": ["integer", "string"]}, {"type": ["number", "boolean"]}],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        },
+    ]
+}
+IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+PROMPT: Schema = {
+    "anyOf": [
+        {"type": "string"},
+        IDS,
+        {"type": "array", "items": {"anyOf": [{"type": "string"}, IDS]}, "minItems": 1, "maxItems": 1},
+    ]
+}
+OF_TYPE: dict[str, Schema] = {
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "texts": TEXTS,
+    "biases": BIASES,
+    "text or tokens": PROMPT,
+    "object": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
+    "sequence": {"$ref": "#/components/schemas/SequenceName"},
+}
+
+# What OpenAI's clients send beside the rows; the dialects read these themselves.
+OPENAI_FIELDS: dict[str, Schema] = {
+    "stream": {
+        "type": ["boolean", "null"],
+        "description": "Given, true or false, it asks for OpenAI's form: chunks, or one body.",
+    },
+    "stream_options": {
+        "type": ["object", "null"],
+        "properties": {"include_usage": {"type": ["boolean", "null"]}},
+        "description": "include_usage: a last chunk without choices has the usage of all.",
+    },
+    "model": {
+        "type": ["string", "null"],
+        "description": "The served model's name; given, it asks for OpenAI's form.",
+    },
+    "user": {"description": "Not used."},
+    "suffix": {"description": "Not used, and named in warnings."},
+}
+
+
+def _base(row: Row) -> Schema:
+    bounds = {"minimum": row.low, "maximum": row.high}
+    return OF_TYPE[row.type] | {
+        name: int(bound) if bound.is_integer() else bound
+        for name, bound in bounds.items()
+        if bound is not None
+    }
+
+
+def _field(row: Row, *, of_one: bool) -> Schema:
+    """A row as a property; where a number stands, a list of one per sequence may, unless of_one sequence."""
+    base = _base(row)
+    shapes = [*base.get("anyOf", [base]), {"type": "null"}]
+    if row.is_number and row.name in OVERRIDE_ROWS and not of_one:
+        shapes.append({"type": "array", "items": {"anyOf": [base, {"type": "null"}]}})
+    if row.name == "prompt":
+        return {"anyOf": shapes, "description": row.meaning}
+    return {"anyOf": shapes, "default": row.default, "description": row.meaning}
+
+
+def _fields(rows: Mapping[str, Row], schema: str, *, of_one: bool = False) -> Schema:
+    """Rows and their aliases as properties."""
+    properties = {name: _field(row, of_one=of_one) for name, row in rows.items()}
+    for name, row in rows.items():
+        for alias in row.aliases:
+            properties[alias] = {
+                "$ref": f"#/components/schemas/{schema}/properties/{name}",
+                "description": f"Another name of {name}.",
+            }
+    return properties
+
+
+def _request(defaults: Defaults) -> Schema:
+    rows = ROWS | {
+        "n": dataclasses.replace(ROWS["n"], default=defaults.n, high=float(defaults.max_n)),
+        "max_tokens": dataclasses.replace(ROWS["max_tokens"], default=defaults.max_tokens),
+    }
+    converted = {name: {"description": f"Becomes: {meaning}."} for name, meaning in CONVERTED.items()}
+    neutral = {
+        name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
+        for name, values in UNSUPPORTED.items()
+    }
+    return {
+        "type": "object",
+        "description": "A prompt and how to continue it. null is absent. n and max_tokens default to "
+        "OpenAI's 1 and 16 in OpenAI's form. Unknown fields are named in warnings, or refused with --strict.",
+        "properties": _fields(rows, "Request") | converted | neutral | OPENAI_FIELDS,
+        "anyOf": [
+            {"properties": {"prompt": {"not": {"type": "null"}}}, "required": ["prompt"]},
+            {"properties": {"continue": {"type": "object"}}, "required": ["continue"]},
+        ],
+    }
+
+
+PREFIX: Schema = {
+    "allOf": [{"$ref": "#/components/schemas/Request"}],
+    "description": "The prompt; it may be all the request that will follow, of which nothing else is used.",
+    "properties": {"continue": {"type": "null"}},
+    "required": ["prompt"],
+}
+
+
+def _named_sequence(*needed: str) -> Schema:
+    """A sequence: id of its request (unless that is clear), index, and how many of its tokens."""
+    properties: dict[str, Schema] = {
+        "id": {"type": "string", "minLength": 1, "description": "Of its request, with or without `cmpl-`."},
+        "index": {"type": "integer", "minimum": 0, "maximum": MAX_INDEX},
+        "at": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": INT32_MAX,
+            "description": "Only its first tokens, so many.",
+        },
+    }
+    return {
+        "type": "object",
+        "properties": {name: properties[name] for name in (*needed, "at")},
+        "required": list(needed),
+        "additionalProperties": False,
+    }
+
+
+EXTENSION: Schema = {
+    "type": "object",
+    "properties": {
+        "add": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": MAX_INDEX,
+            "default": 1,
+            "description": "How many more; with those that there are at most --max-n.",
+        },
+        "max_tokens": {
+            "type": ["integer", "null"],
+            "minimum": -1,
+            "maximum": INT32_MAX,
+            "description": "Tokens per sequence from now on, also of those that run.",
+        },
+        "fork": {
+            "anyOf": [_named_sequence("index"), {"type": "null"}],
+            "description": "The new ones begin as this one of the request; only what follows is streamed.",
+        },
+    },
+}
+
+
+def neutral_text(values: tuple[object, ...]) -> str:
+    """The values at which a field does nothing, in words."""
+    return " or ".join("empty" if value in ("", []) else str(value).lower() for value in values)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Schemas of answers
+# ----------------------------------------------------------------------------------------------------
+
+
+def _object(optional: str = "", **properties: Schema) -> Schema:
+    """An object whose properties are all there, but for the optional ones."""
+    required = [name for name in properties if name not in optional.split()]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _list(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+MAYBE_TEXT: Schema = {"type": ["string", "null"]}
+WARNINGS = _list(TEXT)
+LOGPROB: Schema = {"type": ["number", "null"]}
+
+EVENTS = (
+    protocol.Queued, protocol.Start, protocol.Prompt, protocol.Progress, protocol.Stream, protocol.Stop,
+    protocol.Extend, protocol.Done, protocol.Error,
+)  # fmt: skip
+NAMES_ITSELF = (protocol.Queued, protocol.Start)  # the events whose frame has the id
+
+
+def _event(event: type[Any]) -> Schema:
+    """An engine's event as its frame: `event` names it, the id is known from the start."""
+    schema: Schema = TypeAdapter(event).json_schema(mode="serialization")
+    properties, required = schema["properties"], schema["required"]
+    if event not in NAMES_ITSELF:
+        del properties["id"]
+    if "tokens" in properties:
+        properties["tokens"] = _list(_ref("Token"))
+    if event is protocol.Start:
+        properties["warnings"] = WARNINGS
+    for one in properties.values():
+        one.pop("default", None)
+        one.pop("title", None)
+    return {
+        "type": "object",
+        "description": " ".join((event.__doc__ or "").split()),
+        "properties": {"event": {"const": event.__name__.lower()}, **properties},
+        "required": ["event", *(name for name in required if name in properties)],
+    }
+
+
+def _choice(finish_reason: Schema) -> Schema:
+    logprobs = {"anyOf": [_ref("Logprobs"), {"type": "null"}]}
+    return _object(text=TEXT, index=COUNT, logprobs=logprobs, finish_reason=finish_reason)
+
+
+ENDS = ["stop", "length"]
+OF_COMPLETION: dict[str, Schema] = {
+    "id": TEXT,
+    "object": {"const": "text_completion"},
+    "created": COUNT,
+    "model": TEXT,
+}
+ANSWERS: dict[str, Schema] = {
+    "Completion": _object(
+        "warnings",
+        **OF_COMPLETION,
+        choices=_list(_choice({"enum": ENDS})),
+        usage=_ref("Usage"),
+        warnings=WARNINGS,
+    ),
+    "Chunk": _object(
+        "usage warnings",
+        **OF_COMPLETION,
+        choices={**_list(_choice({"enum": [*ENDS, None]})), "maxItems": 1},
+        usage={"anyOf": [_ref("Usage"), {"type": "null"}]},
+        warnings=WARNINGS,
+    ),
+    "Logprobs": _object(
+        tokens=_list(TEXT),
+        token_logprobs=_list(LOGPROB),
+        top_logprobs=_list({"type": ["object", "null"], "additionalProperties": {"type": "number"}}),
+        text_offset=_list(COUNT),
+    ),
+    "Usage": _object(
+        prompt_tokens=COUNT,
+        completion_tokens=COUNT,
+        total_tokens=COUNT,
+        prompt_tokens_details=_object(cached_tokens=COUNT),
+    ),
+    "Token": _object("top", id=COUNT, text=TEXT, logprob=LOGPROB, top=_list(_ref("Alternative"))),
+    "Alternative": _object(id=COUNT, text=TEXT, logprob={"type": "number"}),
+    "Event": {"oneOf": [_ref(event.__name__ + "Event") for event in EVENTS]},
+    "EventStream": {
+        "type": "string",
+        "description": "Frames `data: <Event>`, each with an empty line behind it; start first, "
+        "done or error last. Lines that begin with a colon say nothing.",
+        "x-frame": _ref("Event"),
+    },
+    "ChunkStream": {
+        "type": "string",
+        "description": "Frames `data: <Chunk>`, each with one choice; `data: [DONE]` last, "
+        "or a frame with an error.",
+        "x-frame": {"anyOf": [_ref("Chunk"), _ref("Error")]},
+    },
+    "Stream": {
+        "anyOf": [_ref("ChunkStream"), _ref("EventStream")],
+        "description": "Chunks when stream is true, else events.",
+    },
+    "Error": _object(
+        error=_object(
+            message=TEXT,
+            type={"enum": ["invalid_request_error", "server_error"]},
+            param=MAYBE_TEXT,
+            code=MAYBE_TEXT,
+        )
+    ),
+    "Extended": _object("warnings", id=TEXT, first=COUNT, count=COUNT, warnings=WARNINGS),
+    "Computed": _object(
+        "superseded warnings",
+        id=TEXT,
+        prompt_tokens=COUNT,
+        cached_tokens=COUNT,
+        superseded={"const": True, "description": "The next one came before it was done."},
+        warnings=WARNINGS,
+    ),
+    "Cancelled": _object(id=TEXT, cancelled={"const": True}),
+    "Models": _object(object={"const": "list"}, data=_list(_ref("Model"))),
+    "Model": _object(
+        id=TEXT,
+        object={"const": "model"},
+        created=COUNT,
+        owned_by=TEXT,
+        meta=_object(
+            name=TEXT,
+            architecture=TEXT,
+            parameters=COUNT,
+            quantisation=TEXT,
+            context=COUNT,
+            size_bytes=COUNT,
+            n_ctx={"type": ["integer", "null"]},
+        ),
+    ),
+    "Fields": _object(samplers=_list(_ref("Field")), request=_list(_ref("Field"))),
+    "Field": _object(
+        name=TEXT,
+        type={"enum": [*OF_TYPE]},
+        default={},
+        low={"type": ["number", "null"]},
+        high={"type": ["number", "null"]},
+        neutral={},
+        aliases=_list(TEXT),
+        group=TEXT,
+        per_choice={"type": "boolean"},
+        meaning=TEXT,
+    ),
+    "Health": _object(
+        "progress",
+        status={"enum": ["ok", "loading", "ready", "draining", "stopped"]},
+        progress={"type": "number", "minimum": 0, "maximum": 1},
+    ),
+    "Document": {"type": "object", "description": "OpenAPI 3.1"},
+}
+
+
+# ----------------------------------------------------------------------------------------------------
+# The document
+# ----------------------------------------------------------------------------------------------------
+
+ABOUT = """n continuations of one prompt, all streaming at once, the prompt computed once.
+
+Every error has OpenAI's body. A method that a path does not take is 405 with Allow, an unknown path 404.
+OPTIONS answers 204 for pages of the origins that --cors names."""
+
+
+def document(defaults: Defaults, version: str) -> Schema:
+    """The whole API as OpenAPI 3.1; defaults are the server's."""
+    paths: dict[str, Schema] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    schemas = {
+        "Request": _request(defaults),
+        "Prefix": PREFIX,
+        "Extension": EXTENSION,
+        "SequenceName": _named_sequence("id", "index"),
+        "Override": {
+            "type": "object",
+            "description": "What one sequence has otherwise than its request.",
+            "properties": _fields(OVERRIDE_ROWS, "Override", of_one=True),
+        },
+        **{event.__name__ + "Event": _event(event) for event in EVENTS},
+        **ANSWERS,
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "llama-srb",
+            "version": version,
+            "description": ABOUT,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _operation(route: Route) -> Schema:
+    operation: Schema = {
+        "operationId": "_".join([route.handler, *route.parameters]),
+        "summary": route.summary,
+        "responses": {
+            str(status): {
+                "description": answer.meaning,
+                "content": {kind: {"schema": _ref(name)} for kind, name in answer.content.items()},
+            }
+            for status, answer in sorted(route.answers.items())
+        },
+    }
+    if route.request:
+        body = {"required": True, "content": {JSON: {"schema": _ref(route.request)}}}
+        operation["requestBody"] = body
+    if route.parameters:
+        operation["parameters"] = [_parameter(name) for name in route.parameters]
+    return operation
+
+
+def _parameter(name: str) -> Schema:
+    meaning, schema = PARAMETERS[name]
+    return {"name": name, "in": "path", "required": True, "description": meaning, "schema": schema}

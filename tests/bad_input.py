@@ -1,0 +1,214 @@
+"""Every bad input of the API with its answer: one table for the test, which sends them, and for docs/api.md.
+
+Settings are the defaults: --max-body 16MiB, --max-n 1024. Numbers of the context are the bundled model's.
+"""
+
+# ruff: noqa: E501 (a table)
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from llama_srb.request import SAMPLER_NAMES
+
+MAX_BODY = 16 << 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request that is refused; body is bytes as they are sent, or a value that is sent as JSON."""
+
+    what: str
+    body: Any
+    message: str
+    param: str | None = None
+    status: int = 400
+    method: str = "POST"
+    path: str = "/v1/completions"
+    code: str | None = None
+
+    @property
+    def data(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+def field(what: str, message: str, *, param: str = "", **fields: Any) -> Case:
+    """A body whose prompt is fine and one of whose fields is not: the first, unless param says which."""
+    return Case(what, {"prompt": "x", **fields}, message, param or next(iter(fields)))
+
+
+def number(name: str, low: str, high: str, *values: Any) -> list[Case]:
+    """Values out of a field's bounds, and of a wrong type."""
+    return [
+        field(
+            f"{name} {json.dumps(value)}",
+            f"{name} is {json.dumps(value)}; it must be {wanted}",
+            **{name: value},
+        )
+        for value in values
+        for wanted in [f"{'' if type(value) in (int, float) else 'a number '}between {low} and {high}"]
+    ]
+
+
+def raw(what: str, body: bytes, message: str, param: str | None = None, status: int = 400) -> Case:
+    return Case(what, body, message, param, status)
+
+
+N = "a whole number between 1 and 1024"
+SAMPLERS = ", ".join(SAMPLER_NAMES)
+PAIRS = "an object {id: bias} or a list of [id or text, bias or false]"
+SEED = "between -1 and 4294967295"
+
+BODIES = [
+    raw("an empty body", b"", "the body is empty; it must be a JSON object"),
+    raw("not JSON", b"prompt=Once", "the body is not JSON: unexpected character, expected a JSON value (line 1, column 1)"),
+    raw("JSON that ends early", b'{"prompt":', "the body is not JSON: unexpected end of data (line 1, column 11)"),
+    raw("a list", b"[1]", "the body is [1]; it must be a JSON object"),
+    raw("a text", b'"Once"', 'the body is "Once"; it must be a JSON object'),
+    raw("null", b"null", "the body is null; it must be a JSON object"),
+    raw("not UTF-8", b'{"prompt":"\xff"}', "the body is not UTF-8 (byte 11)"),
+    raw("20,000 lists in each other", b"[" * 20_000 + b"]" * 20_000, "the body is nested too deeply"),
+    raw("20,000 objects in each other", b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "the body is nested too deeply"),
+    raw("a body above --max-body", b" " * (MAX_BODY + 1), f"the body is larger than --max-body, {MAX_BODY} bytes",
+        status=413),
+    raw("temperature NaN", b'{"prompt":"x","temperature":NaN}', "temperature is NaN; JSON has no such number",
+        "temperature"),
+    raw("top_p Infinity", b'{"prompt":"x","top_p":Infinity}', "top_p is Infinity; JSON has no such number", "top_p"),
+    raw("temperature 1e999", b'{"prompt":"x","temperature":1e999}', "temperature is Infinity; JSON has no such number",
+        "temperature"),
+    raw("a lone surrogate in prompt", b'{"prompt":"a\\ud800"}', "prompt holds a lone surrogate, which is no character",
+        "prompt"),
+    raw("a lone surrogate in stop", b'{"prompt":"x","stop":["\\udc00"]}',
+        "stop holds a lone surrogate, which is no character", "stop"),
+]  # fmt: skip
+
+WRONG_PROMPTS: tuple[Any, ...] = (7, True, [], {}, [1, "x"], [-1], [1.5])
+PROMPTS = [
+    Case("no prompt", {}, "prompt is missing", "prompt"),
+    Case("prompt null", {"prompt": None}, "prompt is missing", "prompt"),
+    *(
+        Case(f"prompt {json.dumps(value)}", {"prompt": value},
+             f"prompt is {json.dumps(value)}; it must be a text or a list of token ids", "prompt")
+        for value in WRONG_PROMPTS
+    ),
+    Case("two prompts, in OpenAI's form", {"prompt": ["a", "b"], "stream": False},
+         "prompt is a list of 2 prompts; it must be one", "prompt"),
+    Case("a prompt of 2,000 words", {"prompt": "word " * 2000},
+         "the prompt has at least 769 tokens; with one more it exceeds the context of 768 tokens per sequence",
+         "prompt", code="context_exceeded"),
+    Case("a token id above the vocabulary", {"prompt": [99_999]},
+         "tokens is 99999; it must be between 0 and 2047", "prompt", code="invalid_request"),
+]  # fmt: skip
+
+COUNTS = [
+    *(field(f"n {json.dumps(n)}", f"n is {n}; it must be between 1 and 1024", n=n) for n in (0, -1, 1025)),
+    *(field(f"n {json.dumps(n)}", f"n is {json.dumps(n)}; it must be {N}", n=n) for n in (1.5, "8", True, [8])),
+    field("max_tokens -2", "max_tokens is -2; it must be between -1 and 2147483647", max_tokens=-2),
+    field('max_tokens "9"', 'max_tokens is "9"; it must be a whole number between -1 and 2147483647', max_tokens="9"),
+    field("max_tokens 2147483648", "max_tokens is 2147483648; it must be between -1 and 2147483647",
+          max_tokens=2**31),
+    field("min_tokens above max_tokens", "min_tokens is 9; it must be at most max_tokens, 3", min_tokens=9, max_tokens=3),
+    field("logprobs 10000000", "logprobs is 10000000; it must be between 0 and 100", logprobs=10_000_000),
+    field("logprobs true", "logprobs is true; it must be a whole number between 0 and 100", logprobs=True),
+]  # fmt: skip
+
+SAMPLER_CASES = [
+    *number("temperature", "0", "100", -0.1, 100.5, "hot", True),
+    *number("top_p", "0", "1", -0.1, 1.5, {}),
+    *number("min_p", "0", "1", 2, "0.1"),
+    *number("repeat_penalty", "0.01", "100", 0),
+    *number("presence_penalty", "-100", "100", 101),
+    *number("xtc_probability", "0", "1", 1.1),
+    *number("dry_multiplier", "0", "100", -1),
+    *number("mirostat_tau", "0", "100", -1),
+    field("top_k -2", "top_k is -2; it must be between -1 and 2147483647", top_k=-2),
+    field("top_k 1.5", "top_k is 1.5; it must be a whole number between -1 and 2147483647", top_k=1.5),
+    field("mirostat 3", "mirostat is 3; it must be between 0 and 2", mirostat=3),
+    field("seed -2", f"seed is -2; it must be {SEED}", seed=-2),
+    field("seed 4294967296", f"seed is 4294967296; it must be {SEED}", seed=2**32),
+    field("ignore_eos 1", "ignore_eos is 1; it must be true or false", ignore_eos=1),
+    field('samplers ["top_q"]', f'samplers is "top_q"; it must be one of {SAMPLERS}', samplers=["top_q"]),
+    field("samplers 7", "samplers is 7; it must be a list of sampler names", samplers=7),
+    field("stop 7", "stop is 7; it must be a text or a list of texts", stop=7),
+    field("stop [7]", "stop is [7]; it must be a text or a list of texts", stop=[7]),
+    field("a stop of 5,000 bytes", "stop has a text of 5000 bytes; it may have 4096", stop="x" * 5000),
+    field("2,000 stops", "stop has 2000 texts; it may have 1024", stop=["x"] * 2000),
+    field("logit_bias 4", f"logit_bias is 4; it must be {PAIRS}", logit_bias=4),
+    field('logit_bias {"5": "x"}', 'logit_bias for 5 is "x"; it must be a number between -1e9 and 1e9, or false',
+          logit_bias={"5": "x"}),
+    field('logit_bias {"5": 1e10}', "logit_bias for 5 is 10000000000.0; it must be a number between -1e9 and 1e9, "
+          "or false", logit_bias={"5": 1e10}),
+    field("dry_sequence_breakers 7", "dry_sequence_breakers is 7; it must be a list of texts", dry_sequence_breakers=7),
+    field("banned_strings 7", "banned_strings is 7; it must be a text or a list of texts", banned_strings=7),
+]  # fmt: skip
+
+PER_SEQUENCE = [
+    field("3 temperatures for n = 2", "temperature is a list of 3; it must have n, 2", temperature=[1, 2, 3], n=2),
+    field("temperature [0.5, -1] for n = 2", "sequences[1].temperature is -1; it must be between 0 and 100",
+          param="sequences[1].temperature", temperature=[0.5, -1], n=2),
+    field("1 entry of sequences for n = 2", "sequences has 1 entries; it must have n, 2", sequences=[{}], n=2),
+    field("sequences 7", "sequences is 7; it must be a list of objects, one per sequence", sequences=7),
+    field("sequences[1].top_k -2", "sequences[1].top_k is -2; it must be between -1 and 2147483647",
+          param="sequences[1].top_k", sequences=[{}, {"top_k": -2}], n=2),
+]  # fmt: skip
+
+FORMS = [
+    Case("another model", {"prompt": "x", "model": "gpt-4"}, "there is no model gpt-4 here, only storyteller",
+         "model", 404),
+    field("model 7", "model is 7; it must be a text", model=7),
+    field('stream "yes"', 'stream is "yes"; it must be true or false', stream="yes"),
+    Case("stream_options 7", {"prompt": "x", "stream": True, "stream_options": 7},
+         "stream_options is 7; it must be an object", "stream_options"),
+    Case("include_usage 1", {"prompt": "x", "stream": True, "stream_options": {"include_usage": 1}},
+         "stream_options.include_usage is 1; it must be true or false", "stream_options.include_usage"),
+    Case("GET on a POST route", b"", "/v1/completions takes POST, not GET", None, 405, "GET"),
+    Case("POST on a GET route", {}, "/health takes GET, HEAD, not POST", None, 405, "POST", "/health"),
+    Case("an unknown path", {}, "there is no /v1/nothing here", None, 404, "POST", "/v1/nothing"),
+    Case("an id that is not running", b"", "no request 17 is running", "id", 404, "DELETE", "/v1/completions/17"),
+]  # fmt: skip
+
+NAMED = "an object: id, index, at"
+CONTINUED = [
+    field("continue 7", f"continue is 7; it must be {NAMED}", **{"continue": 7}),
+    field("continue without id", "continue.id is missing", param="continue.id", **{"continue": {"index": 0}}),
+    field("continue without index", "continue.index is missing", param="continue.index", **{"continue": {"id": "17"}}),
+    field("continue.id 17", "continue.id is 17; it must be the id of a request", param="continue.id",
+          **{"continue": {"id": 17, "index": 0}}),
+    field("continue.index -1", "continue.index is -1; it must be between 0 and 100000", param="continue.index",
+          **{"continue": {"id": "17", "index": -1}}),
+    field('continue.at "3"', 'continue.at is "3"; it must be a whole number between 0 and 2147483647',
+          param="continue.at", **{"continue": {"id": "17", "index": 0, "at": "3"}}),
+    field("continue with n", 'continue has no field "n", only id, index, at', **{"continue": {"id": "17", "n": 0}}),
+    Case("continue of an unknown request", {"continue": {"id": "17", "index": 3}},
+         "continue names sequence 3 of request 17, which is not known here (any more); send its text as the prompt",
+         "continue", code="invalid_request"),
+    Case("a prefix without prompt", {}, "prompt is missing", "prompt", path="/v1/prefix"),
+    Case("a prefix of a number", {"prompt": 7}, "prompt is 7; it must be a text or a list of token ids", "prompt",
+         path="/v1/prefix"),
+    Case("a prefix with continue", {"continue": {"id": "17", "index": 0}},
+         "continue has no prefix to compute; send the text as the prompt", "continue", path="/v1/prefix"),
+    Case("a prefix of 2,000 words", {"prompt": "word " * 2000},
+         "the prompt has at least 769 tokens; with one more it exceeds the context of 768 tokens per sequence",
+         "prompt", path="/v1/prefix", code="context_exceeded"),
+]  # fmt: skip
+
+
+def extension(what: str, message: str, param: str, status: int = 400, **fields: Any) -> Case:
+    return Case(what, fields, message, param, status, path="/v1/completions/17/extend")
+
+
+EXTENSIONS = [
+    extension("extend what is not running",
+              'no request 17 is running; a request with "continue" goes on from one that is over', "id", 404, add=1),
+    extension("add -1", "add is -1; it must be between 0 and 100000", "add", add=-1),
+    extension("add true", "add is true; it must be a whole number between 0 and 100000", "add", add=True),
+    extension("max_tokens -2 in extend", "max_tokens is -2; it must be between -1 and 2147483647", "max_tokens",
+              max_tokens=-2),
+    extension("fork 2", "fork is 2; it must be an object: index, at", "fork", fork=2),
+    extension("fork with id", 'fork has no field "id", only index, at', "fork", fork={"id": "17", "index": 0}),
+    extension("fork.at -1", "fork.at is -1; it must be between 0 and 2147483647", "fork.at",
+              fork={"index": 0, "at": -1}),
+]  # fmt: skip
+
+CASES = [*BODIES, *PROMPTS, *COUNTS, *SAMPLER_CASES, *PER_SEQUENCE, *FORMS, *CONTINUED, *EXTENSIONS]

@@ -1,0 +1,194 @@
+"""The whole server with the real engine: waves, cancelling, warnings, answers as /openapi.json says."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from llama_srb.routes import ROUTES
+from tests.serving import Server, serving
+
+ONCE = "Once upon a time,"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--ctx", "8192") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def document(server: Server) -> Any:
+    return server.json("GET", "/openapi.json")[1]
+
+
+class Stream:
+    """A stream of which one has read as far as one wants."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        self.start = self.next()
+        self.id = self.start["id"]
+
+    def next(self) -> dict[str, Any]:
+        while not (line := self._response.readline()).startswith(b"data: {"):
+            assert line, "the stream has ended"
+        event: dict[str, Any] = json.loads(line[6:])
+        return event
+
+    def until(self, event: str) -> list[dict[str, Any]]:
+        events = [self.next()]
+        while events[-1]["event"] != event:
+            events.append(self.next())
+        return events
+
+
+@pytest.fixture
+def endless(server: Server) -> Iterator[Stream]:
+    """Four sequences that go on until the context is full, unless they are cancelled."""
+    body = {"prompt": ONCE, "n": 4, "max_tokens": -1, "ignore_eos": True}
+    with closing(server.connect()) as connection:
+        connection.request("POST", "/v1/events", json.dumps(body))
+        yield Stream(connection.getresponse())
+
+
+# Waves
+
+
+def test_300_sequences_on_32_places_come_in_waves_from_one_prefill(server: Server) -> None:
+    events = server.events(
+        {"prompt": "Lily had a red", "n": 300, "max_tokens": 3, "seed": 7, "temperature": 2}
+    )
+    stops = Counter(event["index"] for event in events if event["event"] == "stop")
+    assert stops == dict.fromkeys(range(300), 1)
+    assert (events[0]["count"], events[-1]["count"]) == (300, 300)
+    assert events[-1]["completion_tokens"] == sum(e["length"] for e in events if e["event"] == "stop")
+    assert events[-1]["prompt_tokens"] < 10, "once, not 300 times"
+    texts = [
+        "".join(e["text"] for e in events if e["event"] == "stream" and e["index"] == i) for i in range(300)
+    ]
+    assert len(set(texts)) > 100, "each index draws with a seed of its own"
+
+
+# Cancelling
+
+
+def test_one_sequence_is_cancelled_and_the_others_go_on(server: Server, endless: Stream) -> None:
+    endless.until("stream")
+    assert server.json("DELETE", f"/v1/completions/{endless.id}/2") == (
+        200,
+        {"id": endless.id, "cancelled": True},
+    )
+    stopped = endless.until("stop")[-1]
+    assert (stopped["index"], stopped["finish_reason"], stopped["stop"]) == (2, "cancelled", 0)
+    after = [endless.until("stream")[-1]["index"] for _ in range(12)]
+    assert set(after) == {0, 1, 3}
+
+
+def test_a_request_is_cancelled_and_is_not_there_any_more(server: Server, endless: Stream) -> None:
+    endless.until("stream")
+    assert server.call("DELETE", f"/v1/completions/{endless.id}")[0] == 200
+    events = endless.until("done")
+    assert {e["finish_reason"] for e in events if e["event"] == "stop"} == {"cancelled"}
+    assert server.call("DELETE", f"/v1/completions/{endless.id}")[0] == 404
+
+
+def test_cancelling_what_is_over_or_never_was_does_no_harm(server: Server, endless: Stream) -> None:
+    endless.until("stream")
+    for index in (1, 1, 77):
+        server.call("DELETE", f"/v1/completions/{endless.id}/{index}")
+    endless.until("stop")
+    assert {endless.until("stream")[-1]["index"] for _ in range(12)} == {0, 2, 3}
+
+
+# Echo in the event stream
+
+
+def test_echo_is_an_event_before_all_texts(server: Server) -> None:
+    body = {"prompt": ONCE, "n": 2, "max_tokens": 2, "echo": True}
+    plain = server.events(body)
+    assert [event["event"] for event in plain[:3]] == ["start", "prompt", "stream"]
+    assert plain[1] == {"event": "prompt", "text": ONCE}
+    scored = [e for e in server.events({**body, "logprobs": 1}) if e["event"] == "prompt"]
+    assert "".join(token["text"] for e in scored for token in e.get("tokens", ())) == ONCE
+
+
+# Warnings and strict
+
+
+def test_unknown_fields_are_named_in_warnings(server: Server) -> None:
+    body = {"prompt": ONCE, "n": 1, "max_tokens": 1, "temprature": 1, "top_a": 0.5}
+    warnings = [
+        '"temprature" is not a known field; did you mean "temperature"?',
+        "top_a is 0.5, but llama.cpp has no such setting; it is not used",
+    ]
+    assert server.events(body)[0]["warnings"] == warnings
+    assert server.json("POST", "/v1/completions", {**body, "stream": False})[1]["warnings"] == warnings
+
+
+def test_strict_refuses_unknown_fields_and_takes_all_known_ones() -> None:
+    with serving("--strict", "--ctx", "4096") as server:
+        status, answer = server.json("POST", "/v1/completions", {"prompt": ONCE, "temprature": 1})
+        assert (status, answer["error"]["param"]) == (400, "temprature")
+        known = {"temp": 0.5, "typical": 1, "rep_pen": 1.1, "top_a": 0, "max_new_tokens": 2, "n": 1}
+        assert "warnings" not in server.events({"prompt": ONCE, **known})[0]
+
+
+# What /openapi.json says
+
+
+ANSWERS: list[tuple[str, str, str, Any]] = [
+    ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "stream": False, "max_tokens": 1}),
+    ("POST", "/v1/completions", "/v1/completions",
+     {"prompt": ONCE, "stream": False, "max_tokens": 1, "echo": True, "logprobs": 1, "foo": 1}),
+    ("POST", "/v1/completions", "/v1/completions", {"n": 0}),
+    ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "model": "other"}),
+    ("POST", "/v1/completions", "/v1/completions", b" " * (16 << 20) + b" "),
+    ("POST", "/v1/events", "/v1/events", {"prompt": 7}),
+    ("POST", "/v1/completions/{id}/extend", "/v1/completions/17/extend", {"add": 1}),
+    ("POST", "/v1/completions/{id}/extend", "/v1/completions/17/extend", {"add": -1}),
+    ("POST", "/v1/prefix", "/v1/prefix", {"prompt": ONCE, "foo": 1}),
+    ("POST", "/v1/prefix", "/v1/prefix", {"prompt": 7}),
+    ("DELETE", "/v1/completions/{id}", "/v1/completions/17", None),
+    ("DELETE", "/v1/completions/{id}/{index}", "/v1/completions/17/3", None),
+    ("GET", "/v1/models", "/v1/models", None),
+    ("GET", "/v1/samplers", "/v1/samplers", None),
+    ("GET", "/openapi.json", "/openapi.json", None),
+    ("GET", "/health", "/health", None),
+]  # fmt: skip
+
+
+def check(document: Any, schema: Any, value: Any) -> None:
+    Draft202012Validator({**schema, "components": document["components"]}).validate(value)
+
+
+@pytest.mark.parametrize(("method", "route", "path", "body"), ANSWERS)
+def test_answers_are_as_described(
+    server: Server, document: Any, method: str, route: str, path: str, body: Any
+) -> None:
+    status, headers, data = server.call(method, path, body)
+    described = document["paths"][route][method.lower()]["responses"][str(status)]["content"]
+    check(document, described[headers.get_content_type()]["schema"], json.loads(data))
+
+
+def test_every_route_has_an_answer_here() -> None:
+    assert {(method, route) for method, route, _, _ in ANSWERS} == {(r.method, r.path) for r in ROUTES}
+
+
+@pytest.mark.parametrize(
+    ("path", "frame"), [("/v1/events", "Event"), ("/v1/completions", "Chunk")], ids=["events", "chunks"]
+)
+def test_frames_are_as_described(server: Server, document: Any, path: str, frame: str) -> None:
+    options = {"stream": True, "stream_options": {"include_usage": True}} if frame == "Chunk" else {}
+    body = {"prompt": ONCE, "n": 2, "max_tokens": 3, "echo": True, "logprobs": 1, "foo": 1, **options}
+    check(document, document["components"]["schemas"]["Request"], body)
+    frames = server.events(body, path)
+    assert len(frames) > 6
+    for one in frames:
+        check(document, document["components"]["schemas"][frame], one)

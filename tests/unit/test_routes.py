@@ -1,0 +1,98 @@
+"""The table of routes, and the OpenAPI document that is made of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from llama_srb.request import CANONICAL, KNOWN_SPELLINGS, ROWS, Defaults
+from llama_srb.routes import ROUTES, document
+from llama_srb.server import Api
+from tests.bad_input import CASES
+
+DOCUMENT: Any = json.loads(json.dumps(document(Defaults(n=5, max_n=64), "1.2.3")))
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+
+def accepts(schema: str, value: Any) -> bool:
+    whole = {"$ref": f"#/components/schemas/{schema}", "components": {"schemas": SCHEMAS}}
+    return bool(Draft202012Validator(whole).is_valid(value))
+
+
+def test_the_document_is_openapi_3_1() -> None:
+    OpenAPIV31SpecValidator(DOCUMENT).validate()
+    assert DOCUMENT["openapi"].startswith("3.1")
+
+
+def test_every_route_is_an_operation_with_all_its_statuses() -> None:
+    for route in ROUTES:
+        operation = DOCUMENT["paths"][route.path][route.method.lower()]
+        assert {int(status) for status in operation["responses"]} == route.answers.keys()
+        assert {p["name"] for p in operation.get("parameters", ())} == set(re.findall(r"{(\w+)}", route.path))
+        assert callable(getattr(Api, route.handler))
+
+
+def test_every_schema_is_used() -> None:
+    used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(DOCUMENT)))
+    assert used == SCHEMAS.keys()
+
+
+def test_every_spelling_of_every_field_is_described() -> None:
+    assert {*CANONICAL, *KNOWN_SPELLINGS, "stream", "model"} <= SCHEMAS["Request"]["properties"].keys()
+
+
+def test_the_defaults_are_the_servers() -> None:
+    assert SCHEMAS["Request"]["properties"]["n"]["default"] == 5
+    assert accepts("Request", {"prompt": "x", "n": 64})
+    assert not accepts("Request", {"prompt": "x", "n": 65})
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS.values() if row.name != "prompt"], ids=lambda row: row.name
+)
+def test_a_field_takes_its_default_and_null_and_not_what_is_out_of_bounds(row: Any) -> None:
+    for spelling in (row.name, *row.aliases):
+        assert accepts("Request", {"prompt": "x", spelling: None})
+        assert accepts("Request", {"prompt": "x", spelling: json.loads(json.dumps(row.default))})
+        if row.low is not None:
+            assert not accepts("Request", {"prompt": "x", spelling: row.low - 1})
+
+
+BODIES = [
+    {"prompt": [1, 2]},
+    {"prompt": ["x"]},
+    {"prompt": [[1, 2]]},
+    {"prompt": "x", "temperature": [0.5, None], "n": 2},
+    {"prompt": "x", "sequences": [{}, {"temp": 1, "stop": "x"}]},
+    {"prompt": "x", "logit_bias": {"5": -100}, "stop": "x"},
+    {"prompt": "x", "logit_bias": [[5, False], ["word", 1.5]], "unknown": 7},
+    {"prompt": "x", "continue": {"id": "17", "index": 0, "at": 3}},
+    {"continue": {"id": "cmpl-17", "index": 0, "at": None}},
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=str)
+def test_bodies_that_are_fine_fit_the_schema(body: Any) -> None:
+    assert accepts("Request", body)
+
+
+WRONG = [
+    case for case in CASES if re.search(r"must be (a |between|true|an )", case.message) and case.status == 400
+]
+BEYOND = {  # what a schema cannot say, or can only say at length
+    "min_tokens above max_tokens", "samplers 7", 'samplers ["top_q"]', "two prompts, in OpenAI's form",
+    'logit_bias {"5": 1e10}', "a token id above the vocabulary",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in WRONG if not isinstance(c.body, bytes) and c.what not in BEYOND], ids=lambda c: c.what
+)
+def test_bodies_that_are_refused_do_not_fit_the_schema(case: Any) -> None:
+    schema = {"/v1/prefix": "Prefix", "/v1/completions/17/extend": "Extension"}.get(case.path, "Request")
+    assert not accepts(schema, case.body)
