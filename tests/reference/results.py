@@ -2,9 +2,8 @@
 text, computed in one batch by one sequence.
 
 The tool is compiled from llama.cpp's tools/results/results.cpp and linked with the libraries that build.sh
-has compiled, which takes seconds where a tree of its own would take minutes. They are unpatched as long as
-patches/ changes nothing but CMakeLists.txt; a patch that changes more is refused here, for then the reference
-needs libraries of its own.
+has compiled, which takes seconds where a tree of its own would take minutes. Where patches/ has changed
+sources, these are compiled without the patches and linked before the libraries, whose own are then left out.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,14 +31,14 @@ def build() -> Path:
     objects = cache / "objects" / (ROOT / "build/stamp").read_text()[:16]
     tool = objects / "reference/llama-results"
     if not tool.exists():
-        _refuse_patched_code()
-        tool.parent.mkdir(exist_ok=True)
-        unfinished = tool.with_name(f"llama-results-{os.getpid()}")
-        for command in _commands(objects, unfinished):
+        work = tool.parent.with_name(f"reference-{os.getpid()}")
+        work.mkdir()
+        for command in _commands(objects, work):
             done = subprocess.run(command, cwd=objects, capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr[-3000:]}"
-        unfinished.with_suffix(".o").unlink()
-        unfinished.replace(tool)
+        tool.parent.mkdir(exist_ok=True)
+        (work / tool.name).replace(tool)
+        shutil.rmtree(work)
     return tool
 
 
@@ -46,38 +46,60 @@ def _cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def _refuse_patched_code() -> None:
-    names = {
-        name
-        for patch in (ROOT / "patches").glob("*.patch")
-        for name in re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.MULTILINE)
+def _patched() -> set[str]:
+    """The files that patches/ changes, beside the list of targets."""
+    texts = [patch.read_text() for patch in (ROOT / "patches").glob("*.patch")]
+    return {name for text in texts for name in re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)} - {
+        "CMakeLists.txt"
     }
-    assert names <= {"CMakeLists.txt"}, f"patched: {names}; the reference needs libraries compiled without"
 
 
-def _commands(objects: Path, output: Path) -> list[list[str]]:
+def _commands(objects: Path, work: Path) -> list[list[str]]:
     """llama-batched's own compile and link commands, with the tool's source in place of ours."""
-    entries = json.loads((objects / "compile_commands.json").read_text())
-    ours = next(entry for entry in entries if entry["file"].endswith("/engine/main.cpp"))
-    home = re.search(
-        r"^CMAKE_HOME_DIRECTORY:\w+=(.+)$", (objects / "CMakeCache.txt").read_text(), re.MULTILINE
-    )
-    assert home
-    source, object = f"{home[1]}/tools/results/results.cpp", str(output.with_suffix(".o"))
-    compile = _without(shlex.split(ours["command"]), "-o", "-c")
-    ninja = re.search(
-        r"^CMAKE_MAKE_PROGRAM:\w+=(.+)$", (objects / "CMakeCache.txt").read_text(), re.MULTILINE
-    )
-    assert ninja
+    entries = {entry["file"]: entry for entry in json.loads((objects / "compile_commands.json").read_text())}
+    tree = _setting(objects, "CMAKE_HOME_DIRECTORY")
+    ours = next(entry for file, entry in entries.items() if file.endswith("/engine/main.cpp"))
+    made = [str(work / "results.o")]
+    commands = [_compile(ours, f"{tree}/tools/results/results.cpp", made[0])]
+    if _patched():
+        commands += _unpatch(Path(tree), work)
+    for name in sorted(name for name in _patched() if f"{tree}/{name}" in entries):
+        made.append(str(work / f"{Path(name).name}.o"))
+        commands.append(_compile(entries[f"{tree}/{name}"], str(work / name), made[-1]))
     shown = subprocess.run(
-        [ninja[1], "-t", "commands", "llama-batched"], cwd=objects, capture_output=True, text=True, check=True
-    )
+        [_setting(objects, "CMAKE_MAKE_PROGRAM"), "-t", "commands", "llama-batched"],
+        cwd=objects, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     link = shlex.split(shown.stdout.splitlines()[-1].removeprefix(": && ").removesuffix(" && :"))
     link = [word for word in _without(link, "-o") if not word.startswith("llama-batched/")]
-    return [
-        [*compile, "-std=gnu++17", "-o", object, "-c", source],
-        [link[0], object, *link[1:], "-o", str(output)],
+    return [*commands, [link[0], *made, *link[1:], "-o", str(work / "llama-results")]]
+
+
+def _setting(objects: Path, name: str) -> str:
+    found = re.search(rf"^{name}:\w+=(.+)$", (objects / "CMakeCache.txt").read_text(), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def _compile(entry: dict[str, str], source: str, output: str) -> list[str]:
+    """The same command for another source, whose own folder comes first for its headers."""
+    compiler, *flags = _without(shlex.split(entry["command"]), "-o", "-c")
+    return [compiler, f"-I{Path(source).parent}", *flags, "-o", output, "-c", source]
+
+
+def _unpatch(tree: Path, work: Path) -> list[list[str]]:
+    """Copies the folders of patched files and takes the patches back there, the last one first."""
+    folders = sorted({str(Path(name).parent) for name in _patched()})
+    copies = [
+        ["sh", "-c", 'mkdir -p "$1" && cp -R "$0/." "$1"', f"{tree}/{folder}", str(work / folder)]
+        for folder in folders
     ]
+    takes = [
+        ["patch", "-R", "-p1", "-d", str(work), "-i", str(patch)]
+        for patch in sorted((ROOT / "patches").glob("*.patch"), reverse=True)
+        if "CMakeLists.txt" not in re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.MULTILINE)
+    ]
+    return copies + takes
 
 
 def _without(words: list[str], *options: str) -> list[str]:
