@@ -6,10 +6,16 @@
 
 static const int32_t n_worthwhile = 32; // tokens: fewer are computed again sooner than put back
 
+static store_params with_exact(store_params params, bool exact) {
+    params.exact = exact;
+    return params;
+}
+
 prefix_tree::prefix_tree(llama_context * ctx, int32_t n_idle_max, const store_params & store)
     : ctx(ctx), memory(llama_get_memory(ctx)), vocab(llama_model_get_vocab(llama_get_model(ctx))),
       whole(llama_model_is_recurrent(llama_get_model(ctx)) || llama_model_is_hybrid(llama_get_model(ctx))),
-      n_cells_((int32_t) llama_n_ctx(ctx)), n_idle_max(n_idle_max), store(store) {
+      n_window(llama_model_n_swa(llama_get_model(ctx))), n_cells_((int32_t) llama_n_ctx(ctx)),
+      n_idle_max(n_idle_max), store(with_exact(store, whole || n_window > 0)) {
     for (llama_seq_id id = (llama_seq_id) llama_n_seq_max(ctx) - 1; id >= 0; id--) {
         free_ids.push_back(id);
     }
@@ -78,6 +84,11 @@ void prefix_tree::match_tokens(const std::vector<llama_token> & held, int32_t n_
     }
 }
 
+bool prefix_tree::can_cut(const branch & b, int32_t length) const {
+    return whole ? length == b.n_past()
+                 : llama_memory_seq_pos_min(memory, b.seq_id) <= std::max(0, length - n_window + 1);
+}
+
 prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t n_max,
                                      match_by by) const {
     match best;
@@ -85,7 +96,7 @@ prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, in
         match m;
         m.from = const_cast<branch *>(&b);
         match_tokens(b.tokens, b.n_decoded, tokens, n_max, by, m);
-        if (m.n_matched > best.n_matched && !(whole && m.length != b.n_past())) {
+        if (m.n_matched > best.n_matched && !b.hidden && can_cut(b, m.length)) {
             best = m;
         }
     }
@@ -103,7 +114,9 @@ prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, 
         for (snapshot & s : store.all()) {
             match m;
             match_tokens(s.tokens, (int32_t) s.tokens.size(), tokens, n_max, by, m);
-            const bool usable = !s.failed && !(whole && m.length != (int32_t) s.tokens.size());
+            // of a sliding window a snapshot has only the last one: enough to decode the last token again
+            const int32_t n_cut  = (int32_t) s.tokens.size() - m.length;
+            const bool    usable = !s.failed && n_cut <= (whole ? 0 : n_window > 0 ? 1 : n_cut);
             if (usable && m.n_matched >= best.n_matched + n_worthwhile) {
                 best  = m;
                 found = &s;
@@ -176,6 +189,7 @@ branch * prefix_tree::open(branch * from, int32_t n_shared) {
         b.parent   = from;
         b.n_shared = b.n_decoded = n_shared;
         b.tokens.assign(from->tokens.begin(), from->tokens.begin() + n_shared);
+        b.hidden = from->hidden;
     }
     return &b;
 }

@@ -22,6 +22,7 @@ struct branch {
     int32_t                  n_shared  = 0;       // the first n_shared cells are the parent's
     int32_t                  n_decoded = 0; // the first n_decoded tokens are computed; the rest is in a batch
     bool                     live      = true;
+    bool                     hidden    = false; // of a request with cache: false: nobody else may share it
     uint64_t                 used_at   = 0;
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
@@ -46,6 +47,9 @@ class prefix_tree {
     // The branch that begins with the most of `tokens`, at most n_max of them, all of them computed. By
     // text: to the last place where both have a border between tokens after the same bytes.
     match find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by) const;
+    // Whether a branch can go on from its first `length` tokens. A recurrent state cannot be cut back, and
+    // llama.cpp gives cells that a sliding window has left to others, swa_full or not.
+    bool can_cut(const branch & b, int32_t length) const;
     // The same, also in the store: what it has more is put back into cells.
     match recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by);
     // Keeps a snapshot of a complete branch on disk, if there is one.
@@ -80,8 +84,9 @@ class prefix_tree {
     llama_context *     ctx;
     llama_memory_t      memory;
     const llama_vocab * vocab;
-    const bool          whole; // a recurrent state: a branch is shared with all its tokens
-                               // or not at all
+    const bool          whole;          // a recurrent state: a branch is shared with all its tokens
+                                        // or not at all
+    const int32_t             n_window; // of a sliding-window model; 0: it has none
     int32_t                   n_cells_;
     int32_t                   n_idle_max;
     uint64_t                  clock = 0;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <poll.h>
 #include <random>
 #include <unistd.h>
@@ -166,16 +167,25 @@ static void read_overrides(sequence_settings & settings, const json & fields, co
     }
 }
 
-// A phrase that a single token can bring is forbidden beforehand; the scheduler steps back from the others.
-static void ban_phrases(sequence_settings & settings, const model_facts & facts) {
+// A phrase that a single token can bring is forbidden beforehand; the scheduler steps back from the others. The
+// vocabulary is searched once for each list of phrases.
+using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token>>;
+
+static void ban_phrases(sequence_settings & settings, const model_facts & facts, banned_tokens & known) {
     if (settings.banned.empty()) {
         return;
     }
     if (llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
-        invalid("banned_strings", "banned_strings is not possible with this model: "
-                                  "a recurrent state cannot step back");
+        invalid("banned_strings",
+                "banned_strings is not possible with this model: a recurrent state cannot step back");
     }
-    ban_tokens_with(settings.banned, facts.vocab, settings.sampling);
+    auto tokens = known.find(settings.banned);
+    if (tokens == known.end()) {
+        tokens = known.emplace(settings.banned, tokens_with(settings.banned, facts.vocab)).first;
+    }
+    for (llama_token token : tokens->second) {
+        settings.sampling.logit_bias.push_back({token, -INFINITY});
+    }
 }
 
 static void read_sampling(params & sampling, const json & fields, const model_facts & facts) {
@@ -195,6 +205,7 @@ static void make_sequences(generate_command & request, const json & body, const 
     if (!overrides.is_array() || (body.contains("sequences") && (int64_t) overrides.size() != n)) {
         invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
     }
+    banned_tokens known;
     for (int64_t i = 0; i < n; i++) {
         sequence_settings own = request.common;
         own.sampling.seed     = sequence_seed(request.seed, i);
@@ -202,10 +213,10 @@ static void make_sequences(generate_command & request, const json & body, const 
             read_overrides(own, overrides[i], facts);
             own.sampling.seed = sequence_seed(own.sampling.seed, 0);
         }
-        ban_phrases(own, facts);
+        ban_phrases(own, facts, known);
         request.sequences.push_back(std::move(own));
     }
-    ban_phrases(request.common, facts);
+    ban_phrases(request.common, facts, known);
 }
 
 static void parse_generate(command & c, const json & body, const model_facts & facts) {

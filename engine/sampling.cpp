@@ -241,16 +241,22 @@ static void ban_end_of_text(params & sampling, const llama_vocab * vocab) {
     }
 }
 
-void ban_tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab, params & sampling) {
+std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab) {
+    std::vector<std::string> lower;
+    for (const std::string & phrase : phrases) {
+        lower.push_back(ascii_lower(phrase));
+    }
+    std::vector<llama_token> tokens;
     for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
         const std::string piece = ascii_lower(common_token_to_piece(vocab, token, false));
         const auto        holds = [&](const std::string & phrase) {
-            return piece.find(ascii_lower(phrase)) != std::string::npos;
+            return piece.find(phrase) != std::string::npos;
         };
-        if (std::any_of(phrases.begin(), phrases.end(), holds)) {
-            sampling.logit_bias.push_back({token, -INFINITY});
+        if (std::any_of(lower.begin(), lower.end(), holds)) {
+            tokens.push_back(token);
         }
     }
+    return tokens;
 }
 
 common_sampler_ptr make_sampler(const llama_model * model, const params & sampling,

@@ -46,9 +46,8 @@ int64_t read_integer(const std::string & name, const nlohmann::json & value, int
 // "random".
 uint32_t sequence_seed(uint32_t seed, int64_t index);
 
-// Adds a bias of minus infinity for every token whose text alone holds one of the phrases (in lower case).
-void ban_tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab,
-                     common_params_sampling & sampling);
+// The tokens whose text alone holds one of the phrases, whatever the case.
+std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab);
 
 // A sampler that knows the end of the prompt (for the penalties) and what has been generated since. Throws
 // what common_sampler_init throws.

@@ -10,7 +10,8 @@ static const size_t  n_records      = 4 << 20; // tokens of finished requests th
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params)
     : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store),
       batch(llama_batch_init(params.n_batch, 0, 1)),
-      recurrent(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
+      stops_short(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model) ||
+                  llama_model_n_swa(facts.model) > 0) {
     for (llama_token token = 0; token < llama_vocab_n_tokens(facts.vocab); token++) {
         if (llama_vocab_is_eog(facts.vocab, token)) {
             end_tokens.push_back(token);
@@ -409,9 +410,9 @@ void scheduler::plan_prompts() {
             continue;
         }
         real_ones = real_ones || !r->prefix_only();
-        // a recurrent state cannot step back: it stops one token early, and each sequence decodes that
+        // a recurrent state, or one behind a sliding window, cannot step back: it stops one token early, and each sequence decodes that
         // token
-        const int32_t n_target = r->n_prompt() - (recurrent ? 1 : 0);
+        const int32_t n_target = r->n_prompt() - (stops_short ? 1 : 0);
         int32_t       n        = std::min(n_target - r->prompt->n_past(), n_budget);
         if (!tree.make_room(n)) {
             n = tree.n_free();
@@ -429,7 +430,7 @@ void scheduler::plan_prompts() {
             add(r->prompt, r->command->prompt[i], last || echo);
         }
         n_budget -= n;
-        if (recurrent && r->prompt->n_past() == n_target) {
+        if (stops_short && r->prompt->n_past() == n_target) {
             r->ready = r->computed = true;
         }
     }
@@ -482,8 +483,9 @@ void scheduler::begin_prompt(request & r) {
         c.prompt.erase(c.prompt.begin(), c.prompt.begin() + match.n_matched);
         c.prompt.insert(c.prompt.begin(), opened->tokens.begin(), opened->tokens.end());
     }
-    r.prompt = opened;
-    r.ready  = false;
+    r.prompt         = opened;
+    r.prompt->hidden = !c.cache;
+    r.ready          = false;
     if (first) {
         r.n_cached = match.length;
         report_start(r);
@@ -701,7 +703,12 @@ void scheduler::step_back(request & r, sequence & s, size_t n) {
     s.forbidden.emplace_back(place, first);
     s.n_rewinds++;
     s.sampler.reset();
-    tree.truncate(s.cells, r.n_prompt() + (int32_t) place - 1);
+    const int32_t n_keep = r.n_prompt() + (int32_t) place - 1;
+    if (tree.can_cut(*s.cells, n_keep)) {
+        tree.truncate(s.cells, n_keep);
+    } else {
+        free_sequence(r, s, false); // it goes on from what is still there
+    }
 }
 
 void scheduler::emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs) {

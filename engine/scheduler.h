@@ -146,11 +146,11 @@ class scheduler {
     std::list<std::unique_ptr<request>>        active;      // admitted, oldest first
     std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
     std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
-                               echo_rows;  // (row, token of the prompt it predicts)
-    std::deque<record>         records;    // newest first
-    std::vector<llama_token>   end_tokens; // that end a text
-    std::string                out;        // this step's events
-    std::vector<token_logprob> top;        // scratch
-    const bool                 recurrent;  // its state cannot be cut back
+                               echo_rows;   // (row, token of the prompt it predicts)
+    std::deque<record>         records;     // newest first
+    std::vector<llama_token>   end_tokens;  // that end a text
+    std::string                out;         // this step's events
+    std::vector<token_logprob> top;         // scratch
+    const bool                 stops_short; // prompts stop one token early: their cells cannot be cut back
     bool                       input_ended = false;
 };

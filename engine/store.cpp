@@ -78,19 +78,21 @@ uint64_t prefix_store::n_ram_bytes() const {
     return n;
 }
 
+// Whether a snapshot of `longer` serves wherever one of `shorter` would.
+bool prefix_store::covers(const std::vector<llama_token> & longer,
+                          const std::vector<llama_token> & shorter) const {
+    return (params.exact ? longer.size() == shorter.size() : longer.size() >= shorter.size()) &&
+           std::equal(shorter.begin(), shorter.end(), longer.begin());
+}
+
 bool prefix_store::holds(const std::vector<llama_token> & tokens) const {
-    return std::any_of(snapshots.begin(), snapshots.end(), [&](const snapshot & s) {
-        return !s.failed && s.tokens.size() >= tokens.size() &&
-               std::equal(tokens.begin(), tokens.end(), s.tokens.begin());
-    });
+    return std::any_of(snapshots.begin(), snapshots.end(),
+                       [&](const snapshot & s) { return !s.failed && covers(s.tokens, tokens); });
 }
 
 void prefix_store::put(const std::vector<llama_token> & tokens, std::vector<uint8_t> && state, bool to_disk) {
     // one that it begins with says nothing that the new one does not
-    snapshots.remove_if([&](const snapshot & s) {
-        return s.file.empty() && s.tokens.size() <= tokens.size() &&
-               std::equal(s.tokens.begin(), s.tokens.end(), tokens.begin());
-    });
+    snapshots.remove_if([&](const snapshot & s) { return s.file.empty() && covers(tokens, s.tokens); });
     snapshot & s = snapshots.emplace_front();
     s.tokens     = tokens;
     s.n_bytes    = state.size();
@@ -202,7 +204,12 @@ std::shared_ptr<std::vector<uint8_t>> prefix_store::load(snapshot & s) {
         return s.state;
     }
     if (!fs::exists(s.file, ignored)) {
-        return nullptr; // not written yet, or gone to make room
+        const std::lock_guard<std::mutex> lock(mutex);
+        s.failed = unwritten.count(s.file.filename().string()) == 0; // somebody has made room
+        if (s.failed) {
+            known_files.erase(s.file.filename().string());
+        }
+        return nullptr;
     }
     file_header              h;
     std::vector<llama_token> tokens;
@@ -232,6 +239,7 @@ void prefix_store::enqueue(snapshot & s) {
     {
         const std::lock_guard<std::mutex> lock(mutex);
         jobs.push_back({s.tokens, s.state, s.file});
+        unwritten.insert(s.file.filename().string());
     }
     changed.notify_one();
 }
@@ -248,7 +256,12 @@ void prefix_store::write_files() {
             next = std::move(jobs.front());
             jobs.pop_front();
         }
-        if (write_file(next)) {
+        const bool written = write_file(next);
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            unwritten.erase(next.file.filename().string());
+        }
+        if (written) {
             limit_folder();
         }
     }

@@ -24,7 +24,8 @@ struct store_params {
     uint64_t    ram_bytes = 0; // 0: nothing is kept in memory
     std::string directory;     // empty: nothing is kept on disk
     uint64_t    disk_bytes  = 0;
-    uint64_t    fingerprint = 0; // of everything that the meaning of a snapshot depends on
+    bool        exact       = false; // a snapshot stands for nothing shorter
+    uint64_t    fingerprint = 0;     // of everything that the meaning of a snapshot depends on
 };
 
 struct snapshot {
@@ -62,6 +63,7 @@ class prefix_store {
         std::filesystem::path                 file;
     };
 
+    bool covers(const std::vector<llama_token> & longer, const std::vector<llama_token> & shorter) const;
     void limit_memory();
     void scan_folder();
     void enqueue(snapshot & s);
@@ -76,9 +78,10 @@ class prefix_store {
     std::unordered_set<std::string> known_files;
     std::filesystem::file_time_type scanned;
 
-    std::mutex              mutex; // of what follows, which the writer shares
-    std::condition_variable changed;
-    std::deque<job>         jobs;
-    bool                    closing = false;
-    std::thread             writer;
+    std::mutex                      mutex; // of what follows, which the writer shares
+    std::condition_variable         changed;
+    std::deque<job>                 jobs;
+    std::unordered_set<std::string> unwritten; // files that are to be, or are being written
+    bool                            closing = false;
+    std::thread                     writer;
 };

@@ -1,0 +1,52 @@
+// A libFuzzer target for the reader of commands: whatever a line holds, parse_command neither crashes nor
+// throws, and what it answers is one line of JSON in UTF-8. scripts/fuzz compiles and runs it.
+#include "protocol.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+static model_facts load_facts() {
+    llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
+    llama_backend_init();
+    llama_model_params params = llama_model_default_params();
+    params.vocab_only         = true;
+
+    model_facts facts;
+    facts.model = llama_model_load_from_file(getenv("FUZZ_MODEL"), params);
+    if (!facts.model) {
+        fprintf(stderr, "FUZZ_MODEL=%s cannot be loaded\n", getenv("FUZZ_MODEL"));
+        exit(2);
+    }
+    facts.vocab       = llama_model_get_vocab(facts.model);
+    facts.n_ctx_seq   = 768;
+    facts.n_piece_max = 32;
+    return facts;
+}
+
+static void check(bool holds, const char * what, const std::string & line) {
+    if (!holds) {
+        fprintf(stderr, "%s: %s\n", what, line.c_str());
+        abort();
+    }
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t * data, size_t size) {
+    static const model_facts facts = load_facts();
+    const command            c     = parse_command(std::string((const char *) data, size), facts);
+
+    check((c.what == command::answer) == !c.line.empty(), "an answer is a line, and nothing else is", c.line);
+    if (!c.line.empty()) {
+        check(c.line.find('\n') == c.line.size() - 1, "an answer is one line", c.line);
+        check(nlohmann::json::accept(c.line), "an answer is JSON", c.line); // which includes: it is UTF-8
+    }
+    if (c.what == command::generate) {
+        const generate_command & g = *c.request;
+        check((int32_t) g.prompt.size() < facts.n_ctx_seq, "a prompt leaves room for a token", c.id);
+        check(!g.prompt.empty() || g.go_on.index >= 0, "there is something to go on from", c.id);
+        for (llama_token token : g.prompt) {
+            check(token >= 0 && token < llama_vocab_n_tokens(facts.vocab), "a token is one", c.id);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,297 @@
+"""Prefixes beyond the KV cache: in host memory, and on disk across processes. What is wrong with a file is a
+line in the log and a miss, never an error of a request.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real.lines import BINARY, LIMIT, STORYTELLER, Answer
+from tests.real.models import write_model
+from tests.real.paced import Paced
+from tests.real.test_laws import check_idle
+from tests.real.test_prefix import n_computed, words
+
+Request = dict[str, Any]
+
+ROOMY = ("-c", "4096", "-np", "8", "-t", "1")
+PROMPT = words(1, 200)
+
+
+def story(prompt: str = PROMPT, **fields: Any) -> Request:
+    request = {"prompt": prompt, "n": 2, "max_tokens": 12, "min_tokens": 12, "logprobs": 0}
+    return request | {"sampling": {"seed": 7}} | fields
+
+
+class Shelf:
+    """A folder of prefixes and the engines that use it, one after another or beside each other."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path / "prefixes"
+        self._logs = (path / f"log{i}" for i in range(100))
+
+    def engine(self, *flags: str, **options: Any) -> Paced:
+        return Paced(next(self._logs), *ROOMY, "--prefix-cache", str(self.folder), *flags, **options)
+
+    def ask(self, *flags: str, prompt: str = PROMPT, **options: Any) -> tuple[Answer, list[str]]:
+        """One request to a process of its own, and what that says of prefixes."""
+        with self.engine(*flags, **options) as engine:
+            answer = engine.generate(**story(prompt))
+            assert answer.lengths == [12, 12]
+            check_idle(engine)
+            log = engine.finish()
+        return answer, [line for line in log.splitlines() if "prefix cache" in line]
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("*")) if self.folder.is_dir() else []
+
+    @property
+    def file(self) -> Path:
+        (file,) = self.files
+        return file
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def same(first: Answer, second: Answer, bound: float = 0.15) -> bool:
+    """Law 3 for two runs: logprobs alike up to where the texts part (the bundled weights are Q8_0)."""
+    for ours, theirs in zip(first.tokens, second.tokens, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            if a["id"] != b["id"]:
+                break
+            if abs(a["logprob"] - b["logprob"]) > bound:
+                return False
+    return True
+
+
+# In host memory
+
+
+def test_what_leaves_the_cells_comes_back_from_memory(tmp_path: Path) -> None:
+    with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "0") as engine:
+        cold = engine.generate(**story())
+        assert engine.ask("status")["cells_used"] == 0
+        warm = engine.generate(**story())
+        chosen = engine.generate(**story(PROMPT + cold.texts[1]))
+        check_idle(engine)
+    assert n_computed(warm) == 1
+    assert n_computed(chosen) <= 14  # of two candidates only one is kept: they differ by little
+    assert same(cold, warm)
+
+
+def test_in_a_tiny_pool_several_prompts_take_turns(tmp_path: Path) -> None:
+    prompts = [words(seed, 180) for seed in range(4)]  # each takes most of the pool
+    with Paced(tmp_path / "log", "-c", "256", "-np", "2", "-t", "1") as engine:
+        cold, warm = ([engine.generate(**story(prompt)) for prompt in prompts] for _ in range(2))
+        assert [n_computed(answer) for answer in warm] == [1] * 4
+        assert all(same(a, b) for a, b in zip(cold, warm, strict=True))
+        check_idle(engine)
+
+
+@pytest.mark.parametrize("size", ["0", "1K"])
+def test_what_memory_does_not_hold_is_computed_again(tmp_path: Path, size: str) -> None:
+    with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "0", "--cache-ram", size) as engine:
+        starts = [engine.generate(**story()).start for _ in range(2)]
+    assert [start["cached_tokens"] for start in starts] == [0, 0]
+
+
+# On disk
+
+
+@pytest.mark.parametrize("ram", ["4G", "0"])
+def test_another_process_finds_the_prompt_on_disk(shelf: Shelf, ram: str) -> None:
+    cold, _ = shelf.ask("--cache-ram", ram)
+    assert [file.suffix for file in shelf.files] == [".kv"] * len(shelf.files)
+    warm, log = shelf.ask("--cache-ram", ram)
+    assert (cold.start["cached_tokens"], n_computed(warm)) == (0, 1)
+    assert same(cold, warm)
+    assert log == []
+
+
+def test_a_process_for_one_request_leaves_a_whole_file(shelf: Shelf) -> None:
+    """The end of the input comes with the request, as in --engine-mode per-request."""
+    argv = [BINARY, "-m", STORYTELLER, *ROOMY, "--prefix-cache", shelf.folder]
+    line = b'{"op":"generate","id":"1","prompt":"%s","n":4,"max_tokens":3}\n' % PROMPT.encode()
+    subprocess.run(argv, input=line, capture_output=True, timeout=LIMIT, check=True)
+    assert len(shelf.files) == 1
+    answer, log = shelf.ask()
+    assert (n_computed(answer), log) == (1, [])
+
+
+def test_a_prefix_command_fills_the_folder_too(shelf: Shelf) -> None:
+    with shelf.engine() as engine:
+        engine.ask("prefix", prompt=PROMPT)
+        engine.finish()
+    assert n_computed(shelf.ask()[0]) == 1
+
+
+def test_without_cache_nothing_goes_to_disk(shelf: Shelf) -> None:
+    with shelf.engine("--cache-cells", "0") as engine:
+        engine.generate(**story(cache=False))
+        engine.finish()
+    assert shelf.files == []
+
+
+def test_two_processes_share_the_folder(shelf: Shelf) -> None:
+    """Each finds what the other writes while both run; both may write the same file."""
+    with shelf.engine() as one, shelf.engine() as other:
+        one.generate(**story())
+        wait_for_files(one, shelf, 1)
+        assert n_computed(other.generate(**story())) == 1
+        both = words(2, 150)
+        ids = [engine.begin(**story(both)) for engine in (one, other)]
+        for engine, id in zip((one, other), ids, strict=True):
+            engine.answers([id])
+        logs = [engine.finish() for engine in (one, other)]
+    assert not any("prefix cache" in log for log in logs)
+    assert n_computed(shelf.ask(prompt=both)[0]) == 1
+
+
+def wait_for_files(engine: Paced, shelf: Shelf, n: int) -> None:
+    engine.wait_for_log(lambda _: len([file for file in shelf.files if file.suffix == ".kv"]) >= n)
+
+
+# What can be wrong with a file
+
+HEADER = 8 + 4 * 8  # magic, fingerprint, tokens, bytes, checksum
+
+
+def flip(place: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:place] + bytes([data[place] ^ 1]) + data[place:][1:]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "a bit of the state": flip(100_000),
+    "a bit of the last bytes": flip(-1),
+    "a bit of a token": flip(HEADER + 4 * 100),
+    "a bit of the magic": flip(0),
+    "a bit of the fingerprint": flip(8),
+    "a bit of the number of tokens": flip(16),
+    "a high bit of the number of tokens": flip(23),
+    "a bit of the number of bytes": flip(24),
+    "a high bit of the number of bytes": flip(31),
+    "a bit of the checksum": flip(32),
+    "half of it missing": lambda data: data[: len(data) // 2],
+    "the last byte missing": lambda data: data[:-1],
+    "one byte too many": lambda data: data + b"x",
+    "only half of the header": lambda data: data[:20],
+    "nothing": lambda data: b"",
+    "rubbish": lambda data: os.urandom(len(data)),
+}
+
+
+@pytest.fixture(scope="module")
+def whole_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shelf = Shelf(tmp_path_factory.mktemp("whole"))
+    shelf.ask()
+    return shelf.file
+
+
+def test_any_damage_is_a_line_in_the_log_and_a_miss(shelf: Shelf, whole_file: Path) -> None:
+    """All of them in one folder, each under the name of a file of its own."""
+    for name, damage in DAMAGES.items():
+        shelf.folder.mkdir(exist_ok=True)
+        (shelf.folder / f"{name}.kv").write_bytes(damage(whole_file.read_bytes()))
+        answer, log = shelf.ask()
+        assert (name, answer.start["cached_tokens"], len(log)) == (name, 0, 1)
+        shutil.rmtree(shelf.folder)
+
+
+def test_a_half_written_file_of_another_process_is_no_file(shelf: Shelf, whole_file: Path) -> None:
+    shelf.folder.mkdir()
+    (shelf.folder / f"{whole_file.name}.12345").write_bytes(whole_file.read_bytes()[:5000])
+    answer, log = shelf.ask()
+    assert (answer.start["cached_tokens"], log) == (0, [])
+
+
+@pytest.fixture(scope="module")
+def another_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("another") / "model.gguf"
+    write_model(path, "llama")
+    return path
+
+
+FOREIGN: dict[str, tuple[str, ...]] = {
+    "kinds of cells": ("-ctk", "f32", "-ctv", "f32", "-fa", "off"),
+    "rope": ("--rope-freq-base", "20000"),
+}
+
+
+@pytest.mark.parametrize("flags", FOREIGN.values(), ids=FOREIGN)
+def test_a_file_of_other_settings_is_a_miss(shelf: Shelf, flags: tuple[str, ...]) -> None:
+    shelf.ask()
+    answer, log = shelf.ask(*flags)
+    assert (answer.start["cached_tokens"], len(log)) == (0, 1)
+    assert [n_computed(shelf.ask(*flags)[0]) for flags in ((), flags)] == [1, 1]  # both are there now
+
+
+def test_a_file_of_another_model_is_a_miss(shelf: Shelf, another_model: Path) -> None:
+    shelf.ask()
+    answer, log = shelf.ask(model=another_model)
+    assert (answer.start["cached_tokens"], len(log)) == (0, 1)
+
+
+# What can be wrong with the folder
+
+
+@pytest.fixture
+def full_folder(shelf: Shelf) -> Iterator[Shelf]:
+    """A file system of 64 KiB."""
+    shelf.folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", shelf.folder], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("only root may mount a file system")
+    yield shelf
+    subprocess.run(["umount", shelf.folder], check=True)
+
+
+def test_a_full_disk_is_a_line_in_the_log(full_folder: Shelf) -> None:
+    for _ in range(2):
+        answer, log = full_folder.ask()
+        assert (answer.start["cached_tokens"], len(log)) == (0, 1)
+        assert full_folder.files == []
+
+
+def test_a_folder_that_cannot_be_is_a_line_in_the_log(shelf: Shelf) -> None:
+    shelf.folder.write_text("a file, and no folder")
+    answer, log = shelf.ask()
+    assert answer.start["cached_tokens"] == 0
+    assert len(log) >= 1
+    assert str(shelf.folder) in log[0]
+
+
+def test_a_folder_that_goes_is_a_miss(shelf: Shelf) -> None:
+    shelf.ask()
+    with shelf.engine() as engine:
+        shutil.rmtree(shelf.folder)
+        assert engine.generate(**story()).start["cached_tokens"] == 0
+        assert engine.generate(**story()).lengths == [12, 12]
+
+
+def test_what_was_used_longest_ago_goes_when_the_folder_is_full(shelf: Shelf, whole_file: Path) -> None:
+    prompts = [words(seed, 200) for seed in (1, 2, 3, 4)]
+    limit = ("--prefix-cache-size", str(whole_file.stat().st_size * 5 // 2), "--cache-ram", "0")
+    for i in (0, 1, 0, 2):  # room for two, and the first was used after the second
+        shelf.ask(*limit, prompt=prompts[i])
+        age(shelf)
+    assert sum(file.stat().st_size for file in shelf.files) <= whole_file.stat().st_size * 5 // 2
+    assert [n_computed(shelf.ask(*limit, prompt=prompts[i])[0]) for i in (0, 2)] == [1, 1]
+    assert shelf.ask(*limit, prompt=prompts[1])[0].start["cached_tokens"] < 10
+
+
+def age(shelf: Shelf) -> None:
+    """A minute passes."""
+    for file in shelf.files:
+        stat = file.stat()
+        os.utime(file, (stat.st_atime - 60, stat.st_mtime - 60))
