@@ -54,7 +54,7 @@ static json parse_object(const std::string & line) {
     json body;
     try {
         body = json::parse(line);
-    } catch (const json::parse_error & e) {
+    } catch (const json::exception & e) { // no JSON, or a number beyond any type
         invalid("", std::string("the command is not JSON: ") + e.what());
     }
     if (!body.is_object()) {
@@ -253,6 +253,8 @@ static void parse_extend(command & c, const json & body, const model_facts &) {
     extend_command & e = c.extension;
     if (body.contains("add")) {
         e.n_add = (int32_t) read_integer("add", body["add"], 0, n_max_sequences);
+    } else if (body.contains("max_tokens") && !body.contains("fork")) {
+        e.n_add = 0; // a later limit, and nothing else
     }
     if (body.contains("max_tokens")) {
         e.n_predict =
@@ -392,6 +394,9 @@ void command_reader::run() {
             continue;
         }
         if (n <= 0) {
+            if (pending.find_first_not_of(" \t\r") != std::string::npos) { // a last line without its end
+                push(parse_command(pending, facts));
+            }
             command c;
             c.what = command::end_of_input;
             push(std::move(c));

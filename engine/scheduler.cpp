@@ -193,7 +193,15 @@ void scheduler::extend(const std::string & id, const extend_command & extension)
             s.generated  = seen_tokens(r->sequences[fork.index]);
             s.generated.resize(fork.at < 0 ? s.generated.size()
                                            : std::min(s.generated.size(), (size_t) fork.at));
-            s.n_begun = s.generated.size();
+            // what was held back there is held back here too, and comes with this one's own text
+            for (size_t k = 0; k < s.generated.size(); k++) {
+                std::string bytes = common_token_to_piece(facts.vocab, s.generated[k], false);
+                if (s.guard.active()) {
+                    s.guard.feed(bytes);
+                    bytes = s.guard.take_clear();
+                }
+                s.text.feed(bytes, (int32_t) k >= s.settings->n_min);
+            }
         }
     }
     event_line(out, "extend", r->id)
@@ -790,7 +798,8 @@ void scheduler::report_prompt_logprobs() {
 
 void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
     if (!s.text.stopped()) {
-        const std::string rest = s.text.feed(s.guard.finish(), false) + s.text.finish();
+        const std::string rest =
+            s.text.feed(s.guard.finish(), (int32_t) s.generated.size() > s.settings->n_min) + s.text.finish();
         emit_stream(r, s, rest, s.logprobs.size());
     }
     const bool stopped = std::string_view(reason) == "stop";
@@ -848,7 +857,7 @@ std::vector<llama_token> scheduler::seen_tokens(const sequence & s) const {
         tokens.pop_back();
     }
     size_t n_bytes = 0; // of the tokens that were seen whole
-    for (size_t i = s.n_begun; s.text.stopped() && i < tokens.size(); i++) {
+    for (size_t i = 0; s.text.stopped() && i < tokens.size(); i++) {
         const std::string piece = common_token_to_piece(facts.vocab, tokens[i], false);
         if (n_bytes + piece.size() > s.text.n_out()) {
             tokens.resize(i);

@@ -31,8 +31,7 @@ struct sequence {
     text_stream              text;
     phrase_guard             guard;
     std::vector<llama_token> generated;
-    size_t                   n_begun = 0; // tokens of the sequence that it was forked from
-    std::vector<std::string> logprobs;    // JSON, of tokens whose text is held back
+    std::vector<std::string> logprobs; // JSON, of tokens whose text is held back
     int32_t                  n_rewinds = 0;
     branch *                 cells     = nullptr; // nullptr: waits
     int32_t                  i_row     = -1;      // row of this step's logits to draw from; -1: none

@@ -930,4 +930,6 @@ def extension_from(body: Mapping[str, Any], *, strict: bool = False) -> Extensio
         raise RequestError(unknown_field(unknown[0], _READERS), param=unknown[0])
     warnings = tuple(unknown_field(name, _READERS) for name in unknown[:MAX_WARNINGS])
     values = {name: read(given[name]) for name, read in _READERS.items() if name in given}
+    if "max_tokens" in values and "fork" not in values:
+        values.setdefault("add", 0)  # a later limit, and nothing else
     return Extension(**values, warnings=warnings)

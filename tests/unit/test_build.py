@@ -405,7 +405,7 @@ def test_a_patch_that_does_not_apply_stops_with_its_name(checkout: Checkout, too
     assert checkout.build().status == 0
 
 
-def test_cmake_and_ninja_come_from_pypi_where_the_machine_has_none(checkout: Checkout) -> None:
+def test_cmake_and_ninja_are_installed_where_the_machine_has_none(checkout: Checkout) -> None:
     checkout.stand_in({"cmake": ABSENT, "ninja": ABSENT})
     out = checkout.build("--dry-run").out
     assert ".venv/bin/python -m pip install cmake ninja\n" in out

@@ -1,0 +1,73 @@
+"""Text that is held back until a stop string or a banned phrase is decided, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.real.lines import BINARY, STORYTELLER, Answer, Lines
+
+ONCE = {"prompt": "Once upon a time,", "sampling": {"temperature": 0, "ignore_eos": True}}
+GREEDY = " there was a little girl named Lily. She loved to play"  # what the model says
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Lines]:
+    with Lines() as engine:
+        assert engine.generate(**ONCE, max_tokens=40).texts[0].startswith(GREEDY)
+        yield engine
+
+
+def beside(engine: Lines, request: dict[str, Any], then: dict[str, Any]) -> Answer:
+    """Sends `then` about the request once a neighbour has drawn 14 tokens, so that it has about as many."""
+    held, neighbour = engine.send(
+        {"op": "generate"} | ONCE | request, {"op": "generate"} | ONCE | {"max_tokens": 60}
+    )
+    n = 0
+    while n < 14:
+        event = engine.read()
+        n += event["event"] == "stream" and event["id"] == neighbour
+    engine.send(then | {"id": held})
+    return engine.answers([held, neighbour])[0]
+
+
+@pytest.mark.parametrize("cancel", [{"op": "cancel"}, {"op": "cancel", "index": 0}])
+def test_a_cancel_shows_nothing_of_a_stop_string_that_a_banned_phrase_held_back(
+    engine: Lines, cancel: dict[str, Any]
+) -> None:
+    greedy = engine.generate(**ONCE, max_tokens=28).texts[0]
+    request = {"max_tokens": -1, "stop": [" little"], "banned_strings": [greedy + " QQQ"]}
+    answer = beside(engine, request, cancel)
+    assert " there was a".startswith(answer.texts[0])
+    assert answer.stops[0]["finish_reason"] in ("cancelled", "stop")
+
+
+def test_a_fork_streams_what_was_held_back_where_it_begins(engine: Lines) -> None:
+    greedy = engine.generate(**ONCE, max_tokens=28).texts[0]
+    request = {"max_tokens": 60, "stop": [greedy + " QQQ"]}
+    answer = beside(engine, request, {"op": "extend", "add": 1, "fork": {"index": 0}})
+    parent, fork = answer.texts
+    assert parent.startswith(GREEDY)  # later, another batch may say something else
+    assert fork.startswith(GREEDY)
+
+
+def test_a_later_limit_alone_adds_no_sequence(engine: Lines) -> None:
+    answer = beside(engine, {"max_tokens": 30}, {"op": "extend", "max_tokens": 35})
+    assert answer.lengths == [35]
+
+
+def test_a_last_line_without_its_end_is_a_command() -> None:
+    done = subprocess.run(
+        [BINARY, "-m", STORYTELLER],
+        input=b'{"op":"tokenize","id":"1","text":"dog"}',
+        capture_output=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert b'"id":"1"' in done.stdout.splitlines()[-1]
+
+
+def test_a_number_beyond_any_type_is_the_clients_fault(engine: Lines) -> None:
+    engine._process.stdin.write(b'{"op":"status","id":"x","n":1e999}\n')  # type: ignore[union-attr]
+    assert engine.read()["code"] == "invalid_request"
