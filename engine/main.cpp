@@ -301,6 +301,7 @@ int main(int argc, char ** argv) {
     sp.n_parallel  = params.n_parallel;
     sp.n_ctx_seq   = facts.n_ctx_seq;
     sp.n_batch     = params.n_batch;
+    sp.n_threads   = llama_n_threads(ctx);
     sp.cache_cells = own.cache_cells.empty() ? (int32_t) llama_n_ctx(ctx) / 4 : (int32_t) cache_cells;
     sp.fd_out      = fd_out;
 

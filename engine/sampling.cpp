@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <variant>
 
@@ -224,7 +226,7 @@ uint32_t sequence_seed(uint32_t seed, int64_t index) {
 //
 
 // The penalties look back this far; the rest of a long prompt need not be shown to the sampler.
-static size_t n_history(const params & sampling) {
+static size_t history_length(const params & sampling) {
     const bool penalties =
         sampling.penalty_repeat != 1.0f || sampling.penalty_freq != 0.0f || sampling.penalty_present != 0.0f;
     const bool    dry = sampling.dry_multiplier > 0.0f;
@@ -259,67 +261,219 @@ std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, c
     return tokens;
 }
 
-common_sampler_ptr make_sampler(const llama_model * model, const params & sampling,
-                                const std::vector<llama_token> & prompt,
-                                const std::vector<llama_token> & generated) {
-    params mine = sampling; // common_sampler_init may change it
-    if (mine.ignore_eos) {
-        ban_end_of_text(mine, llama_model_get_vocab(model));
+//
+// the likeliest of a row
+//
+
+namespace {
+
+const int32_t n_lanes = 16; // so that compilers use whole SIMD registers
+const int32_t n_block = 64;
+
+// What choosing from a row needs; one a thread, so that no draw allocates anything.
+struct scratch {
+    std::vector<float>            maxima; // of each block
+    std::vector<float>            order;
+    std::vector<llama_token_data> chosen;
+};
+thread_local scratch mine;
+
+// The largest logit of each block of the row, in mine.maxima.
+void find_maxima(const float * logits, int32_t n_vocab) {
+    mine.maxima.clear();
+    int32_t i = 0;
+    for (; i + n_block <= n_vocab; i += n_block) {
+        float lanes[n_lanes];
+        std::copy(logits + i, logits + i + n_lanes, lanes);
+        for (int32_t k = n_lanes; k < n_block; k += n_lanes) {
+            for (int32_t lane = 0; lane < n_lanes; lane++) {
+                lanes[lane] = std::max(lanes[lane], logits[i + k + lane]);
+            }
+        }
+        mine.maxima.push_back(*std::max_element(lanes, lanes + n_lanes));
     }
-    if (mine.adaptive_target >= 0.0f &&
-        std::count(mine.samplers.begin(), mine.samplers.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) == 0) {
-        mine.samplers.push_back(COMMON_SAMPLER_TYPE_ADAPTIVE_P);
+    if (i < n_vocab) {
+        mine.maxima.push_back(*std::max_element(logits + i, logits + n_vocab));
     }
-    mine.no_perf = true;
-    common_sampler_ptr sampler(common_sampler_init(model, mine));
-    for (size_t i = prompt.size() - std::min(prompt.size(), n_history(mine)); i < prompt.size(); i++) {
-        common_sampler_accept(sampler.get(), prompt[i], false);
-    }
-    for (llama_token token : generated) {
-        common_sampler_accept(sampler.get(), token, true);
-    }
-    return sampler;
 }
 
-llama_token sample_token(common_sampler * sampler, llama_context * ctx, int32_t i_row,
-                         const std::vector<llama_token> & forbidden) {
-    float *            logits = forbidden.empty() ? nullptr : llama_get_logits_ith(ctx, i_row);
-    std::vector<float> before;
-    for (llama_token token : forbidden) {
-        before.push_back(logits[token]);
-        logits[token] = -INFINITY;
+// Puts the n likeliest tokens into mine.chosen, by id, and whichever else are at least as likely as the n-th
+// block's best; 0: all tokens. As many blocks have a maximum of at least that, so at least n tokens do. Returns the bound.
+float choose(const float * logits, int32_t n_vocab, size_t n) {
+    mine.chosen.clear();
+    find_maxima(logits, n_vocab);
+    float bound = -INFINITY;
+    if (n > 0 && n < mine.maxima.size()) {
+        mine.order = mine.maxima;
+        std::nth_element(mine.order.begin(), mine.order.begin() + (std::ptrdiff_t) n - 1, mine.order.end(),
+                         std::greater<float>());
+        bound = mine.order[n - 1];
     }
-    const llama_token drawn = common_sampler_sample(sampler, ctx, i_row);
-    for (size_t i = 0; i < forbidden.size(); i++) {
-        logits[forbidden[forbidden.size() - 1 - i]] = before[forbidden.size() - 1 - i];
+    for (size_t b = 0; b < mine.maxima.size(); b++) {
+        if (mine.maxima[b] < bound) {
+            continue;
+        }
+        const int32_t end = std::min((int32_t) (b + 1) * n_block, n_vocab);
+        for (int32_t i = (int32_t) b * n_block; i < end; i++) {
+            if (logits[i] >= bound) {
+                mine.chosen.push_back({i, logits[i], 0.0f});
+            }
+        }
     }
-    common_sampler_accept(sampler, drawn, true);
-    return drawn;
+    return bound;
 }
+
+// e^x for x <= 0, to about 1e-7 of its value, without a branch: the compiler makes SIMD of loops with it. x = n ln 2 + r,
+// and a Taylor polynomial for e^r.
+inline float exp_negative(float x) {
+    x             = std::max(x, -87.0f);
+    const float n = std::floor(x * 1.44269504f + 0.5f);
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f; // ln 2 in two parts
+    const float er =
+        1.0f +
+        r * (1.0f + r * (1.0f / 2 + r * (1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720))))));
+    const int32_t bits = ((int32_t) n + 127) * (1 << 23);
+    float         scale;
+    memcpy(&scale, &bits, sizeof(scale));
+    return er * scale;
+}
+
+// log(sum(exp(logits))), after find_maxima
+float log_sum_exp(const float * logits, int32_t n_vocab) {
+    const float max = *std::max_element(mine.maxima.begin(), mine.maxima.end());
+    double      sum = 0.0;
+    int32_t     i   = 0;
+    for (; i + n_block <= n_vocab; i += n_block) {
+        float lanes[n_lanes] = {0};
+        for (int32_t k = 0; k < n_block; k += n_lanes) {
+            for (int32_t lane = 0; lane < n_lanes; lane++) {
+                lanes[lane] += exp_negative(logits[i + k + lane] - max);
+            }
+        }
+        for (const float x : lanes) {
+            sum += x;
+        }
+    }
+    for (; i < n_vocab; i++) {
+        sum += exp_negative(logits[i] - max);
+    }
+    return max + (float) std::log(sum);
+}
+
+} // namespace
 
 token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token token, int32_t n_top,
                           std::vector<token_logprob> & top) {
-    const float max = *std::max_element(logits, logits + n_vocab);
-    double      sum = 0.0;
-    for (int32_t i = 0; i < n_vocab; i++) {
-        sum += std::exp(logits[i] - max);
-    }
-    const float log_sum = max + (float) std::log(sum);
-
     top.clear();
+    n_top = std::min(n_top, n_vocab);
     if (n_top > 0) {
-        std::vector<llama_token> ids(n_vocab);
-        for (int32_t i = 0; i < n_vocab; i++) {
-            ids[i] = i;
-        }
-        n_top = std::min(n_top, n_vocab);
-        std::partial_sort(ids.begin(), ids.begin() + n_top, ids.end(),
-                          [logits](llama_token a, llama_token b) {
-                              return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+        choose(logits, n_vocab, (size_t) n_top);
+        std::partial_sort(mine.chosen.begin(), mine.chosen.begin() + n_top, mine.chosen.end(),
+                          [](const llama_token_data & a, const llama_token_data & b) {
+                              return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
                           });
-        for (int32_t i = 0; i < n_top; i++) {
-            top.push_back({ids[i], logits[ids[i]] - log_sum});
-        }
+    } else {
+        find_maxima(logits, n_vocab);
+    }
+    const float log_sum = log_sum_exp(logits, n_vocab);
+    for (int32_t i = 0; i < n_top; i++) {
+        top.push_back({mine.chosen[i].id, mine.chosen[i].logit - log_sum});
     }
     return {token, logits[token] - log_sum};
+}
+
+//
+// token_sampler
+//
+
+// A sampler that looks at several tokens at once and is not switched off needs all of them, unless top-k has left
+// only the likeliest. Returns how many that are; 0: all. Penalties and biases change single tokens, and a temperature keeps
+// the order.
+static size_t n_looked_at(const params & sampling) {
+    if (sampling.mirostat != 0) {
+        return 0;
+    }
+    for (const common_sampler_type type : sampling.samplers) {
+        if (type == COMMON_SAMPLER_TYPE_TOP_K && sampling.top_k > 0) {
+            return (size_t) sampling.top_k;
+        }
+        const bool harmless = type == COMMON_SAMPLER_TYPE_PENALTIES || type == COMMON_SAMPLER_TYPE_DRY ||
+                              type == COMMON_SAMPLER_TYPE_TOP_K ||
+                              (type == COMMON_SAMPLER_TYPE_TEMPERATURE && sampling.dynatemp_range <= 0.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_TOP_N_SIGMA && sampling.top_n_sigma <= 0.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_TYPICAL_P && sampling.typ_p >= 1.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_TOP_P && sampling.top_p >= 1.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_MIN_P && sampling.min_p <= 0.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_XTC && sampling.xtc_probability <= 0.0f);
+        if (!harmless) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+token_sampler::token_sampler(const llama_model * model, const params & sampling,
+                             const std::vector<llama_token> & prompt,
+                             const std::vector<llama_token> & generated)
+    : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))), n_top(n_looked_at(sampling)),
+      n_history(history_length(sampling)) {
+    params own = sampling; // common_sampler_init may change it
+    if (own.ignore_eos) {
+        ban_end_of_text(own, llama_model_get_vocab(model));
+    }
+    if (own.adaptive_target >= 0.0f &&
+        std::count(own.samplers.begin(), own.samplers.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) == 0) {
+        own.samplers.push_back(COMMON_SAMPLER_TYPE_ADAPTIVE_P);
+    }
+    own.no_perf = true;
+    sampler.reset(common_sampler_init(model, own));
+
+    int32_t             n_suppressed = 0;
+    const llama_token * suppressed =
+        llama_vocab_get_suppress_tokens(llama_model_get_vocab(model), &n_suppressed);
+    biased.assign(suppressed, suppressed + n_suppressed);
+    for (const llama_logit_bias & bias : own.logit_bias) {
+        biased.push_back(bias.token);
+    }
+    for (size_t i = prompt.size() - std::min(prompt.size(), n_history); i < prompt.size(); i++) {
+        accept(prompt[i], false);
+    }
+    for (const llama_token token : generated) {
+        accept(token, true);
+    }
+}
+
+void token_sampler::accept(llama_token token, bool is_generated) {
+    common_sampler_accept(sampler.get(), token, is_generated);
+    if (n_history > 0) {
+        history.push_back(token);
+    }
+}
+
+llama_token token_sampler::draw(const float * logits, const std::vector<llama_token> & forbidden) {
+    // The likeliest after all changes of single tokens are among those that are changed and, of the others, the likeliest before.
+    const size_t n_recent  = std::min(n_history, history.size());
+    const size_t n_changed = biased.size() + n_recent + forbidden.size();
+    const float  bound     = choose(logits, n_vocab, n_top > 0 ? n_top + n_changed : 0);
+    const auto   add       = [&](llama_token token) {
+        const auto is_it = [token](const llama_token_data & c) { return c.id == token; };
+        if (logits[token] < bound && std::none_of(mine.chosen.begin(), mine.chosen.end(), is_it)) {
+            mine.chosen.push_back({token, logits[token], 0.0f});
+        }
+    };
+    std::for_each(biased.begin(), biased.end(), add);
+    std::for_each(history.end() - (std::ptrdiff_t) n_recent, history.end(), add);
+
+    const auto is_forbidden = [&](const llama_token_data & c) {
+        return std::find(forbidden.begin(), forbidden.end(), c.id) != forbidden.end();
+    };
+    if (!forbidden.empty()) {
+        mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_forbidden),
+                          mine.chosen.end());
+    }
+    llama_token_data_array candidates = {mine.chosen.data(), mine.chosen.size(), -1, false};
+    llama_sampler_apply(common_sampler_get(sampler.get()), &candidates);
+    const llama_token token = candidates.data[candidates.selected].id;
+    accept(token, true);
+    return token;
 }

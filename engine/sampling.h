@@ -49,16 +49,28 @@ uint32_t sequence_seed(uint32_t seed, int64_t index);
 // The tokens whose text alone holds one of the phrases, whatever the case.
 std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab);
 
-// A sampler that knows the end of the prompt (for the penalties) and what has been generated since. Throws
-// what common_sampler_init throws.
-common_sampler_ptr make_sampler(const llama_model * model, const common_params_sampling & sampling,
-                                const std::vector<llama_token> & prompt,
-                                const std::vector<llama_token> & generated);
+// How one sequence draws: llama.cpp's chain of samplers over the tokens that it can choose from.
+class token_sampler {
+  public:
+    // It knows the end of the prompt (for the penalties) and what has been generated since. Throws what
+    // common_sampler_init throws.
+    token_sampler(const llama_model * model, const common_params_sampling & sampling,
+                  const std::vector<llama_token> & prompt, const std::vector<llama_token> & generated);
 
-// One draw from row `i_row` of the last decode, accepted by the sampler; `forbidden` tokens cannot be
-// drawn. Rows may be shared between sequences, so the row is as before afterwards.
-llama_token sample_token(common_sampler * sampler, llama_context * ctx, int32_t i_row,
-                         const std::vector<llama_token> & forbidden);
+    // One draw from a row of logits, accepted; `forbidden` tokens cannot be drawn. Different samplers may draw
+    // at the same time, also from the same row.
+    llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
+
+  private:
+    void accept(llama_token token, bool is_generated);
+
+    common_sampler_ptr       sampler;
+    int32_t                  n_vocab;
+    size_t                   n_top; // the chain looks at no others than so many likeliest tokens; 0: at all
+    size_t                   n_history; // the penalties look at so many of the last tokens
+    std::vector<llama_token> biased;    // tokens whose logits the chain changes, whatever came before
+    std::vector<llama_token> history;   // the last n_history tokens, where n_top > 0
+};
 
 struct token_logprob {
     llama_token token;

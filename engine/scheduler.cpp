@@ -254,10 +254,13 @@ bool scheduler::fits(const request & r) const {
         return false;
     }
     const int32_t n_new  = std::min((int32_t) r.sequences.size(), std::max(params.n_parallel - n_live(), 1));
+    const int32_t n_room = tree.n_free() + tree.n_idle() - n_reserve * (n_live() + n_new);
+    if (n_room < 0) {
+        return false; // whatever the prompt shares
+    }
     const auto    match  = tree.find(r.command->prompt, r.n_prompt() - 1, prefix_tree::by_tokens);
     const int32_t n_held = match.from && match.from->live ? match.length : 0; // an idle prefix counts as room
-    const int32_t n_need = r.n_prompt() - n_held + n_reserve * (n_live() + n_new);
-    return tree.n_free() + tree.n_idle() >= n_need;
+    return r.n_prompt() - n_held <= n_room;
 }
 
 int32_t scheduler::n_live() const {
@@ -583,22 +586,65 @@ void scheduler::fail_all(const std::string & message) {
 // draw
 //
 
+// Draws are independent of each other, so they are made side by side: by the threads that have just decoded (an
+// OpenMP team of the same size, or else libgomp ends and starts threads), which sleep otherwise. What
+// they bring is taken in order.
 void scheduler::draw() {
     report_prompt_logprobs();
     for (const auto & [r, i_row] : prompt_rows) {
         start_on_row(*r, i_row);
     }
+    collect_rows();
+#pragma omp parallel for num_threads(params.n_threads) schedule(dynamic) if (drawn.size() > 1)
+    for (size_t i = 0; i < drawn.size(); i++) {
+        draw_one(drawn[i]);
+    }
+    for (drawing & d : drawn) {
+        if (!d.error.empty() && !d.r->failed) {
+            fail(*d.r, d.error);
+        }
+        if (!d.r->failed) {
+            take_drawn(*d.r, *d.s, d);
+        }
+    }
     for (auto & r : active) {
         report_progress(*r);
-        try {
-            for (sequence & s : r->sequences) {
-                if (s.i_row >= 0) {
-                    draw_one(*r, s);
-                }
+    }
+}
+
+void scheduler::collect_rows() {
+    drawn.clear();
+    for (auto & r : active) {
+        for (sequence & s : r->sequences) {
+            if (s.i_row >= 0) {
+                drawing & d = drawn.emplace_back();
+                d.r         = r.get();
+                d.s         = &s;
+                d.logits = llama_get_logits_ith(ctx, s.i_row); // here, because the first call sorts the rows
             }
-        } catch (const std::exception & e) { // a sampler that llama.cpp refuses to make or to use
-            fail(*r, e.what());
         }
+    }
+}
+
+// Touches nothing but the sequence's sampler and `d`.
+void scheduler::draw_one(drawing & d) const {
+    static thread_local std::vector<llama_token> forbidden;
+    const request &                              r = *d.r;
+    sequence &                                   s = *d.s;
+    try {
+        if (!s.sampler) {
+            common_params_sampling sampling = s.settings->sampling;
+            sampling.seed                   = sequence_seed(sampling.seed, (int64_t) s.n_rewinds * 1000003);
+            s.sampler =
+                std::make_unique<token_sampler>(facts.model, sampling, r.command->prompt, s.generated);
+        }
+        list_forbidden(s, forbidden);
+        d.token = s.sampler->draw(d.logits, forbidden);
+        if (r.command->n_logprobs >= 0) {
+            d.logprobs = logprobs_json(r, d.logits, d.token);
+        }
+    } catch (const std::exception & e) {
+        d.error = e.what();
     }
 }
 
@@ -633,8 +679,8 @@ void scheduler::start_on_row(request & r, int32_t i_row) {
     }
 }
 
-std::vector<llama_token> scheduler::forbidden_now(const sequence & s) const {
-    std::vector<llama_token> tokens;
+void scheduler::list_forbidden(const sequence & s, std::vector<llama_token> & tokens) const {
+    tokens.clear();
     if ((int32_t) s.generated.size() < s.settings->n_min) {
         tokens = end_tokens;
     }
@@ -643,7 +689,6 @@ std::vector<llama_token> scheduler::forbidden_now(const sequence & s) const {
             tokens.push_back(token);
         }
     }
-    return tokens;
 }
 
 bool scheduler::is_full(const request & r, const sequence & s) const {
@@ -651,21 +696,16 @@ bool scheduler::is_full(const request & r, const sequence & s) const {
     return (s.settings->n_predict >= 0 && n >= s.settings->n_predict) || r.n_prompt() + n >= params.n_ctx_seq;
 }
 
-void scheduler::draw_one(request & r, sequence & s) {
+void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
     if (r.t_prefilled == 0) {
         r.t_prefilled = ggml_time_us();
     }
-    if (!s.sampler) {
-        common_params_sampling sampling = s.settings->sampling;
-        sampling.seed                   = sequence_seed(sampling.seed, (int64_t) s.n_rewinds * 1000003);
-        s.sampler                       = make_sampler(facts.model, sampling, r.command->prompt, s.generated);
-    }
+    const llama_token token    = d.token;
     const bool        may_stop = (int32_t) s.generated.size() >= s.settings->n_min;
-    const llama_token token    = sample_token(s.sampler.get(), ctx, s.i_row, forbidden_now(s));
     const bool        ends     = llama_vocab_is_eog(facts.vocab, token);
     const std::string piece    = ends ? "" : common_token_to_piece(facts.vocab, token, false);
     if (r.command->n_logprobs >= 0) {
-        s.logprobs.push_back(logprobs_json(r, s.i_row, token));
+        s.logprobs.push_back(std::move(d.logprobs));
     }
     s.generated.push_back(token);
     s.i_row = -1;
@@ -745,9 +785,9 @@ static void append_logprob(std::string & out, const token_logprob & t, const lla
     out += std::string(",\"logprob\":") + number;
 }
 
-std::string scheduler::logprobs_json(const request & r, int32_t i_row, llama_token token) {
-    const float * logits = llama_get_logits_ith(ctx, i_row);
-    const auto    own =
+std::string scheduler::logprobs_json(const request & r, const float * logits, llama_token token) const {
+    static thread_local std::vector<token_logprob> top;
+    const auto                                     own =
         logprobs_of(logits, llama_vocab_n_tokens(facts.vocab), token, r.command->n_logprobs, top);
     std::string line = "{";
     append_logprob(line, own, facts.vocab);
@@ -786,8 +826,8 @@ void scheduler::report_prompt_logprobs() {
         for (; i < echo_rows.size() && echo_rows[i].first == r; i++) {
             const auto [i_row, i_token] = echo_rows[i].second;
             if (i_token >= r->command->n_bos) {
-                tokens +=
-                    (tokens.empty() ? "[" : ",") + logprobs_json(*r, i_row, r->command->prompt[i_token]);
+                tokens += (tokens.empty() ? "[" : ",") +
+                          logprobs_json(*r, llama_get_logits_ith(ctx, i_row), r->command->prompt[i_token]);
             }
         }
         event_line(out, "prompt", r->id)

@@ -19,23 +19,24 @@ struct scheduler_params {
     int32_t      n_ctx_seq   = 0;   // tokens of one sequence, prompt and all
     int32_t      n_batch     = 512; // tokens in one decode
     int32_t      n_chunk     = 64;  // tokens of prefill in a step in which sequences decode too
+    int32_t      n_threads   = 1;   // that decode, and draw
     int32_t      cache_cells = 0;   // cells that idle prefixes may hold
     store_params store;             // where they go from there
     int          fd_out = 1;
 };
 
 struct sequence {
-    sequence_settings *      settings = nullptr;
-    int32_t                  index    = 0;
-    common_sampler_ptr       sampler; // made with the first draw
-    text_stream              text;
-    phrase_guard             guard;
-    std::vector<llama_token> generated;
-    std::vector<std::string> logprobs; // JSON, of tokens whose text is held back
-    int32_t                  n_rewinds = 0;
-    branch *                 cells     = nullptr; // nullptr: waits
-    int32_t                  i_row     = -1;      // row of this step's logits to draw from; -1: none
-    bool                     over      = false;
+    sequence_settings *            settings = nullptr;
+    int32_t                        index    = 0;
+    std::unique_ptr<token_sampler> sampler; // made with the first draw
+    text_stream                    text;
+    phrase_guard                   guard;
+    std::vector<llama_token>       generated;
+    std::vector<std::string>       logprobs; // JSON, of tokens whose text is held back
+    int32_t                        n_rewinds = 0;
+    branch *                       cells     = nullptr; // nullptr: waits
+    int32_t                        i_row     = -1;      // row of this step's logits to draw from; -1: none
+    bool                           over      = false;
 
     std::vector<std::pair<size_t, llama_token>> forbidden; // (place, token) that began a banned phrase there
 };
@@ -66,6 +67,16 @@ struct record {
     std::vector<llama_token>              prompt;
     int32_t                               n_bos;
     std::vector<std::vector<llama_token>> generated;
+};
+
+// One draw of a step, and what it brought.
+struct drawing {
+    request *     r      = nullptr;
+    sequence *    s      = nullptr;
+    const float * logits = nullptr;
+    llama_token   token  = -1;
+    std::string   logprobs; // JSON, if wanted
+    std::string   error;    // llama.cpp refuses to make the sampler, or to use it
 };
 
 class scheduler {
@@ -116,15 +127,17 @@ class scheduler {
     void        draw();
     void        report_progress(request & r);
     void        start_on_row(request & r, int32_t i_row);
-    void        draw_one(request & r, sequence & s);
+    void        collect_rows();
+    void        draw_one(drawing & d) const;
+    void        take_drawn(request & r, sequence & s, drawing & d);
     void        step_back(request & r, sequence & s, size_t n);
     void        report_prompt(const request & r);
     void        report_prompt_logprobs();
     void        emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs);
-    std::string logprobs_json(const request & r, int32_t i_row, llama_token token);
-    std::vector<llama_token> forbidden_now(const sequence & s) const;
-    void                     end_sequence(request & r, sequence & s, const char * reason);
-    void                     free_sequence(request & r, sequence & s, bool keep);
+    std::string logprobs_json(const request & r, const float * logits, llama_token token) const;
+    void        list_forbidden(const sequence & s, std::vector<llama_token> & tokens) const;
+    void        end_sequence(request & r, sequence & s, const char * reason);
+    void        free_sequence(request & r, sequence & s, bool keep);
     std::vector<llama_token> seen_tokens(const sequence & s) const;
     void                     keep_record(const request & r);
     bool                     is_full(const request & r, const sequence & s) const;
@@ -145,11 +158,11 @@ class scheduler {
     std::list<std::unique_ptr<request>>        active;      // admitted, oldest first
     std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
     std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
-                               echo_rows;   // (row, token of the prompt it predicts)
-    std::deque<record>         records;     // newest first
-    std::vector<llama_token>   end_tokens;  // that end a text
-    std::string                out;         // this step's events
-    std::vector<token_logprob> top;         // scratch
-    const bool                 stops_short; // prompts stop one token early: their cells cannot be cut back
-    bool                       input_ended = false;
+                             echo_rows;   // (row, token of the prompt it predicts)
+    std::deque<record>       records;     // newest first
+    std::vector<llama_token> end_tokens;  // that end a text
+    std::string              out;         // this step's events
+    std::vector<drawing>     drawn;       // this step's
+    const bool               stops_short; // prompts stop one token early: their cells cannot be cut back
+    bool                     input_ended = false;
 };
