@@ -22,6 +22,7 @@ from typing import Any
 
 PROTOCOL = 1
 N_CTX = 16384
+PREPARED = 64  # different steps of a torrent, after which they come again
 END_AFTER = 40  # words; a story ends by itself somewhere between this and twice this
 WORDS = "and the old fox ran over a small hill to see who sang so late — naïve, “bright” 狐 🦊".split()  # noqa: SIM905
 
@@ -73,6 +74,7 @@ class Request:
     to_compute: int = 0  # of a prefix: steps until it is done
     started: bool = False
     completion_tokens: int = 0
+    steps: list[str] = field(default_factory=list)  # of a torrent, whole
 
 
 # fmt: off
@@ -359,11 +361,29 @@ class Engine:
             os.write(2, b"fake engine: a line that nobody asked for\n" * 1500)
         places = self.flags.parallel
         for request in list(self.requests.values()):
+            if self.flags.torrent and request.n:
+                self.pour(request)
+                continue
             for sequence in list(request.running[:places]):
                 self.start(request)
                 self.advance(request, sequence)
             places = max(0, places - len(request.running))
             request.to_compute -= request.to_compute > 0
+            self.close(request)
+
+    def pour(self, request: Request) -> None:
+        """A step of all its sequences, whose lines were made once: nobody reads faster than this writes."""
+        if not request.steps:
+            self.start(request)
+            request.steps = [prepared(request, position) for position in range(PREPARED)]
+        position = request.running[0].length
+        self.lines.append(request.steps[position % PREPARED])
+        request.completion_tokens += len(request.running)
+        for sequence in request.running:
+            sequence.length = position + 1
+        if position + 1 >= request.limit:
+            for sequence in list(request.running):
+                self.stop(request, sequence, "length")
             self.close(request)
 
     def start(self, request: Request) -> None:
@@ -424,6 +444,15 @@ class Engine:
             self.hang()
 
 
+def prepared(request: Request, position: int) -> str:
+    """The lines of one step, as the engine writes them."""
+    lines = [
+        {"event": "stream", "id": request.id, "index": sequence.index, "text": sequence.word(position)}
+        for sequence in request.running
+    ]
+    return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+
+
 def cut(words: list[str], at: int, end: int) -> list[str]:
     """The words up to the character `end`, with no text from the character `at` on."""
     kept, position = [], 0
@@ -446,6 +475,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--protocol", type=int, default=PROTOCOL)
     add("--token-delay", type=float, default=0.002, help="seconds between steps")
     add("--flood", action="store_true", help="no pause between steps")
+    add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")
     add("--endless", action="store_true", help="no story ends before max_tokens")
     add("--die-after", type=int, metavar="K", help="SIGKILL itself after K stream events")
     add("--half-line", action="store_true", help="with --die-after: in the middle of the last line")
