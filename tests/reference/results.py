@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -21,14 +20,14 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader
 
+from benchmarks import peers
 from tests.conftest import ROOT
 from tests.reference.models import write_plain
 
 
 def build() -> Path:
     """Compiles llama-results beside the objects of build/bin/llama-batched, once."""
-    cache = Path(os.environ.get("LLAMA_SRB_CACHE") or _cache_home() / "llama-srb")
-    objects = cache / "objects" / (ROOT / "build/stamp").read_text()[:16]
+    objects = peers.objects()
     tool = objects / "reference/llama-results"
     if not tool.exists():
         work = tool.parent.with_name(f"reference-{os.getpid()}")
@@ -42,22 +41,16 @@ def build() -> Path:
     return tool
 
 
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
 def _patched() -> set[str]:
     """The files that patches/ changes, beside the list of targets."""
-    texts = [patch.read_text() for patch in (ROOT / "patches").glob("*.patch")]
-    return {name for text in texts for name in re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)} - {
-        "CMakeLists.txt"
-    }
+    changed = (peers.changes(patch) for patch in (ROOT / "patches").glob("*.patch"))
+    return set().union(*changed) - {"CMakeLists.txt"}
 
 
 def _commands(objects: Path, work: Path) -> list[list[str]]:
     """llama-batched's own compile and link commands, with the tool's source in place of ours."""
     entries = {entry["file"]: entry for entry in json.loads((objects / "compile_commands.json").read_text())}
-    tree = _setting(objects, "CMAKE_HOME_DIRECTORY")
+    tree = peers.setting("CMAKE_HOME_DIRECTORY")
     ours = next(entry for file, entry in entries.items() if file.endswith("/engine/main.cpp"))
     made = [str(work / "results.o")]
     commands = [_compile(ours, f"{tree}/tools/results/results.cpp", made[0])]
@@ -67,18 +60,12 @@ def _commands(objects: Path, work: Path) -> list[list[str]]:
         made.append(str(work / f"{Path(name).name}.o"))
         commands.append(_compile(entries[f"{tree}/{name}"], str(work / name), made[-1]))
     shown = subprocess.run(
-        [_setting(objects, "CMAKE_MAKE_PROGRAM"), "-t", "commands", "llama-batched"],
+        [peers.setting("CMAKE_MAKE_PROGRAM"), "-t", "commands", "llama-batched"],
         cwd=objects, capture_output=True, text=True, check=True,
     )  # fmt: skip
     link = shlex.split(shown.stdout.splitlines()[-1].removeprefix(": && ").removesuffix(" && :"))
     link = [word for word in _without(link, "-o") if not word.startswith("llama-batched/")]
     return [*commands, [link[0], *made, *link[1:], "-o", str(work / "llama-results")]]
-
-
-def _setting(objects: Path, name: str) -> str:
-    found = re.search(rf"^{name}:\w+=(.+)$", (objects / "CMakeCache.txt").read_text(), re.MULTILINE)
-    assert found
-    return found[1]
 
 
 def _compile(entry: dict[str, str], source: str, output: str) -> list[str]:
@@ -94,12 +81,7 @@ def _unpatch(tree: Path, work: Path) -> list[list[str]]:
         ["sh", "-c", 'mkdir -p "$1" && cp -R "$0/." "$1"', f"{tree}/{folder}", str(work / folder)]
         for folder in folders
     ]
-    takes = [
-        ["patch", "-R", "-p1", "-d", str(work), "-i", str(patch)]
-        for patch in sorted((ROOT / "patches").glob("*.patch"), reverse=True)
-        if "CMakeLists.txt" not in re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.MULTILINE)
-    ]
-    return copies + takes
+    return [*copies, *peers.take_back(work, "CMakeLists.txt")]
 
 
 def _without(words: list[str], *options: str) -> list[str]:

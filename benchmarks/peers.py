@@ -1,0 +1,132 @@
+"""llama.cpp's own programs, compiled as build.sh compiled llama-batched: unpatched, or with our patches.
+
+The two kinds take turns in one CMake tree in the cache (peers/), so going from one to the other, or to
+changed patches, compiles only what patches touch. A finished kind has a stamp of what it was made of.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import filecmp
+import functools
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = ("llama-server", "llama-batched-bench")
+Kind = Literal["plain", "patched"]
+
+# What our own build leaves out and these programs need; llama-server's pages would be downloaded.
+CHANGED = {"LLAMA_BUILD_TOOLS": "ON", "LLAMA_BUILD_SERVER": "ON", "LLAMA_USE_PREBUILT_UI": "OFF"}
+TAKEN = re.compile(
+    r"^((?:GGML|LLAMA)_\w+|BUILD_SHARED_LIBS|CMAKE_(?:BUILD_TYPE|MAKE_PROGRAM|\w+_COMPILER(?:_LAUNCHER)?))"
+    r":(?:BOOL|STRING|FILEPATH|UNINITIALIZED)=(.*)$",
+    re.MULTILINE,
+)
+
+
+@functools.cache
+def programs(kind: Kind) -> Path:
+    """The folder of the programs; compiles them when they are missing or not of this source (minutes)."""
+    home = cache() / "peers"
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp, wanted = home / kind / "stamp", _made_of(kind)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            stamp.unlink(missing_ok=True)
+            _compile(home, kind)
+            stamp.write_text(wanted)
+    return home / kind
+
+
+def cache() -> Path:
+    """The folder that build.sh keeps sources and objects in."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("LLAMA_SRB_CACHE") or Path(home) / "llama-srb")
+
+
+def objects() -> Path:
+    """The CMake tree out of which build/bin/llama-batched came."""
+    return cache() / "objects" / (ROOT / "build/stamp").read_text()[:16]
+
+
+def setting(name: str) -> str:
+    """One setting of that tree."""
+    found = re.search(rf"^{name}:\w+=(.+)$", (objects() / "CMakeCache.txt").read_text(), re.MULTILINE)
+    assert found, f"{objects()}/CMakeCache.txt has no {name}"
+    return found[1]
+
+
+def take_back(folder: Path, *but: str) -> Iterator[list[str]]:
+    """The commands that take the patches back there, the last one first; but not those of these files."""
+    for patch in sorted((ROOT / "patches").glob("*.patch"), reverse=True):
+        if not changes(patch) & set(but):
+            yield ["patch", "-R", "-p1", "-d", str(folder), "-i", str(patch)]
+
+
+def changes(patch: Path) -> set[str]:
+    """The files that a patch changes."""
+    return set(re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.MULTILINE))
+
+
+def _flags() -> dict[str, str]:
+    found = dict(TAKEN.findall((objects() / "CMakeCache.txt").read_text())) | CHANGED
+    del found["LLAMA_BATCHED_SOURCE"]
+    return found
+
+
+def _made_of(kind: Kind) -> str:
+    """Everything that the programs depend on; the source's name is commit and hash of the patches."""
+    source = Path(setting("CMAKE_HOME_DIRECTORY")).name
+    flags = [f"-D{name}={value}" for name, value in sorted(_flags().items())]
+    return "\n".join(
+        [source if kind == "patched" else source.rpartition("-")[0], platform.processor(), *flags]
+    )
+
+
+def _compile(home: Path, kind: Kind) -> None:
+    source, made = home / "source", home / "objects"
+    copy_changed(Path(setting("CMAKE_HOME_DIRECTORY")), source)
+    commands = list(take_back(source)) if kind == "plain" else []
+    flags = [f"-D{name}={value}" for name, value in _flags().items()]
+    jobs = str(os.cpu_count())
+    cmake = setting("CMAKE_COMMAND")
+    commands += [
+        [cmake, "-S", str(source), "-B", str(made), "-G", "Ninja", *flags],
+        [cmake, "--build", str(made), "--parallel", jobs, "--target", *PROGRAMS],
+    ]
+    print(f"compiling {' and '.join(PROGRAMS)}, {kind}; log: {home}/log", file=sys.stderr)
+    with (home / "log").open("w") as log:
+        for command in commands:
+            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+    (home / kind).mkdir(exist_ok=True)
+    for name in PROGRAMS:
+        shutil.copy(made / "bin" / name, home / kind)
+
+
+def copy_changed(source: Path, target: Path) -> None:
+    """Makes a folder like another; what is the same keeps its time, so that it is not compiled again."""
+    wanted, present = _files(source), _files(target)
+    for name in present - wanted:
+        (target / name).unlink()
+    for name in wanted:
+        if name not in present or not filecmp.cmp(source / name, target / name, shallow=False):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / name, target / name)
+
+
+def _files(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+
+
+if __name__ == "__main__":
+    for each in ("plain", "patched"):
+        print(programs(each))

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""The whole comparison: .venv/bin/python benchmarks/run.py [--part decode] [--only '0.5b:512:*'] [--merge]
+
+Every figure is taken in turns (ours, theirs, ours, …). Tables go to stdout; all single figures, machine and
+commands to results.json, plots beside it. Nothing else should run meanwhile. The first time takes ten minutes
+more, since llama.cpp's own programs are compiled (benchmarks/peers.py does just that).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import functools
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+
+from benchmarks import models, peers, report  # noqa: E402
+from benchmarks.sides import SIDES, Answer, Ask, Asked, Figures, Load, Pipe, Side, words  # noqa: E402
+
+Record: TypeAlias = Callable[[str, int, Figures], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table; bare loops, which compute the prompt each time, run in every so many rounds."""
+
+    model: str
+    prompt: int
+    n: int
+    tokens: int
+    rounds: int = 5
+    bare_every: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}:{self.prompt}:{self.n}"
+
+    def load(self, folder: Path) -> Load:
+        return Load(model_file(self.model, folder), self.n, self.prompt + self.n * self.tokens)
+
+    def ask(self, *seed: object) -> Ask:
+        return Ask(words(self.prompt, (self.name, *seed)), self.n, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Many clients at once, one request each, the next one arriving after so many seconds."""
+
+    model: str
+    clients: int
+    n: int
+    tokens: int
+    lengths: tuple[int, ...]
+    apart: float
+    rounds: int = 5
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}:{self.clients}x{self.n}"
+
+    def load(self, folder: Path) -> Load:
+        cells = sum(len(ask.prompt) + ask.n * ask.tokens for ask in self.asks())
+        return Load(model_file(self.model, folder), self.clients * self.n, cells)
+
+    def asks(self, *seed: object) -> list[Ask]:
+        lengths = [self.lengths[i % len(self.lengths)] for i in range(self.clients)]
+        return [Ask(words(length, (i, seed)), self.n, self.tokens) for i, length in enumerate(lengths)]
+
+
+# fmt: off
+DECODE = (
+    Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
+    Row("0.5b", 4096, 8, 32, bare_every=2), Row("0.5b", 8192, 8, 32, bare_every=3),
+    Row("15m", 256, 8, 256), Row("15m", 256, 32, 128), Row("15m", 256, 64, 64),
+    Row("bundled", 256, 8, 256), Row("bundled", 256, 32, 128), Row("bundled", 256, 64, 64),
+)
+FIRST = (Row("0.5b", 512, 8, 16), Row("15m", 256, 8, 32), Row("bundled", 256, 8, 32))
+IDLE = (Row("0.5b", 512, 8, 48), Row("15m", 256, 32, 128), Row("bundled", 256, 8, 256))
+SPINS = (Row("0.5b", 512, 8, 48), Row("15m", 256, 8, 256), Row("bundled", 256, 8, 256))
+CLIENTS = (
+    Crowd("0.5b", 16, 4, 32, (64, 128, 256, 512, 1024), 0.25, rounds=3),
+    Crowd("15m", 16, 4, 128, (64, 128, 256, 512, 1024), 0.05),
+    Crowd("bundled", 16, 4, 128, (64, 128, 256, 512), 0.05),
+)
+# fmt: on
+IDLE_PROMPT = 512  # tokens
+
+
+# What is done with the sides of a row; figures go to record(side, round, figures).
+
+
+def decode(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
+    """Tokens per second. Servers compute the prompt in the first round only."""
+    with all_started(sides, row.load(folder)) as started:
+        in_turns(row, started, record)
+
+
+def in_turns(row: Row, started: dict[str, Any], record: Record) -> None:
+    for i in range(row.rounds):
+        for name, it in started.items():
+            if isinstance(it, Asked) or i % row.bare_every == 0:
+                record(name, i, it.rates(row.ask()))
+
+
+def idle(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
+    """The same beside other prompts in all cells that idle ones may hold."""
+    with all_started(sides, row.load(folder)) as started:
+        if "full" in started:
+            record("full", 0, filled(started["full"]))
+        in_turns(row, started, record)
+
+
+def filled(it: Pipe) -> Figures:
+    with it.running.awake():
+        for i in range(it.status()["cells"] // 4 // IDLE_PROMPT):
+            it.prefix(words(IDLE_PROMPT, ("idle", i)))
+        return {"idle cells": it.status()["cells_idle"]}
+
+
+def first_token(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
+    """A new prompt and the same again; then processes that are started for one request each."""
+    load = row.load(folder)
+    with all_started([name for name in sides if not SIDES[name].per_request], load) as started:
+        for i in range(row.rounds):
+            for name, it in started.items():
+                record(name, i, cold_and_warm(it, row.ask(i)))
+    for i in range(row.rounds):
+        for name in sides:
+            record(name, i, from_its_start(SIDES[name], load, row.ask(i)))
+
+
+def cold_and_warm(it: Asked, ask: Ask) -> Figures:
+    with it.running.awake():
+        cold = it.ask(ask)
+        warm = it.ask(ask)
+    steps = warm.first * warm.rate / ask.n
+    return {"cold ms": 1000 * cold.first, "warm ms": 1000 * warm.first, "warm steps": steps}
+
+
+def from_its_start(side: Side, load: Load, ask: Ask) -> Figures:
+    """To the first token; a process per request starts with the request."""
+    began = time.perf_counter()
+    with side.started(load) as it:
+        ready = 0.0 if side.per_request else time.perf_counter() - began
+        start_ms = 1000 * (ready + it.ask(ask).first)
+        facts: Figures = it.facts()
+        return {"start ms": start_ms} | facts
+
+
+def clients(crowd: Crowd, sides: Sequence[str], folder: Path, record: Record) -> None:
+    """Requests that overlap."""
+    with all_started(sides, crowd.load(folder)) as started:
+        for i in range(crowd.rounds):
+            for name, it in started.items():
+                with it.running.awake():
+                    record(name, i, crowded(it, crowd.asks(i), crowd.apart))
+
+
+def crowded(it: Asked, asks: Sequence[Ask], apart: float) -> Figures:
+    """Times in ms of all sequences together."""
+
+    def arrive(i: int) -> tuple[float, Answer]:
+        time.sleep(i * apart)
+        return time.perf_counter(), it.ask(asks[i])
+
+    with ThreadPoolExecutor(len(asks)) as pool:
+        came = list(pool.map(arrive, range(len(asks))))
+    took = max(at + answer.last for at, answer in came) - min(at for at, _ in came)
+    first = [1000 * times[0] for _, answer in came for times in answer.times.values()]
+    gaps = [1000 * gap for _, answer in came for gap in answer.gaps]
+    return {
+        "decode": sum(sum(answer.lengths.values()) for _, answer in came) / took,
+        "first p50": report.percentile(first, 50), "first p99": report.percentile(first, 99),
+        "gap p50": report.percentile(gaps, 50), "gap p99": report.percentile(gaps, 99),
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def all_started(sides: Sequence[str], load: Load) -> Iterator[dict[str, Any]]:
+    """Each has answered once, and sleeps."""
+    with contextlib.ExitStack() as stack:
+        started = {name: stack.enter_context(SIDES[name].started(load)) for name in sides}
+        for it in started.values():
+            if isinstance(it, Asked):
+                with it.running.awake():
+                    it.ask(Ask(words(16, "wake up"), load.parallel, 4))
+        yield started
+
+
+def model_file(name: str, folder: Path) -> Path:
+    """The bundled model, or one that is written when it is missing."""
+    if name == "bundled":
+        return peers.ROOT / "models/storyteller.gguf"
+    path, shape = folder / f"{name}.gguf", models.SHAPES[name]
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        vocabularies = Path(peers.setting("CMAKE_HOME_DIRECTORY")) / "models"
+        unfinished = path.with_suffix(".new")
+        models.write(shape, vocabularies / f"ggml-vocab-{shape.vocabulary}.gguf", unfinished)
+        unfinished.replace(path)
+    return path
+
+
+# The run
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows, what is done with them, and the sides that take part."""
+
+    run: Callable[[Any, Sequence[str], Path, Record], None]
+    rows: Sequence[Row | Crowd]
+    sides: tuple[str, ...]
+
+
+PARTS = {
+    "decode": Part(decode, DECODE, ("ours", "pipe", "server", "server+", "bare", "bare+")),
+    "first": Part(first_token, FIRST, ("ours", "alone", "pipe", "server", "server+")),
+    "clients": Part(clients, CLIENTS, ("ours", "server", "server+")),
+    "idle": Part(idle, IDLE, ("empty", "full")),
+    "spins": Part(decode, SPINS, ("bare", "bare, few spins", "server", "server, few spins")),
+}
+QUICK = ("15m:256:8", "bundled:*:8", "bundled:16x4")
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--part", choices=PARTS, action="append", help="one part; may be repeated (default: all)")
+    add("--only", metavar="ROW", action="append", help="rows like 0.5b:8192:8, also with *; may be repeated")
+    add("--side", choices=SIDES, action="append", help="one side; may be repeated (default: the part's)")
+    add("--rounds", type=int, help="instead of each row's own number")
+    add("--quick", action="store_true", help="few rows, two rounds")
+    add("--merge", action="store_true", help="add to the figures in results.json instead of beginning anew")
+    add("--report", action="store_true", help="only print tables and draw plots of results.json")
+    add("--models", type=Path, default=peers.cache() / "models", help="folder of the models")
+    add(
+        "--results",
+        type=Path,
+        default=Path(__file__).parent / "results",
+        help="folder of results.json and plots",
+    )
+    given = parser.parse_args()
+    if given.quick:
+        given.only, given.rounds = given.only or QUICK, given.rounds or 2
+    return given
+
+
+def measure(given: argparse.Namespace, results: report.Results) -> list[str]:
+    """Names the rows that failed; what was measured of them stays."""
+    failed = []
+    for name, row, sides in wanted(given):
+        try:
+            for side in sides:
+                results.command(row.name, side, SIDES[side].argv(row.load(given.models)))
+            PARTS[name].run(row, sides, given.models, functools.partial(results.add, name, row.name))
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+            failed.append(f"{name} {row.name}: {error}")
+        finally:
+            results.save()
+    return failed
+
+
+def wanted(given: argparse.Namespace) -> Iterator[tuple[str, Row | Crowd, list[str]]]:
+    """Part, row and sides of each measurement."""
+    for name in given.part or PARTS:
+        sides = [side for side in PARTS[name].sides if side in (given.side or SIDES)]
+        for row in PARTS[name].rows if sides else ():
+            if any(fnmatch.fnmatch(row.name, only) for only in given.only or ("*",)):
+                yield name, row if given.rounds is None else replace(row, rounds=given.rounds), sides
+
+
+def main() -> None:
+    given = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no process is left
+    results = report.Results(given.results, keep=given.merge or given.report)
+    failed = [] if given.report else measure(given, results)
+    labels = {name: side.label for name, side in SIDES.items()}
+    print(report.tables(results.samples, labels))
+    report.plots(results.samples, labels, given.results)
+    if failed:
+        sys.exit("run.py: " + "; ".join(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,445 @@
+"""What takes part in a comparison: processes that are all asked the same, and when each token came.
+
+A side is started for a load, asked once a round, and stopped while others are asked; it knows neither rows
+nor tables. Prompts are token ids, so that all read equally many; the end of text is ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from benchmarks import peers
+
+TIMEOUT = 900.0  # seconds without a byte; the slowest prompt takes 150 on two cores
+THREADS = str(os.cpu_count() or 1)
+
+Figures: TypeAlias = dict[str, float]
+Message: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: n sequences of so many tokens each."""
+
+    prompt: tuple[int, ...]
+    n: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a process is started for: so many sequences at once that need so many cells."""
+
+    model: Path
+    parallel: int
+    cells: int
+
+
+def words(count: int, seed: object) -> tuple[int, ...]:
+    """Random ids; they are plain words in each of the vocabularies, the smallest of which has 2,048."""
+    draw = random.Random(repr(seed))
+    return tuple(draw.randrange(300, 2000) for _ in range(count))
+
+
+# What came back
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """When each token's text came, in seconds from the request on, and how many tokens; by sequence."""
+
+    times: dict[int, list[float]]
+    lengths: dict[int, int]
+    cached_tokens: int
+
+    @property
+    def first(self) -> float:
+        return min(times[0] for times in self.times.values())
+
+    @property
+    def last(self) -> float:
+        return max(times[-1] for times in self.times.values())
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second over all sequences but for the first ones, which belong to the prompt."""
+        return sum(length - 1 for length in self.lengths.values()) / (self.last - self.first)
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between neighbouring tokens of a sequence, of all sequences."""
+        return [b - a for times in self.times.values() for a, b in itertools.pairwise(times)]
+
+
+def answer_of(began: float, reads: Iterable[tuple[float, bytes]], n: int) -> Answer:
+    """What the bytes meant, worked out when the clock has stopped: our lines or frames, or llama-server's."""
+    times: dict[int, list[float]] = {}
+    lengths: dict[int, int] = {}
+    cached = 0
+    for at, message in messages(reads):
+        if message.get("event") == "error" or "error" in message:
+            raise RuntimeError(f"a request failed: {message}")
+        if message.get("event") == "stream" or message.get("content"):
+            times.setdefault(message["index"], []).append(at - began)
+        if length := message.get("length") or message.get("tokens_predicted"):
+            lengths[message["index"]] = length
+        cached = message.get("cached_tokens") or message.get("timings", {}).get("cache_n") or cached
+    if len(lengths) != n:
+        raise RuntimeError(f"{len(lengths)} of {n} sequences came to an end")
+    return Answer(times, lengths, cached)
+
+
+def messages(reads: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, Message]]:
+    """The JSON objects, one a line or frame, with the time of the read that completed each."""
+    rest = b""
+    for at, data in reads:
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            text = line.removeprefix(b"data: ").strip()
+            if text.startswith(b"{"):
+                yield at, json.loads(text)
+
+
+def bench_table(text: str) -> Iterator[Figures]:
+    """The rows of llama-batched-bench's table, by its heads: PP, TG, B, N_KV, S_PP t/s, S_TG t/s and more."""
+    lines = [line.strip("| \n") for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines if not line.startswith("-")]
+    return (dict(zip(cells[0], map(float, row), strict=True)) for row in cells[1:])
+
+
+# Processes
+
+
+def descendants(pid: int) -> list[int]:
+    """Children first, then theirs."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    found = [pid]
+    for one in found:  # it grows while it is read
+        found += [child for child, parent in pairs if parent == one]
+    return found[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process and its descendants."""
+
+    process: subprocess.Popen[bytes]
+
+    def ids(self) -> list[int]:
+        """Itself first."""
+        return [self.process.pid, *descendants(self.process.pid)]
+
+    def signal(self, number: int) -> None:
+        for pid in self.ids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        self.signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGSTOP)
+
+    def memory(self) -> list[float]:
+        """Resident MB of each, itself first."""
+        wanted = ",".join(map(str, self.ids()))
+        listed = subprocess.run(
+            ["ps", "-o", "rss=", "-p", wanted], capture_output=True, text=True, check=True
+        )
+        return [int(line) / 1024 for line in listed.stdout.split()]
+
+
+@contextlib.contextmanager
+def running(side: Side, argv: Sequence[str], stdin: int, stdout: int) -> Iterator[Running]:
+    """A process to the end of the block, when it may be stopped."""
+    environ, nowhere = os.environ | dict(side.environ), subprocess.DEVNULL
+    with subprocess.Popen(argv, env=environ, stdin=stdin, stdout=stdout, stderr=nowhere) as process:
+        it = Running(process)
+        try:
+            yield it
+        finally:
+            all_of_it = it.ids()
+            it.signal(signal.SIGCONT)
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            for pid in all_of_it if process.poll() is None else all_of_it[1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def reads(read: Callable[[], bytes]) -> Iterator[tuple[float, bytes]]:
+    """What is read and when, to the end."""
+    while data := read():
+        yield time.perf_counter(), data
+
+
+# What can be asked
+
+
+class Asked:
+    """A running process that answers requests."""
+
+    def __init__(self, it: Running) -> None:
+        self.running = it
+
+    def ask(self, ask: Ask) -> Answer:
+        raise NotImplementedError
+
+    def rates(self, ask: Ask) -> Figures:
+        """Tokens per second: of the prompt, if it is new, and then of all sequences."""
+        with self.running.awake():
+            answer = self.ask(ask)
+        cold = {} if answer.cached_tokens else {"prefill": len(ask.prompt) / answer.first}
+        return {"decode": answer.rate} | cold
+
+    def facts(self) -> Figures:
+        server, *engine = self.running.memory()
+        return {"server MB": server} | ({"engine MB": sum(engine)} if engine else {})
+
+
+class Http(Asked):
+    """A server; write turns a request into its body."""
+
+    def __init__(self, it: Running, port: int, path: str, write: Callable[[Ask], Message]) -> None:
+        super().__init__(it)
+        self._port, self._path, self._write = port, path, write
+
+    def ask(self, ask: Ask) -> Answer:
+        body = json.dumps(self._write(ask))
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT)
+        with contextlib.closing(connection):
+            began = time.perf_counter()
+            connection.request("POST", self._path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            if response.status != 200:
+                raise RuntimeError(f"{self._path} answered {response.status}: {response.read(500)!r}")
+            return answer_of(began, list(reads(lambda: response.read1(1 << 16))), ask.n)
+
+
+class Pipe(Asked):
+    """llama-batched by itself."""
+
+    def __init__(self, it: Running) -> None:
+        super().__init__(it)
+        assert it.process.stdin
+        assert it.process.stdout
+        self._stdin: IO[bytes] = it.process.stdin
+        self._output = it.process.stdout.fileno()
+        self._count = 0
+
+    def ask(self, ask: Ask) -> Answer:
+        began = time.perf_counter()
+        wanted = {"tokens": ask.prompt, "n": ask.n, "max_tokens": ask.tokens}
+        return answer_of(began, self._call("generate", **wanted, sampling={"ignore_eos": True}), ask.n)
+
+    def prefix(self, prompt: tuple[int, ...]) -> None:
+        """Computes a prompt and keeps it in idle cells."""
+        self._call("prefix", tokens=prompt)
+
+    def status(self) -> Message:
+        """The engine's counts."""
+        return next(message for _, message in messages(self._call("status")) if message["event"] == "result")
+
+    def facts(self) -> Figures:
+        return {"engine MB": self.running.memory()[0], "cells": self.status()["cells_used"]}
+
+    def _call(self, op: str, **fields: Any) -> list[tuple[float, bytes]]:
+        """All that is read up to the event that ends the answer."""
+        self._count += 1
+        command = {"op": op, "id": str(self._count)} | fields
+        self._stdin.write(json.dumps(command).encode() + b"\n")
+        self._stdin.flush()
+        end = [b'{"event":"%b","id":"%d"' % (word, self._count) for word in (b"done", b"result", b"error")]
+        found: list[tuple[float, bytes]] = []
+        for at_and_data in reads(self._read):
+            found.append(at_and_data)
+            if any(word in at_and_data[1] for word in end):  # a step's events leave in one write
+                return found
+        raise RuntimeError(f"llama-batched ended while it was asked to {op}")
+
+    def _read(self) -> bytes:
+        if not select.select([self._output], [], [], TIMEOUT)[0]:
+            raise TimeoutError(f"llama-batched has been silent for {TIMEOUT:.0f} s")
+        return os.read(self._output, 1 << 20)
+
+
+class Bare:
+    """llama-batched-bench, a process for each figure: no requests, no sampling, no first token."""
+
+    def __init__(self, command: Sequence[str], environ: dict[str, str]) -> None:
+        self._command, self._environ = command, os.environ | environ
+
+    def rates(self, ask: Ask) -> Figures:
+        shape = ["-npp", str(len(ask.prompt)), "-ntg", str(ask.tokens), "-npl", str(ask.n)]
+        done = subprocess.run(
+            [*self._command, *shape],
+            env=self._environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            timeout=TIMEOUT, check=True,
+        )  # fmt: skip
+        (row,) = bench_table(done.stdout)
+        return {"decode": row["S_TG t/s"], "prefill": row["S_PP t/s"]}
+
+
+# The sides
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A way to generate; command is its argv for a load, kind the build of llama.cpp, None for our own."""
+
+    label: str
+    command: Callable[[Load], list[str]]
+    start: Callable[[Side, Load], AbstractContextManager[Any]]
+    kind: peers.Kind | None = None
+    environ: tuple[tuple[str, str], ...] = ()
+    per_request: bool = False
+
+    def started(self, load: Load) -> AbstractContextManager[Any]:
+        return self.start(self, load)
+
+    def argv(self, load: Load) -> list[str]:
+        """The first word is a program of this project or of the peers."""
+        program, *rest = self.command(load)
+        return [str(peers.programs(self.kind) / program) if self.kind else str(peers.ROOT / program), *rest]
+
+
+def our_server(load: Load) -> list[str]:
+    given = [
+        "--model",
+        str(load.model),
+        "--parallel",
+        str(load.parallel),
+        "--port",
+        "0",
+        "--log-level",
+        "error",
+    ]
+    return ["api.py", *given, "--", "-t", THREADS]
+
+
+def our_server_alone(load: Load) -> list[str]:
+    return [*our_server(load)[:-3], "--engine-mode", "per-request", "--", "-t", THREADS]
+
+
+def our_engine(load: Load) -> list[str]:
+    return ["build/bin/llama-batched", "-m", str(load.model), "-np", str(load.parallel), "-t", THREADS]
+
+
+def llama_server(load: Load) -> list[str]:
+    given = ["-np", str(load.parallel), "-kvu", "-c", str(2 * load.cells), "-fa", "on", "-t", THREADS]
+    return ["llama-server", "-m", str(load.model), "--host", "127.0.0.1", *given]
+
+
+def bare_loop(load: Load) -> list[str]:
+    given = [
+        "-pps",
+        "-kvu",
+        "-c",
+        str(2 * load.cells),
+        "-fa",
+        "on",
+        "-b",
+        "2048",
+        "-ub",
+        "512",
+        "-t",
+        THREADS,
+    ]
+    return ["llama-batched-bench", "-m", str(load.model), *given]
+
+
+@contextlib.contextmanager
+def serving(side: Side, load: Load) -> Iterator[Http]:
+    argv = [sys.executable, *side.argv(load)]
+    with running(side, argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as it:
+        assert it.process.stdout
+        greeting = it.process.stdout.readline().decode().split()
+        if not greeting:
+            raise RuntimeError(f"{side.label} did not start: {argv}")
+        yield Http(it, int(greeting[0].rpartition(":")[2]), "/v1/events", our_body)
+
+
+@contextlib.contextmanager
+def piped(side: Side, load: Load) -> Iterator[Pipe]:
+    with running(side, side.argv(load), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as it:
+        yield Pipe(it)
+
+
+@contextlib.contextmanager
+def serving_theirs(side: Side, load: Load) -> Iterator[Http]:
+    port = free_port()
+    argv = [*side.argv(load), "--port", str(port)]
+    with running(side, argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as it:
+        deadline = time.monotonic() + 120
+        while not healthy(port):
+            if it.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{side.label} did not start: {argv}")
+            time.sleep(0.005)
+        yield Http(it, port, "/completion", their_body)
+
+
+@contextlib.contextmanager
+def looping(side: Side, load: Load) -> Iterator[Bare]:
+    yield Bare(side.argv(load), dict(side.environ))
+
+
+def our_body(ask: Ask) -> Message:
+    return {"prompt": ask.prompt, "n": ask.n, "max_tokens": ask.tokens, "ignore_eos": True}
+
+
+def their_body(ask: Ask) -> Message:
+    body = {"prompt": ask.prompt, "n": ask.n, "n_predict": ask.tokens, "ignore_eos": True}
+    return body | {"stream": True, "cache_prompt": True}
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def healthy(port: int) -> bool:
+    """llama-server answers 503 while it loads."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    return False
+
+
+FEW_SPINS = (("GOMP_SPINCOUNT", "1000"),)  # what our engine sets for itself
+
+SIDES = {
+    "ours": Side("llama-srb", our_server, serving),
+    "alone": Side("llama-srb, per-request", our_server_alone, serving, per_request=True),
+    "pipe": Side("llama-batched", our_engine, piped),
+    "server": Side("llama-server", llama_server, serving_theirs, "plain"),
+    "server+": Side("llama-server, patched", llama_server, serving_theirs, "patched"),
+    "bare": Side("bare loop", bare_loop, looping, "plain"),
+    "bare+": Side("bare loop, patched", bare_loop, looping, "patched"),
+    "server, few spins": Side("llama-server, few spins", llama_server, serving_theirs, "plain", FEW_SPINS),
+    "bare, few spins": Side("bare loop, few spins", bare_loop, looping, "plain", FEW_SPINS),
+    "empty": Side("no idle prompts", our_engine, piped),
+    "full": Side("idle prompts", our_engine, piped),
+}

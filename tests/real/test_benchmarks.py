@@ -1,0 +1,35 @@
+"""Benchmarks that need no other program than ours: each part brings its figures, and no process is left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks import run
+from benchmarks.run import Crowd, Row
+from benchmarks.sides import Figures, descendants
+from tests.bench import alive
+
+ROW, CROWD = Row("bundled", 32, 2, 32, rounds=2), Crowd("bundled", 2, 2, 32, (16, 32), apart=0.01, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("part", "row", "sides", "figures"),
+    [
+        ("decode", ROW, ["ours", "pipe"], {"decode", "prefill"}),
+        ("first", ROW, ["alone", "pipe"],
+         {"cold ms", "warm ms", "warm steps", "start ms", "server MB", "engine MB", "cells"}),
+        ("clients", CROWD, ["ours"], {"decode", "first p50", "first p99", "gap p50", "gap p99"}),
+        ("idle", ROW, ["empty", "full"], {"decode", "prefill", "idle cells"}),
+    ],
+)  # fmt: skip
+def test_a_part_brings_its_figures(part: str, row: Row | Crowd, sides: list[str], figures: set[str]) -> None:
+    before = descendants(os.getpid())
+    found: list[tuple[str, Figures]] = []
+    run.PARTS[part].run(row, sides, Path(), lambda side, _, those: found.append((side, those)))
+    assert {side for side, _ in found} == {*sides}
+    assert {name for _, those in found for name in those} == figures
+    assert all(value >= 0 for _, those in found for value in those.values())
+    assert not [pid for pid in descendants(os.getpid()) if pid not in before and alive(pid)]
