@@ -282,9 +282,17 @@ def wanted(given: argparse.Namespace) -> Iterator[tuple[str, Row | Crowd, list[s
                 yield name, row if given.rounds is None else replace(row, rounds=given.rounds), sides
 
 
+def leave(number: int, _: object) -> None:
+    """Ends what was started; a second signal (timeout sends two) must not cut that short."""
+    for ignored in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main() -> None:
     given = options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no process is left
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
     results = report.Results(given.results, keep=given.merge or given.report)
     failed = [] if given.report else measure(given, results)
     labels = {name: side.label for name, side in SIDES.items()}
