@@ -64,6 +64,39 @@ def assert_drawn_from(shares: Vector, drawn: Vector) -> None:
     assert abs(((counts - means) ** 2 / means).sum() - freedom) < 4 * np.sqrt(2 * freedom)
 
 
+# The likeliest tokens
+
+
+NEUTRAL = {"samplers": ["penalties", "dry", "typ_p", "top_k", "top_p", "temperature"], "typical_p": 1.0}
+WHOLE = NEUTRAL | {"typical_p": 0.9999999}  # looks at every token, and takes none away
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"top_k": 1},
+        {"top_k": 12},
+        {"top_k": 12, "temperature": 0},
+        {"top_k": 5, "logit_bias": [[300, 9.5], [301, False], [1999, 9.0]]},
+        {"top_k": 5, "repeat_penalty": 1.9, "repeat_last_n": 8, "presence_penalty": 1.5},
+        {"top_k": 5, "repeat_penalty": 0.5, "repeat_last_n": 8},
+        {"top_k": 5, "dry_multiplier": 2.0, "dry_allowed_length": 1, "dry_penalty_last_n": 16},
+        {"top_k": 900},
+    ],
+)
+def test_a_draw_among_the_likeliest_is_one_among_all(settings: Request) -> None:
+    """Only tokens that the samplers can choose are looked at: the same tokens as if all had been."""
+    prompt = {"prompt": "Once upon a time", "n": 4, "max_tokens": 48}
+    base: Request = {"temperature": 1.2, "top_p": 0.99, "seed": 3, "ignore_eos": True}
+    with Lines("-np", "4", "-c", "1024", "-t", "1") as engine:
+        few, all_ = (
+            engine.generate(**prompt, cache=False, logprobs=0, sampling=base | order | settings).ids
+            for order in (NEUTRAL, WHOLE)
+        )
+    assert few == all_
+    assert any(len(set(ids)) > 3 for ids in few)
+
+
 # Lengths
 
 
