@@ -73,8 +73,13 @@ def take_back(folder: Path, *but: str) -> Iterator[list[str]]:
 
 
 def changes(patch: Path) -> set[str]:
-    """The files that a patch changes."""
+    """The files that a patch changes or adds."""
     return set(re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.MULTILINE))
+
+
+def adds(patch: Path) -> set[str]:
+    """The files that a patch adds."""
+    return set(re.findall(r"^\+\+\+ b/(\S+)\n@@ -0,0 ", patch.read_text(), re.MULTILINE))
 
 
 def _flags() -> dict[str, str]:

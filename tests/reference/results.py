@@ -42,9 +42,10 @@ def build() -> Path:
 
 
 def _patched() -> set[str]:
-    """The files that patches/ changes, beside the list of targets."""
-    changed = (peers.changes(patch) for patch in (ROOT / "patches").glob("*.patch"))
-    return set().union(*changed) - {"CMakeLists.txt"}
+    """The files that patches/ changes, beside the list of targets; nothing unpatched needs those it adds."""
+    patches = list((ROOT / "patches").glob("*.patch"))
+    changed, added = (set[str]().union(*map(those, patches)) for those in (peers.changes, peers.adds))
+    return changed - added - {"CMakeLists.txt"}
 
 
 def _commands(objects: Path, work: Path) -> list[list[str]]:

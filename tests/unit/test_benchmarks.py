@@ -142,3 +142,20 @@ def test_only_what_differs_is_copied(tmp_path: Path) -> None:
     peers.copy_changed(source, target)
     assert {path.name: path.read_text() for path in (target / "in").iterdir()} == wanted
     assert (target / "in/same").stat().st_mtime_ns == before
+
+
+def test_a_patch_tells_what_it_changes_and_adds(tmp_path: Path) -> None:
+    patch = tmp_path / "0001-x.patch"
+    patch.write_text("""Why: so
+
+--- a/src/old.cpp
++++ b/src/old.cpp
+@@ -1,1 +1,2 @@
+ int one;
++int two;
+--- a/src/new.h
++++ b/src/new.h
+@@ -0,0 +1 @@
++int three;
+""")
+    assert (peers.changes(patch), peers.adds(patch)) == ({"src/old.cpp", "src/new.h"}, {"src/new.h"})
