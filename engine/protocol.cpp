@@ -236,9 +236,10 @@ static void parse_generate(command & c, const json & body, const model_facts & f
             read_sequence_field(request->common, name, value);
         }
     }
-    const bool seeded = body.contains("sampling") && body["sampling"].contains("seed");
-    request->seed     = seeded ? request->common.sampling.seed : std::random_device()();
-    request->seed     = sequence_seed(request->seed, 0);
+    request->common.structure = facts.structures->find(body);
+    const bool seeded         = body.contains("sampling") && body["sampling"].contains("seed");
+    request->seed             = seeded ? request->common.sampling.seed : std::random_device()();
+    request->seed             = sequence_seed(request->seed, 0);
     make_sequences(*request, body, facts);
     read_prompt(*request, body, facts);
     c.request = std::move(request);
@@ -297,7 +298,8 @@ struct operation {
 // clang-format off
 const operation operations[] = {
     {"generate",   command::generate, {"prompt", "tokens", "continue", "n", "max_tokens", "min_tokens", "stop", "banned_strings",
-                                       "sampling", "sequences", "logprobs", "cache", "echo"}, parse_generate   },
+                                       "sampling", "sequences", "logprobs", "cache", "echo", "grammar", "json_schema",
+                                       "regex", "choice"},                                    parse_generate   },
     {"prefix",     command::generate, {"prompt", "tokens"},                                   parse_prefix     },
     {"extend",     command::extend,   {"add", "max_tokens", "fork"},                          parse_extend     },
     {"cancel",     command::cancel,   {"index"},                                              parse_cancel     },

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "sampling.h"
+#include "structure.h"
 
 #include <condition_variable>
 #include <deque>
@@ -23,6 +24,8 @@ struct model_facts {
     const llama_vocab * vocab       = nullptr;
     int32_t             n_ctx_seq   = 0; // tokens that one sequence may have
     size_t              n_piece_max = 0; // bytes of the longest token
+
+    std::shared_ptr<structure_cache> structures;
 };
 
 // A sequence, running or over; at: only its first tokens, so many; -1: all.

@@ -413,10 +413,11 @@ static size_t n_looked_at(const params & sampling) {
 }
 
 token_sampler::token_sampler(const llama_model * model, const params & sampling,
-                             const std::vector<llama_token> & prompt,
+                             std::shared_ptr<grammar> structure, const std::vector<llama_token> & prompt,
                              const std::vector<llama_token> & generated)
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))), n_top(n_looked_at(sampling)),
-      n_history(history_length(sampling)) {
+      n_history(history_length(sampling)), structure(std::move(structure)),
+      grammar_first(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f) {
     params own = sampling; // common_sampler_init may change it
     if (own.ignore_eos) {
         ban_end_of_text(own, llama_model_get_vocab(model));
@@ -445,12 +446,50 @@ token_sampler::token_sampler(const llama_model * model, const params & sampling,
 
 void token_sampler::accept(llama_token token, bool is_generated) {
     common_sampler_accept(sampler.get(), token, is_generated);
+    if (structure && is_generated) {
+        structure->accept(at, token);
+    }
     if (n_history > 0) {
         history.push_back(token);
     }
 }
 
+// Nearly all draws fit, and to check one token is cheap; the others are made again among what the grammar allows.
 llama_token token_sampler::draw(const float * logits, const std::vector<llama_token> & forbidden) {
+    llama_token token = LLAMA_TOKEN_NULL;
+    try {
+        if (!structure || !(grammar_first || structure->few_may_follow(at))) {
+            choose_likeliest(logits, forbidden);
+            token = draw_chosen().id;
+        }
+        if (structure && (token == LLAMA_TOKEN_NULL || !structure->allows(at, token))) {
+            token = draw_allowed(logits, forbidden);
+        }
+        accept(token, true);
+    } catch (const grammar_error & e) {
+        throw command_error("invalid_request", std::string("the grammar cannot be followed: ") + e.what());
+    }
+    return token;
+}
+
+llama_token token_sampler::draw_allowed(const float * logits, const std::vector<llama_token> & forbidden) {
+    const auto allowed = structure->allowed(at);
+    mine.chosen.clear();
+    for (llama_token token = 0; token < n_vocab; token++) {
+        if ((*allowed)[token] && std::find(forbidden.begin(), forbidden.end(), token) == forbidden.end()) {
+            mine.chosen.push_back({token, logits[token], 0.0f});
+        }
+    }
+    // a bias may have banned them all
+    const llama_token_data drawn =
+        mine.chosen.empty() ? llama_token_data{LLAMA_TOKEN_NULL, -INFINITY, 0.0f} : draw_chosen();
+    if (!(drawn.logit > -INFINITY)) {
+        throw grammar_error("no token of the model that is not banned can go on with the text here");
+    }
+    return drawn.id;
+}
+
+void token_sampler::choose_likeliest(const float * logits, const std::vector<llama_token> & forbidden) {
     // The likeliest after all changes of single tokens are among those that are changed and, of the others, the likeliest before.
     const size_t n_recent  = std::min(n_history, history.size());
     const size_t n_changed = biased.size() + n_recent + forbidden.size();
@@ -471,9 +510,10 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
         mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_forbidden),
                           mine.chosen.end());
     }
+}
+
+llama_token_data token_sampler::draw_chosen() {
     llama_token_data_array candidates = {mine.chosen.data(), mine.chosen.size(), -1, false};
     llama_sampler_apply(common_sampler_get(sampler.get()), &candidates);
-    const llama_token token = candidates.data[candidates.selected].id;
-    accept(token, true);
-    return token;
+    return candidates.data[candidates.selected];
 }

@@ -1,6 +1,8 @@
 // How a sequence chooses its tokens: its settings, read from JSON through one table, and its sampler.
 #pragma once
 
+#include "grammar.h"
+
 #include <sampling.h> // llama.cpp's common/sampling.h
 
 #include <nlohmann/json.hpp>
@@ -26,7 +28,8 @@ struct sequence_settings {
     int32_t                  n_predict = 128; // -1: until the end of the text or of the context
     int32_t                  n_min     = 0;   // no end of text and no stop string before
     std::vector<std::string> stop;
-    std::vector<std::string> banned; // phrases that must not appear, whatever their case
+    std::vector<std::string> banned;    // phrases that must not appear, whatever their case
+    std::shared_ptr<grammar> structure; // what the text may be; nullptr: anything
 };
 
 // Reads max_tokens, min_tokens, stop, banned_strings. False when the name is none of these.
@@ -55,21 +58,32 @@ class token_sampler {
     // It knows the end of the prompt (for the penalties) and what has been generated since. Throws what
     // common_sampler_init throws.
     token_sampler(const llama_model * model, const common_params_sampling & sampling,
-                  const std::vector<llama_token> & prompt, const std::vector<llama_token> & generated);
+                  std::shared_ptr<grammar> structure, const std::vector<llama_token> & prompt,
+                  const std::vector<llama_token> & generated);
 
-    // One draw from a row of logits, accepted; `forbidden` tokens cannot be drawn. Different samplers may draw
+    // One draw from a row of logits, accepted; `forbidden` tokens cannot be drawn, nor what the grammar does not
+    // allow: command_error when that cannot be found, or nothing is left. Different samplers may draw
     // at the same time, also from the same row.
     llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
 
+    // Whether the grammar says that nothing may follow.
+    bool complete() { return structure && structure->complete(at); }
+
   private:
-    void accept(llama_token token, bool is_generated);
+    void             accept(llama_token token, bool is_generated);
+    llama_token      draw_allowed(const float * logits, const std::vector<llama_token> & forbidden);
+    void             choose_likeliest(const float * logits, const std::vector<llama_token> & forbidden);
+    llama_token_data draw_chosen();
 
     common_sampler_ptr       sampler;
     int32_t                  n_vocab;
     size_t                   n_top; // the chain looks at no others than so many likeliest tokens; 0: at all
     size_t                   n_history; // the penalties look at so many of the last tokens
     std::vector<llama_token> biased;    // tokens whose logits the chain changes, whatever came before
-    std::vector<llama_token> history;   // the last n_history tokens, where n_top > 0
+    std::shared_ptr<grammar> structure;
+    grammar::position        at;            // of the text in it
+    bool                     grammar_first; // a draw that is refused would be remembered by the chain
+    std::vector<llama_token> history;       // the last n_history tokens, where n_top > 0
 };
 
 struct token_logprob {

@@ -560,8 +560,8 @@ void scheduler::undo_batch() {
     }
 }
 
-void scheduler::fail(request & r, const std::string & message) {
-    out += error_line(r.id, "engine_error", message);
+void scheduler::fail(request & r, const std::string & message, const std::string & code) {
+    out += error_line(r.id, code, message);
     for (sequence & s : r.sequences) {
         if (s.cells) {
             free_sequence(r, s, false);
@@ -601,7 +601,7 @@ void scheduler::draw() {
     }
     for (drawing & d : drawn) {
         if (!d.error.empty() && !d.r->failed) {
-            fail(*d.r, d.error);
+            fail(*d.r, d.error, d.error_code);
         }
         if (!d.r->failed) {
             take_drawn(*d.r, *d.s, d);
@@ -635,16 +635,20 @@ void scheduler::draw_one(drawing & d) const {
         if (!s.sampler) {
             common_params_sampling sampling = s.settings->sampling;
             sampling.seed                   = sequence_seed(sampling.seed, (int64_t) s.n_rewinds * 1000003);
-            s.sampler =
-                std::make_unique<token_sampler>(facts.model, sampling, r.command->prompt, s.generated);
+            s.sampler = std::make_unique<token_sampler>(facts.model, sampling, s.settings->structure,
+                                                        r.command->prompt, s.generated);
         }
         list_forbidden(s, forbidden);
         d.token = s.sampler->draw(d.logits, forbidden);
         if (r.command->n_logprobs >= 0) {
             d.logprobs = logprobs_json(r, d.logits, d.token);
         }
+    } catch (const command_error & e) {
+        d.error      = e.what();
+        d.error_code = e.code;
     } catch (const std::exception & e) {
-        d.error = e.what();
+        d.error      = e.what();
+        d.error_code = "engine_error";
     }
 }
 
@@ -711,6 +715,7 @@ void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
     s.i_row = -1;
     r.n_tokens++;
 
+    const bool  over  = ends || s.sampler->complete();
     const bool  full  = is_full(r, s);
     std::string bytes = piece;
     if (s.guard.active()) {
@@ -718,7 +723,7 @@ void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
             step_back(r, s, n_back);
             return;
         }
-        bytes = s.guard.take_clear() + (ends || full ? s.guard.finish() : "");
+        bytes = s.guard.take_clear() + (over || full ? s.guard.finish() : "");
     }
     const std::string text = s.text.feed(bytes, may_stop);
     if (s.text.stopped()) {
@@ -729,7 +734,7 @@ void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
     emit_stream(
         r, s, text,
         s.text.decided() && s.logprobs.size() > s.guard.n_held() ? s.logprobs.size() - s.guard.n_held() : 0);
-    if (ends || s.text.stopped()) {
+    if (over || s.text.stopped()) {
         end_sequence(r, s, "stop");
     } else if (full) {
         end_sequence(r, s, "length");

@@ -76,7 +76,8 @@ struct drawing {
     const float * logits = nullptr;
     llama_token   token  = -1;
     std::string   logprobs; // JSON, if wanted
-    std::string   error;    // llama.cpp refuses to make the sampler, or to use it
+    std::string   error; // llama.cpp refuses to make the sampler, or to use it; a grammar cannot be followed
+    std::string   error_code;
 };
 
 class scheduler {
@@ -120,7 +121,7 @@ class scheduler {
     // decode
     bool decode();
     void undo_batch();
-    void fail(request & r, const std::string & message);
+    void fail(request & r, const std::string & message, const std::string & code = "engine_error");
     void fail_all(const std::string & message);
 
     // draw

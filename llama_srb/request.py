@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, NewType, TypeAlias, TypeVar
 
 import orjson
 from annotated_types import Ge, Le
@@ -251,7 +251,42 @@ def plain_id(name: str, value: object) -> str:
     return value.removeprefix("cmpl-")
 
 
+def _structure_text(name: str) -> Callable[[object], object]:
+    """A grammar or a regular expression; an empty one is none, as other servers have it."""
+
+    def normalise(value: object) -> object:
+        if value is not None and not _is_text(value):
+            raise wrong(name, value, "a text")
+        return value or None
+
+    return normalise
+
+
+def _schema(value: object) -> object:
+    """A JSON schema as JSON, which keeps the order of its properties: they are written in this order."""
+    if isinstance(value, str) and _is_text(value):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            where = f"line {error.lineno}, column {error.colno}"
+            raise RequestError(f"json_schema: {where}: {error.msg}", param="json_schema") from None
+    if value is not None and not isinstance(value, dict):
+        raise wrong("json_schema", value, "an object, or one as text")
+    try:
+        return None if value is None else orjson.dumps(value).decode()
+    except orjson.JSONEncodeError as error:  # from Python, or a number or a character that JSON has not
+        raise RequestError(f"json_schema is no JSON: {error}", param="json_schema") from None
+
+
+def _choices(value: object) -> object:
+    """Unlike stop strings, none may be empty, and there must be one."""
+    if value in ("", [], ()) or (isinstance(value, list | tuple) and not all(value)):
+        raise wrong("choice", value, "a list of texts, at least one, none of them empty")
+    return None if value is None else _texts("choice")(value)
+
+
 Texts: TypeAlias = tuple[str, ...]
+SchemaText = NewType("SchemaText", str)
 LogitBias: TypeAlias = tuple[tuple[int | str, float | bool], ...]
 
 
@@ -362,6 +397,9 @@ def _given(sampling: Sampling) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "seed" or value not in (-1, RANDOM_SEED)}
 
 
+STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+
+
 class CompletionRequest(_Row):
     """One prompt, n sequences."""
 
@@ -395,6 +433,18 @@ class CompletionRequest(_Row):
     banned_strings: Annotated[Texts, BeforeValidator(_texts("banned_strings"))] = _row((), "request",
         neutral=[], aliases="bad_words",
         meaning="Phrases that never appear: sampling steps back when one completes.")
+    grammar: Annotated[str | None, BeforeValidator(_structure_text("grammar"))] = _row(None, "structure",
+        aliases="grammar_string guided_grammar ebnf", neutral="",
+        meaning="What each text must be, in GBNF; the rule root is the whole text.")
+    json_schema: Annotated[SchemaText | None, BeforeValidator(_schema)] = _row(None, "structure",
+        aliases="guided_json",
+        meaning="Each text is JSON that fits this schema, its properties in the schema's order.")
+    regex: Annotated[str | None, BeforeValidator(_structure_text("regex"))] = _row(None, "structure",
+        aliases="guided_regex regex_pattern", neutral="",
+        meaning="Each text as a whole matches this regular expression.")
+    choice: Annotated[Texts | None, BeforeValidator(_choices)] = _row(None, "structure",
+        aliases="guided_choice",
+        meaning="Each text is one of these.")
     warnings: tuple[str, ...] = Field((), exclude=True)
     # fmt: on
 
@@ -410,6 +460,7 @@ class CompletionRequest(_Row):
         given: dict[str, Any] = {name: value for name, value in optional.items() if value}
         if self.logprobs is not None:
             given["logprobs"] = self.logprobs
+        given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
         given |= {"echo": True} if self.echo else {}
         given |= {} if self.cache else {"cache": False}
         return {**self._beginning(), "n": self.n, "max_tokens": self.max_tokens, **given}
@@ -466,7 +517,10 @@ _TYPES: dict[object, str] = {
     bool: "bool",
     str: "text",
     int | None: "int",
+    str | None: "text",
     Texts: "texts",
+    Texts | None: "choices",
+    SchemaText | None: "JSON schema",
 }
 _TYPES |= {
     LogitBias: "biases",
@@ -663,8 +717,48 @@ def _convert_n_probs(fields: Fields) -> None:
         del fields["n_probs"]
 
 
+def _convert_formats(fields: Fields) -> None:
+    """response_format (OpenAI) and structured_outputs (vLLM) become the field that they stand for."""
+    form = fields.pop("response_format", None)
+    if form is not None:
+        kind = form.get("type") if isinstance(form, dict) else None
+        if kind not in ("text", "json_object", "json_schema"):
+            wanted = 'an object whose type is "text", "json_object" or "json_schema"'
+            raise wrong("response_format", form, wanted)
+        if kind != "text":
+            _add_structure(fields, "response_format", "json_schema", _schema_of(form))
+    for name, value in _structured_outputs(fields.pop("structured_outputs", None)):
+        _add_structure(fields, "structured_outputs", name, value)
+
+
+def _schema_of(form: Fields) -> object:
+    """The schema stands in json_schema.schema (OpenAI's completions) or in schema (llama.cpp)."""
+    if form["type"] == "json_object" and form.get("schema") is None:
+        return {"type": "object"}
+    named = form.get("json_schema")
+    schema = named.get("schema") if isinstance(named, dict) else form.get("schema")
+    if schema is None:
+        raise RequestError("response_format.json_schema.schema is missing", param="response_format")
+    return schema
+
+
+_OUTPUTS = {"json": "json_schema", "regex": "regex", "choice": "choice", "grammar": "grammar"}
+
+
+def _structured_outputs(given: object) -> list[tuple[str, object]]:
+    if given is not None and not isinstance(given, dict):
+        raise wrong("structured_outputs", given, "an object: " + ", ".join(_OUTPUTS))
+    return [(ours, given[name]) for name, ours in _OUTPUTS.items() if given and given.get(name) is not None]
+
+
+def _add_structure(fields: Fields, source: str, name: str, value: object) -> None:
+    if fields.get(name) is not None:
+        raise RequestError(f"only one of {source} and {name} may be given", param=source)
+    fields[name] = value
+
+
 CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
-    _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_n_probs,
+    _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_n_probs, _convert_formats,
 )  # fmt: skip
 # fmt: off
 CONVERTED = {  # what CONVERSIONS read, and what becomes of it
@@ -680,6 +774,9 @@ CONVERTED = {  # what CONVERSIONS read, and what becomes of it
     "custom_token_bans": 'token ids, as [1, 2] or "1,2": logit_bias false',
     "sampler_order": "koboldcpp's numbers 0 to 6: samplers",
     "sampler_priority": "text-generation-webui's names: samplers",
+    "response_format": 'json_schema: {"type": "json_object"} becomes that of any object, '
+    '{"type": "json_schema", "json_schema": {"schema": …}} that one, {"type": "text"} none',
+    "structured_outputs": "vLLM's json, regex, choice, grammar: json_schema, regex, choice, grammar",
 }
 # fmt: on
 KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED)
@@ -772,6 +869,7 @@ def request_from(
     request["sequences"] = overrides if any(sequences) else ()
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     _check_min_tokens(made)
+    _check_structures(made)
     return made
 
 
@@ -893,6 +991,12 @@ def _check_min_tokens(request: CompletionRequest) -> None:
             raise RequestError(
                 f"min_tokens is {least}; it must be at most max_tokens, {most}", param="min_tokens"
             )
+
+
+def _check_structures(request: CompletionRequest) -> None:
+    given = [name for name in STRUCTURES if getattr(request, name) is not None]
+    if len(given) > 1:
+        raise RequestError(f"only one of {given[0]} and {given[1]} may be given", param=given[1])
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -172,11 +172,34 @@ OF_TYPE: dict[str, Schema] = {
     "int": {"type": "integer"},
     "float": {"type": "number"},
     "bool": {"type": "boolean"},
+    "text": {"type": "string"},
     "texts": TEXTS,
+    "choices": {
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {
+                "type": "array",
+                "items": {"type": "string", "minLength": 1},
+                "minItems": 1,
+                "maxItems": MAX_TEXTS,
+            },
+        ]
+    },
+    "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "text or tokens": PROMPT,
     "object": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
     "sequence": {"$ref": "#/components/schemas/SequenceName"},
+}
+
+# Of the fields that become others: where more can be said than that.
+CONVERTED_SHAPES: dict[str, Schema] = {
+    "response_format": {
+        "type": ["object", "null"],
+        "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
+        "required": ["type"],
+    },
+    "structured_outputs": {"type": ["object", "null"]},
 }
 
 # What OpenAI's clients send beside the rows; the dialects read these themselves.
@@ -236,7 +259,10 @@ def _request(defaults: Defaults) -> Schema:
         "n": dataclasses.replace(ROWS["n"], default=defaults.n, high=float(defaults.max_n)),
         "max_tokens": dataclasses.replace(ROWS["max_tokens"], default=defaults.max_tokens),
     }
-    converted = {name: {"description": f"Becomes: {meaning}."} for name, meaning in CONVERTED.items()}
+    converted = {
+        name: CONVERTED_SHAPES.get(name, {}) | {"description": f"Becomes: {meaning}."}
+        for name, meaning in CONVERTED.items()
+    }
     neutral = {
         name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
         for name, values in UNSUPPORTED.items()

@@ -194,6 +194,54 @@ CONTINUED = [
 ]  # fmt: skip
 
 
+FORMATS = 'an object whose type is "text", "json_object" or "json_schema"'
+SCHEMA = "json_schema: JSON schema conversion failed: JSON schema error at "
+
+
+def structure(name: str, text: Any, message: str) -> Case:
+    """What only the engine can find wrong."""
+    return Case(
+        f"{name} {json.dumps(text)}"[:60], {"prompt": "x", name: text}, message, name, code="invalid_request"
+    )
+
+
+STRUCTURES = [
+    field("grammar 7", "grammar is 7; it must be a text", grammar=7),
+    field("regex [\"a\"]", 'regex is ["a"]; it must be a text', regex=["a"]),
+    field("json_schema 7", "json_schema is 7; it must be an object, or one as text", json_schema=7),
+    field("json_schema '{'", "json_schema: line 1, column 2: unexpected end of data", json_schema="{"),
+    field("choice []", "choice is []; it must be a list of texts, at least one, none of them empty", choice=[]),
+    field('choice ["a", ""]', 'choice is ["a", ""]; it must be a list of texts, at least one, none of them empty',
+          choice=["a", ""]),
+    field("grammar and regex", "only one of grammar and regex may be given", param="regex", grammar="x", regex="x"),
+    field("response_format 7", f"response_format is 7; it must be {FORMATS}", response_format=7),
+    field("response_format of type xml", f'response_format is {{"type": "xml"}}; it must be {FORMATS}',
+          response_format={"type": "xml"}),
+    field("response_format without a schema", "response_format.json_schema.schema is missing",
+          response_format={"type": "json_schema"}),
+    field("response_format and json_schema", "only one of response_format and json_schema may be given",
+          response_format={"type": "json_object"}, json_schema={}),
+    field("structured_outputs 7", "structured_outputs is 7; it must be an object: json, regex, choice, grammar",
+          structured_outputs=7),
+    structure("grammar", 'root ::= "a', 'grammar: line 1, column 10: the text has no closing "'),
+    structure("grammar", 'root ::= "a"\nb = "c"', 'grammar: line 2, column 3: here must stand ::=, not "="'),
+    structure("grammar", "root ::= x\n", "grammar: line 1, column 10: there is no rule x"),
+    structure("grammar", 'x ::= "a"\n', "grammar: line 2, column 1: there is no rule root"),
+    structure("grammar", 'root ::= x\nx ::= x? "a"',
+              "grammar: line 2, column 1: this rule comes to itself before it takes anything (left recursion)"),
+    structure("regex", "a(b", "regex: line 1, column 2: the group has no closing )"),
+    structure("regex", "ab(?=c)",
+              "regex: line 1, column 3: of groups there are (…) and (?:…); no look-around, no names, no flags"),
+    structure("regex", "x" * 70_000, "regex has 70000 bytes; it may have 65536"),
+    structure("regex", "(a?){100000}", "regex: line 1, column 1: it is too ambiguous: at one place the text can be read "
+              "in more than 16384 ways"),
+    structure("json_schema", {"properties": {"a": {"type": "word"}}}, f"{SCHEMA}#/properties/a: unrecognized type word"),
+    structure("json_schema", {"type": "string", "pattern": "^(?=a)$"},
+              "json_schema, pattern ^(?=a)$: line 1, column 2: of groups there are (…) and (?:…); no look-around, "
+              "no names, no flags"),
+]  # fmt: skip
+
+
 def extension(what: str, message: str, param: str, status: int = 400, **fields: Any) -> Case:
     return Case(what, fields, message, param, status, path="/v1/completions/17/extend")
 
@@ -211,4 +259,14 @@ EXTENSIONS = [
               fork={"index": 0, "at": -1}),
 ]  # fmt: skip
 
-CASES = [*BODIES, *PROMPTS, *COUNTS, *SAMPLER_CASES, *PER_SEQUENCE, *FORMS, *CONTINUED, *EXTENSIONS]
+CASES = [
+    *BODIES,
+    *PROMPTS,
+    *COUNTS,
+    *SAMPLER_CASES,
+    *PER_SEQUENCE,
+    *FORMS,
+    *CONTINUED,
+    *STRUCTURES,
+    *EXTENSIONS,
+]

@@ -81,7 +81,7 @@ class Request:
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "generate": {"prompt": str, "tokens": list, "n": int, "max_tokens": int, "min_tokens": int, "stop": list,
                  "sampling": dict, "sequences": list, "logprobs": int, "cache": bool, "echo": bool,
-                 "continue": dict},
+                 "continue": dict, "grammar": str, "json_schema": (str, dict), "regex": str, "choice": list},
     "prefix": {"prompt": str, "tokens": list},
     "extend": {"add": int, "max_tokens": int, "fork": dict},
     "cancel": {"index": int},

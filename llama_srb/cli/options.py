@@ -20,9 +20,11 @@ from llama_srb.request import CANONICAL, INT32_MAX, OVERRIDE_ROWS, ROWS, Row
 GROUPS = {
     "request": "Request", "temperature": "Temperature", "truncation": "Truncation", "adaptive": "Adaptive",
     "repetition": "Repetition", "mirostat": "Mirostat", "other": "More of the sampler",
+    "structure": "What a text may be (one of these)",
 }  # fmt: skip
 FIELDS = {name: row for name, row in ROWS.items() if name != "prompt"}
 NAMES = {"n": ["-n", "--n"]}
+METAVARS = {"int": "NUMBER", "float": "NUMBER"} | dict.fromkeys(("text", "texts", "choices"), "TEXT")
 ENGINE_SETTINGS = ("model", "ctx", "parallel", "engine")
 
 
@@ -115,14 +117,14 @@ def _field(row: Row) -> Option:
         [*NAMES.get(row.name, [flag]), row.name],
         heading,
         multiple=_is_repeatable(row),
-        metavar={"int": "NUMBER", "float": "NUMBER", "texts": "TEXT"}.get(row.type, "JSON"),
+        metavar=METAVARS.get(row.type, "JSON"),
         help=meaning,
     )
 
 
 def _is_repeatable(row: Row) -> bool:
-    """stop, banned_strings; the sampler's own lists are also read from one text."""
-    return row.type == "texts" and row.group == "request"
+    """stop, banned_strings, choice; the sampler's own lists are also read from one text."""
+    return row.type == "choices" or (row.type == "texts" and row.group == "request")
 
 
 def _is_per_sequence(row: Row) -> bool:
@@ -151,7 +153,7 @@ def _value(value: Any, row: Row) -> object:
     """What cannot be read stays a text: the request's validation says what is wrong with it."""
     if isinstance(value, tuple):
         return list(value)
-    if not isinstance(value, str) or row.type == "texts":
+    if not isinstance(value, str) or row.type in ("text", "texts", "JSON schema"):
         return value
     if not row.is_number:
         return _json(value)

@@ -21,6 +21,7 @@ static model_facts load_facts() {
     facts.vocab       = llama_model_get_vocab(facts.model);
     facts.n_ctx_seq   = 768;
     facts.n_piece_max = 32;
+    facts.structures  = std::make_shared<structure_cache>(facts.vocab);
     return facts;
 }
 

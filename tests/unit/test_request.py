@@ -1,6 +1,7 @@
 """What clients may write, in every spelling, and what they are told when they may not."""
 
 import contextlib
+import json
 import math
 import random
 import time
@@ -14,6 +15,7 @@ from llama_srb.request import (
     KNOWN_SPELLINGS,
     ROWS,
     SAMPLING_ROWS,
+    STRUCTURES,
     CompletionRequest,
     Defaults,
     RequestError,
@@ -124,6 +126,10 @@ VALUES: dict[str, Any] = {
     "samplers": ["top_k"],
     "adaptive_decay": 0.5,
     "continue": {"id": "17", "index": 0},
+    "grammar": 'root ::= "x"',
+    "json_schema": {"type": "object"},
+    "regex": "x",
+    "choice": ["x"],
 }
 
 
@@ -345,6 +351,47 @@ def test_banned_phrases_and_banned_tokens_share_a_field_of_other_servers() -> No
     request = parsed(banned_tokens=["shivers down", 7], bad_words=["x"])
     assert set(request.banned_strings) >= {"shivers down"}
     assert request.sampling.logit_bias == ((7, False),)
+
+
+SCHEMA = {"type": "object", "properties": {"z": {}, "a": {}}}
+SCHEMA_TEXT = '{"type":"object","properties":{"z":{},"a":{}}}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "value"),
+    [
+        ({"grammar": 'root ::= "x"'}, "grammar", 'root ::= "x"'),
+        ({"regex": "x+"}, "regex", "x+"),
+        ({"choice": ["b", "a"]}, "choice", ("b", "a")),
+        ({"choice": "only"}, "choice", ("only",)),
+        ({"json_schema": SCHEMA}, "json_schema", SCHEMA_TEXT),
+        ({"json_schema": json.dumps(SCHEMA)}, "json_schema", SCHEMA_TEXT),
+        ({"response_format": {"type": "json_object"}}, "json_schema", '{"type":"object"}'),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
+            "json_schema",
+            SCHEMA_TEXT,
+        ),
+        (
+            {"response_format": {"type": "json_object", "schema": SCHEMA}},
+            "json_schema",
+            SCHEMA_TEXT,
+        ),
+        ({"structured_outputs": {"json": SCHEMA}}, "json_schema", SCHEMA_TEXT),
+        ({"structured_outputs": {"regex": "x", "choice": None}}, "regex", "x"),
+    ],
+)
+def test_each_notation_of_a_structure_reaches_the_engine(
+    fields: dict[str, Any], name: str, value: object
+) -> None:
+    engine_fields = parsed(**fields).engine_fields()
+    assert {key: engine_fields[key] for key in STRUCTURES if key in engine_fields} == {name: value}
+    assert not parsed(**fields).warnings
+
+
+@pytest.mark.parametrize("fields", [{"grammar": ""}, {"regex": ""}, {"response_format": {"type": "text"}}])
+def test_an_empty_structure_is_none(fields: dict[str, Any]) -> None:
+    assert parsed(**fields).engine_fields() == parsed().engine_fields()
 
 
 def test_a_list_where_a_number_stands_is_one_per_sequence() -> None:

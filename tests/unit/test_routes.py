@@ -73,6 +73,8 @@ BODIES = [
     {"prompt": "x", "logit_bias": [[5, False], ["word", 1.5]], "unknown": 7},
     {"prompt": "x", "continue": {"id": "17", "index": 0, "at": 3}},
     {"continue": {"id": "cmpl-17", "index": 0, "at": None}},
+    {"prompt": "x", "json_schema": {"type": "object"}},
+    {"prompt": "x", "choice": ["yes", "no"], "response_format": {"type": "text"}},
 ]
 
 

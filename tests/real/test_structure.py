@@ -1,0 +1,403 @@
+"""What a text may be: all n obey grammars, schemas, expressions and choices, and none of these hangs anything."""
+
+# ruff: noqa: E501 (tables)
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.real.lines import Answer, Lines
+from tests.real.test_cli import complete
+from tests.serving import serving
+
+Request = dict[str, Any]
+
+# Every allowed token is nearly as likely as any other, so that the corners of a grammar are visited.
+WILD: Request = {"temperature": 100, "samplers": ["temperature"], "seed": 3}
+ONCE: Request = {"prompt": "Once upon a time", "n": 8, "max_tokens": 60, "sampling": {"seed": 3}}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Lines]:
+    with Lines("-np", "16", "-t", "1") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def exact(bigram: Path) -> Iterator[Lines]:
+    """Its tokens depend on settings, seed and index alone."""
+    with Lines("-np", "16", "-c", "8192", "-t", "1", model=bigram) as engine:
+        yield engine
+
+
+def finished(answer: Answer) -> list[str]:
+    """The texts that the limit has not cut off."""
+    pairs = list(zip(answer.texts, answer.stops, strict=True))
+    for _, stop in pairs:
+        assert (stop["finish_reason"], stop["stop"]) in (("stop", 1), ("length", 0))
+    return [text for text, stop in pairs if stop["stop"]]
+
+
+def all_of(engine: Lines, **structure: str) -> set[str]:
+    """The texts of a small language; each is drawn so often that none is missed."""
+    answer = engine.generate(prompt="x", n=500, max_tokens=20, sampling=WILD, **structure)
+    assert len(finished(answer)) == 500
+    return set(answer.texts)
+
+
+# Languages of a few texts: all of them come, and nothing else
+
+
+REGEXES = [  # and the letters of which texts of up to four are tried
+    ("a", "ab"), ("a{1,3}", "a"), ("a{2}", "a"), ("a{,2}b", "ab"), ("ab?c?", "abc"), ("(a|bc)d", "abcd"),
+    ("(?:a|b){2}", "ab"), ("a|b|cd", "abcd"), ("a(|b)c", "abc"), ("[a-d]x", "abcdex"), ("[c-ex]?y", "bcdefxy"),
+    (r"\d", "0123456789a"), (r"[\d_]\.", "0123456789_."), ("[^\x01-`d-\U0010ffff\x00]", "abcde"), ("[-a]", "-a"),
+    ("[a-]", "-a"), ("[]a]", "]a"), (r"\x41\u0042", "AB"), (r"a\|b", "a|b"), (r"[\]\\^]", "]\\^"), ("^(a|b)$", "ab"),
+    ("^a|b$", "ab"), ("a??b", "ab"), ("(a{0,1}?b){1,2}", "ab"), ("((a|b)(a|b)){1}", "ab"), ("é[à-ã]?", "éàáâã"),
+    ("\U0001f600|x", "\U0001f600x"), (r"\t\n", "\t\n"), ("a{0}b", "ab"), ("(a?){2}", "a"), ("(a?c?){2}", "ac"),
+    ("[\u07fe-\u0801]", "\u07fe\u07ff\u0800\u0801"), ("[\uffff-\U00010001]", "\uffff\U00010000\U00010001"),
+    ("[\ud7fe-\ue001]", "\ud7fe\ud7ff\ue000\ue001"), ("", "a"), ("(a|a)(b|b)?", "ab"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pattern", "letters"), REGEXES)
+def test_a_regex_takes_the_texts_that_python_takes(engine: Lines, pattern: str, letters: str) -> None:
+    tried = itertools.chain.from_iterable(itertools.product(letters, repeat=n) for n in range(5))
+    expected = {text for text in map("".join, tried) if re.fullmatch(pattern, text, re.ASCII)}
+    assert expected
+    assert all_of(engine, regex=pattern) == expected
+
+
+GBNFS = [
+    ('root ::= "a" "b"', "ab"),
+    ('root ::= "a" | "b" "c"\n', "a bc"),
+    ('root ::= x{2} # twice\nx ::= "a" |\n  "b"\n\n', "aa ab ba bb"),
+    ("root ::= (\n [a-c] \n) [^\\x00-wy-\\U0010FFFF]", "ax bx cx"),
+    ('root ::= "a"{0,2} "\\"" [\\]\\-]', '"] a"] aa"] "- a"- aa"-'),
+    ('root ::= "\\x41\\u00e9\\U0001F600"', "Aé\U0001f600"),
+    ('root ::= ("a" | "b"?) "c" "d"*{0}', "ac bc c"),
+    ('\r\nroot::=a-1\r\n# end\r\na-1::=("x")("y")?', "x xy"),
+    ('root ::= n\nn ::= "(" ("a" | n2) ")"\nn2 ::= "[" n3? "]"\nn3 ::= "b"', "(a) ([]) ([b])"),
+    ('root ::= <[66]> | !<[67]>{0} "z"', "b z"),
+    ('root ::= "a" <|endoftext|>', "a"),
+]
+
+
+@pytest.mark.parametrize(("grammar", "texts"), GBNFS)
+def test_a_grammar_takes_its_texts(engine: Lines, grammar: str, texts: str) -> None:
+    assert all_of(engine, grammar=grammar) == set(texts.split())
+
+
+def test_a_grammar_may_call_itself(engine: Lines) -> None:
+    answer = engine.generate(
+        prompt="x", n=100, max_tokens=40, sampling=WILD, grammar='root ::= "(" (root | "a")* ")"'
+    )
+    texts = finished(answer)
+    assert len(set(texts)) > 5
+    for text in texts:
+        while shorter := re.sub(r"\(a*\)", "", text):
+            assert len(shorter) < len(text), text
+            text = shorter
+
+
+def test_a_choice_is_one_of_the_list(engine: Lines) -> None:
+    choices = ["yes", "no", "yes and no", "ünï", " a\nb"]
+    answer = engine.generate(prompt="x", n=200, max_tokens=20, sampling=WILD, choice=choices)
+    assert set(finished(answer)) == set(choices)
+    assert len(answer.texts) == 200
+
+
+# Larger ones: whatever comes is right
+
+
+LONGER = [
+    r"( \w+){3}\.", r"[A-Z][a-zé€]{2,9}, \d{1,3}(\.\d\d)?", r"(\w+ ?){1,9}[.!?]", r".{20}", r"\S+\s\S+", r"\W\w\D\d",
+    r"[^aeiou]{8}", r"(the|a) (cat|dog)( and (the|a) (cat|dog)){0,3}", r"\+?\d{3}-\d{4}", r"(.|\n){5,9}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sampling", [{"seed": 1}, WILD, {"mirostat": 2, "seed": 2}, {"temperature": 0}])
+def test_all_n_match_the_regex(engine: Lines, sampling: Request) -> None:
+    requests = [ONCE | {"regex": pattern, "sampling": sampling} for pattern in LONGER]
+    for pattern, answer in zip(LONGER, engine.generate_all(*requests), strict=True):
+        for text in finished(answer):
+            assert re.fullmatch(pattern, text, re.ASCII), (pattern, text)
+
+
+def schema(**properties: Any) -> Request:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+NAME = {"type": "string", "maxLength": 12}
+SCHEMAS: list[Request] = [
+    schema(name=NAME, age={"type": "integer", "minimum": 3, "maximum": 99}, happy={"type": "boolean"}),
+    schema(z=NAME, a={"enum": ["b", 3, None]}, m={"const": {"x": [1]}}),
+    {"type": "array", "items": {"type": "integer", "minimum": -5, "maximum": 5}, "minItems": 2, "maxItems": 4},
+    {"anyOf": [{"type": "null"}, schema(day={"type": "string", "format": "date"})]},
+    {"$ref": "#/$defs/list", "$defs": {"list": schema(next={"anyOf": [{"type": "null"}, {"$ref": "#/$defs/list"}]})}},
+    schema(a={"type": "string", "pattern": r'^[a-c"\\]{2,4}-\\.$'}, b={"type": "string", "pattern": r"^\d{3}.{2}$"}),
+    {"type": "string", "pattern": "red|^blue|gr[ae]y$", "description": "anywhere in it"},
+    {"type": "object", "properties": {"a": NAME, "b": {"type": "number"}}, "additionalProperties": False},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_all_n_fit_the_schema(engine: Lines, as_text: bool) -> None:
+    given: list[Any] = [json.dumps(one) if as_text else one for one in SCHEMAS]
+    requests = [ONCE | {"max_tokens": 200, "json_schema": one} for one in given]
+    n_finished = 0
+    for one, answer in zip(SCHEMAS, engine.generate_all(*requests), strict=True):
+        for text in finished(answer):
+            n_finished += 1
+            Draft202012Validator(one).validate(json.loads(text))
+    assert n_finished > 4 * len(SCHEMAS)
+
+
+def test_properties_come_in_the_order_of_a_schema_that_is_text(engine: Lines) -> None:
+    one = schema(z={"type": "null"}, b={"type": "null"}, a={"type": "null"})
+    for text in finished(engine.generate(**ONCE | {"json_schema": json.dumps(one)})):
+        assert list(json.loads(text)) == ["z", "b", "a"]
+
+
+# Over HTTP and on the command line
+
+
+def test_a_response_format_is_obeyed_over_http() -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMAS[0]}}
+    body = {
+        "prompt": "Once",
+        "n": 8,
+        "max_tokens": 120,
+        "stream": False,
+        "seed": 3,
+        "response_format": wanted,
+    }
+    with serving() as server:
+        status, answer = server.json("POST", "/v1/completions", body)
+    assert status == 200
+    done = [choice["text"] for choice in answer["choices"] if choice["finish_reason"] == "stop"]
+    assert done
+    for text in done:
+        Draft202012Validator(SCHEMAS[0]).validate(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("options", "pattern"),
+    [
+        (["--choice", "yes", "--choice", "no"], "yes|no"),
+        (["--regex", r"\d\d"], r"\d\d"),
+        (["--grammar", 'root ::= "a" | "b"'], "a|b"),
+        (["--json-schema", '{"const": [1]}'], r"\[1\]"),
+    ],
+)
+def test_the_command_line_has_every_notation(options: list[str], pattern: str) -> None:
+    for text in complete("-n", "3", "--max-tokens", "20", *options).strip().split("\n\n"):
+        assert re.fullmatch(r"\[\d\] (" + pattern + ")", text), text
+
+
+# The end of a text
+
+
+def test_a_complete_text_ends_at_once_whatever_else_was_asked(engine: Lines) -> None:
+    impatient = {"min_tokens": 9, "sampling": {"ignore_eos": True, "seed": 1}, "logprobs": 0}
+    answer = engine.generate(**ONCE | impatient | {"choice": ["abc"]})
+    assert finished(answer) == ["abc"] * 8
+    assert answer.lengths == [len(ids) for ids in answer.ids]
+    assert all("".join(token["text"] for token in tokens) == "abc" for tokens in answer.tokens)
+
+
+def test_max_tokens_cuts_a_text_off(engine: Lines) -> None:
+    answer = engine.generate(**ONCE | {"max_tokens": 3, "regex": "a{100}"})
+    assert finished(answer) == []
+    assert all(re.fullmatch("a+", text) for text in answer.texts)
+
+
+def test_stop_strings_end_a_text_as_ever(engine: Lines) -> None:
+    answer = engine.generate(**ONCE | {"regex": "[a-m]+[n-z ]+", "stop": ["n", " "]})
+    assert all(re.fullmatch("[a-m]+[o-z]*", text) for text in answer.texts)
+
+
+# With what else happens to a sequence
+
+
+STORY: Request = {"prompt": "Once", "n": 8, "max_tokens": 50, "sampling": {"seed": 5, "ignore_eos": True}}
+WORDS = {"regex": r"([a-z]{1,9} ){3,60}"}
+
+
+def test_requests_with_and_without_a_grammar_do_not_notice_each_other(exact: Lines) -> None:
+    requests = [STORY, STORY | WORDS, STORY | {"choice": ["a", "b"]}]
+    alone = [exact.generate(**request).texts for request in requests]
+    beside = [answer.texts for answer in exact.generate_all(*requests, *requests)]
+    assert beside == alone + alone
+    assert len(set(alone[1])) == 8
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_sequence_that_is_put_back_obeys_and_goes_on_as_if_nothing_were(
+    exact: Lines, bigram: Path, cache: bool
+) -> None:
+    request = STORY | WORDS | {"cache": cache}
+    with Lines("-np", "8", "-c", "256", "-t", "1", model=bigram) as tiny:
+        assert tiny.generate(**request).texts == exact.generate(**request).texts
+
+
+def test_banned_strings_step_back_within_the_grammar(engine: Lines) -> None:
+    pattern = r"( [a-z]+){4,9}\."
+    usual = engine.generate(**ONCE | {"regex": pattern})
+    banned = sorted({text[i : i + 3] for text in usual.texts for i in range(3, len(text) - 6, 7)})
+    answer = engine.generate(**ONCE | {"regex": pattern, "banned_strings": banned})
+    assert answer.texts != usual.texts
+    for text in answer.texts:
+        assert not any(phrase in text for phrase in banned)
+    assert all(re.fullmatch(pattern, text) for text in finished(answer))
+
+
+def test_a_fork_goes_on_in_the_grammar_where_it_begins(engine: Lines) -> None:
+    request = ONCE | {
+        "op": "generate",
+        "id": "forked",
+        "n": 1,
+        "regex": r"[a-z ]{40}\d{20}",
+        "max_tokens": 80,
+    }
+    engine.send(request)
+    while (event := engine.read())["event"] != "stream":
+        pass
+    engine.send({"op": "extend", "id": "forked", "add": 6, "fork": {"index": 0, "at": 1}})
+    (answer,) = engine.answers(["forked"])
+    assert answer.done["count"] == 7
+    first = event["text"]
+    for i, text in enumerate(finished(answer)):
+        assert re.fullmatch(r"[a-z ]{40}\d{20}", text if i == 0 else first + text)
+
+
+def test_a_continued_text_begins_its_own(engine: Lines) -> None:
+    engine.send(ONCE | {"op": "generate", "id": "first", "n": 1, "choice": ["red"]})
+    engine.answers(["first"])
+    answer = engine.generate(**{"continue": {"id": "first", "index": 0}}, n=4, choice=[" green", " blue"])
+    assert set(finished(answer)) <= {" green", " blue"}
+
+
+# What is wrong is said at once, and what explodes is stopped
+
+
+WRONG = [  # beyond those of tests/bad_input.py: field, text, where, what
+    ("grammar", "", (1, 1), "no rule root"),
+    ("grammar", 'root ::= "a"\n\n  )', (3, 3), "name of a rule"),
+    ("grammar", 'root ::= ("a"', (1, 10), "no closing )"),
+    ("grammar", 'root ::= "a" )', (1, 14), "not possible"),
+    ("grammar", "root ::= [a\n# b", (1, 10), "no closing ]"),
+    ("grammar", "root ::= [z-a]", (1, 11), "range"),
+    ("grammar", 'root ::= "é" [^\\x00-\\U0010FFFF]', (1, 14), "no character"),
+    ("grammar", 'root ::= "\\q"', (1, 11), "after \\"),
+    ("grammar", 'root ::= "\\u12"', (1, 15), "4 hexadecimal digits"),
+    ("grammar", 'root ::= "\\ud800"', (1, 13), "no character"),
+    ("grammar", "root ::= *", (1, 10), "nothing to repeat"),
+    ("grammar", 'root ::= "a"{3,1}', (1, 13), "ends before it begins"),
+    ("grammar", 'root ::= "a"{9999999999}', (1, 14), "at most 2147483647"),
+    ("grammar", 'root ::= "a"{x}', (1, 14), "a number"),
+    ("grammar", "root ::= <no such token>", (1, 10), "no such token"),
+    ("grammar", "root ::= <[2048]>", (1, 10), "no such token"),
+    ("grammar", 'root ::= "a"\nroot ::= "b"', (2, 1), "is there already"),
+    ("grammar", 'root ::= a\na ::= b | "x"\nb ::= ("y"?) a', (2, 1), "left recursion"),
+    ("grammar", "root ::= " + "(" * 300, (1, 210), "more than 200 deep"),
+    ("regex", "a)", (1, 2), "closes no group"),
+    ("regex", "*a", (1, 1), "nothing to repeat"),
+    ("regex", "a**", (1, 3), "without a group"),
+    ("regex", "a++", (1, 3), "without a group"),
+    ("regex", "é{2,1}", (1, 2), "ends before it begins"),
+    ("regex", "{", (1, 1), "nothing to repeat"),
+    ("regex", "a^b", (1, 2), "only at the beginning"),
+    ("regex", "(a$)", (1, 3), "only at the beginning"),
+    ("regex", "x\ny[b-a]", (2, 3), "no range"),
+    ("regex", "[a", (1, 1), "no closing ]"),
+    ("regex", r"[^\s\S]", (1, 1), "no character"),
+    ("regex", r"(a)\1", (1, 4), "no back-references"),
+    ("regex", "ab\\", (1, 3), "after \\"),
+    ("regex", r"\u12", (1, 5), "4 hexadecimal digits"),
+    ("regex", "(?P<name>a)", (1, 1), "no names"),
+]
+
+
+@pytest.mark.parametrize(("field", "text", "where", "what"), WRONG)
+def test_what_is_wrong_is_said_with_line_and_column(
+    engine: Lines, field: str, text: str, where: tuple[int, int], what: str
+) -> None:
+    error = engine.generate(prompt="x", **{field: text}).events[-1]
+    assert error["message"].startswith(f"{field}: line {where[0]}, column {where[1]}: "), error
+    assert what in error["message"]
+    assert (error["code"], error["param"]) == ("invalid_request", field)
+
+
+def nested_types(depth: int) -> Request:
+    one: Request = {"type": "string"}
+    for _ in range(depth):
+        one = {"type": ["object", "object"], "properties": {"a": one}}
+    return one
+
+
+EXPLODING: list[tuple[Request, str]] = [
+    ({"regex": "((a{0,1000}){0,1000}){0,1000}"}, "too ambiguous"),
+    ({"regex": "x((a?){200}){200}"}, "too ambiguous"),  # only after the x
+    ({"grammar": 'root ::= "x"' + ' (("a"? "b"?){150}){150}'}, "too ambiguous"),
+    ({"grammar": "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} r{i + 1}\n" for i in range(40)) + 'r40 ::= "a"?'},
+     "too ambiguous"),
+    ({"grammar": "root ::= " + '("a" | ' * 150 + '"b"' + ")*" * 150}, ""),
+    ({"regex": "(" * 150 + "a" + "*)" * 150 + "*"}, ""),
+    ({"regex": "(a|aa|aaa|a*)*"}, ""),
+    ({"regex": "a{1,2000000000}"}, ""),
+    ({"regex": "(.{1,100000}\\n){1,100000}"}, ""),
+    ({"regex": "([a-z ]{1,99} ){1,99}"}, ""),
+    ({"grammar": 'root ::= "a" root root | ""'}, ""),
+    ({"choice": ["a" * i for i in range(1, 350)]}, ""),
+    ({"json_schema": json.dumps(nested_types(15))}, "too large"),
+    ({"json_schema": {"allOf": [{"$ref": "#/a"}], "a": {"$ref": "#/a"}}}, "too large"),
+    ({"json_schema": {"properties": {f"p{i}": {} for i in range(3000)}}}, "too large"),
+    ({"json_schema": "[" * 60_000}, "64 levels"),
+    ({"choice": ["x" * 1000] * 70}, "70211 bytes"),
+]  # fmt: skip
+
+
+def test_what_explodes_is_stopped_and_disturbs_nobody(exact: Lines) -> None:
+    alone = exact.generate(**STORY).texts
+    exploding = [STORY | request for request, _ in EXPLODING]
+    story, *answers = exact.generate_all(STORY, *exploding)
+    for (request, message), answer in zip(EXPLODING, answers, strict=True):
+        if message:
+            error = answer.events[-1]
+            assert (error["event"], error["code"]) == ("error", "invalid_request"), request
+            assert message in error["message"]
+        else:
+            finished(answer)
+    assert story.texts == alone
+
+
+def test_a_text_that_no_token_can_go_on_with_is_an_error(engine: Lines) -> None:
+    banned_by: list[Request] = [
+        {"banned_strings": ["az", "bz"]},
+        {"sampling": {"logit_bias": [["z", False]]}},
+        {"sampling": {"logit_bias": [["z", False]], "mirostat": 2}},
+        {"sampling": {"logit_bias": [["z", False]], "temperature": 0}},
+    ]
+    for banned in banned_by:
+        error = engine.generate(**ONCE | banned | {"regex": "[ab]z"}).events[-1]
+        assert "no token" in error["message"], banned
+    assert engine.generate(**ONCE).done
+
+
+def test_only_one_structure_may_be_given(engine: Lines) -> None:
+    error = engine.generate(prompt="x", grammar='root ::= "a"', choice=["a"]).events[-1]
+    assert error["message"] == "only one of grammar and choice may be given"
