@@ -428,7 +428,7 @@ async def test_a_cancelled_request_whose_engine_hangs_gives_its_place_back(setti
 # Without us
 
 SERVER = """
-import asyncio, sys
+import asyncio, signal, sys
 from llama_srb.pool import EngineSettings, Pool
 from llama_srb.request import CompletionRequest
 
@@ -438,6 +438,7 @@ async def main():
             async for _ in generation:
                 print("streaming", flush=True)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born ignoring it
 asyncio.run(main())
 """
 
