@@ -38,8 +38,8 @@ def test_the_same_seed_brings_the_same_texts() -> None:
 
 
 def test_each_sequence_has_its_own_temperature() -> None:
-    given = ("-n", "3", "--max-tokens", "16", "--temperature", "0,0,9", "--top-p", "1", "--min-p", "0", "--json")
-    texts = [choice["text"] for choice in json.loads(complete(*given))["choices"]]
+    given = ("-n", "3", "--max-tokens", "16", "--temperature", "0,0,9", "--top-p", "1", "--min-p", "0")
+    texts = [choice["text"] for choice in json.loads(complete(*given, "--json"))["choices"]]
     assert texts[0] == texts[1] != texts[2]
 
 
