@@ -167,8 +167,8 @@ static void read_overrides(sequence_settings & settings, const json & fields, co
     }
 }
 
-// A phrase that a single token can bring is forbidden beforehand; the scheduler steps back from the others. The
-// vocabulary is searched once for each list of phrases.
+// A phrase that a single token can bring is forbidden beforehand; the scheduler steps back from the others.
+// The vocabulary is searched once for each list of phrases.
 using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token>>;
 
 static void ban_phrases(sequence_settings & settings, const model_facts & facts, banned_tokens & known) {

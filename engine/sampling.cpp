@@ -298,7 +298,8 @@ void find_maxima(const float * logits, int32_t n_vocab) {
 }
 
 // Puts the n likeliest tokens into mine.chosen, by id, and whichever else are at least as likely as the n-th
-// block's best; 0: all tokens. As many blocks have a maximum of at least that, so at least n tokens do. Returns the bound.
+// block's best; 0: all tokens. As many blocks have a maximum of at least that, so at least n tokens do.
+// Returns the bound.
 float choose(const float * logits, int32_t n_vocab, size_t n) {
     mine.chosen.clear();
     find_maxima(logits, n_vocab);
@@ -323,8 +324,8 @@ float choose(const float * logits, int32_t n_vocab, size_t n) {
     return bound;
 }
 
-// e^x for x <= 0, to about 1e-7 of its value, without a branch: the compiler makes SIMD of loops with it. x = n ln 2 + r,
-// and a Taylor polynomial for e^r.
+// e^x for x <= 0, to about 1e-7 of its value, without a branch: the compiler makes SIMD of loops with it.
+// x = n ln 2 + r, and a Taylor polynomial for e^r.
 inline float exp_negative(float x) {
     x             = std::max(x, -87.0f);
     const float n = std::floor(x * 1.44269504f + 0.5f);
@@ -386,9 +387,9 @@ token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token tok
 // token_sampler
 //
 
-// A sampler that looks at several tokens at once and is not switched off needs all of them, unless top-k has left
-// only the likeliest. Returns how many that are; 0: all. Penalties and biases change single tokens, and a temperature keeps
-// the order.
+// A sampler that looks at several tokens at once and is not switched off needs all of them, unless top-k has
+// left only the likeliest. Returns how many that are; 0: all. Penalties and biases change single tokens, and
+// a temperature keeps the order.
 static size_t n_looked_at(const params & sampling) {
     if (sampling.mirostat != 0) {
         return 0;
@@ -454,7 +455,8 @@ void token_sampler::accept(llama_token token, bool is_generated) {
     }
 }
 
-// Nearly all draws fit, and to check one token is cheap; the others are made again among what the grammar allows.
+// Nearly all draws fit, and to check one token is cheap; the others are made again among what the grammar
+// allows.
 llama_token token_sampler::draw(const float * logits, const std::vector<llama_token> & forbidden) {
     llama_token token = LLAMA_TOKEN_NULL;
     try {
@@ -490,7 +492,8 @@ llama_token token_sampler::draw_allowed(const float * logits, const std::vector<
 }
 
 void token_sampler::choose_likeliest(const float * logits, const std::vector<llama_token> & forbidden) {
-    // The likeliest after all changes of single tokens are among those that are changed and, of the others, the likeliest before.
+    // The likeliest after all changes of single tokens are among those that are changed and, of the others,
+    // the likeliest before.
     const size_t n_recent  = std::min(n_history, history.size());
     const size_t n_changed = biased.size() + n_recent + forbidden.size();
     const float  bound     = choose(logits, n_vocab, n_top > 0 ? n_top + n_changed : 0);

@@ -61,9 +61,9 @@ class token_sampler {
                   std::shared_ptr<grammar> structure, const std::vector<llama_token> & prompt,
                   const std::vector<llama_token> & generated);
 
-    // One draw from a row of logits, accepted; `forbidden` tokens cannot be drawn, nor what the grammar does not
-    // allow: command_error when that cannot be found, or nothing is left. Different samplers may draw
-    // at the same time, also from the same row.
+    // One draw from a row of logits, accepted; `forbidden` tokens cannot be drawn, nor what the grammar does
+    // not allow: command_error when that cannot be found, or nothing is left. Different samplers may draw at
+    // the same time, also from the same row.
     llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
 
     // Whether the grammar says that nothing may follow.

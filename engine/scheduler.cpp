@@ -421,8 +421,8 @@ void scheduler::plan_prompts() {
             continue;
         }
         real_ones = real_ones || !r->prefix_only();
-        // a recurrent state, or one behind a sliding window, cannot step back: it stops one token early, and each sequence decodes that
-        // token
+        // a recurrent state, or one behind a sliding window, cannot step back: it stops one token early, and
+        // each sequence decodes that token
         const int32_t n_target = r->n_prompt() - (stops_short ? 1 : 0);
         int32_t       n        = std::min(n_target - r->prompt->n_past(), n_budget);
         if (!tree.make_room(n)) {
@@ -586,8 +586,8 @@ void scheduler::fail_all(const std::string & message) {
 // draw
 //
 
-// Draws are independent of each other, so they are made side by side: by the threads that have just decoded (an
-// OpenMP team of the same size, or else libgomp ends and starts threads), which sleep otherwise. What
+// Draws are independent of each other, so they are made side by side: by the threads that have just decoded
+// (an OpenMP team of the same size, or else libgomp ends and starts threads), which sleep otherwise. What
 // they bring is taken in order.
 void scheduler::draw() {
     report_prompt_logprobs();
