@@ -22,6 +22,11 @@
 #include <fstream>
 #include <unistd.h>
 
+#if defined(__linux__) && defined(_OPENMP)
+#include <omp.h>
+#include <sched.h>
+#endif
+
 static const int32_t n_default_parallel = 32;
 static const int32_t n_default_cells    = 65536; // more would cost start-up time and memory that few use
 static const int32_t n_max_sequence_ids = 256;   // llama.cpp's LLAMA_MAX_SEQ
@@ -261,6 +266,34 @@ static void spin_less(char ** argv) {
 #endif
 }
 
+// A core for each thread that decodes, where they have all cores: else the system puts two of them on one
+// whenever something runs for a moment on the other, such as the reader of our events, and each barrier waits
+// for both until it notices, milliseconds later. Threads that are started later inherit this one's core.
+static void bind_threads(llama_context * ctx) {
+#if defined(__linux__) && defined(_OPENMP)
+    cpu_set_t all;
+    if (sched_getaffinity(0, sizeof(all), &all) != 0 || llama_n_threads(ctx) != CPU_COUNT(&all) ||
+        llama_n_threads_batch(ctx) != CPU_COUNT(&all)) {
+        return;
+    }
+    std::vector<int> cores;
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, &all)) {
+            cores.push_back(core);
+        }
+    }
+#pragma omp parallel num_threads((int) cores.size()) // llama.cpp's own team: libgomp keeps it
+    {
+        cpu_set_t own;
+        CPU_ZERO(&own);
+        CPU_SET(cores[(size_t) omp_get_thread_num()], &own);
+        sched_setaffinity(0, sizeof(own), &own); // where that fails the thread stays free
+    }
+#else
+    (void) ctx;
+#endif
+}
+
 int main(int argc, char ** argv) {
     spin_less(argv);
     signal(SIGPIPE, SIG_IGN); // a closed pipe is told by write()
@@ -314,7 +347,9 @@ int main(int argc, char ** argv) {
     report_ready(fd_out, facts, ctx, params.n_parallel);
     {
         command_reader reader(STDIN_FILENO, fd_out, facts);
-        scheduler(facts, ctx, sp).run(reader);
+        scheduler      served(facts, ctx, sp);
+        bind_threads(ctx); // the two have started their own
+        served.run(reader);
         fflush(stderr);
         _exit(0); // the reader thread waits for input until the end, and there is
                   // nothing to save

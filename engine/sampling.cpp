@@ -280,20 +280,20 @@ thread_local scratch mine;
 
 // The largest logit of each block of the row, in mine.maxima.
 void find_maxima(const float * logits, int32_t n_vocab) {
-    mine.maxima.clear();
-    int32_t i = 0;
-    for (; i + n_block <= n_vocab; i += n_block) {
-        float lanes[n_lanes];
-        std::copy(logits + i, logits + i + n_lanes, lanes);
-        for (int32_t k = n_lanes; k < n_block; k += n_lanes) {
-            for (int32_t lane = 0; lane < n_lanes; lane++) {
-                lanes[lane] = std::max(lanes[lane], logits[i + k + lane]);
+    const int32_t n_whole = n_vocab / n_block;
+    mine.maxima.resize((size_t) n_whole);
+    for (int32_t b = 0; b < n_whole; b++) {
+        float lanes[n_block];
+        std::copy(logits + b * n_block, logits + (b + 1) * n_block, lanes);
+        for (int32_t width = n_block / 2; width > 0; width /= 2) { // by halves: SIMD, without branches
+            for (int32_t lane = 0; lane < width; lane++) {
+                lanes[lane] = std::max(lanes[lane], lanes[lane + width]);
             }
         }
-        mine.maxima.push_back(*std::max_element(lanes, lanes + n_lanes));
+        mine.maxima[(size_t) b] = lanes[0];
     }
-    if (i < n_vocab) {
-        mine.maxima.push_back(*std::max_element(logits + i, logits + n_vocab));
+    if (n_whole * n_block < n_vocab) {
+        mine.maxima.push_back(*std::max_element(logits + n_whole * n_block, logits + n_vocab));
     }
 }
 

@@ -4,6 +4,9 @@
 
 static const int32_t n_reserve      = 32;      // cells a live sequence should find beyond what it holds
 static const int64_t t_progress_us  = 250000;  // between two progress events of one prompt
+static const int32_t n_chunk        = 64;      // tokens that are planned for: of a prompt, of who resumes
+static const int64_t t_beside_us    = 100000;  // of prefill in a step in which sequences decode too, and
+static const int32_t n_beside_min   = 32;      // tokens of it at least
 static const int32_t n_worth_saving = 64;      // tokens computed anew: such a prompt goes to disk
 static const size_t  n_records      = 4 << 20; // tokens of finished requests that are remembered
 
@@ -303,7 +306,7 @@ llama_token scheduler::token_at(const request & r, const sequence & s, int32_t i
 // The tokens of a live sequence that are not in cells yet: one, or more when it resumes.
 void scheduler::add_todo(request & r, sequence & s) {
     const int32_t n_total = r.n_prompt() + (int32_t) s.generated.size();
-    const int32_t n_todo  = std::min(n_total - s.cells->n_past(), std::max(params.n_chunk, 1));
+    const int32_t n_todo  = std::min(n_total - s.cells->n_past(), n_chunk);
     for (int32_t k = 0; k < n_todo && batch.n_tokens < params.n_batch; k++) {
         const int32_t i    = s.cells->n_past();
         const bool    last = i + 1 == n_total;
@@ -319,13 +322,13 @@ void scheduler::plan_sequences() {
         int32_t n = 0;
         for (const auto & r : active) {
             for (const sequence & s : r->sequences) {
-                n += s.cells ? std::min(r->n_prompt() + (int32_t) s.generated.size() - s.cells->n_past(),
-                                        params.n_chunk)
-                             : 0;
+                n += s.cells
+                         ? std::min(r->n_prompt() + (int32_t) s.generated.size() - s.cells->n_past(), n_chunk)
+                         : 0;
             }
         }
         if (!active.empty() && active.front()->prompt && !active.front()->ready) {
-            n += std::min(active.front()->n_prompt() - active.front()->prompt->n_past(), params.n_chunk);
+            n += std::min(active.front()->n_prompt() - active.front()->prompt->n_past(), n_chunk);
         }
         return std::min(n, params.n_batch);
     };
@@ -407,9 +410,10 @@ branch * scheduler::reopen(const request & r, const sequence & s) {
 
 // The rest of the batch goes to the prompts, the oldest first.
 void scheduler::plan_prompts() {
-    int32_t n_budget = params.n_batch - batch.n_tokens;
-    if (batch.n_tokens > 0) {
-        n_budget = std::min(n_budget, params.n_chunk);
+    const int32_t n_others = batch.n_tokens;
+    int32_t       n_budget = params.n_batch - n_others;
+    if (n_others > 0) {
+        n_budget = std::min(n_budget, std::max(n_beside, n_beside_min));
     }
     bool real_ones = false; // whose prompts are not complete; a prefix yields to them
     for (auto & r : active) {
@@ -445,6 +449,7 @@ void scheduler::plan_prompts() {
             r->ready = r->computed = true;
         }
     }
+    n_prefill = batch.n_tokens - n_others;
 }
 
 // A prompt that is being computed for another request and has at least a chunk more in common with this one
@@ -460,7 +465,7 @@ bool scheduler::waits_for_another(const request & r) const {
         const int32_t n        = std::min(r.n_prompt() - 1, other->n_prompt());
         const auto    part     = std::mismatch(mine.begin(), mine.begin() + n, theirs.begin()).first;
         const int32_t n_shared = (int32_t) (part - mine.begin());
-        if (n_shared - other->prompt->n_decoded >= params.n_chunk) {
+        if (n_shared - other->prompt->n_decoded >= n_chunk) {
             return true;
         }
     }
@@ -532,9 +537,13 @@ void scheduler::drop_prompt(request & r) {
 //
 
 bool scheduler::decode() {
-    const int32_t code = llama_decode(ctx, batch);
+    const int64_t t_begin = ggml_time_us();
+    const int32_t code    = llama_decode(ctx, batch);
     if (code == 0) {
         llama_synchronize(ctx);
+        if (n_prefill >= n_beside_min) {
+            n_beside = (int32_t) (t_beside_us * batch.n_tokens / (ggml_time_us() - t_begin + 1));
+        }
         for (branch * cells : owners) {
             cells->n_decoded = cells->n_past();
         }

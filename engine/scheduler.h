@@ -18,7 +18,6 @@ struct scheduler_params {
     int32_t      n_parallel  = 32;  // sequences in one batch
     int32_t      n_ctx_seq   = 0;   // tokens of one sequence, prompt and all
     int32_t      n_batch     = 512; // tokens in one decode
-    int32_t      n_chunk     = 64;  // tokens of prefill in a step in which sequences decode too
     int32_t      n_threads   = 1;   // that decode, and draw
     int32_t      cache_cells = 0;   // cells that idle prefixes may hold
     store_params store;             // where they go from there
@@ -159,11 +158,13 @@ class scheduler {
     std::list<std::unique_ptr<request>>        active;      // admitted, oldest first
     std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
     std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
-                             echo_rows;   // (row, token of the prompt it predicts)
-    std::deque<record>       records;     // newest first
-    std::vector<llama_token> end_tokens;  // that end a text
-    std::string              out;         // this step's events
-    std::vector<drawing>     drawn;       // this step's
-    const bool               stops_short; // prompts stop one token early: their cells cannot be cut back
+                             echo_rows;      // (row, token of the prompt it predicts)
+    std::deque<record>       records;        // newest first
+    std::vector<llama_token> end_tokens;     // that end a text
+    std::string              out;            // this step's events
+    int32_t                  n_prefill = 0;  // tokens of prompts in this step
+    int32_t                  n_beside  = 64; // tokens of prompts that take 100 ms, by the last such step
+    std::vector<drawing>     drawn;          // this step's
+    const bool               stops_short;    // prompts stop one token early: their cells cannot be cut back
     bool                     input_ended = false;
 };
