@@ -81,6 +81,21 @@ static bool read_flag(const std::string & name, const json & value) {
     return value.get<bool>();
 }
 
+// One of the names of a list, as its place there.
+static size_t read_name(const std::string & name, const json & value,
+                        const std::vector<std::string> & names) {
+    const auto it = std::find_if(names.begin(), names.end(), [&](const auto & n) { return value == n; });
+    if (it == names.end()) {
+        std::string list;
+        for (const std::string & known : names) {
+            list += (list.empty() ? "\"" : ", \"") + known + "\"";
+        }
+        invalid(name, name + " is " + (value.is_string() ? value.dump() : value.type_name()) +
+                          "; it must be one of " + list);
+    }
+    return (size_t) (it - names.begin());
+}
+
 static std::vector<llama_token> read_tokens(const json & value, const model_facts & facts) {
     if (!value.is_array()) {
         invalid("tokens", std::string("tokens is ") + value.type_name() + "; it must be a list of token ids");
@@ -188,6 +203,31 @@ static void ban_phrases(sequence_settings & settings, const model_facts & facts,
     }
 }
 
+// Coupled sequences draw from one distribution as long as their texts are equal: their settings must be the
+// same, but for those that only say when to stop, or that a sequence draws by itself (seed).
+static void check_coupling(const generate_command & request, const json & body) {
+    const std::string given = request.common.coupled.arithmetic ? "diversity" : "first_token";
+    const params &    own   = request.common.sampling;
+    if (request.common.coupled.arithmetic) {
+        const auto & steps    = own.samplers;
+        const bool   adaptive = own.adaptive_target >= 0.0f ||
+                                std::count(steps.begin(), steps.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) > 0;
+        if (own.mirostat != 0 || adaptive) {
+            invalid(given, "diversity is \"arithmetic\", which is not possible with " +
+                               std::string(own.mirostat != 0 ? "mirostat" : "adaptive_p") +
+                               ": its draws depend on more than the text");
+        }
+    }
+    for (const json & overrides : body.value("sequences", json::array())) {
+        for (const auto & [name, value] : overrides.items()) {
+            if (name != "max_tokens" && name != "stop" && name != "seed") {
+                invalid(given,
+                        given + " couples sequences whose settings are the same; sequences has " + name);
+            }
+        }
+    }
+}
+
 static void read_sampling(params & sampling, const json & fields, const model_facts & facts) {
     if (!fields.is_object()) {
         invalid("sampling", std::string("sampling is ") + fields.type_name() + "; it must be an object");
@@ -209,9 +249,11 @@ static void make_sequences(generate_command & request, const json & body, const 
     for (int64_t i = 0; i < n; i++) {
         sequence_settings own = request.common;
         own.sampling.seed     = sequence_seed(request.seed, i);
+        own.coupled.index     = (int32_t) i;
         if (!overrides.empty()) {
             read_overrides(own, overrides[i], facts);
             own.sampling.seed = sequence_seed(own.sampling.seed, 0);
+            own.coupled.arithmetic &= !overrides[i].contains("seed");
         }
         ban_phrases(own, facts, known);
         request.sequences.push_back(std::move(own));
@@ -232,6 +274,15 @@ static void parse_generate(command & c, const json & body, const model_facts & f
             request->echo = read_flag(name, value);
         } else if (name == "logprobs") {
             request->n_logprobs = (int32_t) read_integer(name, value, 0, n_max_logprobs);
+        } else if (name == "sum_logprobs") {
+            request->sum_logprobs = read_flag(name, value);
+        } else if (name == "diversity") {
+            request->common.coupled.arithmetic = read_name(name, value, {"none", "arithmetic"}) == 1;
+        } else if (name == "first_token") {
+            request->common.coupled.distinct_first = read_name(name, value, {"any", "distinct"}) == 1;
+        } else if (name == "dedupe") {
+            request->again      = read_name(name, value, {"mark", "again"}) == 1;
+            request->mark_twins = true;
         } else {
             read_sequence_field(request->common, name, value);
         }
@@ -240,7 +291,12 @@ static void parse_generate(command & c, const json & body, const model_facts & f
     const bool seeded         = body.contains("sampling") && body["sampling"].contains("seed");
     request->seed             = seeded ? request->common.sampling.seed : std::random_device()();
     request->seed             = sequence_seed(request->seed, 0);
+
+    request->common.coupled.seed = request->seed;
     make_sequences(*request, body, facts);
+    if (request->common.coupled.arithmetic || request->common.coupled.distinct_first) {
+        check_coupling(*request, body);
+    }
     read_prompt(*request, body, facts);
     c.request = std::move(request);
 }
@@ -299,7 +355,8 @@ struct operation {
 const operation operations[] = {
     {"generate",   command::generate, {"prompt", "tokens", "continue", "n", "max_tokens", "min_tokens", "stop", "banned_strings",
                                        "sampling", "sequences", "logprobs", "cache", "echo", "grammar", "json_schema",
-                                       "regex", "choice"},                                    parse_generate   },
+                                       "regex", "choice", "diversity", "first_token", "sum_logprobs", "dedupe"},
+                                                                                              parse_generate   },
     {"prefix",     command::generate, {"prompt", "tokens"},                                   parse_prefix     },
     {"extend",     command::extend,   {"add", "max_tokens", "fork"},                          parse_extend     },
     {"cancel",     command::cancel,   {"index"},                                              parse_cancel     },

@@ -46,6 +46,9 @@ struct generate_command {
     bool    cache                      = true;
     bool    exact                      = false; // the prompt was given as token ids
     bool    echo                       = false; // report the prompt, with its logprobs if there are any
+    bool    sum_logprobs               = false; // report that of each sequence when it stops
+    bool    again                      = false; // a text that another sequence has said is generated again
+    bool    mark_twins                 = false; // ... and marked when it still is
     int32_t n_bos                      = 0;     // tokens at the beginning that the client did not write
 };
 

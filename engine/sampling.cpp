@@ -414,12 +414,19 @@ static size_t n_looked_at(const params & sampling) {
 }
 
 token_sampler::token_sampler(const llama_model * model, const params & sampling,
-                             std::shared_ptr<grammar> structure, const std::vector<llama_token> & prompt,
+                             std::shared_ptr<grammar> structure, const coupling & coupled,
+                             const std::vector<llama_token> & prompt,
                              const std::vector<llama_token> & generated)
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))), n_top(n_looked_at(sampling)),
       n_history(history_length(sampling)), structure(std::move(structure)),
-      grammar_first(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f) {
+      grammar_first(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f), coupled(coupled),
+      code(coupled.arithmetic ? arithmetic_code(coupled) : arithmetic_code()),
+      first(coupled.distinct_first && generated.empty()), temperature(sampling.temp),
+      xtc_probability(sampling.xtc_probability) {
     params own = sampling; // common_sampler_init may change it
+    if (coupled.arithmetic && own.xtc_probability > 0.0f) {
+        own.xtc_probability = 1.0f; // apply_steps decides when it acts
+    }
     if (own.ignore_eos) {
         ban_end_of_text(own, llama_model_get_vocab(model));
     }
@@ -450,17 +457,21 @@ void token_sampler::accept(llama_token token, bool is_generated) {
     if (structure && is_generated) {
         structure->accept(at, token);
     }
+    if (is_generated) {
+        text_hash = hash_with(text_hash, token);
+    }
     if (n_history > 0) {
         history.push_back(token);
     }
 }
 
 // Nearly all draws fit, and to check one token is cheap; the others are made again among what the grammar
-// allows.
+// allows. A draw that is coupled with others is made only once, so there the grammar comes first.
 llama_token token_sampler::draw(const float * logits, const std::vector<llama_token> & forbidden) {
     llama_token token = LLAMA_TOKEN_NULL;
     try {
-        if (!structure || !(grammar_first || structure->few_may_follow(at))) {
+        const bool once = grammar_first || first || !code.spent();
+        if (!structure || !(once || structure->few_may_follow(at))) {
             choose_likeliest(logits, forbidden);
             token = draw_chosen().id;
         }
@@ -468,6 +479,7 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
             token = draw_allowed(logits, forbidden);
         }
         accept(token, true);
+        first = false;
     } catch (const grammar_error & e) {
         throw command_error("invalid_request", std::string("the grammar cannot be followed: ") + e.what());
     }
@@ -496,7 +508,7 @@ void token_sampler::choose_likeliest(const float * logits, const std::vector<lla
     // the likeliest before.
     const size_t n_recent  = std::min(n_history, history.size());
     const size_t n_changed = biased.size() + n_recent + forbidden.size();
-    const float  bound     = choose(logits, n_vocab, n_top > 0 ? n_top + n_changed : 0);
+    const float  bound     = choose(logits, n_vocab, n_top > 0 && !first ? n_top + n_changed : 0);
     const auto   add       = [&](llama_token token) {
         const auto is_it = [token](const llama_token_data & c) { return c.id == token; };
         if (logits[token] < bound && std::none_of(mine.chosen.begin(), mine.chosen.end(), is_it)) {
@@ -516,7 +528,50 @@ void token_sampler::choose_likeliest(const float * logits, const std::vector<lla
 }
 
 llama_token_data token_sampler::draw_chosen() {
+    if (first) {
+        return draw_first();
+    }
     llama_token_data_array candidates = {mine.chosen.data(), mine.chosen.size(), -1, false};
-    llama_sampler_apply(common_sampler_get(sampler.get()), &candidates);
+    if (coupled.arithmetic) {
+        apply_steps(candidates);
+    } else {
+        llama_sampler_apply(common_sampler_get(sampler.get()), &candidates);
+    }
     return candidates.data[candidates.selected];
+}
+
+// The chain one by one. XTC acts by a chance that sequences of equal text have in common, and while the code
+// lasts it draws in the place of the last sampler.
+void token_sampler::apply_steps(llama_token_data_array & candidates) {
+    llama_sampler * chain = common_sampler_get(sampler.get());
+    const int32_t   n     = llama_sampler_chain_n(chain) - (code.spent() ? 0 : 1);
+    for (int32_t i = 0; i < n; i++) {
+        llama_sampler * step = llama_sampler_chain_get(chain, i);
+        if (strcmp(llama_sampler_name(step), "xtc") != 0 ||
+            common_chance(coupled, text_hash) < xtc_probability) {
+            llama_sampler_apply(step, &candidates);
+        }
+    }
+    if (!code.spent()) {
+        candidates.selected = (int64_t) code.draw(candidates.data, candidates.size);
+    }
+}
+
+// Of the chain only what changes single tokens: first tokens are distinct before any truncation.
+llama_token_data token_sampler::draw_first() {
+    llama_token_data_array candidates = {mine.chosen.data(), mine.chosen.size(), -1, false};
+    llama_sampler *        chain      = common_sampler_get(sampler.get());
+    for (int32_t i = 0; i < llama_sampler_chain_n(chain); i++) {
+        llama_sampler *        step = llama_sampler_chain_get(chain, i);
+        const std::string_view name = llama_sampler_name(step);
+        if (name == "logit-bias" || name == "penalties" || name == "dry") {
+            llama_sampler_apply(step, &candidates);
+        }
+    }
+    const size_t drawn = draw_distinct(coupled, temperature, candidates.data, candidates.size);
+    if (drawn == SIZE_MAX) { // all are banned: as without coupling
+        first = false;
+        return draw_chosen();
+    }
+    return candidates.data[drawn];
 }

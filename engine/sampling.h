@@ -1,6 +1,7 @@
 // How a sequence chooses its tokens: its settings, read from JSON through one table, and its sampler.
 #pragma once
 
+#include "diversity.h"
 #include "grammar.h"
 
 #include <sampling.h> // llama.cpp's common/sampling.h
@@ -30,6 +31,7 @@ struct sequence_settings {
     std::vector<std::string> stop;
     std::vector<std::string> banned;    // phrases that must not appear, whatever their case
     std::shared_ptr<grammar> structure; // what the text may be; nullptr: anything
+    coupling                 coupled;   // with the other sequences
 };
 
 // Reads max_tokens, min_tokens, stop, banned_strings. False when the name is none of these.
@@ -58,8 +60,8 @@ class token_sampler {
     // It knows the end of the prompt (for the penalties) and what has been generated since. Throws what
     // common_sampler_init throws.
     token_sampler(const llama_model * model, const common_params_sampling & sampling,
-                  std::shared_ptr<grammar> structure, const std::vector<llama_token> & prompt,
-                  const std::vector<llama_token> & generated);
+                  std::shared_ptr<grammar> structure, const coupling & coupled,
+                  const std::vector<llama_token> & prompt, const std::vector<llama_token> & generated);
 
     // One draw from a row of logits, accepted; `forbidden` tokens cannot be drawn, nor what the grammar does
     // not allow: command_error when that cannot be found, or nothing is left. Different samplers may draw at
@@ -74,6 +76,8 @@ class token_sampler {
     llama_token      draw_allowed(const float * logits, const std::vector<llama_token> & forbidden);
     void             choose_likeliest(const float * logits, const std::vector<llama_token> & forbidden);
     llama_token_data draw_chosen();
+    llama_token_data draw_first();
+    void             apply_steps(llama_token_data_array & candidates);
 
     common_sampler_ptr       sampler;
     int32_t                  n_vocab;
@@ -84,6 +88,12 @@ class token_sampler {
     grammar::position        at;            // of the text in it
     bool                     grammar_first; // a draw that is refused would be remembered by the chain
     std::vector<llama_token> history;       // the last n_history tokens, where n_top > 0
+    coupling                 coupled;
+    arithmetic_code          code;          // draws until it is spent
+    bool                     first;         // the next draw is the first one, without replacement
+    uint64_t                 text_hash = 0; // of the tokens generated so far
+    float                    temperature;
+    float                    xtc_probability;
 };
 
 struct token_logprob {

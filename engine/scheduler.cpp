@@ -1,6 +1,7 @@
 #include "scheduler.h"
 
 #include <algorithm>
+#include <numeric>
 
 static const int32_t n_reserve      = 32;      // cells a live sequence should find beyond what it holds
 static const int64_t t_progress_us  = 250000;  // between two progress events of one prompt
@@ -9,6 +10,7 @@ static const int64_t t_beside_us    = 100000;  // of prefill in a step in which 
 static const int32_t n_beside_min   = 32;      // tokens of it at least
 static const int32_t n_worth_saving = 64;      // tokens computed anew: such a prompt goes to disk
 static const size_t  n_records      = 4 << 20; // tokens of finished requests that are remembered
+static const int32_t n_max_again    = 4; // times that a text which another sequence has said is made anew
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params)
     : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store),
@@ -100,8 +102,22 @@ void scheduler::add_sequence(request & r, sequence_settings * settings) {
     sequence & s = r.sequences.emplace_back();
     s.index      = (int32_t) r.sequences.size() - 1;
     s.settings   = settings;
-    s.text       = text_stream(settings->stop);
-    s.guard      = phrase_guard(settings->banned);
+    begin_text(s);
+}
+
+// A fork's text begins behind the tokens that it has: what was held back there is held back here too, and
+// comes with this one's own text.
+void scheduler::begin_text(sequence & s) const {
+    s.text  = text_stream(s.settings->stop);
+    s.guard = phrase_guard(s.settings->banned);
+    for (size_t k = 0; k < s.generated.size(); k++) {
+        std::string bytes = common_token_to_piece(facts.vocab, s.generated[k], false);
+        if (s.guard.active()) {
+            s.guard.feed(bytes);
+            bytes = s.guard.take_clear();
+        }
+        s.text.feed(bytes, (int32_t) k >= s.settings->n_min);
+    }
 }
 
 // The prompt of a request that goes on from a sequence: all tokens of that, then its own.
@@ -190,21 +206,18 @@ void scheduler::extend(const std::string & id, const extend_command & extension)
             fork.index < 0 ? r->command->common : *r->sequences[fork.index].settings);
         own.sampling.seed = sequence_seed(r->command->seed, (int64_t) r->sequences.size());
         own.n_predict     = extension.n_predict >= -1 ? extension.n_predict : own.n_predict;
+        own.coupled.group = fork.index < 0 ? 0 : (int32_t) first;
+        own.coupled.index = (int32_t) r->sequences.size() - own.coupled.group;
         add_sequence(*r, &own);
         if (fork.index >= 0) {
             sequence & s = r->sequences.back();
             s.generated  = seen_tokens(r->sequences[fork.index]);
             s.generated.resize(fork.at < 0 ? s.generated.size()
                                            : std::min(s.generated.size(), (size_t) fork.at));
-            // what was held back there is held back here too, and comes with this one's own text
-            for (size_t k = 0; k < s.generated.size(); k++) {
-                std::string bytes = common_token_to_piece(facts.vocab, s.generated[k], false);
-                if (s.guard.active()) {
-                    s.guard.feed(bytes);
-                    bytes = s.guard.take_clear();
-                }
-                s.text.feed(bytes, (int32_t) k >= s.settings->n_min);
-            }
+            begin_text(s);
+            s.n_begun        = s.generated.size();
+            s.drawn_logprobs = r->sequences[fork.index].drawn_logprobs;
+            s.drawn_logprobs.resize(std::min(s.drawn_logprobs.size(), s.generated.size()));
         }
     }
     event_line(out, "extend", r->id)
@@ -629,10 +642,23 @@ void scheduler::collect_rows() {
                 drawing & d = drawn.emplace_back();
                 d.r         = r.get();
                 d.s         = &s;
-                d.logits = llama_get_logits_ith(ctx, s.i_row); // here, because the first call sorts the rows
+                d.logits    = row_of(*r, s);
             }
         }
     }
+}
+
+// Here, before the threads start, because the first call sorts the rows. First tokens are distinct among one
+// row; that of a later wave is not the same to the last bit.
+const float * scheduler::row_of(request & r, const sequence & s) {
+    const float * logits = llama_get_logits_ith(ctx, s.i_row);
+    if (!s.settings->coupled.distinct_first || !s.generated.empty() || s.n_rewinds > 0) {
+        return logits;
+    }
+    if (r.first_row.empty()) {
+        r.first_row.assign(logits, logits + llama_vocab_n_tokens(facts.vocab));
+    }
+    return r.first_row.data();
 }
 
 // Touches nothing but the sequence's sampler and `d`.
@@ -644,13 +670,19 @@ void scheduler::draw_one(drawing & d) const {
         if (!s.sampler) {
             common_params_sampling sampling = s.settings->sampling;
             sampling.seed                   = sequence_seed(sampling.seed, (int64_t) s.n_rewinds * 1000003);
-            s.sampler = std::make_unique<token_sampler>(facts.model, sampling, s.settings->structure,
+            // one that was made anew knows what others have drawn, or what it must not: it goes on by itself
+            const coupling coupled = s.n_rewinds == 0 ? s.settings->coupled : coupling();
+            s.sampler = std::make_unique<token_sampler>(facts.model, sampling, s.settings->structure, coupled,
                                                         r.command->prompt, s.generated);
         }
         list_forbidden(s, forbidden);
         d.token = s.sampler->draw(d.logits, forbidden);
         if (r.command->n_logprobs >= 0) {
             d.logprobs = logprobs_json(r, d.logits, d.token);
+        }
+        if (r.command->sum_logprobs) {
+            static thread_local std::vector<token_logprob> none;
+            d.logprob = logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
         }
     } catch (const command_error & e) {
         d.error      = e.what();
@@ -721,6 +753,9 @@ void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
         s.logprobs.push_back(std::move(d.logprobs));
     }
     s.generated.push_back(token);
+    if (r.command->sum_logprobs) {
+        s.drawn_logprobs.push_back(d.logprob);
+    }
     s.i_row = -1;
     r.n_tokens++;
 
@@ -757,6 +792,7 @@ void scheduler::step_back(request & r, sequence & s, size_t n) {
     const size_t      place = s.generated.size() - n;
     const llama_token first = s.generated[place];
     s.generated.resize(place);
+    s.drawn_logprobs.resize(std::min(s.drawn_logprobs.size(), place));
     s.logprobs.resize(s.logprobs.size() - std::min(n, s.logprobs.size()));
     r.n_tokens -= (int64_t) n;
 
@@ -774,6 +810,9 @@ void scheduler::step_back(request & r, sequence & s, size_t n) {
 }
 
 void scheduler::emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs) {
+    if (r.command->mark_twins) {
+        s.said += text;
+    }
     if (text.empty() && n_logprobs == 0) {
         return;
     }
@@ -856,7 +895,12 @@ void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
             s.text.feed(s.guard.finish(), (int32_t) s.generated.size() > s.settings->n_min) + s.text.finish();
         emit_stream(r, s, rest, s.logprobs.size());
     }
-    const bool stopped = std::string_view(reason) == "stop";
+    const bool       stopped = std::string_view(reason) == "stop";
+    const sequence * twin    = std::string_view(reason) == "cancelled" ? nullptr : twin_of(r, s);
+    if (twin && r.command->again && s.n_again < n_max_again && s.generated.size() > s.n_begun) {
+        start_again(r, s);
+        return;
+    }
     {
         event_line event(out, "stop", r.id);
         event.whole("index", s.index)
@@ -866,6 +910,12 @@ void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
         if (s.text.stopped()) {
             event.text("stop_text", s.text.stop_text());
         }
+        if (r.command->sum_logprobs) {
+            event.real("logprob", std::accumulate(s.drawn_logprobs.begin(), s.drawn_logprobs.end(), 0.0));
+        }
+        if (twin) {
+            event.whole("duplicate_of", twin->index);
+        }
     }
     if (s.cells) {
         free_sequence(r, s, true);
@@ -873,6 +923,32 @@ void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
     s.sampler.reset();
     s.over = true;
     r.n_over++;
+}
+
+// One that is over and has said the same; only where the client wants to know.
+const sequence * scheduler::twin_of(const request & r, const sequence & s) const {
+    const auto same = [&](const sequence & other) { return other.over && other.said == s.said; };
+    const auto twin = r.command->mark_twins ? std::find_if(r.sequences.begin(), r.sequences.end(), same)
+                                            : r.sequences.end();
+    return twin == r.sequences.end() ? nullptr : &*twin;
+}
+
+// Another sequence has said the same: this one begins anew, and waits for a place like a late one. Its seed
+// is another one then, as after banned phrases.
+void scheduler::start_again(request & r, sequence & s) {
+    event_line(out, "again", r.id).whole("index", s.index);
+    if (s.cells) {
+        free_sequence(r, s, false);
+    }
+    s.generated.resize(s.n_begun);
+    s.drawn_logprobs.resize(std::min(s.drawn_logprobs.size(), s.generated.size()));
+    s.logprobs.clear();
+    s.said.clear();
+    s.forbidden.clear();
+    s.sampler.reset();
+    s.n_rewinds++;
+    s.n_again++;
+    begin_text(s);
 }
 
 // `keep`: its text may be asked for again.

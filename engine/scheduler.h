@@ -38,6 +38,11 @@ struct sequence {
     bool                           over      = false;
 
     std::vector<std::pair<size_t, llama_token>> forbidden; // (place, token) that began a banned phrase there
+
+    std::vector<float> drawn_logprobs; // of `generated`, where their sum is wanted
+    std::string        said;           // its text, where twins are looked for
+    size_t             n_begun = 0;    // tokens that it began with, as a fork
+    int32_t            n_again = 0;    // how often another one had said the same
 };
 
 struct request {
@@ -54,6 +59,8 @@ struct request {
     bool                              announced = false; // its place in the queue was told
     bool                              failed    = false; // an error has ended it
     int64_t                           t_arrived = 0, t_admitted = 0, t_prefilled = 0, t_progress = 0; // us
+
+    std::vector<float> first_row; // of logits, if all first tokens are to be distinct in it
 
     int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
     int32_t n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
@@ -77,6 +84,8 @@ struct drawing {
     std::string   logprobs; // JSON, if wanted
     std::string   error; // llama.cpp refuses to make the sampler, or to use it; a grammar cannot be followed
     std::string   error_code;
+
+    float logprob = 0.0f; // of the token, if their sum is wanted
 };
 
 class scheduler {
@@ -94,6 +103,7 @@ class scheduler {
     void      cancel(const std::string & id, int32_t index);
     void      extend(const std::string & id, const extend_command & extension);
     void      add_sequence(request & r, sequence_settings * settings);
+    void      begin_text(sequence & s) const;
     void      resolve_continue(generate_command & command) const;
     void      supersede_prefixes();
     request * find_request(const std::string & id) const;
@@ -138,6 +148,9 @@ class scheduler {
     void        list_forbidden(const sequence & s, std::vector<llama_token> & tokens) const;
     void        end_sequence(request & r, sequence & s, const char * reason);
     void        free_sequence(request & r, sequence & s, bool keep);
+    void        start_again(request & r, sequence & s);
+    const sequence *         twin_of(const request & r, const sequence & s) const;
+    const float *            row_of(request & r, const sequence & s);
     std::vector<llama_token> seen_tokens(const sequence & s) const;
     void                     keep_record(const request & r);
     bool                     is_full(const request & r, const sequence & s) const;
