@@ -209,7 +209,7 @@ class Pool:
         leaving the block early cancels at once. EngineUnavailable when the pool is stopped or draining.
         """
         id = new_id()
-        return self._exchange(id, encode_generate(id, request), request.n)
+        return self._exchange(id, encode_generate(id, request), request.candidates)
 
     def prefix(self, request: CompletionRequest) -> Generation:
         """Computes a request's prompt, to be used like generate(); ends with Done or Error.

@@ -94,7 +94,11 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One sequence has ended; length counts tokens, stop is 1 when a stop token or stop string ended it."""
+    """One sequence has ended; length counts tokens, stop is 1 when a stop token or stop string ended it.
+
+    With ranking: sum and mean of its tokens' logprobs, and which share of its pairs of words are different
+    ones. With dedupe: the index of a sequence that has said the same.
+    """
 
     id: str
     index: int
@@ -102,6 +106,18 @@ class Stop:
     stop: int
     finish_reason: str
     stop_text: str = ""
+    logprob: float | None = None
+    mean_logprob: float | None = None
+    distinct_2: float | None = None
+    duplicate_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What has come of this sequence is void: another one had said the same, and it begins anew."""
+
+    id: str
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +131,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All sequences of the request have ended."""
+    """All sequences of the request have ended; with ranking: their order, best first."""
 
     id: str
     count: int
@@ -123,6 +139,7 @@ class Done:
     cached_tokens: int
     completion_tokens: int
     timings: Mapping[str, float] = field(default_factory=dict)
+    ranking: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +161,19 @@ class Result:
 
 
 Event: TypeAlias = (
-    Loading | Ready | Queued | Start | Prompt | Progress | Stream | Stop | Extend | Done | Error | Result
+    Loading
+    | Ready
+    | Queued
+    | Start
+    | Prompt
+    | Progress
+    | Stream
+    | Stop
+    | Again
+    | Extend
+    | Done
+    | Error
+    | Result
 )
 
 
@@ -252,7 +281,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "str | None": (str,),
     "int": (int,),
+    "int | None": (int,),
     "float": (float, int),
+    "float | None": (float, int),
+    "tuple[int, ...]": (list,),
     "Mapping[str, Any]": (dict,),
     "Mapping[str, float]": (dict,),
     "tuple[Mapping[str, Any], ...]": (list,),
@@ -293,6 +325,7 @@ _PARSERS: dict[str, _Parser] = {
     "prompt": _parser(Prompt),
     "progress": _parser(Progress),
     "stop": _parser(Stop),
+    "again": _parser(Again),
     "extend": _parser(Extend),
     "done": _parser(Done),
     "error": _parser(Error),

@@ -285,6 +285,17 @@ def _choices(value: object) -> object:
     return None if value is None else _texts("choice")(value)
 
 
+def _one_of(name: str, names: tuple[str, ...]) -> Callable[[object], object]:
+    """One of some names."""
+
+    def normalise(value: object) -> object:
+        if value is not None and value not in names:
+            raise wrong(name, value, "one of " + ", ".join(names))
+        return value
+
+    return normalise
+
+
 Texts: TypeAlias = tuple[str, ...]
 SchemaText = NewType("SchemaText", str)
 LogitBias: TypeAlias = tuple[tuple[int | str, float | bool], ...]
@@ -398,6 +409,10 @@ def _given(sampling: Sampling) -> dict[str, Any]:
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
+RANKINGS = ("logprob", "typical", "diversity")
+SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
+"""What a sequence may have of its own when the n are coupled."""
 
 
 class CompletionRequest(_Row):
@@ -445,8 +460,32 @@ class CompletionRequest(_Row):
     choice: Annotated[Texts | None, BeforeValidator(_choices)] = _row(None, "structure",
         aliases="guided_choice",
         meaning="Each text is one of these.")
+    diversity: Annotated[str | None, BeforeValidator(_one_of("diversity", DIVERSITIES))] = _row(
+        None, "diversity", neutral="none",
+        meaning="arithmetic spreads the draws of the n, each still an exact sample; none makes them "
+        "independent. The event stream's default is arithmetic, where the settings allow it.")
+    first_token: Annotated[str | None, BeforeValidator(_one_of("first_token", FIRST_TOKENS))] = _row(
+        None, "diversity", neutral="any",
+        meaning="distinct: the n first tokens are drawn without replacement, before any truncation.")
+    best_of: int | None = _row(None, "diversity", ge=0, neutral=0,
+        meaning="Generate so many and return the n best of them, by rank_by; 0 or 1 is off.")
+    rank_by: Annotated[str | None, BeforeValidator(_one_of("rank_by", RANKINGS))] = _row(None, "diversity",
+        meaning="Order and scores of the choices: logprob (the mean of its tokens, best first), typical "
+        "(nearest the median), diversity (near the median and unlike those before).")
+    dedupe: bool = _row(False, "diversity", neutral=False,
+        meaning="A text that another choice has is generated again; when streaming it is marked.")
+    whole: bool = Field(False, exclude=True)  # the answer is one body
     warnings: tuple[str, ...] = Field((), exclude=True)
     # fmt: on
+
+    @property
+    def candidates(self) -> int:
+        """How many are generated."""
+        return max(self.n, self.best_of or 0)
+
+    @property
+    def ranked(self) -> bool:
+        return self.rank_by is not None or self.candidates > self.n
 
     def engine_fields(self) -> dict[str, Any]:
         """The engine's generate command without op and id: only what was given; the defaults are its own."""
@@ -463,7 +502,14 @@ class CompletionRequest(_Row):
         given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
         given |= {"echo": True} if self.echo else {}
         given |= {} if self.cache else {"cache": False}
-        return {**self._beginning(), "n": self.n, "max_tokens": self.max_tokens, **given}
+        given |= self._diversity_fields()
+        return {**self._beginning(), "n": self.candidates, "max_tokens": self.max_tokens, **given}
+
+    def _diversity_fields(self) -> dict[str, Any]:
+        given: dict[str, Any] = {"diversity": "arithmetic"} if self.diversity == "arithmetic" else {}
+        given |= {"first_token": "distinct"} if self.first_token == "distinct" else {}
+        given |= {"sum_logprobs": True} if self.ranked else {}
+        return given | ({"dedupe": "again" if self.whole else "mark"} if self.dedupe else {})
 
     def prompt_fields(self) -> dict[str, Any]:
         """The prompt as the engine reads it."""
@@ -618,7 +664,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "stop_token_ids": ([],),
     "allowed_token_ids": ([],),
     "include_stop_str_in_output": (False,),
-    "best_of": (0, 1),
 }
 
 Fields: TypeAlias = dict[str, Any]
@@ -789,12 +834,15 @@ KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED)
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a server or a dialect adds to a body: n and max_tokens if it has none, largest n, how strict."""
+    """What a server or a dialect adds to a body: n, max_tokens and diversity if it has none, largest n, how
+    strict; whole: the answer is one body."""
 
     n: int = 8
     max_tokens: int = 128
     max_n: int = 1024
     strict: bool = False
+    diversity: str = "none"
+    whole: bool = False
 
 
 def parse_body(data: bytes) -> dict[str, Any]:
@@ -857,7 +905,7 @@ def request_from(
     given = _sort(fields, CANONICAL, defaults.strict, warnings)
     if "prompt" not in given and "continue" not in given:
         raise RequestError("prompt is missing", param="prompt")
-    request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens}
+    request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}
     request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
     request["n"] = n = _whole("n", request["n"], 1, defaults.max_n)
     sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
@@ -870,7 +918,8 @@ def request_from(
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     _check_min_tokens(made)
     _check_structures(made)
-    return made
+    _check_best_of(made, defaults.max_n)
+    return _coupled(made, defaults.diversity)
 
 
 def _sort(
@@ -896,7 +945,7 @@ def _warning(name: str, value: object, fields: Fields, spellings: Mapping[str, s
         return f"{name} is not used, because {spellings[name]} is given too"
     if name not in UNSUPPORTED:
         return unknown_field(name, spellings)
-    if _is_neutral(value, UNSUPPORTED[name]) or (name == "best_of" and value == fields.get("n")):
+    if _is_neutral(value, UNSUPPORTED[name]):
         return ""
     return f"{name} is {_shown(value)}, but llama.cpp has no such setting; it is not used"
 
@@ -997,6 +1046,44 @@ def _check_structures(request: CompletionRequest) -> None:
     given = [name for name in STRUCTURES if getattr(request, name) is not None]
     if len(given) > 1:
         raise RequestError(f"only one of {given[0]} and {given[1]} may be given", param=given[1])
+
+
+def _check_best_of(request: CompletionRequest, max_n: int) -> None:
+    best_of, n = request.best_of, request.n
+    if best_of is not None and best_of > 1 and not n <= best_of <= max_n:
+        raise wrong("best_of", best_of, f"0, 1, or between n, {n}, and {max_n}")
+    if request.candidates > n and request.sequences:
+        message = f"best_of is {best_of}, more than the n, {n}, that have settings of their own"
+        raise RequestError(message, param="best_of")
+
+
+def _coupled(request: CompletionRequest, default: str) -> CompletionRequest:
+    """The request with its diversity; RequestError when what it asks for cannot be."""
+    obstacles = {
+        "diversity": _moody(request) or _own_settings(request),
+        "first_token": _own_settings(request),
+    }
+    for name, obstacle in obstacles.items():
+        value = getattr(request, name)
+        if value in ("arithmetic", "distinct") and obstacle:
+            raise RequestError(f'{name} is "{value}", which is not possible with {obstacle}', param=name)
+    if request.diversity is not None:
+        return request
+    return request.model_copy(update={"diversity": "none" if obstacles["diversity"] else default})
+
+
+def _moody(request: CompletionRequest) -> str:
+    """A sampler whose draws depend on more than the text; empty when there is none."""
+    sampling = request.sampling
+    if sampling.mirostat:
+        return "mirostat"
+    return "adaptive_p" if sampling.adaptive_target >= 0 or "adaptive_p" in sampling.samplers else ""
+
+
+def _own_settings(request: CompletionRequest) -> str:
+    """A setting that one sequence draws otherwise by; empty when there is none."""
+    own = {name for sequence in request.sequences for name in sequence.model_fields_set}
+    return f"{min(differing)} of one choice" if (differing := own - SAME_DISTRIBUTION) else ""
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -391,7 +391,15 @@ def _event(event: type[Any]) -> Schema:
 
 def _choice(finish_reason: Schema) -> Schema:
     logprobs = {"anyOf": [_ref("Logprobs"), {"type": "null"}]}
-    return _object(text=TEXT, index=COUNT, logprobs=logprobs, finish_reason=finish_reason)
+    return _object(
+        "scores duplicate_of",
+        text=TEXT,
+        index=COUNT,
+        logprobs=logprobs,
+        finish_reason=finish_reason,
+        scores=_ref("Scores"),
+        duplicate_of=COUNT,
+    )
 
 
 ENDS = ["stop", "length"]
@@ -410,11 +418,18 @@ ANSWERS: dict[str, Schema] = {
         warnings=WARNINGS,
     ),
     "Chunk": _object(
-        "usage warnings",
+        "usage warnings ranking",
         **OF_COMPLETION,
         choices={**_list(_choice({"enum": [*ENDS, None]})), "maxItems": 1},
         usage={"anyOf": [_ref("Usage"), {"type": "null"}]},
         warnings=WARNINGS,
+        ranking=_list(COUNT),
+    ),
+    "Scores": _object(
+        logprob={"type": "number"},
+        mean_logprob={"type": "number"},
+        length=COUNT,
+        distinct_2={"type": "number"},
     ),
     "Logprobs": _object(
         tokens=_list(TEXT),

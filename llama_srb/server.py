@@ -24,6 +24,7 @@ from llama_srb.dialects import events, openai
 from llama_srb.model_info import ModelInfo
 from llama_srb.pool import EngineSettings, EngineUnavailable, Generation, Pool
 from llama_srb.protocol import Done, Error, Event
+from llama_srb.ranking import ranking
 from llama_srb.request import (
     CompletionRequest,
     Defaults,
@@ -357,6 +358,7 @@ class Api:
         self, http: web.Request, request: CompletionRequest, render: Render
     ) -> web.StreamResponse:
         """Carries a generation to the client; leaving this function, in whatever way, cancels the rest."""
+        rank = ranking(request)
         async with self.pool.generate(request) as generation:
             _brought.set(f" n={request.n} {generation.id}")
             first = await anext(generation)
@@ -366,8 +368,8 @@ class Api:
             await response.prepare(http)
             try:
                 async with _kept_alive(response, self.settings.keep_alive) as write:
-                    await write(render(first))
-                    last = await _carry(generation, write, render) or first[-1]
+                    await write(render(rank(first)))
+                    last = await _carry(generation, write, lambda batch: render(rank(batch))) or first[-1]
                 _brought.set(_brought.get() + _summary(last))
             except ConnectionError:  # left between two events, before we were cancelled
                 _brought.set(_brought.get() + " client left")
@@ -377,10 +379,11 @@ class Api:
         self, http: web.Request, request: CompletionRequest, answer: openai.Body
     ) -> web.Response:
         """One body at the end; a client that leaves before cancels it, too."""
+        rank = ranking(request)
         async with self.pool.generate(request) as generation:
             _brought.set(f" n={request.n} {generation.id}")
             async for batch in generation:
-                answer.take(batch)
+                answer.take(rank(batch))
                 last = batch[-1]
         _brought.set(_brought.get() + _summary(last))
         if isinstance(last, Error):

@@ -242,6 +242,29 @@ STRUCTURES = [
 ]  # fmt: skip
 
 
+DIVERSITY = [
+    field('diversity "beam"', 'diversity is "beam"; it must be one of none, arithmetic', diversity="beam"),
+    field("arithmetic with mirostat", 'diversity is "arithmetic", which is not possible with mirostat',
+          diversity="arithmetic", mirostat=2),
+    field("arithmetic with adaptive-p", 'diversity is "arithmetic", which is not possible with adaptive_p',
+          diversity="arithmetic", adaptive_target=0.3),
+    field("arithmetic with two temperatures",
+          'diversity is "arithmetic", which is not possible with temperature of one choice', n=2,
+          param="diversity", diversity="arithmetic", temperature=[0.5, 1]),
+    field("first_token true", "first_token is true; it must be one of any, distinct", first_token=True),
+    field("distinct first tokens with two top_k",
+          'first_token is "distinct", which is not possible with top_k of one choice', n=2,
+          param="first_token", first_token="distinct", top_k=[5, 6]),
+    field("best_of -1", "best_of is -1; it must be at least 0", best_of=-1),
+    field("best_of 3 for n = 4", "best_of is 3; it must be 0, 1, or between n, 4, and 1024", best_of=3, n=4),
+    field("best_of 1025", "best_of is 1025; it must be 0, 1, or between n, 8, and 1024", best_of=1025),
+    field("best_of 3 for 2 temperatures", "best_of is 3, more than the n, 2, that have settings of their own",
+          best_of=3, n=2, temperature=[0.5, 1]),
+    field('rank_by "best"', 'rank_by is "best"; it must be one of logprob, typical, diversity', rank_by="best"),
+    field("dedupe 1", "dedupe is 1; it must be true or false", dedupe=1),
+]  # fmt: skip
+
+
 def extension(what: str, message: str, param: str, status: int = 400, **fields: Any) -> Case:
     return Case(what, fields, message, param, status, path="/v1/completions/17/extend")
 
@@ -268,5 +291,6 @@ CASES = [
     *FORMS,
     *CONTINUED,
     *STRUCTURES,
+    *DIVERSITY,
     *EXTENSIONS,
 ]

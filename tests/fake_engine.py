@@ -74,6 +74,7 @@ class Request:
     to_compute: int = 0  # of a prefix: steps until it is done
     started: bool = False
     completion_tokens: int = 0
+    sum_logprobs: bool = False
     steps: list[str] = field(default_factory=list)  # of a torrent, whole
 
 
@@ -81,7 +82,8 @@ class Request:
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "generate": {"prompt": str, "tokens": list, "n": int, "max_tokens": int, "min_tokens": int, "stop": list,
                  "sampling": dict, "sequences": list, "logprobs": int, "cache": bool, "echo": bool,
-                 "continue": dict, "grammar": str, "json_schema": (str, dict), "regex": str, "choice": list},
+                 "continue": dict, "grammar": str, "json_schema": (str, dict), "regex": str, "choice": list,
+                 "diversity": str, "first_token": str, "sum_logprobs": bool, "dedupe": str},
     "prefix": {"prompt": str, "tokens": list},
     "extend": {"add": int, "max_tokens": int, "fork": dict},
     "cancel": {"index": int},
@@ -90,6 +92,11 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "status": {},
 }
 # fmt: on
+NAMES = {
+    "diversity": ("none", "arithmetic"),
+    "first_token": ("any", "distinct"),
+    "dedupe": ("mark", "again"),
+}
 NEEDED = {"tokenize": ("text",), "detokenize": ("tokens",)}
 ABOUT_ANOTHER = ("cancel", "extend")  # faults of these must not look like the end of that request
 
@@ -133,6 +140,9 @@ def check_generate(command: dict[str, Any]) -> None:
         "continue" in command and "tokens" not in command
     ):
         raise Refused("prompt", "one of prompt and tokens must be given")
+    for name, names in NAMES.items():
+        if command.get(name, names[0]) not in names:
+            raise Refused(name, f"{name} is {command[name]!r}; it must be one of {names}")
     for name, low in (("n", 1), ("max_tokens", -1), ("min_tokens", 0)):
         if command.get(name, low) < low:
             raise Refused(name, f"{name} is {command[name]}; it must be at least {low}")
@@ -264,6 +274,7 @@ class Engine:
         echo = text if command.get("echo") else None
         size = len(tokenize(text)) if "tokens" not in command else len(command["tokens"])
         self.requests[id] = Request(id, n, size, seed, list(sequences), echo, text, sequences, limit)
+        self.requests[id].sum_logprobs = command.get("sum_logprobs", False)
         if taken >= self.flags.parallel:
             self.say("queued", id=id, position=sum(not r.started for r in self.requests.values()))
 
@@ -414,6 +425,7 @@ class Engine:
     def stop(self, request: Request, sequence: Sequence, reason: str) -> None:
         request.running.remove(sequence)
         text = {"stop_text": sequence.stop_text} if sequence.stop_text and reason == "stop" else {}
+        text |= {"logprob": -1.0 * sequence.length - sequence.index} if request.sum_logprobs else {}
         self.say("stop", id=request.id, index=sequence.index, length=sequence.length,
                  stop=int(reason == "stop"), finish_reason=reason, **text)  # fmt: skip
 

@@ -20,6 +20,7 @@ from llama_srb.request import CANONICAL, INT32_MAX, OVERRIDE_ROWS, ROWS, Row
 GROUPS = {
     "request": "Request", "temperature": "Temperature", "truncation": "Truncation", "adaptive": "Adaptive",
     "repetition": "Repetition", "mirostat": "Mirostat", "other": "More of the sampler",
+    "diversity": "Diversity and ranking",
     "structure": "What a text may be (one of these)",
 }  # fmt: skip
 FIELDS = {name: row for name, row in ROWS.items() if name != "prompt"}

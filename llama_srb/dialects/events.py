@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,13 +16,14 @@ from llama_srb.protocol import Done, Error, Event, Extend, Progress, Prompt, Que
 from llama_srb.request import CompletionRequest, Defaults, request_from
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
+DIVERSITY = "arithmetic"  # where the settings allow it: docs/diversity.md has what it brings
 READ_ELSEWHERE = frozenset({"stream", "model", "user"})
 """Fields of the negotiation and of OpenAI's clients; they say nothing about the text."""
 
 
 def parse(body: Mapping[str, Any], defaults: Defaults) -> CompletionRequest:
     """A body of this dialect as a request; RequestError names what is wrong."""
-    return request_from(body, defaults, known=READ_ELSEWHERE)
+    return request_from(body, replace(defaults, diversity=DIVERSITY), known=READ_ELSEWHERE)
 
 
 def render(events: Iterable[Event], warnings: tuple[str, ...] = ()) -> bytes:
@@ -78,7 +80,13 @@ def _stop(event: Stop) -> dict[str, Any]:
         data
         | {"finish_reason": event.finish_reason}
         | ({"stop_text": event.stop_text} if event.stop_text else {})
+        | _known(event, "logprob", "mean_logprob", "distinct_2", "duplicate_of")
     )
+
+
+def _known(event: Event, *names: str) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {name: value for name in names if (value := getattr(event, name)) is not None}
 
 
 def _extend(event: Extend) -> dict[str, Any]:
@@ -93,7 +101,7 @@ def _done(event: Done) -> dict[str, Any]:
         "cached_tokens": event.cached_tokens,
         "completion_tokens": event.completion_tokens,
         "timings": dict(event.timings),
-    }
+    } | ({"ranking": event.ranking} if event.ranking else {})
 
 
 def _error(event: Error) -> dict[str, Any]:

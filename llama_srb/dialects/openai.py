@@ -12,12 +12,13 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from llama_srb.protocol import Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
 from llama_srb.request import CompletionRequest, Defaults, RequestError, request_from, wrong
 
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
 READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})
 END = b"data: [DONE]\n\n"
+SCORES = ("logprob", "mean_logprob", "length", "distinct_2")  # of a choice, with best_of or rank_by
 UNFINISHED = "length"  # finish_reason of all that did not end by itself: OpenAI's clients know no "cancelled"
 
 Lists: TypeAlias = dict[str, list[Any]]
@@ -35,7 +36,7 @@ class Form:
 def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionRequest, Form]:
     """A body of this dialect as a request and a form; RequestError names what is wrong."""
     form = _form(body)
-    ours = replace(defaults, n=N, max_tokens=MAX_TOKENS)
+    ours = replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream)
     request = request_from({**body, "prompt": _one_prompt(body.get("prompt"))}, ours, known=READ_HERE)
     if body.get("suffix"):
         request = request.model_copy(update={"warnings": (*request.warnings, "suffix is not used")})
@@ -128,10 +129,10 @@ class _Piece:
     index: int
     text: str
     logprobs: Lists | None = None
-    finish_reason: str | None = None
+    stop: Stop | None = None
 
     def json(self) -> dict[str, Any]:
-        return _choice(self.index, self.text, self.logprobs, self.finish_reason)
+        return _choice(self.index, self.text, self.logprobs, self.stop)
 
 
 class _Pieces:
@@ -158,9 +159,11 @@ class _Pieces:
                 self._n = event.count
                 new = range(event.first, event.count)
                 yield from (_Piece(index, *echoed) for echoed in self._echoed for index in new)
+            case Again():
+                self._places.pop(event.index, None)
+                yield from (_Piece(event.index, *echoed) for echoed in self._echoed)
             case Stop():
-                reason = "stop" if event.finish_reason == "stop" else UNFINISHED
-                yield _Piece(event.index, "", None, reason)
+                yield _Piece(event.index, "", None, event)
 
     def _logprobs(self, event: Stream) -> Lists | None:
         if event.index not in self._places:
@@ -182,8 +185,23 @@ def _usage(done: Done) -> dict[str, Any]:
     }
 
 
-def _choice(index: int, text: str, logprobs: object, finish_reason: str | None) -> dict[str, Any]:
-    return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish_reason}
+def _choice(index: int, text: str, logprobs: object, stop: Stop | None) -> dict[str, Any]:
+    choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": None}
+    if stop is None:
+        return choice
+    choice["finish_reason"] = "stop" if stop.finish_reason == "stop" else UNFINISHED
+    if stop.mean_logprob is not None:
+        choice["scores"] = {name: getattr(stop, name) for name in SCORES}
+    if stop.duplicate_of is not None:
+        choice["duplicate_of"] = stop.duplicate_of
+    return choice
+
+
+def _renumbered(stop: Stop | None, places: Mapping[int, int]) -> Stop | None:
+    """A stop event whose duplicate_of is a place in the answer."""
+    if stop is None or stop.duplicate_of is None:
+        return stop
+    return replace(stop, duplicate_of=places[stop.duplicate_of])
 
 
 class Chunks:
@@ -215,8 +233,10 @@ class Chunks:
             case Start():
                 return self._begin(event)
             case Done():
-                last = {"choices": [], "usage": _usage(event)}
-                return (self._framed(last) if self._form.include_usage else b"") + END
+                last: dict[str, Any] = {"choices": []}
+                last |= {"ranking": event.ranking} if event.ranking else {}
+                last |= {"usage": _usage(event)} if self._form.include_usage else {}
+                return (self._framed(last) if len(last) > 1 else b"") + END
             case Error():
                 kind = "invalid_request_error" if event.code == "invalid_request" else "server_error"
                 error = error_body(event.message, kind=kind, param=event.param, code=event.code)
@@ -239,11 +259,11 @@ class Chunks:
 class _Choice:
     texts: list[str] = field(default_factory=list)
     logprobs: Lists = field(default_factory=lambda: _lists((), []))
-    finish_reason: str | None = None
+    stop: Stop | None = None
 
     def add(self, piece: _Piece) -> None:
         self.texts.append(piece.text)
-        self.finish_reason = piece.finish_reason or self.finish_reason
+        self.stop = piece.stop or self.stop
         for name, values in (piece.logprobs or {}).items():
             self.logprobs[name] += values
 
@@ -264,6 +284,8 @@ class Body:
             self._done = event if isinstance(event, Done) else self._done
             if isinstance(event, Extend):
                 self._choices += [_Choice() for _ in range(event.first, event.count)]
+            if isinstance(event, Again):
+                self._choices[event.index] = _Choice()
             for piece in self._pieces.of(event):
                 self._choices[piece.index].add(piece)
 
@@ -271,9 +293,11 @@ class Body:
         """The body; all events must have been taken."""
         assert self._done is not None
         wanted = self._request.logprobs is not None
+        best_first = self._done.ranking or range(len(self._choices))
+        places = {number: i for i, number in enumerate(best_first)}
         choices = [
-            _choice(i, "".join(one.texts), one.logprobs if wanted else None, one.finish_reason)
-            for i, one in enumerate(self._choices)
+            _choice(i, "".join(one.texts), one.logprobs if wanted else None, _renumbered(one.stop, places))
+            for i, one in enumerate(self._choices[number] for number in best_first)
         ]
         body = {"id": f"cmpl-{self._done.id}", **self._about, "choices": choices, "usage": _usage(self._done)}
         return orjson.dumps(body | ({"warnings": self._request.warnings} if self._request.warnings else {}))

@@ -56,6 +56,10 @@ REQUESTS: dict[str, Request] = {
 }
 REQUESTS["stop strings"] = REQUESTS["hot"] | {"stop": ["he ", "a", "ing"], "min_tokens": 20}
 REQUESTS["banned strings"] = REQUESTS["hot"] | {"banned_strings": ["he", " a", "in", "st", "ed"]}
+REQUESTS["arithmetic"] = REQUESTS["hot"] | {"diversity": "arithmetic"}
+REQUESTS["arithmetic, xtc"] = REQUESTS["xtc"] | {"diversity": "arithmetic"}
+REQUESTS["arithmetic, banned strings"] = REQUESTS["banned strings"] | {"diversity": "arithmetic"}
+REQUESTS["distinct first tokens"] = REQUESTS["defaults"] | {"first_token": "distinct"}
 REQUESTS["overrides"] = REQUESTS["hot"] | {"sequences": [{"temperature": 0.3 * i} for i in range(6)]}
 
 ROOMY = ("-np", "16", "-c", "8192", "-t", "1")  # one thread is quicker where others run

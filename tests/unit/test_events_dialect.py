@@ -47,11 +47,21 @@ FRAMES: list[tuple[Event, str]] = [
         Stop("1", 7, 128, 0, "length"),
         '{"event": "stop", "index": 7, "length": 128, "stop": 0, "finish_reason": "length"}',
     ),
+    (
+        Stop("1", 2, 9, 1, "stop", "", -11.5, -1.25, 0.75, 0),
+        '{"event": "stop", "index": 2, "length": 9, "stop": 1, "finish_reason": "stop", "logprob": -11.5, '
+        '"mean_logprob": -1.25, "distinct_2": 0.75, "duplicate_of": 0}',
+    ),
     (Extend("1", 8, 12), '{"event": "extend", "first": 8, "count": 12}'),
     (
         Done("1", 8, 5, 4, 201, {"prompt_ms": 1.5}),
         '{"event": "done", "count": 8, "prompt_tokens": 5, "cached_tokens": 4, "completion_tokens": 201, '
         '"timings": {"prompt_ms": 1.5}}',
+    ),
+    (
+        Done("1", 2, 5, 4, 20, ranking=(1, 0)),
+        '{"event": "done", "count": 2, "prompt_tokens": 5, "cached_tokens": 4, "completion_tokens": 20, '
+        '"timings": {}, "ranking": [1, 0]}',
     ),
     (Error("engine_died", "é", "1"), '{"event": "error", "code": "engine_died", "message": "é"}'),
     (

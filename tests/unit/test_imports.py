@@ -12,10 +12,11 @@ VOCABULARY = {"request", "protocol"}  # plain data: whoever stands above may spe
 ARROWS: dict[str, set[str]] = {
     "cli": {"server", "client", "pool", "config", "model_info"},
     "api": {"cli"},
-    "server": {"routes", "dialects", "pool", "config", "model_info"},
+    "server": {"routes", "dialects", "ranking", "pool", "config", "model_info"},
     "config": {"pool", "model_info"},
     "dialects": {"dialects"},
     "routes": {"request", "protocol"},
+    "ranking": {"request", "protocol"},
     "pool": {"engine"},
     "engine": {"protocol"},
     "protocol": {"request"},

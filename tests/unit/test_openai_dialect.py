@@ -7,7 +7,7 @@ import pytest
 
 from llama_srb.dialects import openai
 from llama_srb.dialects.openai import Body, Chunks, Form
-from llama_srb.protocol import Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
 from llama_srb.request import CompletionRequest, Defaults, RequestError
 
 TOKENS = (
@@ -224,3 +224,51 @@ def test_logprobs_are_four_lists_whose_offsets_go_on(echo: bool, offset: int) ->
     chunks = [c["choices"][0]["logprobs"] for c in frames(events, logprobs=1, echo=echo)[:-1] if c["choices"]]
     streamed = [chunk for chunk in chunks if chunk]
     assert {key: streamed[0][key] + streamed[1][key] for key in logprobs} == logprobs
+
+
+RANKED: list[Event] = [
+    Start("1", 2, 5, 4, 7),
+    Stream("1", 1, "b"),
+    Stop("1", 1, 4, 1, "stop", "", -2.0, -0.5, 1.0),
+    Stream("1", 0, "b"),
+    Stop("1", 0, 4, 0, "length", "", -4.0, -1.0, 0.5, 1),
+    Done("1", 2, 5, 4, 8, ranking=(1, 0)),
+]
+
+
+def test_choices_of_a_body_come_best_first_with_their_scores() -> None:
+    first, second = body(RANKED, rank_by="logprob", dedupe=True)["choices"]
+    assert (first["index"], first["finish_reason"], "duplicate_of" in first) == (0, "stop", False)
+    assert first["scores"] == {"logprob": -2.0, "mean_logprob": -0.5, "length": 4, "distinct_2": 1.0}
+    assert (second["index"], second["finish_reason"], second["duplicate_of"]) == (1, "length", 0)
+
+
+def test_chunks_carry_the_scores_and_the_last_one_the_order() -> None:
+    *chunks, last, _ = frames(RANKED, rank_by="logprob")
+    ends = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["finish_reason"]]
+    assert [(end["index"], end["scores"]["mean_logprob"]) for end in ends] == [(1, -0.5), (0, -1.0)]
+    assert (last["choices"], last["ranking"]) == ([], [1, 0])
+
+
+def test_a_choice_that_begins_again_has_its_last_text_only_behind_the_prompt() -> None:
+    events: list[Event] = [
+        Start("1", 2, 5, 4, 7),
+        Prompt("1", "Once"),
+        Stream("1", 1, " ab", TOKENS),
+        Again("1", 1),
+        Stream("1", 1, " ab", TOKENS),
+        Stop("1", 1, 2, 0, "length"),
+        Stop("1", 0, 0, 0, "length"),
+        Done("1", 2, 5, 4, 4),
+    ]
+    choice = body(events, echo=True, logprobs=1)["choices"][1]
+    assert choice["text"] == "Once ab"
+    assert choice["logprobs"]["tokens"] == [" a", "b"]
+    assert choice["logprobs"]["text_offset"] == [4, 6]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_sequences_are_independent_unless_asked_otherwise(stream: bool) -> None:
+    request, _ = parse(stream=stream)
+    assert (request.diversity, request.whole) == ("none", not stream)
+    assert parse(diversity="arithmetic")[0].diversity == "arithmetic"

@@ -130,6 +130,10 @@ VALUES: dict[str, Any] = {
     "json_schema": {"type": "object"},
     "regex": "x",
     "choice": ["x"],
+    "diversity": "arithmetic",
+    "first_token": "distinct",
+    "rank_by": "typical",
+    "dedupe": True,
 }
 
 
@@ -193,7 +197,7 @@ def test_numbers_are_numbers(name: str, value: object) -> None:
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.type == "int"])
 def test_whole_numbers_are_whole(name: str) -> None:
     assert "1.5" in refusal(**{name: 1.5}).message
-    parsed(**{name: 2.0})
+    parsed(**{"n": 1, name: 2.0})
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.type == "bool"])
@@ -419,6 +423,47 @@ def test_a_random_seed_is_left_to_the_engine(seed: int) -> None:
     assert sampling(seed=0) == {"seed": 0}
 
 
+SPREAD = Defaults(diversity="arithmetic")
+
+
+@pytest.mark.parametrize(
+    ("fields", "engine"),
+    [
+        ({}, "arithmetic"),
+        ({"diversity": "none"}, None),
+        ({"mirostat": 2}, None),
+        ({"adaptive_target": 0.3}, None),
+        ({"samplers": ["adaptive_p"]}, None),
+        ({"n": 2, "temperature": [0.5, 1.0]}, None),
+        ({"n": 2, "sequences": [{"max_tokens": 3, "stop": "x", "seed": 5}, {}]}, "arithmetic"),
+    ],
+    ids=repr,
+)
+def test_a_default_of_diversity_holds_where_it_is_possible(
+    fields: dict[str, Any], engine: str | None
+) -> None:
+    request = request_from({"prompt": "x", **fields}, SPREAD)
+    assert request.engine_fields().get("diversity") == engine
+    assert request_from({"prompt": "x", **fields}).diversity == "none"
+
+
+def test_candidates_are_what_the_engine_makes() -> None:
+    request = parsed(n=2, best_of=5)
+    assert (request.n, request.candidates, request.ranked) == (2, 5, True)
+    assert {"n": 5, "sum_logprobs": True}.items() <= request.engine_fields().items()
+    for best_of in (0, 1, 2):
+        request = parsed(n=2, best_of=best_of)
+        assert (request.candidates, request.ranked) == (2, False)
+    assert parsed(n=2, rank_by="logprob").ranked
+
+
+@pytest.mark.parametrize(("whole", "fields"), [(True, "again"), (False, "mark")])
+def test_only_a_whole_answer_can_unsay(whole: bool, fields: str) -> None:
+    request = request_from({"prompt": "x", "dedupe": True}, Defaults(whole=whole))
+    assert request.engine_fields()["dedupe"] == fields
+    assert "dedupe" not in request_from({"prompt": "x"}, Defaults(whole=whole)).engine_fields()
+
+
 @pytest.mark.parametrize("name", ["stop", "banned_strings", "dry_sequence_breakers"])
 def test_texts_are_limited_as_in_the_engine(name: str) -> None:
     parsed(**{name: ["x" * 4096] * 1024})
@@ -431,7 +476,6 @@ WARNINGS = [
     ({"xyzzy": 1}, '"xyzzy" is not a known field'),
     ({"top_a": 0.2}, "top_a is 0.2, but llama.cpp has no such setting; it is not used"),
     ({"rep_pen_slope": 0.7}, "rep_pen_slope is 0.7, but llama.cpp has no such setting; it is not used"),
-    ({"best_of": 9}, "best_of is 9, but llama.cpp has no such setting; it is not used"),
 ]
 
 

@@ -1,0 +1,146 @@
+"""Choices among candidates: what is scored, who comes first, and when a client learns of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llama_srb.protocol import Again, Done, Event, Extend, Progress, Start, Stop, Stream
+from llama_srb.ranking import distinct, ranking, words
+from llama_srb.request import Defaults, request_from
+
+A_CAT, THE_CAT, A_DOG = "a cat sat on a mat", "the cat sat on a mat", "dogs bark at night"
+
+
+def stop(index: int, logprob: float, length: int = 10, **more: Any) -> Stop:
+    return Stop("1", index, length, 1, more.pop("reason", "stop"), logprob=logprob, **more)
+
+
+def run(texts: list[str], stops: list[Stop]) -> list[Event]:
+    """A whole request: texts in two pieces each, then the stops, in this order."""
+    pieces = [Stream("1", i, half) for i, text in enumerate(texts) for half in (text[:3], text[3:])]
+    n = len(texts)
+    return [Start("1", n, 5, 0, 7), *pieces, *stops, Done("1", n, 5, 0, 10 * n)]
+
+
+def ranked(events: list[Event], **fields: Any) -> list[Event]:
+    take = ranking(request_from({"prompt": "x", **fields}, Defaults()))
+    return [made for event in events for made in take([event])]
+
+
+def said(events: list[Event]) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    for event in events:
+        if isinstance(event, Stream):
+            texts[event.index] = texts.get(event.index, "") + event.text
+    return texts
+
+
+FOUR = run([A_CAT, THE_CAT, A_DOG, "x"], [stop(0, -11), stop(1, -10), stop(2, -14), stop(3, -40)])
+# means: -1.1, -1.0, -1.4, -4.0; their median is -1.25
+ORDERS = {
+    "logprob": (1, 0, 2, 3),
+    "typical": (0, 2, 1, 3),
+    "diversity": (0, 2, 1, 3),
+}
+
+
+@pytest.mark.parametrize(("by", "order"), ORDERS.items(), ids=ORDERS)
+def test_the_order_is_told_at_the_end(by: str, order: tuple[int, ...]) -> None:
+    done = ranked(FOUR, n=4, rank_by=by)[-1]
+    assert isinstance(done, Done)
+    assert done.ranking == order
+
+
+def test_the_likeliest_is_counted_by_token_not_by_text() -> None:
+    done = ranked(run(["a", "b"], [stop(0, -6, length=2), stop(1, -20, length=10)]), n=2, rank_by="logprob")[
+        -1
+    ]
+    assert isinstance(done, Done)
+    assert done.ranking == (1, 0)
+
+
+def test_diversity_prefers_what_is_unlike_those_before() -> None:
+    """THE_CAT is nearer to the median than A_DOG, and says what A_CAT says."""
+    events = run([A_CAT, THE_CAT, A_DOG], [stop(0, -10), stop(1, -10.1), stop(2, -9.8)])
+    orders = [ranked(events, n=3, rank_by=by)[-1].ranking for by in ("typical", "diversity")]  # type: ignore[union-attr]
+    assert orders == [(0, 1, 2), (0, 2, 1)]
+
+
+def test_where_all_are_choices_nothing_is_held_back() -> None:
+    take = ranking(request_from({"prompt": "x", "n": 4, "rank_by": "logprob"}, Defaults()))
+    for event in FOUR[:-1]:
+        (made,) = take([event])
+        assert type(made) is type(event)
+        assert made == event or isinstance(event, Stop)
+
+
+def test_stops_are_scored() -> None:
+    scored = next(event for event in ranked(FOUR, n=4, rank_by="typical") if isinstance(event, Stop))
+    assert (scored.logprob, scored.mean_logprob, scored.distinct_2) == (-11, -1.1, 1.0)
+
+
+def test_the_n_best_follow_best_first_once_all_are_over() -> None:
+    made = ranked(FOUR, n=2, best_of=4)
+    assert made[0] == Start("1", 2, 5, 0, 7)
+    assert said(made) == {0: THE_CAT, 1: A_CAT}
+    assert [type(event).__name__ for event in made] == ["Start", "Stream", "Stop", "Stream", "Stop", "Done"]
+    assert made[-1] == Done("1", 2, 5, 0, 40, ranking=(0, 1))
+    assert ranked(FOUR[:-1], n=2, best_of=4) == made[:1]
+
+
+def test_progress_is_not_held_back() -> None:
+    assert ranked([Progress("1", 5, 10)], n=1, best_of=2) == [Progress("1", 5, 10)]
+
+
+def test_cancelled_ones_and_duplicates_come_last() -> None:
+    stops = [stop(0, -1, reason="cancelled"), stop(1, -2, duplicate_of=2), stop(2, -30), stop(3, -20)]
+    events = run(["a", "b", "b", "c"], stops)
+    assert ranked(events, n=4, rank_by="logprob")[-1].ranking == (3, 2, 0, 1)  # type: ignore[union-attr]
+    best = ranked(events, n=2, best_of=4)
+    assert said(best) == {0: "c", 1: "b"}
+    assert [event.duplicate_of for event in best if isinstance(event, Stop)] == [None, None]
+
+
+def test_a_request_cancelled_before_it_was_sent_has_its_n_stops() -> None:
+    stops = [Stop("1", i, 0, 0, "cancelled") for i in range(4)]
+    made = ranked([*stops, Done("1", 4, 0, 0, 0)], n=2, best_of=4)
+    assert [event.index for event in made if isinstance(event, Stop)] == [0, 1]
+    assert isinstance(made[-1], Done)
+
+
+def test_what_begins_again_has_said_nothing() -> None:
+    events = run(["ab", "cd"], [stop(0, -1), stop(1, -2)])
+    events[-3:-3] = [Again("1", 1), Stream("1", 1, "ef")]
+    assert said(ranked(events, n=1, best_of=2, rank_by="typical")) in ({0: "ab"}, {0: "ef"})
+    assert said(ranked(events, n=2, best_of=2, rank_by="logprob")) == {0: "ab", 1: "cdef"}  # live: not unsaid
+
+
+def test_what_an_extend_adds_is_ranked_too() -> None:
+    events = [*FOUR[:-1], Extend("1", 4, 5), Stream("1", 4, "best"), stop(4, -1), Done("1", 5, 5, 0, 50)]
+    assert said(ranked(events, n=1, best_of=4)) == {0: "best"}
+    assert ranked(events, n=4, rank_by="logprob")[-1].ranking[0] == 4  # type: ignore[union-attr]
+
+
+def test_without_ranking_events_pass_as_they_are() -> None:
+    take = ranking(request_from({"prompt": "x", "n": 4, "best_of": 4}, Defaults()))
+    assert take(FOUR) is FOUR
+
+
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("The cat's MAT.", ["the", "cat", "s", "mat"]),
+        ("naïve Füße", ["naïve", "füße"]),
+        ("狐が走る", ["狐", "が", "走", "る"]),
+        ("", []),
+    ],
+)
+def test_texts_are_compared_by_words(text: str, units: list[str]) -> None:
+    assert words(text) == units
+
+
+def test_distinct_2_is_the_share_of_different_pairs() -> None:
+    assert distinct(words("a b a b a"), 2) == 0.5
+    assert distinct(words("a"), 2) == 1.0
