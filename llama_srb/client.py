@@ -189,7 +189,8 @@ def as_json(event: Event) -> dict[str, Any]:
 class Choice:
     """One continuation; while it runs, finish_reason is None and length counts what has come.
 
-    length is in tokens. seed with the same request, n and a fresh engine brings the text back.
+    length is in tokens. seed with the same request, n and a fresh engine brings the text back, where
+    diversity is none.
     """
 
     index: int

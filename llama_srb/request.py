@@ -381,7 +381,8 @@ class Sampling(_Row):
     mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100,
         meaning="Mirostat's learning rate.")
     seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
-        meaning="Sequence i draws with seed + i; -1 takes a random one, which the start event tells.")
+        meaning="Sequence i draws with seed + i, or by a code made of both (diversity); -1 takes a random "
+        "seed, which the start event tells.")
     min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0,
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
