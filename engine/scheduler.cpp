@@ -10,7 +10,7 @@ static const int64_t t_beside_us    = 100000;  // of prefill in a step in which 
 static const int32_t n_beside_min   = 32;      // tokens of it at least
 static const int32_t n_worth_saving = 64;      // tokens computed anew: such a prompt goes to disk
 static const size_t  n_records      = 4 << 20; // tokens of finished requests that are remembered
-static const int32_t n_max_again    = 4; // times that a text which another sequence has said is made anew
+static const int32_t n_max_again    = 8; // times that a text which another sequence has said is made anew
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params)
     : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store),
@@ -897,7 +897,7 @@ void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
     }
     const bool       stopped = std::string_view(reason) == "stop";
     const sequence * twin    = std::string_view(reason) == "cancelled" ? nullptr : twin_of(r, s);
-    if (twin && r.command->again && s.n_again < n_max_again && s.generated.size() > s.n_begun) {
+    if (twin && may_start_again(r, s)) {
         start_again(r, s);
         return;
     }
@@ -931,6 +931,13 @@ const sequence * scheduler::twin_of(const request & r, const sequence & s) const
     const auto twin = r.command->mark_twins ? std::find_if(r.sequences.begin(), r.sequences.end(), same)
                                             : r.sequences.end();
     return twin == r.sequences.end() ? nullptr : &*twin;
+}
+
+// A greedy sequence would only say the same again, and one without a token has nothing else to say.
+bool scheduler::may_start_again(const request & r, const sequence & s) const {
+    const common_params_sampling & sampling = s.settings->sampling;
+    const bool                     greedy   = sampling.temp <= 0.0f && sampling.dynatemp_range <= 0.0f;
+    return r.command->again && !greedy && s.n_again < n_max_again && s.generated.size() > s.n_begun;
 }
 
 // Another sequence has said the same: this one begins anew, and waits for a place like a late one. Its seed

@@ -149,6 +149,7 @@ class scheduler {
     void        end_sequence(request & r, sequence & s, const char * reason);
     void        free_sequence(request & r, sequence & s, bool keep);
     void        start_again(request & r, sequence & s);
+    bool        may_start_again(const request & r, const sequence & s) const;
     const sequence *         twin_of(const request & r, const sequence & s) const;
     const float *            row_of(request & r, const sequence & s);
     std::vector<llama_token> seen_tokens(const sequence & s) const;

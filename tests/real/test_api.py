@@ -147,6 +147,8 @@ ANSWERS: list[tuple[str, str, str, Any]] = [
     ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "stream": False, "max_tokens": 1}),
     ("POST", "/v1/completions", "/v1/completions",
      {"prompt": ONCE, "stream": False, "max_tokens": 1, "echo": True, "logprobs": 1, "foo": 1}),
+    ("POST", "/v1/completions", "/v1/completions",
+     {"prompt": ONCE, "stream": False, "n": 4, "best_of": 9, "dedupe": True, "temperature": 0}),
     ("POST", "/v1/completions", "/v1/completions", {"n": 0}),
     ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "model": "other"}),
     ("POST", "/v1/completions", "/v1/completions", b" " * (16 << 20) + b" "),
@@ -181,14 +183,69 @@ def test_every_route_has_an_answer_here() -> None:
     assert {(method, route) for method, route, _, _ in ANSWERS} == {(r.method, r.path) for r in ROUTES}
 
 
+@pytest.mark.parametrize("ranked", [{}, {"rank_by": "typical", "dedupe": True}, {"best_of": 4}], ids=str)
 @pytest.mark.parametrize(
     ("path", "frame"), [("/v1/events", "Event"), ("/v1/completions", "Chunk")], ids=["events", "chunks"]
 )
-def test_frames_are_as_described(server: Server, document: Any, path: str, frame: str) -> None:
+def test_frames_are_as_described(
+    server: Server, document: Any, path: str, frame: str, ranked: dict[str, Any]
+) -> None:
     options = {"stream": True, "stream_options": {"include_usage": True}} if frame == "Chunk" else {}
     body = {"prompt": ONCE, "n": 2, "max_tokens": 3, "echo": True, "logprobs": 1, "foo": 1, **options}
+    body |= ranked
     check(document, document["components"]["schemas"]["Request"], body)
     frames = server.events(body, path)
     assert len(frames) > 6
     for one in frames:
         check(document, document["components"]["schemas"][frame], one)
+
+
+# The best of more
+
+
+def means(choices: list[dict[str, Any]]) -> list[float]:
+    return [choice["scores"]["mean_logprob"] for choice in choices]
+
+
+def test_the_best_of_12_are_the_first_of_all_12(server: Server) -> None:
+    body = {"prompt": ONCE, "stream": False, "max_tokens": 12, "seed": 3, "cache": False}
+    everyone = server.json("POST", "/v1/completions", body | {"n": 12, "rank_by": "logprob"})[1]
+    best = server.json("POST", "/v1/completions", body | {"n": 3, "best_of": 12})[1]
+    assert means(everyone["choices"]) == sorted(means(everyone["choices"]), reverse=True)
+    assert [choice["index"] for choice in best["choices"]] == [0, 1, 2]
+    assert means(best["choices"]) == pytest.approx(means(everyone["choices"])[:3], abs=0.1)
+    assert best["usage"]["completion_tokens"] == everyone["usage"]["completion_tokens"]
+
+
+def test_the_best_are_streamed_best_first_each_whole(server: Server) -> None:
+    body = {"prompt": ONCE, "n": 3, "best_of": 12, "max_tokens": 12, "rank_by": "logprob"}
+    start, *events, done = server.events(body)
+    assert (start["count"], done["count"], done["ranking"]) == (3, 3, [0, 1, 2])
+    assert [(e["event"], e["index"]) for e in events] == [
+        (k, i) for i in range(3) for k in ("stream", "stop")
+    ]
+    logprobs = [event["mean_logprob"] for event in events if event["event"] == "stop"]
+    assert logprobs == sorted(logprobs, reverse=True)
+
+
+def test_a_cancelled_request_still_has_its_n_choices(server: Server) -> None:
+    body = {"prompt": ONCE, "n": 2, "best_of": 6, "max_tokens": -1, "ignore_eos": True}
+    with closing(server.connect()) as connection:
+        connection.request("POST", "/v1/events", json.dumps(body))
+        stream = Stream(connection.getresponse())
+        assert server.json("DELETE", f"/v1/completions/{stream.id}")[0] == 200
+        events = stream.until("done")
+    assert [event["index"] for event in events if event["event"] == "stop"] == [0, 1]
+
+
+def test_texts_that_come_twice_are_generated_again_or_marked(server: Server) -> None:
+    body = {"prompt": ONCE, "stream": False, "n": 24, "max_tokens": 5, "temperature": 1.2, "seed": 1}
+    plain, deduped = (
+        server.json("POST", "/v1/completions", body | fields)[1]["choices"]
+        for fields in ({}, {"dedupe": True})
+    )
+    different = [len({choice["text"] for choice in choices}) for choices in (plain, deduped)]
+    assert different[0] < different[1]
+    assert different[1] == sum("duplicate_of" not in choice for choice in deduped)
+    for choice in deduped:
+        assert choice["text"] == deduped[choice.get("duplicate_of", choice["index"])]["text"]
