@@ -230,6 +230,22 @@ void prefix_tree::truncate(branch * b, int32_t n_keep) {
     b->n_decoded = std::min(b->n_decoded, n_keep);
 }
 
+bool prefix_tree::follows(const branch & b, const branch & leader) const {
+    const bool shares = b.parent == &leader || (b.parent == leader.parent && leader.n_shared >= b.n_past());
+    return b.n_own() == 0 && b.n_past() + 1 == leader.n_past() && b.parent && shares;
+}
+
+void prefix_tree::share_last(branch * b, branch * leader) {
+    b->tokens.push_back(leader->tokens.back());
+    b->parent   = leader;
+    b->n_shared = b->n_past();
+}
+
+void prefix_tree::undo_last(branch * b) {
+    b->tokens.pop_back();
+    b->n_shared = std::min(b->n_shared, b->n_past());
+}
+
 void prefix_tree::remove(branch * b) {
     hand_over(b, 0);
     llama_memory_seq_rm(memory, b->seq_id, -1, -1);

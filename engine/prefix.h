@@ -60,6 +60,12 @@ class prefix_tree {
     branch * open(branch * from = nullptr, int32_t n_shared = 0);
     // Keeps only the first n_keep cells. Others may share the rest: it stays theirs.
     void truncate(branch * b, int32_t n_keep);
+    // Whether b has no cells but those of `leader`, who has been given one more token.
+    bool follows(const branch & b, const branch & leader) const;
+    // That token, and its cell, are b's as well.
+    void share_last(branch * b, branch * leader);
+    // The token is taken back: it was not decoded.
+    void undo_last(branch * b);
     // The branch is no longer in use; its cells stay until the room is needed.
     void release(branch * b);
     void remove(branch * b);

@@ -14,7 +14,7 @@ static const int32_t n_max_again    = 8; // times that a text which another sequ
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params)
     : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store),
-      batch(llama_batch_init(params.n_batch, 0, 1)),
+      batch(llama_batch_init(params.n_batch, 0, params.n_parallel)),
       stops_short(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model) ||
                   llama_model_n_swa(facts.model) > 0) {
     for (llama_token token = 0; token < llama_vocab_n_tokens(facts.vocab); token++) {
@@ -316,15 +316,39 @@ llama_token scheduler::token_at(const request & r, const sequence & s, int32_t i
     return i < r.n_prompt() ? r.command->prompt[i] : s.generated[i - r.n_prompt()];
 }
 
+// Sequences whose texts are still equal are decoded once: one token with several sequence ids, one row.
+bool scheduler::share_row(const request & r, sequence & s) {
+    if (stops_short || s.cells->n_own() > 0) {
+        return false;
+    }
+    const llama_token token = token_at(r, s, s.cells->n_past());
+    for (const sequence * other : with_rows) {
+        if (other->cells->tokens.back() == token && tree.follows(*s.cells, *other->cells)) {
+            s.i_row                                          = other->i_row;
+            batch.seq_id[s.i_row][batch.n_seq_id[s.i_row]++] = s.cells->seq_id;
+            owners.push_back(s.cells);
+            tree.share_last(s.cells, other->cells);
+            return true;
+        }
+    }
+    return false;
+}
+
 // The tokens of a live sequence that are not in cells yet: one, or more when it resumes.
 void scheduler::add_todo(request & r, sequence & s) {
     const int32_t n_total = r.n_prompt() + (int32_t) s.generated.size();
     const int32_t n_todo  = std::min(n_total - s.cells->n_past(), n_chunk);
+    if (n_todo == 1 && share_row(r, s)) {
+        return;
+    }
     for (int32_t k = 0; k < n_todo && batch.n_tokens < params.n_batch; k++) {
         const int32_t i    = s.cells->n_past();
         const bool    last = i + 1 == n_total;
         s.i_row            = last ? batch.n_tokens : -1;
         add(s.cells, token_at(r, s, i), last);
+    }
+    if (s.i_row >= 0) {
+        with_rows.push_back(&s);
     }
 }
 
@@ -348,6 +372,7 @@ void scheduler::plan_sequences() {
     while (!tree.make_room(n_needed()) && put_back_youngest()) {
     }
     for (auto & r : active) {
+        with_rows.clear();
         for (sequence & s : r->sequences) {
             if (s.cells) {
                 add_todo(*r, s);
@@ -572,7 +597,7 @@ bool scheduler::decode() {
 
 void scheduler::undo_batch() {
     for (branch * cells : owners) {
-        cells->tokens.pop_back();
+        tree.undo_last(cells);
     }
     for (auto & r : active) {
         r->ready = r->ready && r->prompt && r->prompt->n_past() >= r->n_prompt() - 1;

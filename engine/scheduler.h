@@ -119,6 +119,7 @@ class scheduler {
     void     plan_late_starts();
     void     add(branch * cells, llama_token token, bool want_logits);
     void     add_todo(request & r, sequence & s);
+    bool     share_row(const request & r, sequence & s);
     bool     may_start() const;
     bool     put_back_youngest();
     branch * reopen(const request & r, const sequence & s);
@@ -167,6 +168,8 @@ class scheduler {
     prefix_tree            tree;
     llama_batch            batch;
     std::vector<branch *>  owners; // whose cells the batch's tokens go to
+    std::vector<sequence *>
+        with_rows; // of the request that is being planned, those that have a row in the batch
 
     std::deque<std::unique_ptr<request>>       queue;       // not admitted, in order of arrival
     std::list<std::unique_ptr<request>>        active;      // admitted, oldest first

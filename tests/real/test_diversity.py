@@ -154,8 +154,8 @@ def test_a_sequence_does_not_know_how_many_there_are(engine: Lines, fields: Requ
     request = COUPLED | fields | {"sampling": HOT}
     many = engine.generate(**request, n=12)
     assert engine.generate(**request, n=3).ids == many.ids[:3]
-    (id,) = engine.send({"op": "generate", "n": 3, **request}, {"id": "other", "op": "status"})[:1]
-    engine.send({"op": "extend", "id": id, "add": 9})
+    id = f"few {fields}"
+    engine.send({"op": "generate", "id": id, "n": 3, **request}, {"op": "extend", "id": id, "add": 9})
     assert engine.answers([id])[0].ids == many.ids
 
 
@@ -300,6 +300,67 @@ def test_what_is_always_equal_is_marked_in_the_end(engine: Lines) -> None:
         assert [stop.get("duplicate_of") for stop in answer.stops] == [None, 0, 0, 0, 0, 0]
         again = Counter(event["index"] for event in answer.named("again"))
         assert again == Counter(dict.fromkeys(range(1, 6), attempts) if attempts else [])
+
+
+# Equal texts are decoded once
+
+GREEDY: Request = {
+    "prompt": "Once upon a time",
+    "logprobs": 0,
+    "sampling": {"temperature": 0, "ignore_eos": True},
+}
+
+
+def used_after(engine: Lines, **request: Any) -> tuple[Answer, int]:
+    """An answer, and the cells that are in use when it is there, idle ones among them."""
+    answer = engine.generate(**GREEDY | request)
+    check_idle(engine)
+    return answer, engine.ask("status")["cells_used"]
+
+
+@pytest.mark.parametrize("parallel", ["32", "5"])
+def test_equal_sequences_have_one_cell_a_token(bigram: Path, parallel: str) -> None:
+    """In waves, too: the later ones are equal to each other, and to what is idle."""
+    with Lines("-np", parallel, "-c", "8192", model=bigram) as engine:
+        answer, used = used_after(engine, n=12, max_tokens=50)
+    assert len(set(map(tuple, answer.ids))) == 1
+    assert answer.lengths == [50] * 12
+    waves = math.ceil(12 / int(parallel))
+    assert used <= answer.start["prompt_tokens"] + waves * 50
+
+
+def test_sequences_that_part_have_cells_of_their_own_from_there_on(bigram: Path) -> None:
+    """Two groups, which a ban parts at the third token, and one sequence that ends before all others."""
+    with Lines("-np", "32", "-c", "8192", model=bigram) as engine:
+        (whole,) = engine.generate(**GREEDY, n=1, max_tokens=30).ids
+        ban = {"logit_bias": [[whole[2], False]]}
+        (banned,) = engine.generate(**GREEDY, n=1, max_tokens=30, sequences=[ban]).ids
+    with Lines("-np", "32", "-c", "8192", model=bigram) as engine:
+        sequences = [{}, ban, {}, ban, {"max_tokens": 2}, {}, ban]
+        answer, used = used_after(engine, max_tokens=30, sequences=sequences)
+    expected = [banned if "logit_bias" in own else whole[: own.get("max_tokens", 30)] for own in sequences]
+    assert answer.ids == expected
+    assert used <= answer.start["prompt_tokens"] + 30 + 30
+
+
+def test_equal_sequences_can_be_cancelled_forked_and_put_back(bigram: Path) -> None:
+    with Lines("-np", "32", "-c", "8192", model=bigram) as engine:
+        (whole,) = engine.generate(**GREEDY, n=1, max_tokens=60).ids
+    with Lines("-np", "8", "-c", "256", model=bigram) as engine:
+        ids = engine.send(
+            {"op": "generate", **GREEDY, "n": 7, "max_tokens": 60},
+            {"op": "generate", **GREEDY, "n": 7, "max_tokens": 60, "prompt": "Lily and"},
+        )
+        for _ in range(30):
+            engine.read()
+        engine.send({"op": "cancel", "id": ids[0], "index": 0})  # in whose cells the others are
+        engine.send({"op": "extend", "id": ids[0], "add": 3, "fork": {"index": 2, "at": 1}})
+        first, second = engine.answers(ids)
+        check_idle(engine)
+    assert {tuple(ids) for ids in first.ids[1:7]} == {tuple(whole)}
+    assert {tuple(ids) for ids in first.ids[7:]} == {tuple(whole[1:])}
+    assert whole[: len(first.ids[0])] == first.ids[0]
+    assert len(set(map(tuple, second.ids))) == 1
 
 
 # Refusals
