@@ -455,8 +455,9 @@ void scheduler::plan_prompts() {
     }
     bool real_ones = false; // whose prompts are not complete; a prefix yields to them
     for (auto & r : active) {
-        const bool first = r->n_cached < 0;
-        if (!r->prompt && (first || (r->n_waiting() > 0 && may_start())) && !waits_for_another(*r)) {
+        const bool first  = r->n_cached < 0;
+        const bool wanted = first || r->prefix_only() || (r->n_waiting() > 0 && may_start());
+        if (!r->prompt && wanted && !waits_for_another(*r)) {
             begin_prompt(*r); // or anew: it had to give its cells back
         }
         if (!r->prompt || r->ready || (r->prefix_only() && real_ones)) {

@@ -322,6 +322,19 @@ def test_one_request_larger_than_the_pool_finishes(tmp_path: Path) -> None:
     assert answer.lengths == [120] * 8
 
 
+def test_a_prefix_that_had_to_give_its_cells_back_is_computed_later(bigram: Path, tmp_path: Path) -> None:
+    """It and seven sequences need more than there is, and it is the youngest."""
+    with Paced(tmp_path / "log", "-c", "256", "-np", "8", "-t", "1", model=bigram) as engine:
+        ids = engine.send(
+            {"op": "generate", **story("Once", n=7, max_tokens=60, min_tokens=60)},
+            {"op": "prefix", "tokens": [*range(100, 345)]},
+        )
+        story_, prefix = engine.answers(ids)
+        check_idle(engine)
+    assert story_.lengths == [60] * 7
+    assert prefix.done["line"] > story_.done["line"]
+
+
 @pytest.mark.parametrize("n_context", [768, 256], ids=["of the model", "of the pool"])
 def test_at_the_limit_of_a_sequence_it_stops_with_length(tmp_path: Path, n_context: int) -> None:
     flags = ("-c", str(max(n_context, 256) * (4 if n_context == 768 else 1)), "-np", "4", "-t", "1")
