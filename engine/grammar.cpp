@@ -213,7 +213,8 @@ int32_t grammar_rules::find_left_recursion() const {
 //
 
 std::string token_tree::text(llama_token token) const {
-    return llama_vocab_is_eog(vocab, token) ? "" : common_token_to_piece(vocab, token, false);
+    return llama_vocab_is_eog(vocab, token) ? ""
+                                            : common_token_to_piece(vocab, token, shown.count(token) > 0);
 }
 
 const std::vector<token_tree::node> & token_tree::nodes() {
@@ -404,6 +405,14 @@ void grammar::add_token_targets(int32_t from, llama_token token, places & out) {
     }
 }
 
+int32_t grammar::step_by_text(int32_t from, std::string_view text) {
+    for (size_t i = 0; i < text.size() && from != dead; i++) {
+        n_work = 0;
+        from   = step(from, (uint8_t) text[i]);
+    }
+    return from;
+}
+
 int32_t grammar::step_by_token(int32_t from, llama_token token) {
     if (from == dead) {
         return dead;
@@ -435,7 +444,7 @@ void grammar::begin(position & at) {
         reset();
     }
     if (std::exchange(at.n_resets, n_resets) != n_resets) {
-        at.state = 0;
+        at.state = step_by_text(0, at.text);
         for (llama_token token : at.tokens) {
             n_work   = 0; // it was counted when the token came
             at.state = step_by_token(at.state, token);
@@ -454,6 +463,20 @@ void grammar::accept(position & at, llama_token token) {
     begin(at);
     at.state = step_by_token(at.state, token);
     at.tokens.push_back(token);
+}
+
+grammar::position grammar::behind(std::string_view text) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    position                          at;
+    at.text = text;
+    begin(at);
+    return at;
+}
+
+bool grammar::fits(position & at) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    begin(at);
+    return at.state != dead;
 }
 
 bool grammar::complete(position & at) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -92,13 +93,16 @@ class token_tree {
         int32_t n_tokens;    // whose text ends here
     };
 
-    explicit token_tree(const llama_vocab * vocab) : vocab(vocab) {}
+    // shown: control tokens whose text a client sees.
+    explicit token_tree(const llama_vocab * vocab, std::set<llama_token> shown = {})
+        : vocab(vocab), shown(std::move(shown)) {}
 
     const std::vector<node> & nodes();
     std::string               text(llama_token token) const; // as a client sees it: empty for control tokens
 
-    const llama_vocab * const vocab;
-    std::vector<llama_token>  by_text, end_tokens;
+    const llama_vocab * const   vocab;
+    const std::set<llama_token> shown;
+    std::vector<llama_token>    by_text, end_tokens;
 
   private:
     void make();
@@ -117,6 +121,7 @@ class grammar {
     struct position {
         int32_t                  state    = 0;
         int64_t                  n_resets = 0;
+        std::string              text; // that came before the tokens
         std::vector<llama_token> tokens;
     };
     using token_set = std::vector<bool>;
@@ -126,11 +131,16 @@ class grammar {
 
     bool allows(position & at, llama_token token);
     void accept(position & at, llama_token token); // after one that is not allowed nothing is
+    // A place behind a text that is there already; where it does not fit, nothing is allowed.
+    position behind(std::string_view text);
     // All tokens that are allowed, those that end a text among them.
     std::shared_ptr<const token_set> allowed(position & at);
 
+    bool fits(position & at);           // the text so far may be the beginning of one
     bool complete(position & at);       // nothing may follow
     bool few_may_follow(position & at); // a random token would hardly fit
+
+    std::string text(llama_token token) const { return vocabulary->text(token); }
 
     // Makes what the first draw needs; for a thread of its own.
     void prepare();
@@ -160,6 +170,7 @@ class grammar {
     int32_t state_of(places & todo);
     int32_t step(int32_t from, uint8_t byte);
     int32_t step_by_token(int32_t from, llama_token token);
+    int32_t step_by_text(int32_t from, std::string_view text);
     void    add_token_targets(int32_t from, llama_token token, places & out);
     void    begin(position & at);
     void    reset();

@@ -3,7 +3,8 @@
 //   echo '{"op":"generate","id":"1","prompt":"Once","n":4}' | llama-batched -m model.gguf
 //
 // Reading order: protocol (the lines), scheduler (the loop), prefix (the cells), store (what left
-// them), sampling (the draws), structure and grammar (what a text may be), text.
+// them), sampling (the draws), structure and grammar (what a text may be), trigger (from where on), chat,
+// text.
 #include "protocol.h"
 #include "scheduler.h"
 
@@ -330,6 +331,7 @@ int main(int argc, char ** argv) {
     facts.n_ctx_seq   = std::min((int32_t) llama_n_ctx(ctx), llama_model_n_ctx_train(model));
     facts.n_piece_max = longest_piece(facts.vocab);
     facts.structures  = std::make_shared<structure_cache>(facts.vocab);
+    facts.chats       = std::make_shared<chat_templates>(model);
 
     scheduler_params sp;
     sp.n_parallel  = params.n_parallel;

@@ -301,6 +301,42 @@ static void parse_generate(command & c, const json & body, const model_facts & f
     c.request = std::move(request);
 }
 
+static void take_chat(sequence_settings & settings, const chat_prompt & chat,
+                      const std::shared_ptr<grammar> & structure) {
+    settings.stop.insert(settings.stop.end(), chat.stop.begin(), chat.stop.end());
+    if (structure) {
+        settings.structure = structure;
+        settings.structure_start =
+            std::shared_ptr<const grammar_start>(chat.format, &chat.format->start); // lives as long
+    }
+}
+
+// A generate command whose prompt is made of messages, with a grammar of its own if there are tools or a
+// schema.
+static void parse_chat(command & c, const json & body, const model_facts & facts) {
+    const chat_prompt chat  = facts.chats->apply(body);
+    json              plain = body;
+    for (const char * name : chat_fields) {
+        if (name != std::string_view("json_schema") ||
+            !chat.grammar.empty()) { // some templates make none of it
+            plain.erase(name);
+        }
+    }
+    plain["prompt"] = chat.text;
+    parse_generate(c, plain, facts);
+    generate_command & request = *c.request;
+    if (request.common.structure && !chat.grammar.empty()) {
+        invalid("tools", "only one of tools or json_schema and grammar, regex or choice may be given");
+    }
+    const auto structure =
+        chat.grammar.empty() ? nullptr : facts.structures->find_chat(chat.grammar, chat.format->shown);
+    take_chat(request.common, chat, structure);
+    for (sequence_settings & own : request.sequences) {
+        take_chat(own, chat, structure);
+    }
+    request.chat = chat.format;
+}
+
 static void parse_prefix(command & c, const json & body, const model_facts & facts) {
     c.request = std::make_unique<generate_command>();
     read_prompt(*c.request, body, facts);
@@ -357,6 +393,12 @@ const operation operations[] = {
                                        "sampling", "sequences", "logprobs", "cache", "echo", "grammar", "json_schema",
                                        "regex", "choice", "diversity", "first_token", "sum_logprobs", "dedupe"},
                                                                                               parse_generate   },
+    {"chat",       command::generate, {"messages", "tools", "tool_choice", "parallel_tool_calls", "json_schema",
+                                       "reasoning_format", "enable_thinking", "chat_template_kwargs",
+                                       "add_generation_prompt", "continue_final_message", "n", "max_tokens",
+                                       "min_tokens", "stop", "banned_strings", "sampling", "sequences", "logprobs",
+                                       "cache", "echo", "grammar", "regex", "choice", "diversity", "first_token",
+                                       "sum_logprobs", "dedupe"},                             parse_chat       },
     {"prefix",     command::generate, {"prompt", "tokens"},                                   parse_prefix     },
     {"extend",     command::extend,   {"add", "max_tokens", "fork"},                          parse_extend     },
     {"cancel",     command::cancel,   {"index"},                                              parse_cancel     },

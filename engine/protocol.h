@@ -4,6 +4,7 @@
 // A reader thread waits for commands, checks and tokenizes them, so that the decode loop finds them ready.
 #pragma once
 
+#include "chat.h"
 #include "sampling.h"
 #include "structure.h"
 
@@ -26,6 +27,7 @@ struct model_facts {
     size_t              n_piece_max = 0; // bytes of the longest token
 
     std::shared_ptr<structure_cache> structures;
+    std::shared_ptr<chat_templates>  chats;
 };
 
 // A sequence, running or over; at: only its first tokens, so many; -1: all.
@@ -50,6 +52,8 @@ struct generate_command {
     bool    again                      = false; // a text that another sequence has said is generated again
     bool    mark_twins                 = false; // ... and marked when it still is
     int32_t n_bos                      = 0;     // tokens at the beginning that the client did not write
+
+    std::shared_ptr<const chat_format> chat; // how the answers read; nullptr: they are text
 };
 
 struct extend_command {

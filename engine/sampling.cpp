@@ -414,11 +414,11 @@ static size_t n_looked_at(const params & sampling) {
 }
 
 token_sampler::token_sampler(const llama_model * model, const params & sampling,
-                             std::shared_ptr<grammar> structure, const coupling & coupled,
-                             const std::vector<llama_token> & prompt,
+                             std::shared_ptr<grammar> structure, std::shared_ptr<const grammar_start> begin,
+                             const coupling & coupled, const std::vector<llama_token> & prompt,
                              const std::vector<llama_token> & generated)
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))), n_top(n_looked_at(sampling)),
-      n_history(history_length(sampling)), structure(std::move(structure)),
+      n_history(history_length(sampling)), structure(std::move(structure)), start(std::move(begin)),
       grammar_first(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f), coupled(coupled),
       code(coupled.arithmetic ? arithmetic_code(coupled) : arithmetic_code()),
       first(coupled.distinct_first && generated.empty()), temperature(sampling.temp),
@@ -444,6 +444,11 @@ token_sampler::token_sampler(const llama_model * model, const params & sampling,
     for (const llama_logit_bias & bias : own.logit_bias) {
         biased.push_back(bias.token);
     }
+    if (this->structure && start && start->lazy) {
+        watch.emplace(*start);
+    } else if (this->structure && start) {
+        at = this->structure->behind(start->begun);
+    }
     for (size_t i = prompt.size() - std::min(prompt.size(), n_history); i < prompt.size(); i++) {
         accept(prompt[i], false);
     }
@@ -455,7 +460,7 @@ token_sampler::token_sampler(const llama_model * model, const params & sampling,
 void token_sampler::accept(llama_token token, bool is_generated) {
     common_sampler_accept(sampler.get(), token, is_generated);
     if (structure && is_generated) {
-        structure->accept(at, token);
+        accept_by_grammar(token);
     }
     if (is_generated) {
         text_hash = hash_with(text_hash, token);
@@ -465,17 +470,31 @@ void token_sampler::accept(llama_token token, bool is_generated) {
     }
 }
 
+// A grammar that waits begins with the text of its trigger. What followed that in the same token may not fit:
+// then the text goes on as it likes.
+void token_sampler::accept_by_grammar(llama_token token) {
+    if (!watch) {
+        structure->accept(at, token);
+    } else if (const auto begun = watch->feed(structure->text(token))) {
+        watch.reset();
+        at = structure->behind(*begun);
+        if (!structure->fits(at)) {
+            structure.reset();
+        }
+    }
+}
+
 // Nearly all draws fit, and to check one token is cheap; the others are made again among what the grammar
 // allows. A draw that is coupled with others is made only once, so there the grammar comes first.
 llama_token token_sampler::draw(const float * logits, const std::vector<llama_token> & forbidden) {
     llama_token token = LLAMA_TOKEN_NULL;
     try {
         const bool once = grammar_first || first || !code.spent();
-        if (!structure || !(once || structure->few_may_follow(at))) {
+        if (!is_bound() || !(once || structure->few_may_follow(at))) {
             choose_likeliest(logits, forbidden);
             token = draw_chosen().id;
         }
-        if (structure && (token == LLAMA_TOKEN_NULL || !structure->allows(at, token))) {
+        if (is_bound() && (token == LLAMA_TOKEN_NULL || !structure->allows(at, token))) {
             token = draw_allowed(logits, forbidden);
         }
         accept(token, true);

@@ -3,6 +3,7 @@
 
 #include "diversity.h"
 #include "grammar.h"
+#include "trigger.h"
 
 #include <sampling.h> // llama.cpp's common/sampling.h
 
@@ -32,6 +33,8 @@ struct sequence_settings {
     std::vector<std::string> banned;    // phrases that must not appear, whatever their case
     std::shared_ptr<grammar> structure; // what the text may be; nullptr: anything
     coupling                 coupled;   // with the other sequences
+
+    std::shared_ptr<const grammar_start> structure_start; // where it begins to hold; nullptr: at once
 };
 
 // Reads max_tokens, min_tokens, stop, banned_strings. False when the name is none of these.
@@ -60,8 +63,9 @@ class token_sampler {
     // It knows the end of the prompt (for the penalties) and what has been generated since. Throws what
     // common_sampler_init throws.
     token_sampler(const llama_model * model, const common_params_sampling & sampling,
-                  std::shared_ptr<grammar> structure, const coupling & coupled,
-                  const std::vector<llama_token> & prompt, const std::vector<llama_token> & generated);
+                  std::shared_ptr<grammar> structure, std::shared_ptr<const grammar_start> start,
+                  const coupling & coupled, const std::vector<llama_token> & prompt,
+                  const std::vector<llama_token> & generated);
 
     // One draw from a row of logits, accepted; `forbidden` tokens cannot be drawn, nor what the grammar does
     // not allow: command_error when that cannot be found, or nothing is left. Different samplers may draw at
@@ -69,10 +73,12 @@ class token_sampler {
     llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
 
     // Whether the grammar says that nothing may follow.
-    bool complete() { return structure && structure->complete(at); }
+    bool complete() { return is_bound() && structure->complete(at); }
 
   private:
+    bool             is_bound() const { return structure && !watch; } // the grammar holds
     void             accept(llama_token token, bool is_generated);
+    void             accept_by_grammar(llama_token token);
     llama_token      draw_allowed(const float * logits, const std::vector<llama_token> & forbidden);
     void             choose_likeliest(const float * logits, const std::vector<llama_token> & forbidden);
     llama_token_data draw_chosen();
@@ -85,9 +91,11 @@ class token_sampler {
     size_t                   n_history; // the penalties look at so many of the last tokens
     std::vector<llama_token> biased;    // tokens whose logits the chain changes, whatever came before
     std::shared_ptr<grammar> structure;
-    grammar::position        at;            // of the text in it
-    bool                     grammar_first; // a draw that is refused would be remembered by the chain
-    std::vector<llama_token> history;       // the last n_history tokens, where n_top > 0
+    grammar::position        at; // of the text in it
+    std::shared_ptr<const grammar_start> start;
+    std::optional<trigger_watch>         watch; // as long as the grammar waits for a trigger
+    bool                     grammar_first;     // a draw that is refused would be remembered by the chain
+    std::vector<llama_token> history;           // the last n_history tokens, where n_top > 0
     coupling                 coupled;
     arithmetic_code          code;          // draws until it is spent
     bool                     first;         // the next draw is the first one, without replacement

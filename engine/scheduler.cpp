@@ -102,21 +102,26 @@ void scheduler::add_sequence(request & r, sequence_settings * settings) {
     sequence & s = r.sequences.emplace_back();
     s.index      = (int32_t) r.sequences.size() - 1;
     s.settings   = settings;
-    begin_text(s);
+    begin_text(r, s);
 }
 
 // A fork's text begins behind the tokens that it has: what was held back there is held back here too, and
 // comes with this one's own text.
-void scheduler::begin_text(sequence & s) const {
+void scheduler::begin_text(const request & r, sequence & s) const {
+    std::string told;
     s.text  = text_stream(s.settings->stop);
     s.guard = phrase_guard(s.settings->banned);
     for (size_t k = 0; k < s.generated.size(); k++) {
-        std::string bytes = common_token_to_piece(facts.vocab, s.generated[k], false);
+        std::string bytes = piece_of(r, s.generated[k]);
         if (s.guard.active()) {
             s.guard.feed(bytes);
             bytes = s.guard.take_clear();
         }
-        s.text.feed(bytes, (int32_t) k >= s.settings->n_min);
+        told += s.text.feed(bytes, (int32_t) k >= s.settings->n_min);
+    }
+    if (r.command->chat) {
+        s.message = std::make_unique<chat_message>(r.command->chat, r.id + " " + std::to_string(s.index));
+        s.message->feed(told, false);
     }
 }
 
@@ -130,7 +135,7 @@ void scheduler::resolve_continue(generate_command & command) const {
     if (const request * r = find_request(named.id); r && named.index < (int32_t) r->sequences.size()) {
         tokens        = r->command->prompt;
         command.n_bos = r->command->n_bos;
-        generated     = seen_tokens(r->sequences[named.index]);
+        generated     = seen_tokens(*r, r->sequences[named.index]);
     } else {
         const auto known =
             std::find_if(records.begin(), records.end(), [&](const record & x) { return x.id == named.id; });
@@ -211,10 +216,10 @@ void scheduler::extend(const std::string & id, const extend_command & extension)
         add_sequence(*r, &own);
         if (fork.index >= 0) {
             sequence & s = r->sequences.back();
-            s.generated  = seen_tokens(r->sequences[fork.index]);
+            s.generated  = seen_tokens(*r, r->sequences[fork.index]);
             s.generated.resize(fork.at < 0 ? s.generated.size()
                                            : std::min(s.generated.size(), (size_t) fork.at));
-            begin_text(s);
+            begin_text(*r, s);
             s.n_begun        = s.generated.size();
             s.drawn_logprobs = r->sequences[fork.index].drawn_logprobs;
             s.drawn_logprobs.resize(std::min(s.drawn_logprobs.size(), s.generated.size()));
@@ -698,7 +703,8 @@ void scheduler::draw_one(drawing & d) const {
             sampling.seed                   = sequence_seed(sampling.seed, (int64_t) s.n_rewinds * 1000003);
             // one that was made anew knows what others have drawn, or what it must not: it goes on by itself
             const coupling coupled = s.n_rewinds == 0 ? s.settings->coupled : coupling();
-            s.sampler = std::make_unique<token_sampler>(facts.model, sampling, s.settings->structure, coupled,
+            s.sampler = std::make_unique<token_sampler>(facts.model, sampling, s.settings->structure,
+                                                        s.settings->structure_start, coupled,
                                                         r.command->prompt, s.generated);
         }
         list_forbidden(s, forbidden);
@@ -767,6 +773,12 @@ bool scheduler::is_full(const request & r, const sequence & s) const {
     return (s.settings->n_predict >= 0 && n >= s.settings->n_predict) || r.n_prompt() + n >= params.n_ctx_seq;
 }
 
+// The text of a token as a client sees it: of control tokens only what a chat's parser wants.
+std::string scheduler::piece_of(const request & r, llama_token token) const {
+    const bool shown = r.command->chat && r.command->chat->shown.count(token) > 0;
+    return common_token_to_piece(facts.vocab, token, shown);
+}
+
 void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
     if (r.t_prefilled == 0) {
         r.t_prefilled = ggml_time_us();
@@ -774,7 +786,7 @@ void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
     const llama_token token    = d.token;
     const bool        may_stop = (int32_t) s.generated.size() >= s.settings->n_min;
     const bool        ends     = llama_vocab_is_eog(facts.vocab, token);
-    const std::string piece    = ends ? "" : common_token_to_piece(facts.vocab, token, false);
+    const std::string piece    = ends ? "" : piece_of(r, token);
     if (r.command->n_logprobs >= 0) {
         s.logprobs.push_back(std::move(d.logprobs));
     }
@@ -835,15 +847,23 @@ void scheduler::step_back(request & r, sequence & s, size_t n) {
     }
 }
 
-void scheduler::emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs) {
+void scheduler::emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs,
+                            bool last) {
     if (r.command->mark_twins) {
         s.said += text;
     }
-    if (text.empty() && n_logprobs == 0) {
+    const chat_delta delta = s.message ? s.message->feed(text, last) : chat_delta{text, "", ""};
+    if (delta.empty() && n_logprobs == 0) {
         return;
     }
     event_line event(out, "stream", r.id);
-    event.whole("index", s.index).text("text", text);
+    event.whole("index", s.index).text("text", delta.content);
+    if (!delta.reasoning.empty()) {
+        event.text("reasoning", delta.reasoning);
+    }
+    if (!delta.tool_calls.empty()) {
+        event.raw("tool_calls", delta.tool_calls);
+    }
     if (n_logprobs > 0) {
         std::string tokens;
         for (size_t i = 0; i < n_logprobs; i++) {
@@ -916,11 +936,11 @@ void scheduler::report_prompt_logprobs() {
 }
 
 void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
-    if (!s.text.stopped()) {
-        const std::string rest =
-            s.text.feed(s.guard.finish(), (int32_t) s.generated.size() > s.settings->n_min) + s.text.finish();
-        emit_stream(r, s, rest, s.logprobs.size());
-    }
+    const std::string rest =
+        s.text.stopped() ? ""
+                         : s.text.feed(s.guard.finish(), (int32_t) s.generated.size() > s.settings->n_min) +
+                               s.text.finish();
+    emit_stream(r, s, rest, s.logprobs.size(), true);
     const bool       stopped = std::string_view(reason) == "stop";
     const sequence * twin    = std::string_view(reason) == "cancelled" ? nullptr : twin_of(r, s);
     if (twin && may_start_again(r, s)) {
@@ -981,7 +1001,7 @@ void scheduler::start_again(request & r, sequence & s) {
     s.sampler.reset();
     s.n_rewinds++;
     s.n_again++;
-    begin_text(s);
+    begin_text(r, s);
 }
 
 // `keep`: its text may be asked for again.
@@ -1014,14 +1034,14 @@ void scheduler::report_done(const request & r) {
 
 // What a client saw of a sequence, as tokens: when it is over, without an end-of-text token, and cut where a
 // stop string began.
-std::vector<llama_token> scheduler::seen_tokens(const sequence & s) const {
+std::vector<llama_token> scheduler::seen_tokens(const request & r, const sequence & s) const {
     std::vector<llama_token> tokens = s.generated;
     if (!tokens.empty() && llama_vocab_is_eog(facts.vocab, tokens.back())) {
         tokens.pop_back();
     }
     size_t n_bytes = 0; // of the tokens that were seen whole
     for (size_t i = 0; s.text.stopped() && i < tokens.size(); i++) {
-        const std::string piece = common_token_to_piece(facts.vocab, tokens[i], false);
+        const std::string piece = piece_of(r, tokens[i]);
         if (n_bytes + piece.size() > s.text.n_out()) {
             tokens.resize(i);
             const auto seen =
@@ -1037,7 +1057,7 @@ std::vector<llama_token> scheduler::seen_tokens(const sequence & s) const {
 void scheduler::keep_record(const request & r) {
     record known = {r.id, r.command->prompt, r.command->n_bos, {}};
     for (const sequence & s : r.sequences) {
-        known.generated.push_back(seen_tokens(s));
+        known.generated.push_back(seen_tokens(r, s));
     }
     records.push_front(std::move(known));
     size_t n = 0;

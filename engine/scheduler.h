@@ -30,6 +30,7 @@ struct sequence {
     std::unique_ptr<token_sampler> sampler; // made with the first draw
     text_stream                    text;
     phrase_guard                   guard;
+    std::unique_ptr<chat_message>  message; // of a chat
     std::vector<llama_token>       generated;
     std::vector<std::string>       logprobs; // JSON, of tokens whose text is held back
     int32_t                        n_rewinds = 0;
@@ -103,7 +104,7 @@ class scheduler {
     void      cancel(const std::string & id, int32_t index);
     void      extend(const std::string & id, const extend_command & extension);
     void      add_sequence(request & r, sequence_settings * settings);
-    void      begin_text(sequence & s) const;
+    void      begin_text(const request & r, sequence & s) const;
     void      resolve_continue(generate_command & command) const;
     void      supersede_prefixes();
     request * find_request(const std::string & id) const;
@@ -135,25 +136,27 @@ class scheduler {
     void fail_all(const std::string & message);
 
     // draw
-    void        draw();
-    void        report_progress(request & r);
-    void        start_on_row(request & r, int32_t i_row);
-    void        collect_rows();
-    void        draw_one(drawing & d) const;
-    void        take_drawn(request & r, sequence & s, drawing & d);
-    void        step_back(request & r, sequence & s, size_t n);
-    void        report_prompt(const request & r);
-    void        report_prompt_logprobs();
-    void        emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs);
-    std::string logprobs_json(const request & r, const float * logits, llama_token token) const;
-    void        list_forbidden(const sequence & s, std::vector<llama_token> & tokens) const;
-    void        end_sequence(request & r, sequence & s, const char * reason);
-    void        free_sequence(request & r, sequence & s, bool keep);
-    void        start_again(request & r, sequence & s);
-    bool        may_start_again(const request & r, const sequence & s) const;
-    const sequence *         twin_of(const request & r, const sequence & s) const;
-    const float *            row_of(request & r, const sequence & s);
-    std::vector<llama_token> seen_tokens(const sequence & s) const;
+    void             draw();
+    void             report_progress(request & r);
+    void             start_on_row(request & r, int32_t i_row);
+    void             collect_rows();
+    void             draw_one(drawing & d) const;
+    void             take_drawn(request & r, sequence & s, drawing & d);
+    void             step_back(request & r, sequence & s, size_t n);
+    void             report_prompt(const request & r);
+    void             report_prompt_logprobs();
+    void             emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs,
+                                 bool last = false);
+    std::string      piece_of(const request & r, llama_token token) const;
+    std::string      logprobs_json(const request & r, const float * logits, llama_token token) const;
+    void             list_forbidden(const sequence & s, std::vector<llama_token> & tokens) const;
+    void             end_sequence(request & r, sequence & s, const char * reason);
+    void             free_sequence(request & r, sequence & s, bool keep);
+    void             start_again(request & r, sequence & s);
+    bool             may_start_again(const request & r, const sequence & s) const;
+    const sequence * twin_of(const request & r, const sequence & s) const;
+    const float *    row_of(request & r, const sequence & s);
+    std::vector<llama_token> seen_tokens(const request & r, const sequence & s) const;
     void                     keep_record(const request & r);
     bool                     is_full(const request & r, const sequence & s) const;
     void                     report_done(const request & r);

@@ -1,18 +1,13 @@
 #include "structure.h"
 
+#include "apart.h"
 #include "common.h"
 #include "json-schema-to-grammar.h"
 #include "sampling.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstring>
-#include <functional>
-#include <poll.h>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 using json = nlohmann::json;
 
@@ -23,7 +18,6 @@ static const int     n_max_nesting   = 200; // of groups
 static const int     n_max_depth     = 64;  // of a schema
 static const int64_t n_max_repeat    = INT32_MAX;
 static const size_t  n_kept          = 16; // grammars that no request uses any more
-static const int     t_convert_ms    = 2000;
 
 const char * const structure_fields[4] = {"grammar", "json_schema", "regex", "choice"};
 
@@ -610,47 +604,6 @@ struct gbnf_reader : reader {
 // JSON schemas
 //
 
-// What `work` writes, done by a process of its own, the only worker that can be stopped: llama.cpp's
-// converter takes time and memory without bound for some schemas, and references in a circle overflow its
-// stack.
-bool run_apart(const std::function<std::string()> & work, std::string & out) {
-    int fds[2];
-    if (pipe(fds) != 0) {
-        return false;
-    }
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(2 * t_convert_ms / 1000); // should the parent be killed
-        dup2(fds[1], STDERR_FILENO);    // its warnings
-        const std::string made = '\0' + work();
-        size_t            n    = 0;
-        for (ssize_t k = 1; k > 0 && n < made.size(); n += (size_t) std::max(k, ssize_t(0))) {
-            k = write(fds[1], made.data() + n, made.size() - n);
-        }
-        _exit(0);
-    }
-    close(fds[1]);
-    const int64_t deadline = ggml_time_ms() + t_convert_ms;
-    char          chunk[1 << 14];
-    ssize_t       n = -1;
-    while (child > 0 && n != 0 && out.size() <= n_max_converted) {
-        pollfd    fd     = {fds[0], POLLIN, 0};
-        const int t_left = (int) std::max(deadline - ggml_time_ms(), (int64_t) 0);
-        if (poll(&fd, 1, t_left) == 0) {
-            break;
-        }
-        n = read(fds[0], chunk, sizeof(chunk));
-        out.append(chunk, (size_t) std::max(n, ssize_t(0)));
-    }
-    close(fds[0]);
-    if (child > 0) {
-        kill(child, SIGKILL);
-        while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-        }
-    }
-    return n == 0;
-}
-
 // The schema with a mark in place of each pattern: llama.cpp's converter knows little of regular expressions,
 // and takes them for what JSON's strings look like, not for what they say.
 std::string take_patterns(const std::string & text, std::vector<std::string> & patterns) {
@@ -687,11 +640,13 @@ grammar_rules read_schema(const std::string & text, const llama_vocab * vocab) {
             return std::string("\0", 1) + e.what();
         }
     };
-    const bool   done = run_apart(convert, told);
+    // its converter takes time and memory without bound for some schemas, and references in a circle overflow
+    // its stack
+    const bool   done = run_apart(convert, n_max_converted, told);
     const size_t mark = told.find('\0');
     if (!done || mark == std::string::npos) {
         invalid("json_schema", "json_schema is too large: its conversion to a grammar takes more than " +
-                                   std::to_string(t_convert_ms / 1000) + " seconds or " +
+                                   std::to_string(t_apart_ms / 1000) + " seconds or " +
                                    std::to_string(n_max_converted) + " bytes, or never ends");
     }
     std::string grammar = told.substr(mark + 1);
@@ -760,14 +715,11 @@ grammar_rules read_rules(const std::string & name, const std::string & text, con
 
 } // namespace
 
-std::shared_ptr<grammar> structure_cache::make(const std::string & name, const std::string & text) {
-    if (text.size() > n_max_text) {
-        invalid(name, name + " has " + std::to_string(text.size()) + " bytes; it may have " +
-                          std::to_string(n_max_text));
-    }
+std::shared_ptr<grammar> structure_cache::make(const std::string & name, const std::string & text,
+                                               const vocabulary_ptr & with) {
     try {
         grammar_rules rules = read_rules(name, text, vocabulary->vocab);
-        auto          made  = std::make_shared<grammar>(std::move(rules), vocabulary);
+        auto          made  = std::make_shared<grammar>(std::move(rules), with);
         std::thread([made] { made->prepare(); }).detach(); // while the prompt is computed
         return made;
     } catch (const grammar_error & e) {
@@ -788,11 +740,37 @@ std::shared_ptr<grammar> structure_cache::find(const json & fields) {
     if (given.size() > 1) {
         invalid(given[1], "only one of " + given[0] + " and " + given[1] + " may be given");
     }
-    const std::string text = text_of(given[0], fields[given[0]]);
-    const std::string key  = given[0] + " " + text;
+    const std::string & name = given[0];
+    const std::string   text = text_of(name, fields[name]);
+    if (text.size() > n_max_text) {
+        invalid(name, name + " has " + std::to_string(text.size()) + " bytes; it may have " +
+                          std::to_string(n_max_text));
+    }
+    return find(name, text, name + " " + text, vocabulary);
+}
+
+std::shared_ptr<grammar> structure_cache::find_chat(const std::string &           text,
+                                                    const std::set<llama_token> & shown) {
+    if (text.size() > n_max_converted) {
+        invalid("tools", "tools become a grammar of " + std::to_string(text.size()) + " bytes; it may have " +
+                             std::to_string(n_max_converted));
+    }
+    vocabulary_ptr & with = chat_vocabularies[shown];
+    if (!with) {
+        with = std::make_shared<token_tree>(vocabulary->vocab, shown);
+    }
+    std::string key = "chat";
+    for (llama_token token : shown) {
+        key += " " + std::to_string(token);
+    }
+    return find("grammar", text, key + "\n" + text, with);
+}
+
+std::shared_ptr<grammar> structure_cache::find(const std::string & name, const std::string & text,
+                                               const std::string & key, const vocabulary_ptr & with) {
     auto entry = std::find_if(known.begin(), known.end(), [&](const auto & e) { return e.first == key; });
     if (entry == known.end()) {
-        known.emplace_front(key, make(given[0], text));
+        known.emplace_front(key, make(name, text, with));
     } else {
         known.splice(known.begin(), known, entry);
     }

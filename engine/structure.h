@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include <list>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -23,9 +25,18 @@ class structure_cache {
     // command_error.
     std::shared_ptr<grammar> find(const nlohmann::json & fields);
 
-  private:
-    std::shared_ptr<grammar> make(const std::string & name, const std::string & text);
+    // That of a chat; shown: control tokens whose text is part of it.
+    std::shared_ptr<grammar> find_chat(const std::string & text, const std::set<llama_token> & shown);
 
-    const std::shared_ptr<token_tree>                           vocabulary;
+  private:
+    using vocabulary_ptr = std::shared_ptr<token_tree>;
+
+    std::shared_ptr<grammar> find(const std::string & name, const std::string & text, const std::string & key,
+                                  const vocabulary_ptr & with);
+    std::shared_ptr<grammar> make(const std::string & name, const std::string & text,
+                                  const vocabulary_ptr & with);
+
+    const vocabulary_ptr                            vocabulary;
+    std::map<std::set<llama_token>, vocabulary_ptr> chat_vocabularies; // a model's templates need few
     std::list<std::pair<std::string, std::shared_ptr<grammar>>> known; // latest first
 };

@@ -84,12 +84,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """New text of one sequence; tokens only when logprobs were asked for."""
+    """New text of one sequence; tokens only when logprobs were asked for.
+
+    Of a chat: what it thinks, and calls of tools; id and name come with the first piece of a call only.
+    """
 
     id: str
     index: int
     text: str
     tokens: tuple[Mapping[str, Any], ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +192,7 @@ def encode(op: str, id: str, **arguments: Any) -> bytes:
 
 def encode_generate(id: str, request: CompletionRequest) -> bytes:
     """The command that starts a request's n sequences."""
-    return encode("generate", id, **request.engine_fields())
+    return encode("generate" if request.messages is None else "chat", id, **request.engine_fields())
 
 
 def encode_prefix(id: str, request: CompletionRequest) -> bytes:
@@ -251,16 +256,12 @@ def _shown(line: bytes) -> str:
 _Parser: TypeAlias = Callable[[dict[str, Any]], Event]
 
 
-def _stream(data: dict[str, Any]) -> Stream:
+def _stream(data: dict[str, Any]) -> Event:
     """Nearly all lines are stream events, n for each decode step, so this one is written out."""
     id, index, text = data["id"], data["index"], data["text"]
     if type(id) is not str or type(index) is not int or type(text) is not str:
         raise TypeError("id, index and text of stream are not str, int and str")
-    if "tokens" not in data:
-        return Stream(id, index, text)
-    if type(data["tokens"]) is not list:
-        raise TypeError("tokens of stream is not list")
-    return Stream(id, index, text, tuple(data["tokens"]))
+    return Stream(id, index, text) if len(data) == 4 else _STREAM(data)
 
 
 def _result(data: dict[str, Any]) -> Result:
@@ -314,6 +315,7 @@ def _parser(event: type[Any]) -> _Parser:
 
 
 _READY = _parser(Ready)
+_STREAM = _parser(Stream)
 
 _PARSERS: dict[str, _Parser] = {
     "stream": _stream,

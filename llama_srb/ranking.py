@@ -44,11 +44,25 @@ class Candidate:
 
     texts: list[str] = field(default_factory=list)
     tokens: list[Mapping[str, Any]] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    tool_calls: list[Mapping[str, Any]] = field(default_factory=list)
     stop: Stop | None = None
 
     @property
     def text(self) -> str:
         return "".join(self.texts)
+
+    def add(self, event: Stream) -> None:
+        self.texts.append(event.text)
+        self.tokens += event.tokens
+        self.reasoning.append(event.reasoning)
+        self.tool_calls += event.tool_calls
+
+    def events(self, id: str, index: int) -> list[Event]:
+        """All that came of it as one event, if anything did."""
+        thought = "".join(self.reasoning)
+        whole = Stream(id, index, self.text, tuple(self.tokens), thought, tuple(self.tool_calls))
+        return [] if whole == Stream(id, index, "") else [whole]
 
     @property
     def mean_logprob(self) -> float:
@@ -198,8 +212,7 @@ class _Chosen:
             case Start():
                 return [replace(event, count=self._n)]
             case Stream():
-                self._candidates[event.index].texts.append(event.text)
-                self._candidates[event.index].tokens += event.tokens
+                self._candidates[event.index].add(event)
             case Again():
                 self._candidates[event.index] = Candidate()
             case Extend():
@@ -219,8 +232,7 @@ class _Chosen:
         for number, index in places.items():
             one, stop = self._candidates[number], self._candidates[number].stop
             assert stop is not None  # each sequence stops before done
-            if one.text or one.tokens:
-                made.append(Stream(done.id, index, one.text, tuple(one.tokens)))
+            made += one.events(done.id, index)
             twin = None if stop.duplicate_of is None else places.get(stop.duplicate_of)
             made.append(replace(stop, index=index, duplicate_of=twin))
         return [*made, replace(done, count=self._n, ranking=tuple(range(self._n)))]

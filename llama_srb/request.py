@@ -24,6 +24,7 @@ MAX_LOGPROBS = 100
 MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of stop, breakers, ... and of one of them: the engine's limits
 MAX_BIAS = 1e9
 MAX_INDEX = 100_000  # of a sequence: the engine's limit
+MAX_MESSAGES = 10_000
 MAX_WARNINGS = 16  # finding the nearest name takes a millisecond; a body may hold a million unknown ones
 
 SAMPLER_NAMES = (
@@ -245,10 +246,13 @@ _continued = _sequence_name("continue", with_id=True)
 
 
 def plain_id(name: str, value: object) -> str:
-    """An id of ours: that of the start event, or the same behind OpenAI's `cmpl-`."""
-    if not isinstance(value, str) or not _is_text(value) or not value.removeprefix("cmpl-"):
+    """An id of ours: that of the start event, or the same behind OpenAI's `cmpl-` or `chatcmpl-`."""
+    id = (
+        value.removeprefix("chat").removeprefix("cmpl-") if isinstance(value, str) and _is_text(value) else ""
+    )
+    if not id:
         raise wrong(name, value, "the id of a request")
-    return value.removeprefix("cmpl-")
+    return id
 
 
 def _structure_text(name: str) -> Callable[[object], object]:
@@ -272,10 +276,78 @@ def _schema(value: object) -> object:
             raise RequestError(f"json_schema: {where}: {error.msg}", param="json_schema") from None
     if value is not None and not isinstance(value, dict):
         raise wrong("json_schema", value, "an object, or one as text")
+    return None if value is None else _as_json("json_schema", value)
+
+
+def _as_json(name: str, value: object) -> str:
+    """As JSON, which keeps the order of keys."""
     try:
-        return None if value is None else orjson.dumps(value).decode()
+        return orjson.dumps(value).decode()
     except orjson.JSONEncodeError as error:  # from Python, or a number or a character that JSON has not
-        raise RequestError(f"json_schema is no JSON: {error}", param="json_schema") from None
+        raise RequestError(f"{name} is no JSON: {error}", param=name) from None
+
+
+def _from_json(value: object) -> object:
+    """What may be given as JSON in a text; a text that is none stays, to be refused."""
+    try:
+        return orjson.loads(value) if isinstance(value, str) and _is_text(value) else value
+    except orjson.JSONDecodeError:
+        return value
+
+
+_OF_A_MESSAGE = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")
+
+
+def _messages(value: object) -> object:
+    """Each with a role and a text, or parts of type text; what else clients say of one is dropped."""
+    if value is None:
+        return None
+    value = _from_json(value)
+    if not isinstance(value, list | tuple) or not value:
+        raise wrong("messages", value, "a list of messages, at least one")
+    if len(value) > MAX_MESSAGES:
+        raise RequestError(f"messages has {len(value)}; it may have {MAX_MESSAGES}", param="messages")
+    return _as_json("messages", [_message(f"messages[{i}]", one) for i, one in enumerate(value)])
+
+
+def _message(name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong(name, value, "an object: role, content", "messages")
+    message = {key: value[key] for key in _OF_A_MESSAGE if value.get(key) is not None}
+    if not isinstance(message.get("role"), str):
+        raise wrong(f"{name}.role", message.get("role"), "a text", "messages")
+    content = message.setdefault("content", "")
+    if not isinstance(content, str | list):
+        raise wrong(f"{name}.content", content, "a text or a list of parts of type text", "messages")
+    for part in content if isinstance(content, list) else ():
+        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
+            raise wrong(f"{name}.content", part, "a part of type text: there are no others here", "messages")
+    return message
+
+
+def _tools(value: object) -> object:
+    """Functions by name; an empty list is none."""
+    value = _from_json(value)
+    if value in (None, [], ()):
+        return None
+    if not isinstance(value, list | tuple) or not all(map(_tool_name, value)):
+        raise wrong("tools", value, 'a list of {"type": "function", "function": {"name", …}}')
+    return _as_json("tools", value)
+
+
+def _tool_name(tool: object) -> str | None:
+    function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _kwargs(value: object) -> object:
+    if value is None:
+        return None
+    value = _from_json(value)
+    if not isinstance(value, dict):
+        raise wrong("chat_template_kwargs", value, "an object")
+    return _as_json("chat_template_kwargs", value)
 
 
 def _choices(value: object) -> object:
@@ -298,6 +370,12 @@ def _one_of(name: str, names: tuple[str, ...]) -> Callable[[object], object]:
 
 Texts: TypeAlias = tuple[str, ...]
 SchemaText = NewType("SchemaText", str)
+MessagesText = NewType("MessagesText", str)
+ToolsText = NewType("ToolsText", str)
+ObjectText = NewType("ObjectText", str)
+ToolChoice = NewType("ToolChoice", str)
+TOOL_CHOICES = ("auto", "none", "required")
+REASONING_FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")
 LogitBias: TypeAlias = tuple[tuple[int | str, float | bool], ...]
 
 
@@ -414,6 +492,10 @@ DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
 RANKINGS = ("logprob", "typical", "diversity")
 SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
 """What a sequence may have of its own when the n are coupled."""
+CHAT = (
+    "messages", "tools", "tool_choice", "parallel_tool_calls", "reasoning_format", "enable_thinking",
+    "chat_template_kwargs", "add_generation_prompt", "continue_final_message",
+)  # fmt: skip
 
 
 class CompletionRequest(_Row):
@@ -476,6 +558,28 @@ class CompletionRequest(_Row):
     dedupe: bool = _row(False, "diversity", neutral=False,
         meaning="A text that another choice has is generated again; when streaming it is marked.")
     whole: bool = Field(False, exclude=True)  # the answer is one body
+    messages: Annotated[MessagesText | None, BeforeValidator(_messages)] = _row(None, "chat",
+        meaning="A chat in place of the prompt, [{role, content}, …], written by the model's chat template; "
+        "the texts are answers of the assistant.")
+    tools: Annotated[ToolsText | None, BeforeValidator(_tools)] = _row(None, "chat", neutral=[],
+        meaning="Functions that an answer may call: [{type: function, function: {name, description, "
+        "parameters}}, …], parameters a JSON schema.")
+    tool_choice: Annotated[ToolChoice | None, BeforeValidator(_one_of("tool_choice", TOOL_CHOICES))] = _row(
+        None, "chat", meaning="auto: the model chooses; required: it must call one; none: it cannot; "
+        "{type: function, function: {name}}: it must call this one.")
+    parallel_tool_calls: bool | None = _row(None, "chat",
+        meaning="Whether an answer may call several; by default if the template can.")
+    reasoning_format: Annotated[
+        str | None, BeforeValidator(_one_of("reasoning_format", REASONING_FORMATS))
+    ] = _row(None, "chat", meaning="auto: what the model thinks stands apart from the text; none: in it.")
+    enable_thinking: bool | None = _row(None, "chat",
+        meaning="false: the template asks the model not to think, if it can.")
+    chat_template_kwargs: Annotated[ObjectText | None, BeforeValidator(_kwargs)] = _row(None, "chat",
+        neutral={}, meaning="Variables for the template.")
+    add_generation_prompt: bool | None = _row(None, "chat",
+        meaning="false: the prompt ends behind the last message, and none of the assistant is begun.")
+    continue_final_message: bool | None = _row(None, "chat", neutral=False,
+        meaning="true: the texts go on with the last message, which is the assistant's.")
     warnings: tuple[str, ...] = Field((), exclude=True)
     # fmt: on
 
@@ -517,9 +621,17 @@ class CompletionRequest(_Row):
         return {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": list(self.prompt)}
 
     def _beginning(self) -> dict[str, Any]:
+        if self.messages is not None:
+            return self._chat()
         if self.continue_ is None:
             return self.prompt_fields()
         return {"continue": self.continue_.fields(), **(self.prompt_fields() if self.prompt else {})}
+
+    def _chat(self) -> dict[str, Any]:
+        given = {name: value for name in CHAT if (value := getattr(self, name)) is not None}
+        if "chat_template_kwargs" in given:
+            given["chat_template_kwargs"] = orjson.loads(given["chat_template_kwargs"])
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,6 +680,11 @@ _TYPES: dict[object, str] = {
     Texts: "texts",
     Texts | None: "choices",
     SchemaText | None: "JSON schema",
+    bool | None: "bool",
+    MessagesText | None: "messages",
+    ToolsText | None: "tools",
+    ObjectText | None: "JSON object",
+    ToolChoice | None: "tool choice",
 }
 _TYPES |= {
     LogitBias: "biases",
@@ -803,8 +920,34 @@ def _add_structure(fields: Fields, source: str, name: str, value: object) -> Non
     fields[name] = value
 
 
+def _convert_tool_choice(fields: Fields) -> None:
+    """A function that must be called is the only one of the tools, and required."""
+    choice = fields.get("tool_choice")
+    if not isinstance(choice, dict):
+        return
+    name, tools = _tool_name(choice), fields.get("tools")
+    named = [tool for tool in tools if _tool_name(tool) == name] if isinstance(tools, list) and name else []
+    if not named:
+        raise wrong("tool_choice", choice, '"auto", "none", "required" or one of tools by its name')
+    fields |= {"tools": named, "tool_choice": "required"}
+
+
+def _convert_reasoning_effort(fields: Fields) -> None:
+    """OpenAI's field: none is enable_thinking false, all else a variable for the template."""
+    effort, kwargs = fields.pop("reasoning_effort", None), fields.get("chat_template_kwargs", {})
+    if effort is None:
+        return
+    if not isinstance(effort, str):
+        raise wrong("reasoning_effort", effort, "a text")
+    if effort == "none":
+        fields.setdefault("enable_thinking", False)
+    elif isinstance(kwargs, dict):
+        fields["chat_template_kwargs"] = {"reasoning_effort": effort, **kwargs}
+
+
 CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
     _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_n_probs, _convert_formats,
+    _convert_tool_choice, _convert_reasoning_effort,
 )  # fmt: skip
 # fmt: off
 CONVERTED = {  # what CONVERSIONS read, and what becomes of it
@@ -822,6 +965,7 @@ CONVERTED = {  # what CONVERSIONS read, and what becomes of it
     "sampler_priority": "text-generation-webui's names: samplers",
     "response_format": 'json_schema: {"type": "json_object"} becomes that of any object, '
     '{"type": "json_schema", "json_schema": {"schema": …}} that one, {"type": "text"} none',
+    "reasoning_effort": "none: enable_thinking false; else in chat_template_kwargs",
     "structured_outputs": "vLLM's json, regex, choice, grammar: json_schema, regex, choice, grammar",
 }
 # fmt: on
@@ -904,7 +1048,7 @@ def request_from(
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
     warnings: list[str] = []
     given = _sort(fields, CANONICAL, defaults.strict, warnings)
-    if "prompt" not in given and "continue" not in given:
+    if not given.keys() & {"prompt", "continue", "messages"}:
         raise RequestError("prompt is missing", param="prompt")
     request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}
     request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
@@ -919,6 +1063,7 @@ def request_from(
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     _check_min_tokens(made)
     _check_structures(made)
+    _check_chat(made)
     _check_best_of(made, defaults.max_n)
     return _coupled(made, defaults.diversity)
 
@@ -1085,6 +1230,15 @@ def _own_settings(request: CompletionRequest) -> str:
     """A setting that one sequence draws otherwise by; empty when there is none."""
     own = {name for sequence in request.sequences for name in sequence.model_fields_set}
     return f"{min(differing)} of one choice" if (differing := own - SAME_DISTRIBUTION) else ""
+
+
+def _check_chat(request: CompletionRequest) -> None:
+    given = [name for name in CHAT if getattr(request, name) is not None]
+    if request.messages is None and given:
+        raise RequestError(f"{given[0]} is given without messages", param=given[0])
+    for name, value in (("prompt", request.prompt), ("continue", request.continue_)):
+        if request.messages is not None and value:
+            raise RequestError(f"only one of messages and {name} may be given", param="messages")
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -18,9 +18,12 @@ from llama_srb.request import (
     CONVERTED,
     INT32_MAX,
     MAX_INDEX,
+    MAX_LOGPROBS,
+    MAX_MESSAGES,
     MAX_TEXTS,
     OVERRIDE_ROWS,
     ROWS,
+    TOOL_CHOICES,
     UNSUPPORTED,
     Defaults,
     Row,
@@ -99,6 +102,14 @@ ROUTES = (
             404: _json("There is no such model.", "Error"),
             **GENERATION_ERRORS,
         }, request="Request"),
+    Route("POST", "/v1/chat/completions", "chat_completions",
+        "n answers to a chat, in OpenAI's form: prompt and grammar by the model's chat template, each answer "
+        "read as content, reasoning and calls of tools.",
+        {
+            200: Answer("The answers.", {JSON: "ChatCompletion", SSE: "ChatStream"}),
+            404: _json("There is no such model.", "Error"),
+            **GENERATION_ERRORS,
+        }, request="ChatRequest"),
     Route("POST", "/v1/events", "events",
         "n continuations of one prompt as the event stream, whatever the client accepts.",
         {200: Answer("The continuations.", {SSE: "EventStream"}), **GENERATION_ERRORS}, request="Request"),
@@ -168,6 +179,14 @@ PROMPT: Schema = {
         {"type": "array", "items": {"anyOf": [{"type": "string"}, IDS]}, "minItems": 1, "maxItems": 1},
     ]
 }
+CONTENT: Schema = {
+    "type": ["string", "array", "null"],
+    "items": {
+        "type": "object",
+        "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+        "required": ["type", "text"],
+    },
+}
 OF_TYPE: dict[str, Schema] = {
     "int": {"type": "integer"},
     "float": {"type": "number"},
@@ -185,6 +204,33 @@ OF_TYPE: dict[str, Schema] = {
             },
         ]
     },
+    "messages": {
+        "type": ["array", "string"],
+        "items": {
+            "type": "object",
+            "properties": {"role": {"type": "string"}, "content": CONTENT},
+            "required": ["role"],
+        },
+        "minItems": 1,
+        "maxItems": MAX_MESSAGES,
+    },
+    "tools": {
+        "type": ["array", "string"],
+        "items": {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function"},
+                "function": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string"}},
+                    "required": ["name"],
+                },
+            },
+            "required": ["type", "function"],
+        },
+    },
+    "tool choice": {"anyOf": [{"enum": [*TOOL_CHOICES]}, {"type": "object"}]},
+    "JSON object": {"type": ["object", "string"]},
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "text or tokens": PROMPT,
@@ -275,14 +321,40 @@ def _request(defaults: Defaults) -> Schema:
         "anyOf": [
             {"properties": {"prompt": {"not": {"type": "null"}}}, "required": ["prompt"]},
             {"properties": {"continue": {"type": "object"}}, "required": ["continue"]},
+            {"properties": {"messages": {"not": {"type": "null"}}}, "required": ["messages"]},
         ],
     }
+
+
+def _chat_request(defaults: Defaults) -> Schema:
+    """As any request, but for what OpenAI's clients write otherwise in a chat."""
+    schema = _request(defaults)
+    properties = {
+        name: field for name, field in schema["properties"].items() if name not in ("prompt", "suffix")
+    }
+    return {
+        "type": "object",
+        "description": "A chat and how to answer it. n defaults to 1, max_tokens to the end or the context.",
+        "properties": properties | CHAT_FIELDS,
+        "anyOf": schema["anyOf"][-1:],
+    }
+
+
+CHAT_FIELDS: dict[str, Schema] = {
+    "logprobs": {"type": ["boolean", "null"], "description": "Log-probabilities of each token."},
+    "top_logprobs": {
+        "type": ["integer", "null"],
+        "minimum": 0,
+        "maximum": MAX_LOGPROBS,
+        "description": "And of this many alternatives.",
+    },
+}
 
 
 PREFIX: Schema = {
     "allOf": [{"$ref": "#/components/schemas/Request"}],
     "description": "The prompt; it may be all the request that will follow, of which nothing else is used.",
-    "properties": {"continue": {"type": "null"}},
+    "properties": {"continue": {"type": "null"}, "messages": {"type": "null"}},
     "required": ["prompt"],
 }
 
@@ -376,6 +448,8 @@ def _event(event: type[Any]) -> Schema:
         del properties["id"]
     if "tokens" in properties:
         properties["tokens"] = _list(_ref("Token"))
+    if "tool_calls" in properties:
+        properties["tool_calls"] = _list(_ref("CallPiece"))
     if event is protocol.Start:
         properties["warnings"] = WARNINGS
     for one in properties.values():
@@ -409,6 +483,9 @@ OF_COMPLETION: dict[str, Schema] = {
     "created": COUNT,
     "model": TEXT,
 }
+CHAT_ENDS = [*ENDS, "tool_calls"]
+OF_CHAT: dict[str, Schema] = OF_COMPLETION | {"object": {"const": "chat.completion"}}
+CHAT_LOGPROBS: Schema = {"anyOf": [_ref("ChatLogprobs"), {"type": "null"}]}
 ANSWERS: dict[str, Schema] = {
     "Completion": _object(
         "warnings",
@@ -430,6 +507,74 @@ ANSWERS: dict[str, Schema] = {
         mean_logprob={"type": "number"},
         length=COUNT,
         distinct_2={"type": "number"},
+    ),
+    "ChatCompletion": _object(
+        "warnings",
+        **OF_CHAT,
+        choices=_list(
+            _object(
+                index=COUNT,
+                message=_ref("Message"),
+                logprobs=CHAT_LOGPROBS,
+                finish_reason={"enum": CHAT_ENDS},
+            )
+        ),
+        usage=_ref("Usage"),
+        warnings=WARNINGS,
+    ),
+    "ChatChunk": _object(
+        "usage warnings",
+        **OF_CHAT | {"object": {"const": "chat.completion.chunk"}},
+        choices={
+            **_list(
+                _object(
+                    index=COUNT,
+                    delta=_ref("Delta"),
+                    logprobs=CHAT_LOGPROBS,
+                    finish_reason={"enum": [*CHAT_ENDS, None]},
+                )
+            ),
+            "maxItems": 1,
+        },
+        usage={"anyOf": [_ref("Usage"), {"type": "null"}]},
+        warnings=WARNINGS,
+    ),
+    "ChatStream": {
+        "type": "string",
+        "description": "Frames `data: <ChatChunk>`, each with one choice; `data: [DONE]` last, "
+        "or a frame with an error.",
+        "x-frame": {"anyOf": [_ref("ChatChunk"), _ref("Error")]},
+    },
+    "Message": _object(
+        "reasoning_content tool_calls",
+        role={"const": "assistant"},
+        content=MAYBE_TEXT,
+        reasoning_content=TEXT,
+        tool_calls=_list(_ref("ToolCall")),
+    ),
+    "Delta": _object(
+        "role content reasoning_content tool_calls",
+        role={"const": "assistant"},
+        content=TEXT,
+        reasoning_content=TEXT,
+        tool_calls=_list(_ref("CallDelta")),
+    ),
+    "ToolCall": _object(id=TEXT, type={"const": "function"}, function=_object(name=TEXT, arguments=TEXT)),
+    "CallDelta": _object(
+        "id type",
+        index=COUNT,
+        id=TEXT,
+        type={"const": "function"},
+        function=_object("name", name=TEXT, arguments=TEXT),
+    ),
+    "CallPiece": _object("id name", index=COUNT, id=TEXT, name=TEXT, arguments=TEXT),
+    "ChatLogprobs": _object(content=_list(_ref("ChatToken"))),
+    "ChatToken": _object(
+        "top_logprobs",
+        token=TEXT,
+        logprob={"type": "number"},
+        bytes=_list(COUNT),
+        top_logprobs=_list(_ref("ChatToken")),
     ),
     "Logprobs": _object(
         tokens=_list(TEXT),
@@ -535,6 +680,7 @@ def document(defaults: Defaults, version: str) -> Schema:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     schemas = {
         "Request": _request(defaults),
+        "ChatRequest": _chat_request(defaults),
         "Prefix": PREFIX,
         "Extension": EXTENSION,
         "SequenceName": _named_sequence("id", "index"),

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from llama_srb import __version__, model_info
 from llama_srb.config import Settings
-from llama_srb.dialects import events, openai
+from llama_srb.dialects import chat, events, openai
 from llama_srb.model_info import ModelInfo
 from llama_srb.pool import EngineSettings, EngineUnavailable, Generation, Pool
 from llama_srb.protocol import Done, Error, Event
@@ -240,6 +240,15 @@ class Api:
             )
         return await self._whole(http, request, openai.Body(request, model=model, created=created))
 
+    async def chat_completions(self, http: web.Request) -> web.StreamResponse:
+        """n answers to a chat, in OpenAI's form."""
+        request, form = chat.parse(await self._body(http), self.defaults)
+        model, created = self._known_model(form.model), int(time.time())
+        if form.stream:
+            chunks = chat.Chunks(request, form, model=model, created=created)
+            return await self._stream(http, request, chunks.render)
+        return await self._whole(http, request, chat.Body(request, model=model, created=created))
+
     async def prefix(self, http: web.Request) -> web.Response:
         """Computes a prompt for the request that will come; a client that leaves before cancels it."""
         request, form = openai.parse(await self._body(http), self.defaults)
@@ -376,7 +385,7 @@ class Api:
             return response
 
     async def _whole(
-        self, http: web.Request, request: CompletionRequest, answer: openai.Body
+        self, http: web.Request, request: CompletionRequest, answer: openai.Body | chat.Body
     ) -> web.Response:
         """One body at the end; a client that leaves before cancels it, too."""
         rank = ranking(request)

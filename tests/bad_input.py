@@ -282,6 +282,66 @@ EXTENSIONS = [
               fork={"index": 0, "at": -1}),
 ]  # fmt: skip
 
+CHAT, HI = "/v1/chat/completions", [{"role": "user", "content": "Hi"}]
+
+
+def chat(what: str, message: str, *, param: str = "messages", **fields: Any) -> Case:
+    return Case(what, {"messages": HI, **fields}, message, param, path=CHAT)
+
+
+CHATS = [
+    Case("a chat without messages", {"prompt": "x"}, "messages is missing", "messages", path=CHAT),
+    chat("an empty chat", "messages is []; it must be a list of messages, at least one", messages=[]),
+    chat(
+        "a message that is a text",
+        'messages[0] is "Hi"; it must be an object: role, content',
+        messages=["Hi"],
+    ),
+    chat(
+        "a message without a role",
+        "messages[0].role is null; it must be a text",
+        messages=[{"content": "Hi"}],
+    ),
+    chat(
+        "a message whose content is a number",
+        "messages[0].content is 7; it must be a text or a list of parts of type text",
+        messages=[{"role": "user", "content": 7}],
+    ),
+    chat(
+        "a picture in a message",
+        'messages[0].content is {"type": "image_url"}; it must be a part of type text: there are '
+        "no others here",
+        messages=[{"role": "user", "content": [{"type": "image_url"}]}],
+    ),
+    chat(
+        "a tool without a name",
+        'tools is [{"type": "function"}]; it must be a list of {"type": "function", "function": {"name", …}}',
+        tools=[{"type": "function"}],
+        param="tools",
+    ),
+    chat(
+        "tool_choice 7",
+        "tool_choice is 7; it must be one of auto, none, required",
+        tool_choice=7,
+        param="tool_choice",
+    ),
+    chat(
+        "top_logprobs alone", "top_logprobs is given without logprobs", top_logprobs=2, param="top_logprobs"
+    ),
+    chat("a prompt beside messages", "only one of messages and prompt may be given", prompt="x"),
+    field(
+        "tools without messages",
+        "tools is given without messages",
+        tools=[{"type": "function", "function": {"name": "x"}}],
+    ),
+    Case(
+        "messages in OpenAI's completions",
+        {"messages": HI, "stream": True},
+        "messages belongs to /v1/chat/completions or the event stream",
+        "messages",
+    ),
+]
+
 CASES = [
     *BODIES,
     *PROMPTS,
@@ -293,4 +353,5 @@ CASES = [
     *STRUCTURES,
     *DIVERSITY,
     *EXTENSIONS,
+    *CHATS,
 ]

@@ -84,6 +84,13 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
                  "sampling": dict, "sequences": list, "logprobs": int, "cache": bool, "echo": bool,
                  "continue": dict, "grammar": str, "json_schema": (str, dict), "regex": str, "choice": list,
                  "diversity": str, "first_token": str, "sum_logprobs": bool, "dedupe": str},
+    "chat": {"messages": (str, list), "tools": (str, list), "tool_choice": str, "parallel_tool_calls": bool,
+             "reasoning_format": str, "enable_thinking": bool, "chat_template_kwargs": dict,
+             "add_generation_prompt": bool, "continue_final_message": bool, "n": int, "max_tokens": int,
+             "min_tokens": int, "stop": list, "sampling": dict, "sequences": list, "logprobs": int,
+             "cache": bool, "echo": bool, "banned_strings": list, "grammar": str, "json_schema": (str, dict),
+             "regex": str, "choice": list, "diversity": str, "first_token": str, "sum_logprobs": bool,
+             "dedupe": str},
     "prefix": {"prompt": str, "tokens": list},
     "extend": {"add": int, "max_tokens": int, "fork": dict},
     "cancel": {"index": int},
@@ -97,7 +104,7 @@ NAMES = {
     "first_token": ("any", "distinct"),
     "dedupe": ("mark", "again"),
 }
-NEEDED = {"tokenize": ("text",), "detokenize": ("tokens",)}
+NEEDED = {"chat": ("messages",), "tokenize": ("text",), "detokenize": ("tokens",)}
 ABOUT_ANOTHER = ("cancel", "extend")  # faults of these must not look like the end of that request
 
 
@@ -123,7 +130,9 @@ def check(command: Any) -> None:
             raise Refused(name, f"{name} is missing")
     for name in ("continue", "fork"):
         check_sequence(name, command.get(name, {"id": "", "index": 0}))
-    if command["op"] in ("generate", "prefix"):
+    if command["op"] == "chat":
+        command["prompt"] = as_chatml(command["messages"])
+    if command["op"] in ("generate", "prefix", "chat"):
         check_generate(command)
 
 
@@ -150,6 +159,12 @@ def check_generate(command: dict[str, Any]) -> None:
     if size > N_CTX:
         message = f"the prompt has {size - 1} tokens, the context {N_CTX}"
         raise Refused("prompt", message, "context_exceeded")
+
+
+def as_chatml(messages: str | list[dict[str, Any]]) -> str:
+    parts = json.loads(messages) if isinstance(messages, str) else messages
+    said = "".join(f"<|im_start|>{part['role']}\n{part['content']}<|im_end|>\n" for part in parts)
+    return said + "<|im_start|>assistant\n"
 
 
 def tokens_of(command: dict[str, Any]) -> list[int]:
@@ -277,6 +292,8 @@ class Engine:
         self.requests[id].sum_logprobs = command.get("sum_logprobs", False)
         if taken >= self.flags.parallel:
             self.say("queued", id=id, position=sum(not r.started for r in self.requests.values()))
+
+    do_chat = do_generate  # the answer is content, and nothing else
 
     def text_of(self, command: dict[str, Any]) -> str:
         return command["prompt"] if "prompt" in command else " ".join(map(str, command.get("tokens", ())))

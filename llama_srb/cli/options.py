@@ -23,7 +23,7 @@ GROUPS = {
     "diversity": "Diversity and ranking",
     "structure": "What a text may be (one of these)",
 }  # fmt: skip
-FIELDS = {name: row for name, row in ROWS.items() if name != "prompt"}
+FIELDS = {name: row for name, row in ROWS.items() if name != "prompt" and row.group != "chat"}
 NAMES = {"n": ["-n", "--n"]}
 METAVARS = {"int": "NUMBER", "float": "NUMBER"} | dict.fromkeys(("text", "texts", "choices"), "TEXT")
 ENGINE_SETTINGS = ("model", "ctx", "parallel", "engine")

@@ -39,11 +39,14 @@ def render(events: Iterable[Event], warnings: tuple[str, ...] = ()) -> bytes:
 
 def _stream(event: Stream) -> bytes:
     """Nearly all frames are this one, so it is put together by hand."""
-    if event.tokens:
-        return b'data: {"event": "stream", "index": %d, "text": %b, "tokens": %b}\n\n' % (
-            event.index, orjson.dumps(event.text), orjson.dumps(event.tokens),
-        )  # fmt: skip
-    return b'data: {"event": "stream", "index": %d, "text": %b}\n\n' % (event.index, orjson.dumps(event.text))
+    more = _more(event) if event.tokens or event.reasoning or event.tool_calls else b""
+    text = orjson.dumps(event.text)
+    return b'data: {"event": "stream", "index": %d, "text": %b%b}\n\n' % (event.index, text, more)
+
+
+def _more(event: Stream) -> bytes:
+    given = ((name, getattr(event, name)) for name in ("tokens", "reasoning", "tool_calls"))
+    return b"".join(b', "%b": %b' % (name.encode(), orjson.dumps(value)) for name, value in given if value)
 
 
 def _frame(data: Mapping[str, Any]) -> bytes:

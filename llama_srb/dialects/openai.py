@@ -35,7 +35,9 @@ class Form:
 
 def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionRequest, Form]:
     """A body of this dialect as a request and a form; RequestError names what is wrong."""
-    form = _form(body)
+    form = form_of(body)
+    if body.get("messages") is not None:
+        raise RequestError("messages belongs to /v1/chat/completions or the event stream", param="messages")
     ours = replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream)
     request = request_from({**body, "prompt": _one_prompt(body.get("prompt"))}, ours, known=READ_HERE)
     if body.get("suffix"):
@@ -52,7 +54,7 @@ def _one_prompt(prompt: object) -> object:
     return prompt
 
 
-def _form(body: Mapping[str, Any]) -> Form:
+def form_of(body: Mapping[str, Any]) -> Form:
     model, options = body.get("model"), body.get("stream_options")
     if model is not None and not isinstance(model, str):
         raise wrong("model", model, "a text")
@@ -176,7 +178,7 @@ def _texts(tokens: Iterable[Mapping[str, Any]]) -> list[str]:
     return [token["text"] for token in tokens]
 
 
-def _usage(done: Done) -> dict[str, Any]:
+def usage_of(done: Done) -> dict[str, Any]:
     return {
         "prompt_tokens": done.prompt_tokens,
         "completion_tokens": done.completion_tokens,
@@ -190,14 +192,20 @@ def _choice(index: int, text: str, logprobs: object, stop: Stop | None) -> dict[
     if stop is None:
         return choice
     choice["finish_reason"] = "stop" if stop.finish_reason == "stop" else UNFINISHED
+    return choice | marks_of(stop)
+
+
+def marks_of(stop: Stop) -> dict[str, Any]:
+    """What ranking and dedupe say of a choice."""
+    marks: dict[str, Any] = {}
     if stop.mean_logprob is not None:
-        choice["scores"] = {name: getattr(stop, name) for name in SCORES}
+        marks["scores"] = {name: getattr(stop, name) for name in SCORES}
     if stop.duplicate_of is not None:
-        choice["duplicate_of"] = stop.duplicate_of
-    return choice
+        marks["duplicate_of"] = stop.duplicate_of
+    return marks
 
 
-def _renumbered(stop: Stop | None, places: Mapping[int, int]) -> Stop | None:
+def renumbered(stop: Stop | None, places: Mapping[int, int]) -> Stop | None:
     """A stop event whose duplicate_of is a place in the answer."""
     if stop is None or stop.duplicate_of is None:
         return stop
@@ -235,7 +243,7 @@ class Chunks:
             case Done():
                 last: dict[str, Any] = {"choices": []}
                 last |= {"ranking": event.ranking} if event.ranking else {}
-                last |= {"usage": _usage(event)} if self._form.include_usage else {}
+                last |= {"usage": usage_of(event)} if self._form.include_usage else {}
                 return (self._framed(last) if len(last) > 1 else b"") + END
             case Error():
                 kind = "invalid_request_error" if event.code == "invalid_request" else "server_error"
@@ -296,8 +304,13 @@ class Body:
         best_first = self._done.ranking or range(len(self._choices))
         places = {number: i for i, number in enumerate(best_first)}
         choices = [
-            _choice(i, "".join(one.texts), one.logprobs if wanted else None, _renumbered(one.stop, places))
+            _choice(i, "".join(one.texts), one.logprobs if wanted else None, renumbered(one.stop, places))
             for i, one in enumerate(self._choices[number] for number in best_first)
         ]
-        body = {"id": f"cmpl-{self._done.id}", **self._about, "choices": choices, "usage": _usage(self._done)}
+        body = {
+            "id": f"cmpl-{self._done.id}",
+            **self._about,
+            "choices": choices,
+            "usage": usage_of(self._done),
+        }
         return orjson.dumps(body | ({"warnings": self._request.warnings} if self._request.warnings else {}))

@@ -155,6 +155,24 @@ async def test_a_decode_step_is_one_write(serving: Serving) -> None:
     assert len(chunks) <= 10
 
 
+@pytest.mark.parametrize("mode", ["resident", "per-request"])
+async def test_a_chat_is_answered_n_times_in_both_forms(serving: Serving, mode: str) -> None:
+    served = await serving(engine_mode=mode)
+    asked = {"messages": [{"role": "user", "content": "Once"}], "n": 3, "max_tokens": 5, "seed": 7}
+    status, data = await served.post(asked, "/v1/chat/completions")
+    assert status == 200
+    answers = [choice["message"]["content"] for choice in json.loads(data)["choices"]]
+    assert len(set(answers)) == 3
+    chunks = await served.events({**asked, "stream": True}, "/v1/chat/completions")
+    texts = ["", "", ""]
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            texts[choice["index"]] += choice["delta"].get("content", "")
+    assert texts == answers
+    events = await served.events(asked)
+    assert "".join(e["text"] for e in events if e["event"] == "stream" and e["index"] == 0) == answers[0]
+
+
 async def test_warnings_and_strict(serving: Serving) -> None:
     served, strict = await serving(), await serving(strict=True)
     events = await served.events({"prompt": "x", "n": 1, "temprature": 1})

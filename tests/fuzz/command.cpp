@@ -22,6 +22,7 @@ static model_facts load_facts() {
     facts.n_ctx_seq   = 768;
     facts.n_piece_max = 32;
     facts.structures  = std::make_shared<structure_cache>(facts.vocab);
+    facts.chats       = std::make_shared<chat_templates>(facts.model);
     return facts;
 }
 

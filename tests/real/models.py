@@ -7,7 +7,7 @@ shapes: src/models/*.cpp of llama.cpp; a matrix here is (out, in), which GGUF wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,18 +140,31 @@ KINDS: dict[str, tuple[Fields, Callable[[Draw, Draw], Tensors]]] = {
 # Writing
 
 
-def write_model(path: Path, kind: str, written_as_ids: bool = False) -> None:
-    """written_as_ids: token 17 is the text "<17>" and nothing else, so text can give any list of tokens."""
+def write_model(
+    path: Path,
+    kind: str,
+    written_as_ids: bool = False,
+    *,
+    chat_template: str | None = None,
+    control: Sequence[str] = (),
+    context: int = CONTEXT,
+) -> None:
+    """written_as_ids: token 17 is the text "<17>" and nothing else, so text can give any list of tokens.
+
+    control: texts of control tokens, which stand in place of the last ones.
+    """
     fields, layer = KINDS[kind]
     writer = GGUFWriter(path, kind)
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(context)
     writer.add_embedding_length(N_EMBD)
     writer.add_block_count(N_LAYER)
     writer.add_layer_norm_rms_eps(1e-5)
     for name, value in fields.items():
         add = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}[type(value)]
         add(f"{kind}.{name}", value)
-    _add_vocabulary(writer, written_as_ids)
+    _add_vocabulary(writer, written_as_ids, control)
+    if chat_template is not None:
+        writer.add_chat_template(chat_template)
     random = np.random.default_rng(sum(kind.encode()))
     for name, tensor in _tensors(partial(_normal, random), partial(_near_one, random), layer).items():
         writer.add_tensor(name, np.ascontiguousarray(tensor, np.float32))
@@ -159,6 +172,20 @@ def write_model(path: Path, kind: str, written_as_ids: bool = False) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+CHAT_TOKENS = {
+    token: N_VOCAB - 6 + i
+    for i, token in enumerate(
+        ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>")
+    )
+}
+
+
+def write_chat_model(path: Path) -> None:
+    """A model with a chat template and the control tokens that it names."""
+    template = Path(__file__).with_name("chat_template.jinja").read_text()
+    write_model(path, "llama", chat_template=template, control=list(CHAT_TOKENS), context=4096)
 
 
 def _tensors(draw: Draw, near_one: Draw, layer: Callable[[Draw, Draw], Tensors]) -> Tensors:
@@ -175,7 +202,7 @@ def _tensors(draw: Draw, near_one: Draw, layer: Callable[[Draw, Draw], Tensors])
     return tensors
 
 
-def _add_vocabulary(writer: GGUFWriter, written_as_ids: bool) -> None:
+def _add_vocabulary(writer: GGUFWriter, written_as_ids: bool, control: Sequence[str]) -> None:
     bundled = GGUFReader(ROOT / "models/storyteller.gguf").fields
     tokens = bundled["tokenizer.ggml.tokens"].contents()[:N_VOCAB]
     types = bundled["tokenizer.ggml.token_type"].contents()[:N_VOCAB]
@@ -183,6 +210,10 @@ def _add_vocabulary(writer: GGUFWriter, written_as_ids: bool) -> None:
     if written_as_ids:
         tokens = [f"<{i}>" for i in range(N_VOCAB)]
         types = [int(TokenType.USER_DEFINED)] * N_VOCAB
+    n_kept = N_VOCAB - len(control)
+    tokens = [*tokens[:n_kept], *control]
+    types = [*types[:n_kept], *[int(TokenType.CONTROL)] * len(control)]
+    merges = merges[: n_kept - 257]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)

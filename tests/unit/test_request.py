@@ -12,6 +12,7 @@ import pytest
 
 from llama_srb.request import (
     CANONICAL,
+    CHAT,
     KNOWN_SPELLINGS,
     ROWS,
     SAMPLING_ROWS,
@@ -134,14 +135,21 @@ VALUES: dict[str, Any] = {
     "first_token": "distinct",
     "rank_by": "typical",
     "dedupe": True,
+    "messages": [{"role": "user", "content": "x"}],
+    "tools": [{"type": "function", "function": {"name": "x"}}],
+    "tool_choice": "none",
+    "reasoning_format": "none",
+    "chat_template_kwargs": {"x": 1},
 }
+VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
 
 
 @pytest.mark.parametrize(("spelling", "name"), CANONICAL.items())
 def test_every_spelling_reaches_its_field(spelling: str, name: str) -> None:
     value = VALUES.get(name, 1)
-    request = request_from({"prompt": "Once", spelling: value})
-    assert request == request_from({"prompt": "Once", name: value})
+    about = {"messages": VALUES["messages"]} if name in CHAT else {"prompt": "Once"}
+    request = request_from({**about, spelling: value})
+    assert request == request_from({**about, name: value})
     assert name in {
         given.removesuffix("_") for given in request.model_fields_set | request.sampling.model_fields_set
     }
@@ -609,3 +617,81 @@ def test_a_million_unknown_fields_cost_little() -> None:
     began = time.process_time()
     assert len(request_from(body).warnings) == 16
     assert time.process_time() - began < 5
+
+
+# Chats
+
+HELLO = [{"role": "user", "content": "Hello"}]
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"b": 1, "a": 2}}}
+
+
+def chat_fields(**fields: Any) -> dict[str, Any]:
+    return request_from({"messages": HELLO, **fields}).engine_fields()
+
+
+def test_a_chat_reaches_the_engine_with_the_order_of_its_keys() -> None:
+    sent = chat_fields(tools=[TOOL], chat_template_kwargs={"x": [1]}, add_generation_prompt=False)
+    assert json.loads(sent["messages"]) == HELLO
+    assert sent["tools"].index('"b"') < sent["tools"].index('"a"')
+    assert sent["chat_template_kwargs"] == {"x": [1]}
+    assert sent["add_generation_prompt"] is False
+    assert "prompt" not in sent
+
+
+def test_what_clients_say_of_a_message_beside_what_templates_read_is_dropped() -> None:
+    asked = {"role": "assistant", "content": None, "refusal": None, "annotations": [], "tool_calls": None}
+    sent = chat_fields(messages=[asked, {"role": "user", "content": [{"type": "text", "text": "x"}]}])
+    assert json.loads(sent["messages"])[0] == {"role": "assistant", "content": ""}
+
+
+def test_one_tool_by_its_name_is_the_only_one_and_required() -> None:
+    other = {"type": "function", "function": {"name": "time"}}
+    named = {"type": "function", "function": {"name": "weather"}}
+    sent = chat_fields(tools=[other, TOOL], tool_choice=named)
+    assert (json.loads(sent["tools"]), sent["tool_choice"]) == ([TOOL], "required")
+
+
+def test_the_effort_of_reasoning_is_the_templates() -> None:
+    assert chat_fields(reasoning_effort="low")["chat_template_kwargs"] == {"reasoning_effort": "low"}
+    assert chat_fields(reasoning_effort="none")["enable_thinking"] is False
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"messages": []}, "messages", "messages is []; it must be a list of messages, at least one"),
+        ({"messages": ["x"]}, "messages", 'messages[0] is "x"; it must be an object: role, content'),
+        ({"messages": [{"content": "x"}]}, "messages", "messages[0].role is null; it must be a text"),
+        ({"messages": [{"role": "user", "content": 7}]}, "messages", "messages[0].content is 7; it must be"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
+            "messages",
+            'messages[0].content is {"type": "image_url", "image_url": "x"}; it must be a part of type text',
+        ),
+        ({"messages": HELLO * 10_001}, "messages", "messages has 10001; it may have 10000"),
+        ({"prompt": "x"}, "messages", "only one of messages and prompt may be given"),
+        ({"tools": [{"type": "x"}]}, "tools", "tools is"),
+        (
+            {"tool_choice": "some"},
+            "tool_choice",
+            'tool_choice is "some"; it must be one of auto, none, required',
+        ),
+        ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice", "tool_choice is"),
+        ({"chat_template_kwargs": 1}, "chat_template_kwargs", "chat_template_kwargs is 1; it must be an"),
+        ({"enable_thinking": "no"}, "enable_thinking", 'enable_thinking is "no"; it must be true or false'),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_is_wrong_with_a_chat_is_said(fields: dict[str, Any], param: str, message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        chat_fields(**fields)
+    assert caught.value.param == param
+    assert caught.value.message.startswith(message)
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize("name", [name for name in CHAT if name != "messages"])
+def test_a_field_of_chats_needs_messages(name: str) -> None:
+    value = {"tools": [TOOL], "tool_choice": "none", "reasoning_format": "auto"}.get(name, True)
+    with pytest.raises(RequestError, match="given without messages"):
+        request_from({"prompt": "x", name: {} if name == "chat_template_kwargs" else value})

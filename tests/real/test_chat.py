@@ -1,0 +1,241 @@
+"""Chats through the engine's lines: prompts by templates, answers as content, thoughts and calls of tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import peers
+from tests.real.lines import Answer, Lines
+from tests.real.models import CHAT_TOKENS, write_chat_model, write_model
+
+HELLO = [{"role": "user", "content": "Hello there, how is the weather in Ulm today?"}]
+CITIES, UNITS = ["Ulm", "Bonn"], ["C", "F"]
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {"unit": {"enum": UNITS}, "city": {"enum": CITIES}},
+        "required": ["unit", "city"],
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": schema | more}}
+
+
+TOOLS = [tool("weather"), tool("time")]
+
+
+def scripted(*tokens: str) -> dict[str, Any]:
+    """Sampling that says these control tokens first, in this order, and then what it likes."""
+    biases = [[CHAT_TOKENS[token], 199 - 45 * i] for i, token in enumerate(tokens)]
+    once = {"presence_penalty": 100, "frequency_penalty": 100, "repeat_last_n": 12}
+    others = [[id, False] for token, id in CHAT_TOKENS.items() if token not in tokens]
+    return {"logit_bias": biases + others, **once}
+
+
+def message(answer: Answer, index: int) -> dict[str, Any]:
+    """What the stream events of one sequence come to."""
+    events = [event for event in answer.named("stream") if event["index"] == index]
+    calls: dict[int, dict[str, str]] = {}
+    for piece in (piece for event in events for piece in event.get("tool_calls", [])):
+        call = calls.setdefault(piece["index"], {"arguments": ""} | piece | {"arguments": ""})
+        call["arguments"] += piece["arguments"]
+    return {
+        "content": "".join(event["text"] for event in events),
+        "reasoning": "".join(event.get("reasoning", "") for event in events),
+        "calls": list(calls.values()),
+    }
+
+
+def chat(engine: Lines, **fields: Any) -> Answer:
+    (answer,) = engine.answers(engine.send({"op": "chat", "messages": HELLO} | fields))
+    return answer
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("chat") / "chat.gguf"
+    write_chat_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(model: Path) -> Iterator[Lines]:
+    with Lines("-c", "16384", model=model) as engine:
+        yield engine
+
+
+def test_messages_become_the_prompt_that_the_template_makes(engine: Lines) -> None:
+    system = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+    answer = chat(engine, messages=[system, *HELLO], n=2, max_tokens=4, echo=True)
+    assert answer.named("prompt")[0]["text"] == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        f"<|im_start|>user\n{HELLO[0]['content']}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert answer.lengths == [4, 4]
+
+
+def test_a_chat_and_its_prompt_as_text_say_the_same(engine: Lines) -> None:
+    same = {"n": 3, "max_tokens": 12, "sampling": {"seed": 5, **scripted()}}
+    answer = chat(engine, **same, echo=True)
+    prompt = answer.named("prompt")[0]["text"]
+    assert engine.generate(prompt=prompt, **same).texts == answer.texts
+
+
+def test_tools_keep_the_order_of_their_properties_when_they_are_text(engine: Lines) -> None:
+    answer = chat(engine, tools=json.dumps(TOOLS), max_tokens=1, echo=True)
+    prompt = answer.named("prompt")[0]["text"]
+    assert 0 < prompt.index('"unit": {"enum"') < prompt.index('"city": {"enum"')
+
+
+def test_each_answer_calls_a_tool_that_is_required(engine: Lines) -> None:
+    fields = {"tools": json.dumps(TOOLS), "tool_choice": "required"}
+    script = scripted("<tool_call>", "</tool_call>")
+    script["logit_bias"].append([0, 300])  # the end, as soon as it is allowed
+    answer = chat(engine, **fields, n=4, max_tokens=400, sampling=script)
+    messages = [message(answer, i) for i in range(4)]
+    assert [stop["finish_reason"] for stop in answer.stops] == ["stop"] * 4
+    for one in messages:
+        assert (one["content"], len(one["calls"])) == ("", 1)
+        arguments = json.loads(one["calls"][0]["arguments"])
+        assert one["calls"][0]["name"] in ("weather", "time")
+        assert list(arguments) == ["unit", "city"]
+        assert arguments["city"] in CITIES
+    ids = {one["calls"][0]["id"] for one in messages}
+    assert len(ids) == 4
+    assert all(len(id) == 9 and id.isalnum() for id in ids)
+
+
+def test_a_tool_that_may_be_called_is_called_by_those_that_begin_to(engine: Lines) -> None:
+    sequences = [scripted("<tool_call>"), scripted()]
+    answer = chat(engine, tools=TOOLS, n=2, max_tokens=150, sequences=sequences)
+    caller, talker = message(answer, 0), message(answer, 1)
+    assert caller["calls"][0]["name"] in ("weather", "time")
+    assert set(json.loads(caller["calls"][0]["arguments"])) == {"unit", "city"}
+    assert talker["content"]
+    assert not talker["calls"]
+
+
+def test_a_call_in_a_thought_is_none(engine: Lines) -> None:
+    answer = chat(engine, tools=TOOLS, max_tokens=40, sampling=scripted("<think>", "<tool_call>"))
+    made = message(answer, 0)
+    assert "<tool_call>" in made["reasoning"]
+    assert not made["calls"]
+
+
+def test_a_call_behind_a_thought_is_one(engine: Lines) -> None:
+    script = scripted("<think>", "</think>", "<tool_call>")
+    made = message(chat(engine, tools=TOOLS, max_tokens=150, sampling=script), 0)
+    assert made["calls"][0]["name"] in ("weather", "time")
+    assert made["content"] == ""
+
+
+def test_thoughts_stand_apart_or_in_the_text(engine: Lines) -> None:
+    script = {"sampling": {"seed": 3, **scripted("<think>")}, "max_tokens": 9}
+    apart = message(chat(engine, **script), 0)
+    within = message(chat(engine, **script, reasoning_format="none"), 0)
+    assert apart["content"] == ""
+    assert apart["reasoning"]
+    assert within["reasoning"] == ""
+    assert within["content"].removeprefix("<think>").strip() == apart["reasoning"].strip()
+
+
+def test_an_answer_fits_a_schema(engine: Lines) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": CITIES}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    answer = chat(engine, json_schema=schema, n=3, max_tokens=200, sampling=scripted())
+    assert {json.loads(message(answer, i)["content"])["city"] for i in range(3)} <= set(CITIES)
+
+
+def test_an_answer_can_go_on_from_its_beginning(engine: Lines) -> None:
+    messages = [*HELLO, {"role": "assistant", "content": "It is"}]
+    answer = chat(engine, messages=messages, continue_final_message=True, max_tokens=5, echo=True)
+    assert answer.named("prompt")[0]["text"].endswith("It is")
+    assert not message(answer, 0)["content"].startswith("It is")
+
+
+def test_a_fork_tells_only_what_follows(engine: Lines) -> None:
+    (id,) = engine.send({"op": "chat", "messages": HELLO, "max_tokens": 60, "sampling": scripted()})
+    said = ""
+    while len(said) < 12:
+        event = engine.read()
+        said += event["text"] if event["event"] == "stream" else ""
+    engine.send({"op": "extend", "id": id, "fork": {"index": 0}, "add": 1})
+    (answer,) = engine.answers([id])
+    first, fork = message(answer, 0), message(answer, 1)
+    assert fork["content"]
+    assert len(fork["content"].encode()) < len(first["content"].encode()) * 4
+    assert not fork["content"].startswith(said)
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"messages": [{"content": "x"}]}, "messages", "Missing 'role'"),
+    ({"messages": "[{"}, "messages", "parse error"),
+    ({"messages": "[" * 100_000}, "messages", "refuses|too large"),
+    ({"tool_choice": "perhaps"}, "tool_choice", 'tool_choice is "perhaps"; it must be "auto"'),
+    ({"tool_choice": 7}, "tool_choice", "tool_choice is 7; it must be"),
+    ({"reasoning_format": "loud"}, "reasoning_format", 'reasoning_format is "loud"; it must be "auto"'),
+    ({"enable_thinking": 1}, "enable_thinking", "enable_thinking is number; it must be true or false"),
+    ({"chat_template_kwargs": []}, "chat_template_kwargs", "chat_template_kwargs is array"),
+    ({"tools": [{"type": "stick"}]}, "messages", "Unsupported tool type"),
+    ({"tools": TOOLS, "regex": "a"}, "tools", "only one of tools"),
+    ({"tools": [tool("t", **{"$ref": "#"})]}, "messages", "too large|refuses"),
+    (
+        {"continue_final_message": True, "add_generation_prompt": True},
+        "continue_final_message",
+        "only one of",
+    ),
+    ({"messages": [{"role": "user", "content": "x " * 20_000}]}, "prompt", "exceeds the context"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param", "pattern"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_is_wrong_is_said(engine: Lines, fields: dict[str, Any], param: str, pattern: str) -> None:
+    answer = chat(engine, **fields)
+    assert answer.events[-1]["event"] == "error", answer.events[-1]
+    assert answer.events[-1]["param"] == param
+    assert re.search(pattern, answer.events[-1]["message"]), answer.events[-1]["message"]
+    assert len(answer.events[-1]["message"]) < 500
+    assert chat(engine, max_tokens=1).lengths == [1]
+
+
+def test_a_model_without_a_template_chats_as_chatml_and_knows_no_tools() -> None:
+    with Lines() as engine:
+        answer = chat(engine, n=2, max_tokens=3, echo=True)
+        assert answer.named("prompt")[0]["text"].startswith("<|im_start|>user\nHello there")
+        refused = chat(engine, tools=TOOLS, max_tokens=3).events[-1]
+        assert refused["param"] == "tools"
+        assert chat(engine, tools=TOOLS, tool_choice="none", max_tokens=3).lengths == [3]
+
+
+FAMILIES = [
+    "Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct", "mistralai-Mistral-Nemo-Instruct-2407",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct",
+    "openai-gpt-oss-120b", "GLM-4.6",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_templates_of_real_families_take_chats_tools_and_schemas(family: str, tmp_path: Path) -> None:
+    template = Path(peers.setting("CMAKE_HOME_DIRECTORY"), "models/templates", family + ".jinja")
+    path = tmp_path / "family.gguf"
+    write_model(path, "llama", chat_template=template.read_text(), control=list(CHAT_TOKENS), context=8192)
+    schema = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "additionalProperties": False}
+    fields: list[dict[str, Any]] = [{}, {"json_schema": schema}, {"enable_thinking": False}]
+    if family not in ("google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct"):  # they know no tools
+        fields += [{"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "required"}]
+    with Lines("-c", "16384", model=path) as engine:
+        common = {"op": "chat", "messages": HELLO, "n": 2, "max_tokens": 30}
+        answers = engine.answers(engine.send(*(common | more for more in fields)))
+        assert [answer.done["completion_tokens"] > 2 for answer in answers] == [True] * len(fields)
+        assert message(answers[0], 0)["content"] or message(answers[0], 0)["reasoning"]
