@@ -1,0 +1,37 @@
+"""docs/samplers.md has each sampling field, in three sentences, with a picture that the script can draw."""
+
+from __future__ import annotations
+
+import re
+import runpy
+
+import pytest
+
+from llama_srb.request import SAMPLING_ROWS
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs/samplers.md").read_text()
+SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+PICTURES = ROOT / "docs/samplers"
+
+
+def test_the_page_has_each_field_once_and_in_the_tables_order() -> None:
+    assert re.findall(r"^### `(\w+)`$", PAGE, re.MULTILINE) == list(SAMPLING_ROWS)
+
+
+@pytest.mark.parametrize("name", SAMPLING_ROWS)
+def test_a_field_has_three_sentences_and_a_picture(name: str) -> None:
+    *text, picture = SECTIONS[name].strip().split("\n\n")
+    assert len(re.findall(r"\.(?=\s|$)", "\n".join(text))) == 3
+    assert picture == f"![{name}](samplers/{name}.svg)"
+    assert (PICTURES / f"{name}.svg").read_text().startswith("<svg ")
+
+
+def test_the_script_draws_these_pictures_and_no_others() -> None:
+    drawn = runpy.run_path(str(ROOT / "scripts/sampler_pictures"))["PICTURES"]
+    assert list(drawn) == list(SAMPLING_ROWS)
+    assert {path.stem for path in PICTURES.iterdir()} == set(drawn)
+
+
+def test_the_pictures_are_small() -> None:
+    assert sum(path.stat().st_size for path in PICTURES.iterdir()) < 500_000
