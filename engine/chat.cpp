@@ -281,19 +281,16 @@ chat_delta chat_message::feed(std::string_view piece, bool last) {
     return read(last);
 }
 
-// False when the text, as far as it goes, is no message of this format; `now` has what could be read of it.
-static bool parse(const std::string & text, bool last, const common_chat_parser_params & parser,
-                  common_chat_msg & now) {
+// False when the text is no message of this format, or not the beginning of one.
+static bool parse(const std::string & text, bool is_partial, const common_chat_parser_params & parser,
+                  common_chat_msg & message) {
     const int verbosity = common_log_get_verbosity_thold();
     common_log_set_verbosity_thold(LOG_LEVEL_ERROR); // it would log the text
-    bool fits = false;
-    for (bool is_partial = !last, tried = false; !fits && !tried; is_partial = true) {
-        tried = is_partial;
-        try {
-            now  = common_chat_parse(text, is_partial, parser);
-            fits = !is_partial;
-        } catch (const std::exception &) { // what could be read is nothing
-        }
+    bool fits = true;
+    try {
+        message = common_chat_parse(text, is_partial, parser);
+    } catch (const std::exception &) {
+        fits = false;
     }
     common_log_set_verbosity_thold(verbosity);
     return fits;
@@ -302,32 +299,38 @@ static bool parse(const std::string & text, bool last, const common_chat_parser_
 chat_delta chat_message::read(bool last) {
     common_chat_msg now;
     chat_delta      delta;
-    const bool      fits = parse(text, last, *format->parser, now);
-    if (!fits && last && now.empty() && content.empty() && reasoning.empty() && calls.empty()) {
+    const bool      fits = parse(text, !last, *format->parser, now);
+    if (last && !fits) {
+        parse(text, true, *format->parser, now);
+    }
+    if (last && !fits && now.empty() && content.empty() && reasoning.empty() && calls.empty()) {
         delta.content = text; // better than nothing
         return delta;
     }
-    delta.reasoning = tell_rest(reasoning, now.reasoning_content);
-    delta.content   = tell_rest(content, now.content);
+    delta.reasoning  = tell_rest(reasoning, now.reasoning_content);
+    delta.content    = tell_rest(content, now.content);
+    delta.tool_calls = tell_calls(now, last);
+    return delta;
+}
 
+// The name of the last call may grow until its arguments begin.
+std::string chat_message::tell_calls(const common_chat_msg & now, bool last) {
     json told = json::array();
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
         const common_chat_tool_call & tool  = now.tool_calls[i];
         const bool                    known = i < calls.size();
         if (!known && !last && tool.arguments.empty() && i + 1 == now.tool_calls.size()) {
-            break; // its name may grow
+            break;
         }
         calls.resize(std::max(calls.size(), i + 1));
-        const std::string rest = tell_rest(calls[i], tool.arguments);
+        json piece = {{"index", i}, {"arguments", tell_rest(calls[i], tool.arguments)}};
         if (!known) {
-            told.push_back({{"index", i},
-                            {"id", tool.id.empty() ? id_of(seed, i) : tool.id},
-                            {"name", tool.name},
-                            {"arguments", rest}});
-        } else if (!rest.empty()) {
-            told.push_back({{"index", i}, {"arguments", rest}});
+            piece["id"]   = tool.id.empty() ? id_of(seed, i) : tool.id;
+            piece["name"] = tool.name;
+        }
+        if (!known || !piece["arguments"].get_ref<const std::string &>().empty()) {
+            told.push_back(std::move(piece));
         }
     }
-    delta.tool_calls = told.empty() ? "" : told.dump(-1, ' ', false, json::error_handler_t::replace);
-    return delta;
+    return told.empty() ? "" : told.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -17,8 +17,9 @@
 #include <string_view>
 #include <vector>
 
-struct common_chat_templates;     // llama.cpp's
-struct common_chat_parser_params; // llama.cpp's
+struct common_chat_msg; // llama.cpp's, and these
+struct common_chat_templates;
+struct common_chat_parser_params;
 
 // How the answers to one request read.
 struct chat_format {
@@ -67,7 +68,8 @@ class chat_message {
     chat_delta feed(std::string_view text, bool last);
 
   private:
-    chat_delta read(bool last);
+    chat_delta  read(bool last);
+    std::string tell_calls(const common_chat_msg & now, bool last);
 
     std::shared_ptr<const chat_format> format;
     std::string                        seed;
