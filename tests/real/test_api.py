@@ -143,6 +143,7 @@ def test_strict_refuses_unknown_fields_and_takes_all_known_ones() -> None:
 # What /openapi.json says
 
 
+HELLO = [{"role": "user", "content": "Hello"}]
 ANSWERS: list[tuple[str, str, str, Any]] = [
     ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "stream": False, "max_tokens": 1}),
     ("POST", "/v1/completions", "/v1/completions",
@@ -152,6 +153,10 @@ ANSWERS: list[tuple[str, str, str, Any]] = [
     ("POST", "/v1/completions", "/v1/completions", {"n": 0}),
     ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "model": "other"}),
     ("POST", "/v1/completions", "/v1/completions", b" " * (16 << 20) + b" "),
+    ("POST", "/v1/chat/completions", "/v1/chat/completions",
+     {"messages": HELLO, "n": 3, "max_tokens": 2, "logprobs": True, "top_logprobs": 1, "foo": 1}),
+    ("POST", "/v1/chat/completions", "/v1/chat/completions", {"messages": [{"content": "x"}]}),
+    ("POST", "/v1/chat/completions", "/v1/chat/completions", {"messages": HELLO, "model": "other"}),
     ("POST", "/v1/events", "/v1/events", {"prompt": 7}),
     ("POST", "/v1/completions/{id}/extend", "/v1/completions/17/extend", {"add": 1}),
     ("POST", "/v1/completions/{id}/extend", "/v1/completions/17/extend", {"add": -1}),
@@ -198,6 +203,27 @@ def test_frames_are_as_described(
     assert len(frames) > 6
     for one in frames:
         check(document, document["components"]["schemas"][frame], one)
+
+
+@pytest.mark.parametrize("ranked", [{}, {"rank_by": "typical", "dedupe": True}, {"best_of": 4}], ids=str)
+def test_frames_of_a_chat_are_as_described(server: Server, document: Any, ranked: dict[str, Any]) -> None:
+    body = {
+        "messages": HELLO,
+        "n": 2,
+        "max_tokens": 3,
+        "logprobs": True,
+        "top_logprobs": 1,
+        "foo": 1,
+        **ranked,
+    }
+    body |= {"stream": True, "stream_options": {"include_usage": True}}
+    check(document, document["components"]["schemas"]["ChatRequest"], body)
+    frames = server.events(body, "/v1/chat/completions")
+    for one in frames:
+        check(document, document["components"]["schemas"]["ChatChunk"], one)
+    choices = [choice for one in frames for choice in one["choices"]]
+    assert {choice["index"] for choice in choices if choice["delta"].get("content")} == {0, 1}
+    assert sum(len(choice["logprobs"]["content"]) for choice in choices if choice["logprobs"]) == 6
 
 
 # The best of more
