@@ -296,8 +296,9 @@ class Bare:
             env=self._environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             timeout=TIMEOUT, check=True,
         )  # fmt: skip
-        (row,) = bench_table(done.stdout)
-        return {"decode": row["S_TG t/s"], "prefill": row["S_PP t/s"]}
+        for row in bench_table(done.stdout):
+            return {"decode": row["S_TG t/s"], "prefill": row["S_PP t/s"]}
+        raise RuntimeError(f"{self._command[0]} printed no row: {done.stdout!r}")
 
 
 # The sides
