@@ -20,7 +20,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <unistd.h>
 
 #if defined(__linux__) && defined(_OPENMP)
@@ -95,19 +94,7 @@ static uint64_t fingerprint_of(const common_params & params) {
                         " " + std::to_string(params.rope_freq_scale) + " " +
                         std::to_string(params.yarn_ext_factor) + " " +
                         std::to_string((int) params.flash_attn_type);
-    for (const common_adapter_lora_info & lora : params.lora_adapters) {
-        facts += " " + lora.path + " " + std::to_string(lora.scale);
-    }
-    std::ifstream file(params.model.path, std::ios::binary);
-    file.seekg(0, std::ios::end);
-    const std::streamoff size = file.tellg();
-    facts += " " + std::to_string(size) + " ";
-    for (const std::streamoff from : {std::streamoff(0), std::max(size - (1 << 20), std::streamoff(0))}) {
-        std::string part((size_t) std::min(size, std::streamoff(1 << 20)), 0);
-        file.seekg(from);
-        file.read(part.data(), (std::streamsize) part.size());
-        facts += part;
-    }
+    facts += " " + ends_of_file(params.model.path);
     return XXH64(facts.data(), facts.size(), 0);
 }
 
@@ -207,19 +194,7 @@ static llama_context * make_context(llama_model * model, common_params & params)
     llama_context_params cparams  = common_context_params_to_llama(params);
     cparams.n_seq_max             = std::min(n_max_sequence_ids, 2 * params.n_parallel + n_prefix_ids);
     cparams.n_outputs_max_per_seq = 0;
-    llama_context * ctx           = llama_init_from_model(model, cparams);
-    if (!ctx) {
-        return nullptr;
-    }
-    for (common_adapter_lora_info & lora : params.lora_adapters) {
-        lora.ptr = llama_adapter_lora_init(model, lora.path.c_str());
-        if (!lora.ptr) {
-            fprintf(stderr, "llama-batched: the adapter %s cannot be loaded\n", lora.path.c_str());
-            return nullptr;
-        }
-    }
-    common_set_adapter_lora(ctx, params.lora_adapters);
-    return ctx;
+    return llama_init_from_model(model, cparams);
 }
 
 static std::string backend_name() {
@@ -240,6 +215,11 @@ static void report_ready(int fd, const model_facts & facts, llama_context * ctx,
     model += ",\"n_vocab\":" + std::to_string(llama_vocab_n_tokens(facts.vocab));
     model += ",\"n_ctx_train\":" + std::to_string(llama_model_n_ctx_train(facts.model)) + "}";
 
+    std::string embedding = std::string("{\"only\":") + (facts.embedding.only ? "true" : "false");
+    embedding += std::string(",\"pooling\":\"") + facts.embedding.pooling_name() + "\"";
+    embedding += ",\"dimensions\":" + std::to_string(facts.embedding.n_dimensions);
+    embedding += ",\"max_tokens\":" + std::to_string(facts.embedding.n_max) + "}";
+
     std::string line;
     event_line(line, "ready")
         .whole("protocol", protocol_version)
@@ -247,6 +227,8 @@ static void report_ready(int fd, const model_facts & facts, llama_context * ctx,
         .whole("n_ctx", llama_n_ctx(ctx))
         .whole("n_ctx_sequence", facts.n_ctx_seq)
         .whole("max_sequences", n_parallel)
+        .raw("adapters", facts.adapters.to_json())
+        .raw("embedding", embedding)
         .text("backend", backend_name())
         .text("commit", llama_commit());
     write_lines(fd, line);
@@ -319,15 +301,28 @@ int main(int argc, char ** argv) {
     params.load_progress_callback_user_data = &l;
     llama_model * model =
         llama_model_load_from_file(params.model.path.c_str(), common_model_params_to_llama(params));
-    llama_context * ctx = model ? make_context(model, params) : nullptr;
+    model_facts facts;
+    bool        loaded = model;
+    for (const common_adapter_lora_info & lora : params.lora_adapters) { // before a context, says llama.h
+        loaded = loaded && facts.adapters.load(model, lora.path, lora.scale);
+    }
+    if (loaded) {
+        facts.model     = model;
+        facts.vocab     = llama_model_get_vocab(model);
+        facts.embedding = read_embedding_facts(model);
+    }
+    llama_context * ctx = loaded && !facts.embedding.only ? make_context(model, params) : nullptr;
+    facts.embedding.only |=
+        ctx && !llama_get_memory(ctx); // an encoder of whose pooling its file says nothing
+    if (loaded && facts.embedding.only) {
+        llama_free(ctx);
+        ctx = make_embedding_context(facts, common_context_params_to_llama(params));
+    }
     if (!ctx) {
         fprintf(stderr, "llama-batched: %s cannot be loaded\n", params.model.path.c_str());
         return 1;
     }
 
-    model_facts facts;
-    facts.model       = model;
-    facts.vocab       = llama_model_get_vocab(model);
     facts.n_ctx_seq   = std::min((int32_t) llama_n_ctx(ctx), llama_model_n_ctx_train(model));
     facts.n_piece_max = longest_piece(facts.vocab);
     facts.structures  = std::make_shared<structure_cache>(facts.vocab);
@@ -349,7 +344,8 @@ int main(int argc, char ** argv) {
     report_ready(fd_out, facts, ctx, params.n_parallel);
     {
         command_reader reader(STDIN_FILENO, fd_out, facts);
-        scheduler      served(facts, ctx, sp);
+        embedder vectors(facts, common_context_params_to_llama(params), facts.embedding.only ? ctx : nullptr);
+        scheduler served(facts, ctx, sp, vectors);
         bind_threads(ctx); // the two have started their own
         served.run(reader);
         fflush(stderr);

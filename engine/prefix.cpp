@@ -47,7 +47,7 @@ int32_t prefix_tree::n_idle() const {
 
 static int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b,
                              int32_t n_max) {
-    const int32_t n = std::min({(int32_t) a.size(), (int32_t) b.size(), n_max});
+    const int32_t n = std::max(std::min({(int32_t) a.size(), (int32_t) b.size(), n_max}), 0);
     return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
 }
 
@@ -89,10 +89,13 @@ bool prefix_tree::can_cut(const branch & b, int32_t length) const {
                  : llama_memory_seq_pos_min(memory, b.seq_id) <= std::max(0, length - n_window + 1);
 }
 
-prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t n_max,
-                                     match_by by) const {
+prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
+                                     uint64_t adapters) const {
     match best;
     for (const branch & b : branches) {
+        if (b.adapters != adapters) {
+            continue;
+        }
         match m;
         m.from = const_cast<branch *>(&b);
         match_tokens(b.tokens, b.n_decoded, tokens, n_max, by, m);
@@ -107,8 +110,9 @@ prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, in
 // the store
 //
 
-prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by) {
-    match      best  = find(tokens, n_max, by);
+prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
+                                       uint64_t adapters) {
+    match      best  = find(tokens, n_max, by, adapters);
     snapshot * found = nullptr;
     if (store.active()) {
         for (snapshot & s : store.all()) {
@@ -116,7 +120,10 @@ prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, 
             match_tokens(s.tokens, (int32_t) s.tokens.size(), tokens, n_max, by, m);
             // of a sliding window a snapshot has only the last one: enough to decode the last token again
             const int32_t n_cut  = (int32_t) s.tokens.size() - m.length;
-            const bool    usable = !s.failed && n_cut <= (whole ? 0 : n_window > 0 ? 1 : n_cut);
+            const bool    usable = !s.failed && s.adapters == adapters &&
+                                   n_cut <= (whole          ? 0
+                                             : n_window > 0 ? 1
+                                                            : n_cut);
             if (usable && m.n_matched >= best.n_matched + n_worthwhile) {
                 best  = m;
                 found = &s;
@@ -127,13 +134,14 @@ prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, 
         best.from     = restore(*found, best);
         best.restored = true;
     }
-    return best.from ? best : find(tokens, n_max, by);
+    return best.from ? best : find(tokens, n_max, by, adapters);
 }
 
 branch * prefix_tree::restore(snapshot & s, const match & m) {
     const std::vector<llama_token> tokens = s.tokens; // s may go when others come
     const auto                     state  = store.load(s);
-    branch *                       b      = state && make_room((int32_t) tokens.size()) ? open() : nullptr;
+    const bool                     room   = state && make_room((int32_t) tokens.size());
+    branch *                       b      = room ? open(s.adapters) : nullptr;
     if (!b) {
         return nullptr;
     }
@@ -158,12 +166,12 @@ void prefix_tree::save(const branch & b) {
 // A short end of what another branch has is not worth a snapshot of the whole.
 void prefix_tree::keep_snapshot(const branch & b, bool to_disk) {
     const bool worthwhile = b.n_past() >= n_worthwhile && (!b.parent || b.n_own() * 4 >= b.n_past());
-    if (!store.active() || !worthwhile || b.n_decoded < b.n_past() || store.holds(b.tokens)) {
+    if (!store.active() || !worthwhile || b.n_decoded < b.n_past() || store.holds(b.tokens, b.adapters)) {
         return;
     }
     std::vector<uint8_t> state(llama_state_seq_get_size(ctx, b.seq_id));
     if (llama_state_seq_get_data(ctx, state.data(), state.size(), b.seq_id) == state.size()) {
-        store.put(b.tokens, std::move(state), to_disk);
+        store.put(b.tokens, b.adapters, std::move(state), to_disk);
     }
 }
 
@@ -171,7 +179,7 @@ void prefix_tree::keep_snapshot(const branch & b, bool to_disk) {
 // changing
 //
 
-branch * prefix_tree::open(branch * from, int32_t n_shared) {
+branch * prefix_tree::open(uint64_t adapters, branch * from, int32_t n_shared) {
     while (free_ids.empty()) {
         if (!evict_one(from)) {
             return nullptr;
@@ -183,6 +191,7 @@ branch * prefix_tree::open(branch * from, int32_t n_shared) {
     branch & b = branches.emplace_back();
     b.seq_id   = free_ids.back();
     b.used_at  = ++clock;
+    b.adapters = adapters;
     free_ids.pop_back();
     if (from && n_shared > 0) {
         llama_memory_seq_cp(memory, from->seq_id, b.seq_id, 0, n_shared);

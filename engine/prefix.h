@@ -23,6 +23,7 @@ struct branch {
     int32_t                  n_decoded = 0; // the first n_decoded tokens are computed; the rest is in a batch
     bool                     live      = true;
     bool                     hidden    = false; // of a request with cache: false: nobody else may share it
+    uint64_t                 adapters  = 0;     // key of the set that its cells are computed with
     uint64_t                 used_at   = 0;
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
@@ -45,19 +46,20 @@ class prefix_tree {
     };
     enum match_by { by_tokens, by_text };
     // The branch that begins with the most of `tokens`, at most n_max of them, all of them computed. By
-    // text: to the last place where both have a border between tokens after the same bytes.
-    match find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by) const;
+    // text: to the last place where both have a border between tokens after the same bytes. Only branches of
+    // the same adapters count.
+    match find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by, uint64_t adapters) const;
     // Whether a branch can go on from its first `length` tokens. A recurrent state cannot be cut back, and
     // llama.cpp gives cells that a sliding window has left to others, swa_full or not.
     bool can_cut(const branch & b, int32_t length) const;
     // The same, also in the store: what it has more is put back into cells.
-    match recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by);
+    match recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by, uint64_t adapters);
     // Keeps a snapshot of a complete branch on disk, if there is one.
     void save(const branch & b);
 
-    // A new live branch with the first n_shared cells of `from`; an idle branch may have to go for its id.
-    // nullptr: all ids are in use by live branches.
-    branch * open(branch * from = nullptr, int32_t n_shared = 0);
+    // A new live branch with the first n_shared cells of `from`, which has the same adapters; an idle branch
+    // may have to go for its id. nullptr: all ids are in use by live branches.
+    branch * open(uint64_t adapters, branch * from = nullptr, int32_t n_shared = 0);
     // Keeps only the first n_keep cells. Others may share the rest: it stays theirs.
     void truncate(branch * b, int32_t n_keep);
     // Whether b has no cells but those of `leader`, who has been given one more token.

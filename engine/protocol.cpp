@@ -20,6 +20,8 @@ static const size_t  n_max_line      = 256u << 20; // bytes
 static const int     n_max_depth     = 64;         // of nested JSON
 static const int64_t n_max_sequences = 100000;
 static const int64_t n_max_logprobs  = 1000;
+static const size_t  n_max_texts     = 1024; // of a score command
+static const size_t  n_max_embedded  = 2048; // of an embed command
 
 //
 // commands
@@ -94,6 +96,11 @@ static size_t read_name(const std::string & name, const json & value,
                           "; it must be one of " + list);
     }
     return (size_t) (it - names.begin());
+}
+
+// Without the field: the adapters as they were loaded.
+static adapter_set read_adapters(const json & body, const model_facts & facts) {
+    return body.contains("lora") ? facts.adapters.read(body["lora"]) : facts.adapters.defaults();
 }
 
 static std::vector<llama_token> read_tokens(const json & value, const model_facts & facts) {
@@ -261,6 +268,14 @@ static void make_sequences(generate_command & request, const json & body, const 
     ban_phrases(request.common, facts, known);
 }
 
+static bool read_logprobs_mode(const json & value) {
+    if (value != "raw" && value != "processed") {
+        invalid("logprobs_mode",
+                "logprobs_mode is " + value.dump().substr(0, 60) + "; it must be \"raw\" or \"processed\"");
+    }
+    return value == "processed";
+}
+
 static void parse_generate(command & c, const json & body, const model_facts & facts) {
     auto request = std::make_unique<generate_command>();
     for (const auto & [name, value] : body.items()) {
@@ -272,6 +287,8 @@ static void parse_generate(command & c, const json & body, const model_facts & f
             request->cache = read_flag(name, value);
         } else if (name == "echo") {
             request->echo = read_flag(name, value);
+        } else if (name == "logprobs_mode") {
+            request->processed = read_logprobs_mode(value);
         } else if (name == "logprobs") {
             request->n_logprobs = (int32_t) read_integer(name, value, 0, n_max_logprobs);
         } else if (name == "sum_logprobs") {
@@ -287,6 +304,7 @@ static void parse_generate(command & c, const json & body, const model_facts & f
             read_sequence_field(request->common, name, value);
         }
     }
+    request->adapters         = read_adapters(body, facts);
     request->common.structure = facts.structures->find(body);
     const bool seeded         = body.contains("sampling") && body["sampling"].contains("seed");
     request->seed             = seeded ? request->common.sampling.seed : std::random_device()();
@@ -338,8 +356,90 @@ static void parse_chat(command & c, const json & body, const model_facts & facts
 }
 
 static void parse_prefix(command & c, const json & body, const model_facts & facts) {
-    c.request = std::make_unique<generate_command>();
+    c.request           = std::make_unique<generate_command>();
+    c.request->adapters = read_adapters(body, facts);
     read_prompt(*c.request, body, facts);
+}
+
+// Text as the beginning of what a model reads: without the token that some models end a text with.
+static std::vector<llama_token> tokenize_beginning(const std::string & text, const llama_vocab * vocab) {
+    auto tokens = common_tokenize(vocab, text, true, true);
+    if (llama_vocab_get_add_eos(vocab) && !tokens.empty() && tokens.back() == llama_vocab_eos(vocab)) {
+        tokens.pop_back();
+    }
+    return tokens;
+}
+
+// What follows the prompt in `whole` is the text's; where a token has an end of the one and a beginning of the
+// other it is the text's, too, and the prompt ends before it for all of them.
+static void read_scored_text(generate_command & request, const std::vector<llama_token> & whole) {
+    const auto    n = std::min(whole.size(), request.prompt.size());
+    const int32_t n_own =
+        (int32_t) (std::mismatch(whole.begin(), whole.begin() + (std::ptrdiff_t) n, request.prompt.begin())
+                       .first -
+                   whole.begin());
+    request.texts.push_back({whole, n_own});
+}
+
+// Texts and prompt have been tokenized together; now each text keeps what is not common to all.
+static void share_prompt(generate_command & request, const model_facts & facts) {
+    int32_t n_shared = (int32_t) request.prompt.size();
+    for (const scored_text & text : request.texts) {
+        n_shared = std::min(n_shared, text.n_given);
+    }
+    request.prompt.resize(n_shared);
+    for (size_t i = 0; i < request.texts.size(); i++) {
+        scored_text & text = request.texts[i];
+        if ((int64_t) text.tokens.size() > facts.n_ctx_seq) {
+            throw command_error("context_exceeded",
+                                "texts[" + std::to_string(i) + "] has " + std::to_string(text.tokens.size()) +
+                                    " tokens with its prompt; the context of a sequence is " +
+                                    std::to_string(facts.n_ctx_seq) + " tokens",
+                                "texts");
+        }
+        text.tokens.erase(text.tokens.begin(), text.tokens.begin() + n_shared);
+        text.n_given -= n_shared;
+        if ((int32_t) text.tokens.size() == text.n_given) {
+            invalid("texts", "texts[" + std::to_string(i) + "] is empty");
+        }
+    }
+}
+
+static void parse_score(command & c, const json & body, const model_facts & facts) {
+    auto       request = std::make_unique<generate_command>();
+    const json texts   = body.value("texts", json());
+    if (!texts.is_array() || texts.empty() || texts.size() > n_max_texts) {
+        invalid("texts", "texts must be a list of 1 to " + std::to_string(n_max_texts) +
+                             " texts or lists of token ids");
+    }
+    if (body.contains("prompt") && body.contains("tokens")) {
+        invalid("prompt", "only one of prompt (text) and tokens (ids) may be given");
+    }
+    const bool        exact  = body.contains("tokens");
+    const std::string prompt = body.contains("prompt") ? read_string("prompt", body) : "";
+    request->prompt = exact ? read_tokens(body["tokens"], facts) : tokenize_beginning(prompt, facts.vocab);
+    for (const json & text : texts) {
+        if (text.is_string() && !exact) {
+            read_scored_text(*request, tokenize_beginning(prompt + text.get<std::string>(), facts.vocab));
+        } else if (text.is_string() || text.is_array()) {
+            const auto own =
+                text.is_string() ? common_tokenize(facts.vocab, text, false, true) : read_tokens(text, facts);
+            auto whole = request->prompt;
+            whole.insert(whole.end(), own.begin(), own.end());
+            read_scored_text(*request, whole);
+        } else {
+            invalid("texts", std::string("texts holds ") + text.type_name() +
+                                 "; it must be a list of texts or of lists of token ids");
+        }
+    }
+    share_prompt(*request, facts);
+    request->n_logprobs = body.contains("logprobs")
+                              ? (int32_t) read_integer("logprobs", body["logprobs"], 0, n_max_logprobs)
+                              : 0;
+    request->cache      = !body.contains("cache") || read_flag("cache", body["cache"]);
+    request->exact      = true;
+    request->adapters   = read_adapters(body, facts);
+    c.request           = std::move(request);
 }
 
 static void parse_extend(command & c, const json & body, const model_facts &) {
@@ -355,6 +455,39 @@ static void parse_extend(command & c, const json & body, const model_facts &) {
     }
     if (body.contains("fork")) {
         e.fork = read_sequence_name("fork", body["fork"], false);
+    }
+}
+
+static void require_generation(const model_facts & facts) {
+    if (facts.embedding.only) {
+        invalid("", std::string("this is an embedding model (pooling: ") + facts.embedding.pooling_name() +
+                        "); it makes vectors of texts and generates none");
+    }
+}
+
+static void parse_embed(command & c, const json & body, const model_facts & facts) {
+    const json texts = body.value("input", json());
+    if (facts.embedding.pooling == LLAMA_POOLING_TYPE_RANK) {
+        invalid("", "this model ranks texts (pooling: rank); it makes no vectors");
+    }
+    if (!texts.is_array() || texts.empty() || texts.size() > n_max_embedded) {
+        invalid("input", "input must be a list of 1 to " + std::to_string(n_max_embedded) +
+                             " texts or lists of token ids");
+    }
+    for (const json & text : texts) {
+        const std::string name = "input[" + std::to_string(c.texts.size()) + "]";
+        if (!text.is_string() && !text.is_array()) {
+            invalid("input", name + " is " + text.type_name() + "; it must be a text or a list of token ids");
+        }
+        c.texts.push_back(text.is_string() ? common_tokenize(facts.vocab, text.get<std::string>(), true, true)
+                                           : read_tokens(text, facts));
+        const size_t n = c.texts.back().size();
+        if (n == 0 || n > (size_t) facts.embedding.n_max) {
+            throw command_error(n == 0 ? "invalid_request" : "context_exceeded",
+                                name + " has " + std::to_string(n) + " tokens; it must have 1 to " +
+                                    std::to_string(facts.embedding.n_max),
+                                "input");
+        }
     }
 }
 
@@ -391,18 +524,21 @@ struct operation {
 const operation operations[] = {
     {"generate",   command::generate, {"prompt", "tokens", "continue", "n", "max_tokens", "min_tokens", "stop", "banned_strings",
                                        "sampling", "sequences", "logprobs", "cache", "echo", "grammar", "json_schema",
-                                       "regex", "choice", "diversity", "first_token", "sum_logprobs", "dedupe"},
+                                       "regex", "choice", "lora", "logprobs_mode", "diversity", "first_token", "sum_logprobs", "dedupe"},
                                                                                               parse_generate   },
     {"chat",       command::generate, {"messages", "tools", "tool_choice", "parallel_tool_calls", "json_schema",
                                        "reasoning_format", "enable_thinking", "chat_template_kwargs",
                                        "add_generation_prompt", "continue_final_message", "n", "max_tokens",
                                        "min_tokens", "stop", "banned_strings", "sampling", "sequences", "logprobs",
                                        "cache", "echo", "grammar", "regex", "choice", "diversity", "first_token",
-                                       "sum_logprobs", "dedupe"},                             parse_chat       },
-    {"prefix",     command::generate, {"prompt", "tokens"},                                   parse_prefix     },
+                                       "sum_logprobs", "dedupe", "lora", "logprobs_mode"},    parse_chat       },
+    {"prefix",     command::generate, {"prompt", "tokens", "lora"},                           parse_prefix     },
+    {"score",      command::generate, {"prompt", "tokens", "texts", "logprobs", "cache",
+                                       "lora"},                                               parse_score      },
     {"extend",     command::extend,   {"add", "max_tokens", "fork"},                          parse_extend     },
     {"cancel",     command::cancel,   {"index"},                                              parse_cancel     },
     {"status",     command::status,   {},                                                     nullptr          },
+    {"embed",      command::embed,    {"input"},                                              parse_embed      },
     {"tokenize",   command::answer,   {"text", "add_special"},                                answer_tokenize  },
     {"detokenize", command::answer,   {"tokens"},                                             answer_detokenize},
 };
@@ -423,6 +559,9 @@ static void parse_fields(command & c, const json & body, const model_facts & fac
         if (name != "op" && name != "id" && std::none_of(row->fields.begin(), row->fields.end(), known)) {
             invalid(name, op + " has no field \"" + name + "\"");
         }
+    }
+    if (row->kind == command::generate) {
+        require_generation(facts);
     }
     if (row->parse) {
         row->parse(c, body, facts);

@@ -4,6 +4,7 @@
 // A reader thread waits for commands, checks and tokenizes them, so that the decode loop finds them ready.
 #pragma once
 
+#include "adapters.h"
 #include "chat.h"
 #include "sampling.h"
 #include "structure.h"
@@ -19,6 +20,16 @@
 
 const int protocol_version = 1;
 
+// How the model makes vectors of texts.
+struct embedding_facts {
+    enum llama_pooling_type pooling      = LLAMA_POOLING_TYPE_MEAN;
+    bool                    only         = false; // it generates nothing
+    int32_t                 n_dimensions = 0;
+    int32_t                 n_max        = 0; // tokens of one text
+
+    const char * pooling_name() const;
+};
+
 // What the reader must know of the model.
 struct model_facts {
     const llama_model * model       = nullptr;
@@ -28,6 +39,8 @@ struct model_facts {
 
     std::shared_ptr<structure_cache> structures;
     std::shared_ptr<chat_templates>  chats;
+    adapter_list                     adapters;
+    embedding_facts                  embedding;
 };
 
 // A sequence, running or over; at: only its first tokens, so many; -1: all.
@@ -37,14 +50,24 @@ struct sequence_name {
     int32_t     at    = -1;
 };
 
-// A generate command whose every field has been checked; a prefix command is one without sequences.
+// A text that is scored: nothing of it is drawn.
+struct scored_text {
+    std::vector<llama_token> tokens;
+    int32_t                  n_given = 0; // the first ones only stand before what is scored
+};
+
+// A generate command whose every field has been checked; a prefix command is one without sequences, a score
+// command has a text for each.
 struct generate_command {
     std::vector<llama_token>      prompt; // what follows `go_on` if that is given
     sequence_name                 go_on;
     std::deque<sequence_settings> sequences; // one for each of the n, seeds resolved
     sequence_settings             common;    // of a sequence without settings of its own
+    std::vector<scored_text>      texts;     // what follows the prompt is not drawn but scored
+    adapter_set                   adapters;
     uint32_t                      seed = 0;
-    int32_t n_logprobs                 = -1; // -1: none; 0: of the token itself; k: of the k likeliest too
+    int32_t n_logprobs                 = -1;    // -1: none; 0: of the token itself; k: of the k likeliest too
+    bool    processed                  = false; // logprobs are those of what the samplers left
     bool    cache                      = true;
     bool    exact                      = false; // the prompt was given as token ids
     bool    echo                       = false; // report the prompt, with its logprobs if there are any
@@ -54,6 +77,7 @@ struct generate_command {
     int32_t n_bos                      = 0;     // tokens at the beginning that the client did not write
 
     std::shared_ptr<const chat_format> chat; // how the answers read; nullptr: they are text
+    bool scores_prompt() const { return echo && n_logprobs >= 0; } // every row of the prompt is wanted
 };
 
 struct extend_command {
@@ -63,14 +87,15 @@ struct extend_command {
 };
 
 struct command {
-    enum kind { generate, cancel, extend, status, answer, end_of_input };
+    enum kind { generate, embed, cancel, extend, status, answer, end_of_input };
 
-    kind                              what = answer;
-    std::string                       id;
-    int32_t                           index = -1; // cancel: this sequence; -1: all
-    std::unique_ptr<generate_command> request;    // generate, prefix
-    extend_command                    extension;  // extend
-    std::string                       line;       // answer: what is to be written, complete with its newline
+    kind                                  what = answer;
+    std::string                           id;
+    int32_t                               index = -1; // cancel: this sequence; -1: all
+    std::unique_ptr<generate_command>     request;    // generate, prefix
+    extend_command                        extension;  // extend
+    std::vector<std::vector<llama_token>> texts;      // embed
+    std::string                           line; // answer: what is to be written, complete with its newline
 };
 
 // Throws command_error when a prompt of n_tokens leaves no room for a token.

@@ -16,6 +16,24 @@ void invalid(const std::string & param, const std::string & message) {
     throw command_error("invalid_request", message, param);
 }
 
+static std::string number(double value) {
+    char text[32];
+    snprintf(text, sizeof(text), "%.15g", value);
+    return text;
+}
+
+double read_number(const std::string & name, const json & value, double low, double high) {
+    if (!value.is_number()) {
+        invalid(name, name + " is " + value.type_name() + "; it must be a number");
+    }
+    const double x = value.get<double>();
+    if (!(x >= low && x <= high)) { // so that NaN fails too
+        invalid(name,
+                name + " is " + number(x) + "; it must be between " + number(low) + " and " + number(high));
+    }
+    return x;
+}
+
 //
 // one row a field
 //
@@ -65,24 +83,6 @@ const field fields[] = {
 
 const size_t n_max_list  = 1024; // stop strings, breakers, ...
 const size_t n_max_bytes = 4096; // of one such string
-
-std::string number(double value) {
-    char text[32];
-    snprintf(text, sizeof(text), "%.15g", value);
-    return text;
-}
-
-double read_number(const std::string & name, const json & value, double low, double high) {
-    if (!value.is_number()) {
-        invalid(name, name + " is " + value.type_name() + "; it must be a number");
-    }
-    const double x = value.get<double>();
-    if (!(x >= low && x <= high)) { // so that NaN fails too
-        invalid(name,
-                name + " is " + number(x) + "; it must be between " + number(low) + " and " + number(high));
-    }
-    return x;
-}
 
 std::vector<std::string> read_strings(const std::string & name, const json & value) {
     if (!value.is_array()) {
@@ -267,8 +267,8 @@ std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, c
 
 namespace {
 
-const int32_t n_lanes = 16; // so that compilers use whole SIMD registers
-const int32_t n_block = 64;
+const int32_t n_block   = 64; // whole SIMD registers
+const int32_t n_stretch = 64 * n_block;
 
 // What choosing from a row needs; one a thread, so that no draw allocates anything.
 struct scratch {
@@ -344,14 +344,15 @@ float log_sum_exp(const float * logits, int32_t n_vocab) {
     const float max = *std::max_element(mine.maxima.begin(), mine.maxima.end());
     double      sum = 0.0;
     int32_t     i   = 0;
-    for (; i + n_block <= n_vocab; i += n_block) {
-        float lanes[n_lanes] = {0};
-        for (int32_t k = 0; k < n_block; k += n_lanes) {
-            for (int32_t lane = 0; lane < n_lanes; lane++) {
-                lanes[lane] += exp_negative(logits[i + k + lane] - max);
+    while (i + n_block <= n_vocab) {
+        float         sums[n_block] = {0}; // side by side, of a stretch that is short enough for float
+        const int32_t end           = std::min(n_vocab, i + n_stretch);
+        for (; i + n_block <= end; i += n_block) {
+            for (int32_t k = 0; k < n_block; k++) {
+                sums[k] += exp_negative(logits[i + k] - max);
             }
         }
-        for (const float x : lanes) {
+        for (const float x : sums) {
             sum += x;
         }
     }
@@ -359,6 +360,14 @@ float log_sum_exp(const float * logits, int32_t n_vocab) {
         sum += exp_negative(logits[i] - max);
     }
     return max + (float) std::log(sum);
+}
+
+// Brings the n likeliest of mine.chosen to its beginning, best first.
+void sort_chosen(int32_t n) {
+    std::partial_sort(mine.chosen.begin(), mine.chosen.begin() + n, mine.chosen.end(),
+                      [](const llama_token_data & a, const llama_token_data & b) {
+                          return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+                      });
 }
 
 } // namespace
@@ -369,10 +378,7 @@ token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token tok
     n_top = std::min(n_top, n_vocab);
     if (n_top > 0) {
         choose(logits, n_vocab, (size_t) n_top);
-        std::partial_sort(mine.chosen.begin(), mine.chosen.begin() + n_top, mine.chosen.end(),
-                          [](const llama_token_data & a, const llama_token_data & b) {
-                              return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-                          });
+        sort_chosen(n_top);
     } else {
         find_maxima(logits, n_vocab);
     }
@@ -381,6 +387,27 @@ token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token tok
         top.push_back({mine.chosen[i].id, mine.chosen[i].logit - log_sum});
     }
     return {token, logits[token] - log_sum};
+}
+
+token_logprob token_sampler::logprobs_of_draw(llama_token token, int32_t n_top,
+                                              std::vector<token_logprob> & top) {
+    top.clear();
+    const auto is_out = [](const llama_token_data & c) { return c.logit == -INFINITY; };
+    mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_out), mine.chosen.end());
+    n_top = std::min(std::max(n_top, 1), (int32_t) mine.chosen.size());
+    sort_chosen(n_top);
+    const float max = mine.chosen[0].logit;
+    double      sum = 0.0;
+    float       own = max;
+    for (const llama_token_data & c : mine.chosen) {
+        sum += exp_negative(c.logit - max);
+        own = c.id == token ? c.logit : own;
+    }
+    const float log_sum = max + (float) std::log(sum);
+    for (int32_t i = 0; i < n_top; i++) {
+        top.push_back({mine.chosen[i].id, mine.chosen[i].logit - log_sum});
+    }
+    return {token, own - log_sum};
 }
 
 //
@@ -556,7 +583,9 @@ llama_token_data token_sampler::draw_chosen() {
     } else {
         llama_sampler_apply(common_sampler_get(sampler.get()), &candidates);
     }
-    return candidates.data[candidates.selected];
+    const llama_token_data drawn = candidates.data[candidates.selected];
+    mine.chosen.resize(candidates.size); // what the samplers have left, for logprobs_of_draw
+    return drawn;
 }
 
 // The chain one by one. XTC acts by a chance that sequences of equal text have in common, and while the code

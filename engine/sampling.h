@@ -50,12 +50,24 @@ void read_sampling_field(common_params_sampling & sampling, const std::string & 
 // A whole number from JSON, or command_error with the bounds.
 int64_t read_integer(const std::string & name, const nlohmann::json & value, int64_t low, int64_t high);
 
+// A number, the same way.
+double read_number(const std::string & name, const nlohmann::json & value, double low, double high);
+
 // The seed of sequence `index`: distinct for distinct indices, and never LLAMA_DEFAULT_SEED, which means
 // "random".
 uint32_t sequence_seed(uint32_t seed, int64_t index);
 
 // The tokens whose text alone holds one of the phrases, whatever the case.
 std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab);
+
+struct token_logprob {
+    llama_token token;
+    float       logprob; // natural logarithm
+};
+
+// The logprob of `token` in a row of logits (before any sampler), and the n_top likeliest, best first.
+token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token token, int32_t n_top,
+                          std::vector<token_logprob> & top);
 
 // How one sequence draws: llama.cpp's chain of samplers over the tokens that it can choose from.
 class token_sampler {
@@ -71,6 +83,10 @@ class token_sampler {
     // not allow: command_error when that cannot be found, or nothing is left. Different samplers may draw at
     // the same time, also from the same row.
     llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
+
+    // The logprob of the token that this thread has just drawn, among those that the samplers left for the
+    // draw, and the n_top likeliest of these, best first.
+    static token_logprob logprobs_of_draw(llama_token token, int32_t n_top, std::vector<token_logprob> & top);
 
     // Whether the grammar says that nothing may follow.
     bool complete() { return is_bound() && structure->complete(at); }
@@ -103,12 +119,3 @@ class token_sampler {
     float                    temperature;
     float                    xtc_probability;
 };
-
-struct token_logprob {
-    llama_token token;
-    float       logprob; // natural logarithm
-};
-
-// The logprob of `token` in a row of logits (before any sampler), and the n_top likeliest, best first.
-token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token token, int32_t n_top,
-                          std::vector<token_logprob> & top);

@@ -11,9 +11,28 @@ static const int32_t n_beside_min   = 32;      // tokens of it at least
 static const int32_t n_worth_saving = 64;      // tokens computed anew: such a prompt goes to disk
 static const size_t  n_records      = 4 << 20; // tokens of finished requests that are remembered
 static const int32_t n_max_again    = 8; // times that a text which another sequence has said is made anew
+static const size_t  n_row_bytes    = 128u << 20; // of logits, of the texts that are scored in one step
 
-scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params)
-    : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store),
+static void append_logprob(std::string & out, const token_logprob & t, const llama_vocab * vocab) {
+    char number[32];
+    snprintf(number, sizeof(number), "%.6g", std::max(t.logprob, -9999.0f));
+    std::string bytes = common_token_to_piece(vocab, t.token, true);
+    std::string text  = take_utf8(bytes);
+    out += "\"id\":" + std::to_string(t.token) + ",\"text\":";
+    append_json_string(out, bytes.empty() ? text : text + "\xEF\xBF\xBD");
+    out += std::string(",\"logprob\":") + number;
+}
+
+static std::string unknown_logprob_json(llama_token token, const llama_vocab * vocab) {
+    std::string bytes = common_token_to_piece(vocab, token, true);
+    std::string json  = "{\"id\":" + std::to_string(token) + ",\"text\":";
+    append_json_string(json, take_utf8(bytes));
+    return json + ",\"logprob\":null,\"top\":[]}";
+}
+
+scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
+                     embedder & vectors)
+    : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store), vectors(vectors),
       batch(llama_batch_init(params.n_batch, 0, params.n_parallel)),
       stops_short(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model) ||
                   llama_model_n_swa(facts.model) > 0) {
@@ -29,8 +48,8 @@ scheduler::~scheduler() {
 }
 
 void scheduler::run(command_reader & reader) {
-    while (!input_ended || !active.empty() || !queue.empty()) {
-        for (command & c : reader.take(active.empty() && queue.empty())) {
+    while (!input_ended || !active.empty() || !queue.empty() || vectors.busy()) {
+        for (command & c : reader.take(active.empty() && queue.empty() && !vectors.busy())) {
             take(std::move(c));
         }
         sweep(); // what was cancelled takes no part in this step
@@ -38,6 +57,9 @@ void scheduler::run(command_reader & reader) {
         plan();
         if (batch.n_tokens > 0 && decode()) {
             draw();
+        }
+        if (vectors.busy()) {
+            vectors.step(batch.n_tokens > 0 ? n_chunk : params.n_batch, out);
         }
         sweep();
         write_lines(params.fd_out, out);
@@ -51,6 +73,7 @@ void scheduler::run(command_reader & reader) {
 void scheduler::take(command && c) {
     switch (c.what) {
         case command::generate:     submit(std::move(c)); break;
+        case command::embed:        embed(std::move(c)); break;
         case command::cancel:       cancel(c.id, c.index); break;
         case command::extend:       extend(c.id, c.extension); break;
         case command::status:       report_status(c.id); break;
@@ -73,10 +96,23 @@ request * scheduler::find_request(const std::string & id) const {
     return nullptr;
 }
 
+bool scheduler::is_taken(const std::string & id) {
+    if (!find_request(id) && !vectors.has(id)) {
+        return false;
+    }
+    out += error_line("", "invalid_request", "the id \"" + id + "\" belongs to a request that is not done",
+                      "id");
+    return true;
+}
+
+void scheduler::embed(command && c) {
+    if (!is_taken(c.id)) {
+        vectors.submit(c.id, std::move(c.texts));
+    }
+}
+
 void scheduler::submit(command && c) {
-    if (find_request(c.id)) {
-        out += error_line("", "invalid_request",
-                          "the id \"" + c.id + "\" belongs to a request that is not done", "id");
+    if (is_taken(c.id)) {
         return;
     }
     try {
@@ -91,6 +127,9 @@ void scheduler::submit(command && c) {
     r->t_arrived = ggml_time_us();
     for (sequence_settings & settings : r->command->sequences) {
         add_sequence(*r, &settings);
+    }
+    for (const scored_text & text : r->command->texts) {
+        add_scored(*r, text);
     }
     if (r->prefix_only()) {
         supersede_prefixes();
@@ -122,6 +161,18 @@ void scheduler::begin_text(const request & r, sequence & s) const {
     if (r.command->chat) {
         s.message = std::make_unique<chat_message>(r.command->chat, r.id + " " + std::to_string(s.index));
         s.message->feed(told, false);
+    }
+}
+
+// What stands before the scored tokens counts as generated; nothing predicts the first token of all.
+void scheduler::add_scored(request & r, const scored_text & text) {
+    add_sequence(r, &r.command->common);
+    sequence & s  = r.sequences.back();
+    s.scored      = &text;
+    const auto at = text.tokens.begin();
+    s.generated.assign(at, at + std::max(text.n_given, r.n_prompt() == 0 ? 1 : 0));
+    if (text.n_given == 0 && !s.generated.empty()) {
+        s.logprobs.push_back(unknown_logprob_json(s.generated[0], facts.vocab));
     }
 }
 
@@ -171,6 +222,7 @@ void scheduler::supersede_prefixes() {
 }
 
 void scheduler::cancel(const std::string & id, int32_t index) {
+    vectors.cancel(id, out);
     request * r = find_request(id);
     if (!r) {
         return; // it is done: the two have crossed
@@ -186,7 +238,7 @@ void scheduler::cancel(const std::string & id, int32_t index) {
 // More sequences for a request that is not done, as its others or as a fork of one of them; a later limit.
 void scheduler::extend(const std::string & id, const extend_command & extension) {
     request * r = find_request(id);
-    if (!r || r->prefix_only()) {
+    if (!r || r->command->sequences.empty()) {
         out += error_line("", "invalid_request",
                           "extend: there is no request \"" + id + "\" that is not done", "id");
         return;
@@ -279,7 +331,8 @@ bool scheduler::fits(const request & r) const {
     if (n_room < 0) {
         return false; // whatever the prompt shares
     }
-    const auto    match  = tree.find(r.command->prompt, r.n_prompt() - 1, prefix_tree::by_tokens);
+    const auto match =
+        tree.find(r.command->prompt, r.n_prompt() - 1, prefix_tree::by_tokens, r.command->adapters.key);
     const int32_t n_held = match.from && match.from->live ? match.length : 0; // an idle prefix counts as room
     return r.n_prompt() - n_held <= n_room;
 }
@@ -296,14 +349,36 @@ int32_t scheduler::n_live() const {
 // plan
 //
 
+// A context has one set of adapters at a time, so a step is of requests with the same; the sets take turns.
 void scheduler::plan() {
     batch.n_tokens = 0;
     owners.clear();
     prompt_rows.clear();
     echo_rows.clear();
+    std::vector<adapter_set> sets;
+    for (const auto & r : active) {
+        const auto is_it = [&](const adapter_set & set) { return in_turn(*r, set.key); };
+        if (std::none_of(sets.begin(), sets.end(), is_it)) {
+            sets.push_back(r->command->adapters);
+        }
+    }
+    const auto last =
+        std::find_if(sets.begin(), sets.end(), [&](const adapter_set & set) { return set.key == turn; });
+    if (last != sets.end()) {
+        std::rotate(sets.begin(), last + 1, sets.end());
+    }
+    for (size_t i = 0; i < sets.size() && batch.n_tokens == 0; i++) {
+        turn = sets[i].key;
+        plan_step();
+        facts.adapters.apply(ctx, sets[i]);
+    }
+}
+
+void scheduler::plan_step() {
     plan_late_starts();
     plan_sequences();
     plan_prompts();
+    plan_scores();
 }
 
 void scheduler::add(branch * cells, llama_token token, bool want_logits) {
@@ -318,7 +393,8 @@ void scheduler::add(branch * cells, llama_token token, bool want_logits) {
 }
 
 llama_token scheduler::token_at(const request & r, const sequence & s, int32_t i) const {
-    return i < r.n_prompt() ? r.command->prompt[i] : s.generated[i - r.n_prompt()];
+    const auto & tokens = s.scored ? s.scored->tokens : s.generated;
+    return i < r.n_prompt() ? r.command->prompt[i] : tokens[i - r.n_prompt()];
 }
 
 // Sequences whose texts are still equal are decoded once: one token with several sequence ids, one row.
@@ -330,6 +406,7 @@ bool scheduler::share_row(const request & r, sequence & s) {
     for (const sequence * other : with_rows) {
         if (other->cells->tokens.back() == token && tree.follows(*s.cells, *other->cells)) {
             s.i_row                                          = other->i_row;
+            s.n_rows                                         = 1;
             batch.seq_id[s.i_row][batch.n_seq_id[s.i_row]++] = s.cells->seq_id;
             owners.push_back(s.cells);
             tree.share_last(s.cells, other->cells);
@@ -339,20 +416,28 @@ bool scheduler::share_row(const request & r, sequence & s) {
     return false;
 }
 
-// The tokens of a live sequence that are not in cells yet: one, or more when it resumes.
-void scheduler::add_todo(request & r, sequence & s) {
-    const int32_t n_total = r.n_prompt() + (int32_t) s.generated.size();
-    const int32_t n_todo  = std::min(n_total - s.cells->n_past(), n_chunk);
-    if (n_todo == 1 && share_row(r, s)) {
+// The cells that a sequence wants: of all its tokens, but for the last one of a text that is scored.
+int32_t scheduler::n_wanted(const request & r, const sequence & s) const {
+    return r.n_prompt() + (int32_t) (s.scored ? s.scored->tokens.size() - 1 : s.generated.size());
+}
+
+// The tokens of a live sequence that are not in cells yet: one, or more when it resumes or is scored. Rows
+// are wanted from the last of those on that were drawn or looked at.
+void scheduler::add_todo(request & r, sequence & s, int32_t n_max) {
+    const int32_t n_known = r.n_prompt() + (int32_t) s.generated.size();
+    const int32_t n_todo  = std::min(n_wanted(r, s) - s.cells->n_past(), n_max);
+    if (n_todo == 1 && !s.scored && share_row(r, s)) {
         return;
     }
     for (int32_t k = 0; k < n_todo && batch.n_tokens < params.n_batch; k++) {
-        const int32_t i    = s.cells->n_past();
-        const bool    last = i + 1 == n_total;
-        s.i_row            = last ? batch.n_tokens : -1;
-        add(s.cells, token_at(r, s, i), last);
+        const int32_t i   = s.cells->n_past();
+        const bool    row = i + 1 >= n_known;
+        if (row && s.n_rows++ == 0) {
+            s.i_row = batch.n_tokens;
+        }
+        add(s.cells, token_at(r, s, i), row);
     }
-    if (s.i_row >= 0) {
+    if (s.i_row >= 0 && !s.scored) {
         with_rows.push_back(&s);
     }
 }
@@ -364,12 +449,13 @@ void scheduler::plan_sequences() {
         int32_t n = 0;
         for (const auto & r : active) {
             for (const sequence & s : r->sequences) {
-                n += s.cells
-                         ? std::min(r->n_prompt() + (int32_t) s.generated.size() - s.cells->n_past(), n_chunk)
+                n += s.cells && in_turn(*r, turn)
+                         ? std::min(n_wanted(*r, s) - s.cells->n_past(), s.scored ? 1 : n_chunk)
                          : 0;
             }
         }
-        if (!active.empty() && active.front()->prompt && !active.front()->ready) {
+        if (!active.empty() && active.front()->prompt && !active.front()->ready &&
+            in_turn(*active.front(), turn)) {
             n += std::min(active.front()->n_prompt() - active.front()->prompt->n_past(), n_chunk);
         }
         return std::min(n, params.n_batch);
@@ -379,8 +465,25 @@ void scheduler::plan_sequences() {
     for (auto & r : active) {
         with_rows.clear();
         for (sequence & s : r->sequences) {
-            if (s.cells) {
-                add_todo(*r, s);
+            if (s.cells && !s.scored && in_turn(*r, turn)) {
+                add_todo(*r, s, std::max(n_chunk, 1));
+            }
+        }
+    }
+}
+
+// Texts that are scored go in chunks as prompts do, the oldest request's first.
+void scheduler::plan_scores() {
+    const size_t  row_bytes = (size_t) llama_vocab_n_tokens(facts.vocab) * sizeof(float);
+    const int32_t n_rows    = (int32_t) std::max(n_row_bytes / row_bytes, (size_t) 1);
+    int32_t       n_budget  = std::min(n_rows, batch.n_tokens > 0 ? n_chunk : params.n_batch);
+    for (auto & r : active) {
+        for (sequence & s : r->sequences) {
+            if (s.cells && s.scored && n_budget > 0 && in_turn(*r, turn)) {
+                const int32_t n_before = batch.n_tokens;
+                const int32_t n_todo   = std::min(n_wanted(*r, s) - s.cells->n_past(), n_budget);
+                add_todo(*r, s, tree.make_room(n_todo) ? n_todo : tree.n_free());
+                n_budget -= batch.n_tokens - n_before;
             }
         }
     }
@@ -431,7 +534,9 @@ void scheduler::plan_late_starts() {
             end_sequence(*next, *s, "length");
             continue;
         }
-        s->cells = s->generated.empty() ? tree.open(next->prompt, next->n_prompt() - 1) : reopen(*next, *s);
+        s->cells = s->generated.empty()
+                       ? tree.open(next->command->adapters.key, next->prompt, next->n_prompt() - 1)
+                       : reopen(*next, *s);
         if (!s->cells) {
             return;
         }
@@ -447,8 +552,9 @@ void scheduler::plan_late_starts() {
 branch * scheduler::reopen(const request & r, const sequence & s) {
     std::vector<llama_token> tokens = r.command->prompt;
     tokens.insert(tokens.end(), s.generated.begin(), s.generated.end());
-    const auto match = tree.find(tokens, (int32_t) tokens.size() - 1, prefix_tree::by_tokens);
-    return tree.open(match.from, match.length);
+    const uint64_t key   = r.command->adapters.key;
+    const auto     match = tree.find(tokens, (int32_t) tokens.size() - 1, prefix_tree::by_tokens, key);
+    return tree.open(key, match.from, match.length);
 }
 
 // The rest of the batch goes to the prompts, the oldest first.
@@ -469,9 +575,12 @@ void scheduler::plan_prompts() {
             continue;
         }
         real_ones = real_ones || !r->prefix_only();
+        if (!in_turn(*r, turn)) {
+            continue;
+        }
         // a recurrent state, or one behind a sliding window, cannot step back: it stops one token early, and
         // each sequence decodes that token
-        const int32_t n_target = r->n_prompt() - (stops_short ? 1 : 0);
+        const int32_t n_target = std::max(r->n_prompt() - (stops_short ? 1 : 0), 0);
         int32_t       n        = std::min(n_target - r->prompt->n_past(), n_budget);
         if (!tree.make_room(n)) {
             n = tree.n_free();
@@ -482,14 +591,14 @@ void scheduler::plan_prompts() {
             if (last) {
                 prompt_rows.emplace_back(r.get(), batch.n_tokens);
             }
-            const bool echo = r->command->echo && r->command->n_logprobs >= 0 && !last;
+            const bool echo = r->command->scores_prompt() && !last && i + 1 > r->n_echoed;
             if (echo) {
                 echo_rows.push_back({r.get(), {batch.n_tokens, i + 1}});
             }
             add(r->prompt, r->command->prompt[i], last || echo);
         }
         n_budget -= n;
-        if (stops_short && r->prompt->n_past() == n_target) {
+        if ((stops_short || n_target == 0) && r->prompt->n_past() == n_target) {
             r->ready = r->computed = true;
         }
     }
@@ -500,9 +609,12 @@ void scheduler::plan_prompts() {
 // than it has computed by now: waiting costs nothing, and computes it once.
 bool scheduler::waits_for_another(const request & r) const {
     const auto & mine = r.command->prompt;
+    if (r.command->scores_prompt()) {
+        return false; // it shares nothing
+    }
     for (const auto & other : active) {
-        if (other.get() == &r || !other->prompt || other->ready || !other->command->cache ||
-            !r.command->cache) {
+        if (other.get() == &r || !in_turn(*other, r.command->adapters.key) || !other->prompt ||
+            other->ready || !other->command->cache || !r.command->cache) {
             continue;
         }
         const auto &  theirs   = other->command->prompt;
@@ -521,15 +633,15 @@ bool scheduler::waits_for_another(const request & r) const {
 // that.
 void scheduler::begin_prompt(request & r) {
     generate_command & c     = *r.command;
+    const uint64_t     key   = c.adapters.key;
     const bool         first = r.n_cached < 0;
     const auto         by    = first && !c.exact ? prefix_tree::by_text : prefix_tree::by_tokens;
     prefix_tree::match match;
-    if (c.cache &&
-        !(c.echo && c.n_logprobs >= 0)) { // for the prompt's logprobs every row of logits is wanted
-        match = tree.recall(c.prompt, r.n_prompt() - 1, by);
+    if (c.cache && !c.scores_prompt()) {
+        match = tree.recall(c.prompt, r.n_prompt() - 1, by, key);
     }
     const bool too_long = match.length - match.n_matched + r.n_prompt() + 1 > params.n_ctx_seq; // split finer
-    branch *   opened   = too_long ? tree.open() : tree.open(match.from, match.length);
+    branch *   opened   = too_long ? tree.open(key) : tree.open(key, match.from, match.length);
     if (match.restored) {
         tree.release(match.from);
     }
@@ -565,7 +677,7 @@ void scheduler::report_start(const request & r) {
 }
 
 void scheduler::drop_prompt(request & r) {
-    if (r.command->cache) {
+    if (r.command->cache && r.prompt->n_past() > 0) {
         if (r.computed && r.n_prompt() - r.n_cached >= n_worth_saving) {
             tree.save(*r.prompt);
         }
@@ -608,7 +720,8 @@ void scheduler::undo_batch() {
     for (auto & r : active) {
         r->ready = r->ready && r->prompt && r->prompt->n_past() >= r->n_prompt() - 1;
         for (sequence & s : r->sequences) {
-            s.i_row = -1;
+            s.i_row  = -1;
+            s.n_rows = 0;
         }
     }
 }
@@ -643,21 +756,21 @@ void scheduler::fail_all(const std::string & message) {
 // (an OpenMP team of the same size, or else libgomp ends and starts threads), which sleep otherwise. What
 // they bring is taken in order.
 void scheduler::draw() {
+    collect_echo();
+    draw_side_by_side();
     report_prompt_logprobs();
     for (const auto & [r, i_row] : prompt_rows) {
         start_on_row(*r, i_row);
     }
     collect_rows();
-#pragma omp parallel for num_threads(params.n_threads) schedule(dynamic) if (drawn.size() > 1)
-    for (size_t i = 0; i < drawn.size(); i++) {
-        draw_one(drawn[i]);
-    }
+    draw_side_by_side();
     for (drawing & d : drawn) {
         if (!d.error.empty() && !d.r->failed) {
             fail(*d.r, d.error, d.error_code);
         }
         if (!d.r->failed) {
-            take_drawn(*d.r, *d.s, d);
+            d.r->t_prefilled = d.r->t_prefilled ? d.r->t_prefilled : ggml_time_us();
+            (this->*(d.known ? &scheduler::take_scored : &scheduler::take_drawn))(*d.r, *d.s, d);
         }
     }
     for (auto & r : active) {
@@ -665,15 +778,39 @@ void scheduler::draw() {
     }
 }
 
+void        scheduler::draw_side_by_side() {
+#pragma omp parallel for num_threads(params.n_threads) schedule(dynamic) if (drawn.size() > 1)
+    for (size_t i = 0; i < drawn.size(); i++) {
+        draw_one(drawn[i]);
+    }
+}
+
+void scheduler::collect_echo() {
+    drawn.clear();
+    for (const auto & [r, row] : echo_rows) {
+        if (row.second >= r->command->n_bos) {
+            drawing & d = drawn.emplace_back();
+            d.r         = r;
+            d.logits    = llama_get_logits_ith(ctx, row.first);
+            d.token     = r->command->prompt[row.second];
+            d.known     = true;
+        }
+        r->n_echoed = row.second;
+    }
+}
+
 void scheduler::collect_rows() {
     drawn.clear();
     for (auto & r : active) {
         for (sequence & s : r->sequences) {
-            if (s.i_row >= 0) {
+            for (int32_t k = 0; k < s.n_rows; k++) {
                 drawing & d = drawn.emplace_back();
                 d.r         = r.get();
                 d.s         = &s;
-                d.logits    = row_of(*r, s);
+                d.logits =
+                    s.scored ? llama_get_logits_ith(ctx, s.i_row + k) : row_of(*r, s); // the first call sorts
+                d.known = s.scored;
+                d.token = s.scored ? s.scored->tokens[s.generated.size() + k] : -1;
             }
         }
     }
@@ -696,7 +833,11 @@ const float * scheduler::row_of(request & r, const sequence & s) {
 void scheduler::draw_one(drawing & d) const {
     static thread_local std::vector<llama_token> forbidden;
     const request &                              r = *d.r;
-    sequence &                                   s = *d.s;
+    if (d.known) {
+        look_at(d);
+        return;
+    }
+    sequence & s = *d.s;
     try {
         if (!s.sampler) {
             common_params_sampling sampling = s.settings->sampling;
@@ -710,7 +851,7 @@ void scheduler::draw_one(drawing & d) const {
         list_forbidden(s, forbidden);
         d.token = s.sampler->draw(d.logits, forbidden);
         if (r.command->n_logprobs >= 0) {
-            d.logprobs = logprobs_json(r, d.logits, d.token);
+            look_at(d);
         }
         if (r.command->sum_logprobs) {
             static thread_local std::vector<token_logprob> none;
@@ -745,10 +886,11 @@ void scheduler::start_on_row(request & r, int32_t i_row) {
             end_sequence(r, s, "length");
             continue;
         }
-        if (!may_start() || !(s.cells = tree.open(r.prompt, r.n_prompt()))) {
+        if (!may_start() || !(s.cells = tree.open(r.command->adapters.key, r.prompt, r.n_prompt()))) {
             continue;
         }
-        s.i_row = i_row;
+        s.i_row  = i_row;
+        s.n_rows = 1;
         r.n_live++;
     }
     if (r.n_waiting() == 0 && r.prompt) {
@@ -770,6 +912,9 @@ void scheduler::list_forbidden(const sequence & s, std::vector<llama_token> & to
 
 bool scheduler::is_full(const request & r, const sequence & s) const {
     const int32_t n = (int32_t) s.generated.size();
+    if (s.scored) {
+        return n >= (int32_t) s.scored->tokens.size();
+    }
     return (s.settings->n_predict >= 0 && n >= s.settings->n_predict) || r.n_prompt() + n >= params.n_ctx_seq;
 }
 
@@ -780,9 +925,6 @@ std::string scheduler::piece_of(const request & r, llama_token token) const {
 }
 
 void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
-    if (r.t_prefilled == 0) {
-        r.t_prefilled = ggml_time_us();
-    }
     const llama_token token    = d.token;
     const bool        may_stop = (int32_t) s.generated.size() >= s.settings->n_min;
     const bool        ends     = llama_vocab_is_eog(facts.vocab, token);
@@ -794,7 +936,8 @@ void scheduler::take_drawn(request & r, sequence & s, drawing & d) {
     if (r.command->sum_logprobs) {
         s.drawn_logprobs.push_back(d.logprob);
     }
-    s.i_row = -1;
+    s.i_row  = -1;
+    s.n_rows = 0;
     r.n_tokens++;
 
     const bool  over  = ends || s.sampler->complete();
@@ -874,29 +1017,52 @@ void scheduler::emit_stream(const request & r, sequence & s, const std::string &
     }
 }
 
-static void append_logprob(std::string & out, const token_logprob & t, const llama_vocab * vocab) {
-    char number[32];
-    snprintf(number, sizeof(number), "%.6g", std::max(t.logprob, -9999.0f));
-    std::string bytes = common_token_to_piece(vocab, t.token, true);
-    std::string text  = take_utf8(bytes);
-    out += "\"id\":" + std::to_string(t.token) + ",\"text\":";
-    append_json_string(out, bytes.empty() ? text : text + "\xEF\xBF\xBD");
-    out += std::string(",\"logprob\":") + number;
+// The logprob of the token, and as JSON with the others that are wanted.
+void scheduler::look_at(drawing & d) const {
+    static thread_local std::vector<token_logprob> top;
+    const generate_command &                       c = *d.r->command;
+    const int32_t n_top = std::max(c.n_logprobs, d.known ? 1 : 0); // one says whether it is greedy
+    const auto    own   = c.processed && !d.known
+                              ? token_sampler::logprobs_of_draw(d.token, n_top, top)
+                              : logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, n_top, top);
+    d.logprob           = own.logprob;
+    d.greedy            = d.known && own.logprob >= top[0].logprob;
+    d.logprobs          = "{";
+    append_logprob(d.logprobs, own, facts.vocab);
+    d.logprobs += ",\"top\":[";
+    for (size_t i = 0; i < std::min(top.size(), (size_t) c.n_logprobs); i++) {
+        d.logprobs += i ? ",{" : "{";
+        append_logprob(d.logprobs, top[i], facts.vocab);
+        d.logprobs += "}";
+    }
+    d.logprobs += "]}";
 }
 
-std::string scheduler::logprobs_json(const request & r, const float * logits, llama_token token) const {
-    static thread_local std::vector<token_logprob> top;
-    const auto                                     own =
-        logprobs_of(logits, llama_vocab_n_tokens(facts.vocab), token, r.command->n_logprobs, top);
-    std::string line = "{";
-    append_logprob(line, own, facts.vocab);
-    line += ",\"top\":[";
-    for (size_t i = 0; i < top.size(); i++) {
-        line += i ? ",{" : "{";
-        append_logprob(line, top[i], facts.vocab);
-        line += "}";
+void scheduler::take_scored(request & r, sequence & s, drawing & d) {
+    s.logprobs.push_back(std::move(d.logprobs));
+    s.sum += d.logprob;
+    s.greedy = s.greedy && d.greedy;
+    s.n_scored++;
+    s.generated.push_back(d.token);
+    s.i_row  = -1;
+    s.n_rows = 0;
+    r.n_tokens++;
+    if (is_full(r, s)) {
+        end_sequence(r, s, "length");
     }
-    return line + "]}";
+}
+
+void scheduler::report_score(const request & r, const sequence & s) {
+    std::string tokens;
+    for (const std::string & token : s.logprobs) {
+        tokens += (tokens.empty() ? "[" : ",") + token;
+    }
+    event_line(out, "score", r.id)
+        .whole("index", s.index)
+        .whole("count", s.n_scored)
+        .real("logprob", s.sum)
+        .raw("greedy", s.greedy ? "true" : "false")
+        .raw("tokens", tokens + "]");
 }
 
 // echo: the text of the prompt, and its first token, which nothing predicts, when logprobs are wanted.
@@ -911,41 +1077,48 @@ void scheduler::report_prompt(const request & r) {
     event_line event(out, "prompt", r.id);
     event.text("text", take_utf8(bytes));
     if (r.command->n_logprobs >= 0 && r.command->n_bos == 0) {
-        std::string first = common_token_to_piece(facts.vocab, r.command->prompt[0], true);
-        std::string token = "[{\"id\":" + std::to_string(r.command->prompt[0]) + ",\"text\":";
-        append_json_string(token, take_utf8(first));
-        event.raw("tokens", token + ",\"logprob\":null,\"top\":[]}]");
+        event.raw("tokens", "[" + unknown_logprob_json(r.command->prompt[0], facts.vocab) + "]");
     }
 }
 
 void scheduler::report_prompt_logprobs() {
-    for (size_t i = 0; i < echo_rows.size();) {
-        request *   r = echo_rows[i].first;
+    for (size_t i = 0; i < drawn.size();) {
+        request *   r = drawn[i].r;
         std::string tokens;
-        for (; i < echo_rows.size() && echo_rows[i].first == r; i++) {
-            const auto [i_row, i_token] = echo_rows[i].second;
-            if (i_token >= r->command->n_bos) {
-                tokens += (tokens.empty() ? "[" : ",") +
-                          logprobs_json(*r, llama_get_logits_ith(ctx, i_row), r->command->prompt[i_token]);
-            }
+        for (; i < drawn.size() && drawn[i].r == r; i++) {
+            tokens += (tokens.empty() ? "[" : ",") + drawn[i].logprobs;
         }
-        event_line(out, "prompt", r->id)
-            .text("text", "")
-            .raw("tokens", tokens + (tokens.empty() ? "[]" : "]"));
+        event_line(out, "prompt", r->id).text("text", "").raw("tokens", tokens + "]");
     }
 }
 
 void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
-    const std::string rest =
-        s.text.stopped() ? ""
-                         : s.text.feed(s.guard.finish(), (int32_t) s.generated.size() > s.settings->n_min) +
-                               s.text.finish();
-    emit_stream(r, s, rest, s.logprobs.size(), true);
+    if (s.scored && is_full(r, s)) {
+        report_score(r, s);
+    } else if (!report_stop(r, s, reason)) {
+        return;
+    }
+    if (s.cells) {
+        free_sequence(r, s, !s.scored);
+    }
+    s.sampler.reset();
+    s.over = true;
+    r.n_over++;
+}
+
+// False: it says what another one has said, and begins anew.
+bool scheduler::report_stop(request & r, sequence & s, const char * reason) {
+    if (!s.scored) {
+        const bool        may_stop = (int32_t) s.generated.size() > s.settings->n_min;
+        const std::string rest =
+            s.text.stopped() ? "" : s.text.feed(s.guard.finish(), may_stop) + s.text.finish();
+        emit_stream(r, s, rest, s.logprobs.size(), true);
+    }
     const bool       stopped = std::string_view(reason) == "stop";
     const sequence * twin    = std::string_view(reason) == "cancelled" ? nullptr : twin_of(r, s);
     if (twin && may_start_again(r, s)) {
         start_again(r, s);
-        return;
+        return false;
     }
     {
         event_line event(out, "stop", r.id);
@@ -963,12 +1136,7 @@ void scheduler::end_sequence(request & r, sequence & s, const char * reason) {
             event.whole("duplicate_of", twin->index);
         }
     }
-    if (s.cells) {
-        free_sequence(r, s, true);
-    }
-    s.sampler.reset();
-    s.over = true;
-    r.n_over++;
+    return true;
 }
 
 // One that is over and has said the same; only where the client wants to know.
@@ -1011,8 +1179,9 @@ void scheduler::free_sequence(request & r, sequence & s, bool keep) {
     } else {
         tree.remove(s.cells);
     }
-    s.cells = nullptr;
-    s.i_row = -1;
+    s.cells  = nullptr;
+    s.i_row  = -1;
+    s.n_rows = 0;
     r.n_live--;
 }
 

@@ -7,6 +7,7 @@
 // text, its sampler and its tokens, and goes on later from there.
 #pragma once
 
+#include "embedding.h"
 #include "prefix.h"
 #include "protocol.h"
 #include "text.h"
@@ -36,6 +37,11 @@ struct sequence {
     int32_t                        n_rewinds = 0;
     branch *                       cells     = nullptr; // nullptr: waits
     int32_t                        i_row     = -1;      // row of this step's logits to draw from; -1: none
+    int32_t                        n_rows    = 0;       // from there on; more than one where it is scored
+    const scored_text *            scored    = nullptr; // it is given, not drawn; nullptr: it is drawn
+    double                         sum       = 0.0;     // of its logprobs, where it is scored
+    int32_t                        n_scored  = 0;
+    bool                           greedy    = true; // each scored token was the likeliest
     bool                           over      = false;
 
     std::vector<std::pair<size_t, llama_token>> forbidden; // (place, token) that began a banned phrase there
@@ -54,7 +60,8 @@ struct request {
     int32_t                           n_cached  = -1;   // -1: not begun yet
     int32_t                           n_live    = 0;
     int32_t                           n_over    = 0;
-    int64_t                           n_tokens  = 0;     // generated, by all sequences
+    int32_t                           n_echoed  = 0;     // tokens of the prompt whose logprobs were told
+    int64_t                           n_tokens  = 0;     // generated (or scored), by all sequences
     bool                              ready     = false; // the prompt's cells are complete
     bool                              computed  = false; // they were so once
     bool                              announced = false; // its place in the queue was told
@@ -76,22 +83,25 @@ struct record {
     std::vector<std::vector<llama_token>> generated;
 };
 
-// One draw of a step, and what it brought.
+// One draw of a step, and what it brought; or a row that is only looked at, for a token that is known.
 struct drawing {
     request *     r      = nullptr;
-    sequence *    s      = nullptr;
+    sequence *    s      = nullptr; // nullptr: a row of the prompt, for echo
     const float * logits = nullptr;
     llama_token   token  = -1;
+    bool          known  = false;
+    bool          greedy = false;
     std::string   logprobs; // JSON, if wanted
     std::string   error; // llama.cpp refuses to make the sampler, or to use it; a grammar cannot be followed
     std::string   error_code;
 
-    float logprob = 0.0f; // of the token, if their sum is wanted
+    float logprob = 0.0f; // of the token, if it is known or their sum is wanted
 };
 
 class scheduler {
   public:
-    scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params);
+    scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
+              embedder & vectors);
     ~scheduler();
 
     // Serves commands until the input has ended and everything that runs is done.
@@ -100,11 +110,14 @@ class scheduler {
   private:
     // commands
     void      take(command && c);
+    bool      is_taken(const std::string & id);
+    void      embed(command && c);
     void      submit(command && c);
     void      cancel(const std::string & id, int32_t index);
     void      extend(const std::string & id, const extend_command & extension);
     void      add_sequence(request & r, sequence_settings * settings);
     void      begin_text(const request & r, sequence & s) const;
+    void      add_scored(request & r, const scored_text & text);
     void      resolve_continue(generate_command & command) const;
     void      supersede_prefixes();
     request * find_request(const std::string & id) const;
@@ -115,12 +128,15 @@ class scheduler {
 
     // plan
     void     plan();
+    void     plan_step();
     void     plan_sequences();
     void     plan_prompts();
     void     plan_late_starts();
     void     add(branch * cells, llama_token token, bool want_logits);
-    void     add_todo(request & r, sequence & s);
     bool     share_row(const request & r, sequence & s);
+    void     plan_scores();
+    int32_t  n_wanted(const request & r, const sequence & s) const;
+    void     add_todo(request & r, sequence & s, int32_t n_max);
     bool     may_start() const;
     bool     put_back_youngest();
     branch * reopen(const request & r, const sequence & s);
@@ -139,18 +155,23 @@ class scheduler {
     void             draw();
     void             report_progress(request & r);
     void             start_on_row(request & r, int32_t i_row);
+    void             collect_echo();
     void             collect_rows();
+    void             draw_side_by_side();
     void             draw_one(drawing & d) const;
     void             take_drawn(request & r, sequence & s, drawing & d);
+    void             take_scored(request & r, sequence & s, drawing & d);
+    void             report_score(const request & r, const sequence & s);
     void             step_back(request & r, sequence & s, size_t n);
     void             report_prompt(const request & r);
     void             report_prompt_logprobs();
     void             emit_stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs,
                                  bool last = false);
     std::string      piece_of(const request & r, llama_token token) const;
-    std::string      logprobs_json(const request & r, const float * logits, llama_token token) const;
+    void             look_at(drawing & d) const;
     void             list_forbidden(const sequence & s, std::vector<llama_token> & tokens) const;
     void             end_sequence(request & r, sequence & s, const char * reason);
+    bool             report_stop(request & r, sequence & s, const char * reason);
     void             free_sequence(request & r, sequence & s, bool keep);
     void             start_again(request & r, sequence & s);
     bool             may_start_again(const request & r, const sequence & s) const;
@@ -162,6 +183,7 @@ class scheduler {
     void                     report_done(const request & r);
     void                     sweep();
 
+    static bool in_turn(const request & r, uint64_t adapters) { return r.command->adapters.key == adapters; }
     int32_t     n_live() const;
     llama_token token_at(const request & r, const sequence & s, int32_t i) const;
 
@@ -169,6 +191,7 @@ class scheduler {
     llama_context *        ctx;
     const scheduler_params params;
     prefix_tree            tree;
+    embedder &             vectors;
     llama_batch            batch;
     std::vector<branch *>  owners; // whose cells the batch's tokens go to
     std::vector<sequence *>
@@ -178,13 +201,14 @@ class scheduler {
     std::list<std::unique_ptr<request>>        active;      // admitted, oldest first
     std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
     std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
-                             echo_rows;      // (row, token of the prompt it predicts)
-    std::deque<record>       records;        // newest first
-    std::vector<llama_token> end_tokens;     // that end a text
-    std::string              out;            // this step's events
-    int32_t                  n_prefill = 0;  // tokens of prompts in this step
-    int32_t                  n_beside  = 64; // tokens of prompts that take 100 ms, by the last such step
-    std::vector<drawing>     drawn;          // this step's
-    const bool               stops_short;    // prompts stop one token early: their cells cannot be cut back
+                             echo_rows;       // (row, token of the prompt it predicts)
+    std::deque<record>       records;         // newest first
+    std::vector<llama_token> end_tokens;      // that end a text
+    std::string              out;             // this step's events
+    int32_t                  n_prefill = 0;   // tokens of prompts in this step
+    int32_t                  n_beside  = 64;  // tokens of prompts that take 100 ms, by the last such step
+    std::vector<drawing>     drawn;           // this step's
+    const bool               stops_short;     // prompts stop one token early: their cells cannot be cut back
+    uint64_t                 turn        = 0; // whose step it is: the key of a set of adapters
     bool                     input_ended = false;
 };

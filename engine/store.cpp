@@ -10,7 +10,7 @@
 
 namespace fs = std::filesystem;
 
-static const char     magic[8]     = {'s', 'r', 'b', '-', 'k', 'v', '1', '\n'};
+static const char     magic[8]     = {'s', 'r', 'b', '-', 'k', 'v', '2', '\n'};
 static const char *   extension    = ".kv";
 static const uint64_t n_max_tokens = 1u << 28;
 
@@ -18,6 +18,7 @@ static const uint64_t n_max_tokens = 1u << 28;
 struct file_header {
     char     magic[8];
     uint64_t fingerprint;
+    uint64_t adapters;
     uint64_t n_tokens;
     uint64_t n_bytes; // of the state
     uint64_t checksum;
@@ -85,16 +86,21 @@ bool prefix_store::covers(const std::vector<llama_token> & longer,
            std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
-bool prefix_store::holds(const std::vector<llama_token> & tokens) const {
-    return std::any_of(snapshots.begin(), snapshots.end(),
-                       [&](const snapshot & s) { return !s.failed && covers(s.tokens, tokens); });
+bool prefix_store::holds(const std::vector<llama_token> & tokens, uint64_t adapters) const {
+    return std::any_of(snapshots.begin(), snapshots.end(), [&](const snapshot & s) {
+        return !s.failed && s.adapters == adapters && covers(s.tokens, tokens);
+    });
 }
 
-void prefix_store::put(const std::vector<llama_token> & tokens, std::vector<uint8_t> && state, bool to_disk) {
+void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapters,
+                       std::vector<uint8_t> && state, bool to_disk) {
     // one that it begins with says nothing that the new one does not
-    snapshots.remove_if([&](const snapshot & s) { return s.file.empty() && covers(tokens, s.tokens); });
+    snapshots.remove_if([&](const snapshot & s) {
+        return s.file.empty() && s.adapters == adapters && covers(tokens, s.tokens);
+    });
     snapshot & s = snapshots.emplace_front();
     s.tokens     = tokens;
+    s.adapters   = adapters;
     s.n_bytes    = state.size();
     s.state      = std::make_shared<std::vector<uint8_t>>(std::move(state));
     if (to_disk && has_disk()) {
@@ -126,9 +132,11 @@ void prefix_store::limit_memory() {
 // on disk
 //
 
-fs::path prefix_store::path_of(const std::vector<llama_token> & tokens) const {
-    const uint64_t a = XXH64(tokens.data(), tokens.size() * sizeof(llama_token), params.fingerprint);
-    const uint64_t b = XXH64(tokens.data(), tokens.size() * sizeof(llama_token), ~params.fingerprint);
+fs::path prefix_store::path_of(const snapshot & s) const {
+    const size_t   n_bytes = s.tokens.size() * sizeof(llama_token);
+    const uint64_t seed    = params.fingerprint ^ s.adapters;
+    const uint64_t a       = XXH64(s.tokens.data(), n_bytes, seed);
+    const uint64_t b       = XXH64(s.tokens.data(), n_bytes, ~seed);
     char           name[48];
     snprintf(name, sizeof(name), "%016llx%016llx%s", (unsigned long long) a, (unsigned long long) b,
              extension);
@@ -185,8 +193,9 @@ void prefix_store::scan_folder() {
         file_header h;
         snapshot    s;
         if (open_snapshot(path, params.fingerprint, h, s.tokens)) {
-            s.file    = path;
-            s.n_bytes = h.n_bytes;
+            s.file     = path;
+            s.adapters = h.adapters;
+            s.n_bytes  = h.n_bytes;
             snapshots.push_back(std::move(s));
         }
     }
@@ -215,7 +224,8 @@ std::shared_ptr<std::vector<uint8_t>> prefix_store::load(snapshot & s) {
     std::vector<llama_token> tokens;
     const file_ptr           file  = open_snapshot(s.file, params.fingerprint, h, tokens);
     auto                     state = std::make_shared<std::vector<uint8_t>>(file ? h.n_bytes : 0);
-    if (!file || tokens != s.tokens || fread(state->data(), 1, h.n_bytes, file.get()) != h.n_bytes) {
+    if (!file || tokens != s.tokens || h.adapters != s.adapters ||
+        fread(state->data(), 1, h.n_bytes, file.get()) != h.n_bytes) {
         s.failed = true;
         return nullptr;
     }
@@ -234,11 +244,11 @@ std::shared_ptr<std::vector<uint8_t>> prefix_store::load(snapshot & s) {
 }
 
 void prefix_store::enqueue(snapshot & s) {
-    s.file = path_of(s.tokens);
+    s.file = path_of(s);
     known_files.insert(s.file.filename().string());
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        jobs.push_back({s.tokens, s.state, s.file});
+        jobs.push_back({s.tokens, s.adapters, s.state, s.file});
         unwritten.insert(s.file.filename().string());
     }
     changed.notify_one();
@@ -272,6 +282,7 @@ bool prefix_store::write_file(const job & j) const {
     file_header h = {};
     memcpy(h.magic, magic, sizeof(magic));
     h.fingerprint = params.fingerprint;
+    h.adapters    = j.adapters;
     h.n_tokens    = j.tokens.size();
     h.n_bytes     = j.state->size();
     h.checksum    = checksum_of(h, j.tokens.data(), j.state->data());

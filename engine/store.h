@@ -30,8 +30,9 @@ struct store_params {
 
 struct snapshot {
     std::vector<llama_token>              tokens;
-    std::shared_ptr<std::vector<uint8_t>> state; // nullptr: only on disk
-    std::filesystem::path                 file;  // empty: not on disk
+    uint64_t                              adapters = 0; // key of the set that the cells were computed with
+    std::shared_ptr<std::vector<uint8_t>> state;        // nullptr: only on disk
+    std::filesystem::path                 file;         // empty: not on disk
     uint64_t                              n_bytes = 0;
     bool                                  failed  = false; // its file could not be read
 };
@@ -45,9 +46,10 @@ class prefix_store {
     bool has_disk() const { return !params.directory.empty(); }
 
     // Whether a snapshot begins with all of these tokens.
-    bool holds(const std::vector<llama_token> & tokens) const;
+    bool holds(const std::vector<llama_token> & tokens, uint64_t adapters) const;
     // Keeps a snapshot in memory, in a file, or both, as far as there is room.
-    void put(const std::vector<llama_token> & tokens, std::vector<uint8_t> && state, bool to_disk);
+    void put(const std::vector<llama_token> & tokens, uint64_t adapters, std::vector<uint8_t> && state,
+             bool to_disk);
 
     // The snapshots, for a search; those of other processes are found by looking at the folder again.
     std::list<snapshot> & all();
@@ -59,6 +61,7 @@ class prefix_store {
   private:
     struct job {
         std::vector<llama_token>              tokens;
+        uint64_t                              adapters;
         std::shared_ptr<std::vector<uint8_t>> state;
         std::filesystem::path                 file;
     };
@@ -71,7 +74,7 @@ class prefix_store {
     bool write_file(const job & j) const;
     void limit_folder() const;
 
-    std::filesystem::path path_of(const std::vector<llama_token> & tokens) const;
+    std::filesystem::path path_of(const snapshot & s) const;
 
     const store_params              params;
     std::list<snapshot>             snapshots; // used last first

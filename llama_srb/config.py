@@ -45,6 +45,14 @@ def _words(value: object) -> object:
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
+def _files(value: object) -> object:
+    """Several files, also as one text: split at commas."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        return names
+    return tuple(Path(name.strip()).expanduser() if isinstance(name, str) else name for name in names if name)
+
+
 def _arguments(value: object) -> object:
     """Engine arguments, also as one text in a shell's notation."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
@@ -58,6 +66,8 @@ class Settings(BaseModel):
     # fmt: off
     model: Annotated[Path, AfterValidator(Path.expanduser)] = Field(CHECKOUT / "models" / "storyteller.gguf",
         description="The GGUF file to serve.")
+    lora: Annotated[tuple[Path, ...], BeforeValidator(_files)] = Field((),
+        description="LoRA adapters to load, with commas between them; their ids are 0, 1 and so on.")
     host: str = Field("127.0.0.1",
         description="Address to listen on; 0.0.0.0 is every one of the machine.")
     port: int = Field(9090, ge=0, le=65535,
@@ -105,6 +115,7 @@ class Settings(BaseModel):
         """The engine's argv."""
         given = {
             "-m": self.model,
+            "--lora": ",".join(map(str, self.lora)) or None,
             "-np": self.parallel,
             "-c": self.ctx,
             "--cache-cells": self.cache_cells,
@@ -135,6 +146,7 @@ _KINDS: dict[object, str] = {
     bool: "",
     Path: "FILE",
     Path | None: "DIR",
+    tuple[Path, ...]: "FILE,…",
 }
 
 
@@ -228,13 +240,15 @@ def _from_file(file: str | None) -> dict[str, object]:
         raise SettingsError(f"{file} is not TOML: {error}") from None
     _refuse_unknown(found, Settings.model_fields, f" in {file}")
     return {
-        key: _beside(file, value) if _name(key) in ("model", "engine", "prefix_cache") else value
+        key: _beside(file, value) if _name(key) in ("model", "engine", "prefix_cache", "lora") else value
         for key, value in found.items()
     }
 
 
 def _beside(file: str, value: object) -> object:
     """A relative path in a file is meant from where the file is."""
+    if isinstance(value, list):
+        return [_beside(file, one) for one in value]
     return Path(file).resolve().parent / Path(value).expanduser() if isinstance(value, str) else value
 
 

@@ -64,6 +64,7 @@ class Pool:
     | start()      | loading           | nothing               | nothing | nothing           |
     | generate()   | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
     | prefix()     | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
+    | run()        | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
     | command()    | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
     | extend()     | None              | None                  | runs    | runs              |
     | cancel(id)   | False             | True if it is here    | same    | same              |
@@ -218,6 +219,11 @@ class Pool:
         """
         id = new_id()
         return self._exchange(id, encode_prefix(id, request), 0, on_enter=self._take_prefix)
+
+    def run(self, op: str, **arguments: Any) -> Generation:
+        """Any other command that takes its time, to be used like generate(); ends with Done or Error."""
+        id = new_id()
+        return self._exchange(id, encode(op, id, **arguments), 0)
 
     async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]:
         """The answer to tokenize, status, …; CommandRefused if the engine refuses it, or died."""

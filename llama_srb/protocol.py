@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from llama_srb.request import CompletionRequest, Extension
+from llama_srb.request import CompletionRequest, Extension, lora_fields
 
 PROTOCOL = 1
 
@@ -40,6 +40,8 @@ class Ready:
     backend: str
     model: Mapping[str, Any] = field(default_factory=dict)
     n_ctx_sequence: int = 0
+    adapters: tuple[Mapping[str, Any], ...] = ()
+    embedding: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,28 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """One text is scored: the sum of its tokens' logprobs; greedy when each was the likeliest."""
+
+    id: str
+    index: int
+    count: int
+    logprob: float
+    greedy: bool
+    tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The vector of one text, of length 1; count is that of its tokens."""
+
+    id: str
+    index: int
+    count: int
+    embedding: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Extend:
     """The request has more sequences: the new ones are first to count - 1."""
 
@@ -175,6 +199,8 @@ Event: TypeAlias = (
     | Stream
     | Stop
     | Again
+    | Score
+    | Embedding
     | Extend
     | Done
     | Error
@@ -197,7 +223,7 @@ def encode_generate(id: str, request: CompletionRequest) -> bytes:
 
 def encode_prefix(id: str, request: CompletionRequest) -> bytes:
     """The command that computes a request's prompt and nothing else."""
-    return encode("prefix", id, **request.prompt_fields())
+    return encode("prefix", id, **request.prompt_fields(), **lora_fields(request.lora))
 
 
 def encode_extend(id: str, extension: Extension) -> bytes:
@@ -286,9 +312,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float": (float, int),
     "float | None": (float, int),
     "tuple[int, ...]": (list,),
+    "bool": (bool,),
     "Mapping[str, Any]": (dict,),
     "Mapping[str, float]": (dict,),
     "tuple[Mapping[str, Any], ...]": (list,),
+    "tuple[float, ...]": (list,),
 }
 
 
@@ -328,6 +356,8 @@ _PARSERS: dict[str, _Parser] = {
     "progress": _parser(Progress),
     "stop": _parser(Stop),
     "again": _parser(Again),
+    "score": _parser(Score),
+    "embedding": _parser(Embedding),
     "extend": _parser(Extend),
     "done": _parser(Done),
     "error": _parser(Error),

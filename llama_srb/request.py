@@ -11,7 +11,8 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NewType, TypeAlias, TypeVar
+from itertools import starmap
+from typing import Annotated, Any, Literal, NewType, TypeAlias, TypeVar
 
 import orjson
 from annotated_types import Ge, Le
@@ -25,6 +26,10 @@ MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of stop, breakers, ... and of one of t
 MAX_BIAS = 1e9
 MAX_INDEX = 100_000  # of a sequence: the engine's limit
 MAX_MESSAGES = 10_000
+MAX_ADAPTERS = 1024
+MAX_ADAPTER_SCALE = 100  # the engine's limit
+MAX_EMBEDDED = 2048  # texts of one request: OpenAI's limit, and the engine's
+MAX_SCORED = 1024  # texts of one request: the engine's limit
 MAX_WARNINGS = 16  # finding the nearest name takes a millisecond; a body may hold a million unknown ones
 
 SAMPLER_NAMES = (
@@ -63,7 +68,7 @@ def wrong(name: str, value: object, wanted: str, param: str | None = None) -> Re
     return RequestError(f"{name} is {_shown(value)}; it must be {wanted}", param=param or name)
 
 
-def _whole(name: str, value: object, low: int, high: int) -> int:
+def whole(name: str, value: object, low: int, high: int) -> int:
     """A whole number within bounds; 8.0 is one, true is none."""
     value = int(value) if isinstance(value, float) and value.is_integer() else value
     bounds = f"between {low} and {high}"
@@ -89,7 +94,12 @@ def _token_id(value: object) -> object:
     return value
 
 
-def _is_text(value: object) -> bool:
+def is_tokens(value: Iterable[object]) -> bool:
+    """Whether each of them can be a token id."""
+    return all(map(_is_token, value))
+
+
+def is_text(value: object) -> bool:
     """A str without lone surrogates, which no UTF-8 can carry."""
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value))
 
@@ -101,10 +111,10 @@ def _is_text(value: object) -> bool:
 
 def _prompt(value: object) -> object:
     if isinstance(value, str):
-        if not _is_text(value):
+        if not is_text(value):
             raise RequestError("prompt holds a lone surrogate, which is no character", param="prompt")
         return value
-    if isinstance(value, list | tuple) and value and all(map(_is_token, value)):
+    if isinstance(value, list | tuple) and value and is_tokens(value):
         return tuple(value)
     raise wrong("prompt", value, "a text or a list of token ids")
 
@@ -114,7 +124,7 @@ def _texts(name: str) -> Callable[[object], object]:
 
     def normalise(value: object) -> tuple[str, ...]:
         items: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
-        if not all(map(_is_text, items)):
+        if not all(map(is_text, items)):
             raise wrong(name, value, "a text or a list of texts")
         if len(items) > MAX_TEXTS:
             raise RequestError(f"{name} has {len(items)} texts; it may have {MAX_TEXTS}", param=name)
@@ -183,7 +193,7 @@ def _samplers(value: object) -> object:
 
 def _bias_entry(key: object, bias: object) -> tuple[int | str, float | bool]:
     key = _token_id(key)
-    if not (_is_token(key) or (isinstance(key, str) and key and _is_text(key))):
+    if not (_is_token(key) or (isinstance(key, str) and key and is_text(key))):
         raise RequestError(
             f"logit_bias names {_shown(key)}; it must be a token id or a text", param="logit_bias"
         )
@@ -236,8 +246,8 @@ def _sequence_name(name: str, *, with_id: bool) -> Callable[[object], object]:
         for key in [key for key in known[:-1] if key not in given]:
             raise RequestError(f"{name}.{key} is missing", param=f"{name}.{key}")
         id = plain_id(f"{name}.id", given["id"]) if with_id else ""
-        at = _whole(f"{name}.at", given["at"], 0, INT32_MAX) if "at" in given else None
-        return SequenceName(_whole(f"{name}.index", given["index"], 0, MAX_INDEX), at, id)
+        at = whole(f"{name}.at", given["at"], 0, INT32_MAX) if "at" in given else None
+        return SequenceName(whole(f"{name}.index", given["index"], 0, MAX_INDEX), at, id)
 
     return normalise
 
@@ -247,9 +257,7 @@ _continued = _sequence_name("continue", with_id=True)
 
 def plain_id(name: str, value: object) -> str:
     """An id of ours: that of the start event, or the same behind OpenAI's `cmpl-` or `chatcmpl-`."""
-    id = (
-        value.removeprefix("chat").removeprefix("cmpl-") if isinstance(value, str) and _is_text(value) else ""
-    )
+    id = value.removeprefix("chat").removeprefix("cmpl-") if isinstance(value, str) and is_text(value) else ""
     if not id:
         raise wrong(name, value, "the id of a request")
     return id
@@ -259,7 +267,7 @@ def _structure_text(name: str) -> Callable[[object], object]:
     """A grammar or a regular expression; an empty one is none, as other servers have it."""
 
     def normalise(value: object) -> object:
-        if value is not None and not _is_text(value):
+        if value is not None and not is_text(value):
             raise wrong(name, value, "a text")
         return value or None
 
@@ -268,7 +276,7 @@ def _structure_text(name: str) -> Callable[[object], object]:
 
 def _schema(value: object) -> object:
     """A JSON schema as JSON, which keeps the order of its properties: they are written in this order."""
-    if isinstance(value, str) and _is_text(value):
+    if isinstance(value, str) and is_text(value):
         try:
             value = orjson.loads(value)
         except orjson.JSONDecodeError as error:
@@ -290,7 +298,7 @@ def _as_json(name: str, value: object) -> str:
 def _from_json(value: object) -> object:
     """What may be given as JSON in a text; a text that is none stays, to be refused."""
     try:
-        return orjson.loads(value) if isinstance(value, str) and _is_text(value) else value
+        return orjson.loads(value) if isinstance(value, str) and is_text(value) else value
     except orjson.JSONDecodeError:
         return value
 
@@ -368,7 +376,43 @@ def _one_of(name: str, names: tuple[str, ...]) -> Callable[[object], object]:
     return normalise
 
 
+def lora_scales(value: object) -> object:
+    """[{"id", "scale"}]: so much of these adapters, and nothing of the others; scale is 1 unless given."""
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) > MAX_ADAPTERS:
+        raise wrong("lora", value, f"a list of up to {MAX_ADAPTERS} objects {{id, scale}}")
+    return tuple(starmap(_lora_scale, enumerate(value)))
+
+
+def _lora_scale(place: int, entry: object) -> tuple[int, float]:
+    if isinstance(entry, tuple):
+        return entry
+    if not isinstance(entry, dict) or "id" not in entry or entry.keys() - {"id", "scale"}:
+        raise wrong(f"lora[{place}]", entry, "an object {id, scale}", "lora")
+    scale = 1.0 if entry.get("scale") is None else entry["scale"]
+    if not _is_number(scale) or abs(scale) > MAX_ADAPTER_SCALE:
+        bounds = f"a number between -{MAX_ADAPTER_SCALE} and {MAX_ADAPTER_SCALE}"
+        raise wrong(f"lora[{place}].scale", scale, bounds, "lora")
+    return whole(f"lora[{place}].id", entry["id"], 0, MAX_ADAPTERS - 1), float(scale)
+
+
+def lora_fields(scales: LoraScales | None) -> dict[str, Any]:
+    """As the engine reads it; None leaves the adapters as they were loaded."""
+    return {} if scales is None else {"lora": [{"id": id, "scale": scale} for id, scale in scales]}
+
+
+def _logprobs_mode(value: object) -> object:
+    """Also as vLLM has it: raw_logprobs, processed_logprobs."""
+    mode = value.removesuffix("_logprobs") if isinstance(value, str) else value
+    if mode not in ("raw", "processed"):
+        raise wrong("logprobs_mode", value, '"raw" or "processed"')
+    return mode
+
+
 Texts: TypeAlias = tuple[str, ...]
+LoraScales: TypeAlias = tuple[tuple[int, float], ...]
+LogprobsMode: TypeAlias = Literal["raw", "processed"]
 SchemaText = NewType("SchemaText", str)
 MessagesText = NewType("MessagesText", str)
 ToolsText = NewType("ToolsText", str)
@@ -524,6 +568,8 @@ class CompletionRequest(_Row):
         meaning="One object per continuation: sampling fields, stop, max_tokens, … of its own.")
     logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS, aliases="n_probs",
         meaning="Log-probabilities of each token and of this many alternatives.")
+    logprobs_mode: Annotated[LogprobsMode, BeforeValidator(_logprobs_mode)] = _row("raw", "request",
+        meaning="raw: before the samplers; processed: of what they left, as the token was drawn from it.")
     echo: bool = _row(False, "request", neutral=False,
         meaning="The text begins with the prompt.")
     cache: bool = _row(True, "request", aliases="cache_prompt",
@@ -531,6 +577,9 @@ class CompletionRequest(_Row):
     banned_strings: Annotated[Texts, BeforeValidator(_texts("banned_strings"))] = _row((), "request",
         neutral=[], aliases="bad_words",
         meaning="Phrases that never appear: sampling steps back when one completes.")
+    lora: Annotated[LoraScales | None, BeforeValidator(lora_scales)] = _row(None, "request",
+        meaning="Adapters by id, of those that --lora loads: [{id, scale}, …], the others not at all; "
+        "not given: as they were loaded.")
     grammar: Annotated[str | None, BeforeValidator(_structure_text("grammar"))] = _row(None, "structure",
         aliases="grammar_string guided_grammar ebnf", neutral="",
         meaning="What each text must be, in GBNF; the rule root is the whole text.")
@@ -604,7 +653,9 @@ class CompletionRequest(_Row):
         given: dict[str, Any] = {name: value for name, value in optional.items() if value}
         if self.logprobs is not None:
             given["logprobs"] = self.logprobs
+            given |= {"logprobs_mode": self.logprobs_mode} if self.logprobs_mode != "raw" else {}
         given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
+        given |= lora_fields(self.lora)
         given |= {"echo": True} if self.echo else {}
         given |= {} if self.cache else {"cache": False}
         given |= self._diversity_fields()
@@ -677,6 +728,8 @@ _TYPES: dict[object, str] = {
     str: "text",
     int | None: "int",
     str | None: "text",
+    LogprobsMode: "raw or processed",
+    LoraScales | None: "adapters",
     Texts: "texts",
     Texts | None: "choices",
     SchemaText | None: "JSON schema",
@@ -811,7 +864,7 @@ def _convert_dynatemp(fields: Fields) -> None:
 def _ban(fields: Fields, name: str, banned: Iterable[object]) -> None:
     """Token ids become logit_bias, texts banned_strings."""
     items = list(banned)
-    if not all(_is_token(item) or _is_text(item) for item in items):
+    if not all(_is_token(item) or is_text(item) for item in items):
         raise wrong(name, items, "a list of token ids or texts")
     ids = [(item, False) for item in items if not isinstance(item, str)]
     texts = [item for item in items if isinstance(item, str)]
@@ -945,8 +998,18 @@ def _convert_reasoning_effort(fields: Fields) -> None:
         fields["chat_template_kwargs"] = {"reasoning_effort": effort, **kwargs}
 
 
+def _convert_probs_mode(fields: Fields) -> None:
+    """llama.cpp's switch for the same."""
+    processed = fields.pop("post_sampling_probs", None)
+    if processed is not None and not isinstance(processed, bool):
+        raise wrong("post_sampling_probs", processed, "true or false")
+    if processed:
+        fields.setdefault("logprobs_mode", "processed")
+
+
 CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
-    _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_n_probs, _convert_formats,
+    _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_n_probs, _convert_probs_mode,
+    _convert_formats,
     _convert_tool_choice, _convert_reasoning_effort,
 )  # fmt: skip
 # fmt: off
@@ -963,6 +1026,7 @@ CONVERTED = {  # what CONVERSIONS read, and what becomes of it
     "custom_token_bans": 'token ids, as [1, 2] or "1,2": logit_bias false',
     "sampler_order": "koboldcpp's numbers 0 to 6: samplers",
     "sampler_priority": "text-generation-webui's names: samplers",
+    "post_sampling_probs": "true: logprobs_mode processed",
     "response_format": 'json_schema: {"type": "json_object"} becomes that of any object, '
     '{"type": "json_schema", "json_schema": {"schema": …}} that one, {"type": "text"} none',
     "reasoning_effort": "none: enable_thinking false; else in chat_template_kwargs",
@@ -1052,7 +1116,7 @@ def request_from(
         raise RequestError("prompt is missing", param="prompt")
     request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}
     request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
-    request["n"] = n = _whole("n", request["n"], 1, defaults.max_n)
+    request["n"] = n = whole("n", request["n"], 1, defaults.max_n)
     sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
     _spread(request, sequences, defaults)
@@ -1146,7 +1210,7 @@ def _spread(fields: Fields, sequences: list[Fields], defaults: Defaults) -> None
 
 
 def _build(model: type[Model], fields: Fields, prefix: str = "") -> Model:
-    whole = {
+    integers = {
         name: int(value)
         if isinstance(value, float) and value.is_integer() and ROWS[name].type == "int"
         else value
@@ -1154,7 +1218,7 @@ def _build(model: type[Model], fields: Fields, prefix: str = "") -> Model:
         if name in ROWS
     }
     try:
-        return model.model_validate(fields | whole)
+        return model.model_validate(fields | integers)
     except ValidationError as invalid:
         raise _explained(invalid, prefix) from None
     except RequestError as error:
@@ -1262,8 +1326,8 @@ class Extension:
 
 
 _READERS: dict[str, Callable[[object], Any]] = {
-    "add": lambda value: _whole("add", value, 0, MAX_INDEX),
-    "max_tokens": lambda value: _whole("max_tokens", value, -1, INT32_MAX),
+    "add": lambda value: whole("add", value, 0, MAX_INDEX),
+    "max_tokens": lambda value: whole("max_tokens", value, -1, INT32_MAX),
     "fork": _sequence_name("fork", with_id=False),
 }
 

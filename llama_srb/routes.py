@@ -17,9 +17,13 @@ from llama_srb import protocol
 from llama_srb.request import (
     CONVERTED,
     INT32_MAX,
+    MAX_ADAPTER_SCALE,
+    MAX_ADAPTERS,
+    MAX_EMBEDDED,
     MAX_INDEX,
     MAX_LOGPROBS,
     MAX_MESSAGES,
+    MAX_SCORED,
     MAX_TEXTS,
     OVERRIDE_ROWS,
     ROWS,
@@ -129,6 +133,20 @@ ROUTES = (
             409: _json("Nothing is kept between requests: per-request without --prefix-cache.", "Error"),
             **GENERATION_ERRORS,
         }, request="Prefix"),
+    Route("POST", "/v1/score", "score",
+        "How likely the model finds each of some texts after one prompt: log-probabilities, perplexity.",
+        {
+            200: _json("One entry a text, in their order.", "ScoredTexts"),
+            404: _json("There is no such model.", "Error"),
+            **GENERATION_ERRORS,
+        }, request="Score"),
+    Route("POST", "/v1/embeddings", "embeddings",
+        "Vectors of texts, in OpenAI's form.",
+        {
+            200: _json("One entry a text, in their order.", "Embeddings"),
+            404: _json("There is no such model.", "Error"),
+            **GENERATION_ERRORS,
+        }, request="EmbeddingInput"),
     Route("DELETE", "/v1/completions/{id}", "cancel",
         "Ends a request.", CANCELLED),
     Route("DELETE", "/v1/completions/{id}/{index}", "cancel",
@@ -136,6 +154,12 @@ ROUTES = (
     Route("GET", "/v1/models", "models",
         "The model, with what its file says of itself.",
         {200: _json("A list of one.", "Models"), **FAILED}),
+    Route("GET", "/v1/adapters", "adapters",
+        "The LoRA adapters that requests may name; scale is that of requests which name none.",
+        {200: _json("A list.", "Adapters"), **FAILED}),
+    Route("GET", "/lora-adapters", "lora_adapters",
+        "The same list as llama-server has it.",
+        {200: _json("A list.", "AdapterList"), **FAILED}),
     Route("GET", "/v1/samplers", "samplers",
         "Every request field: name, type, default, bounds, aliases, meaning.",
         {200: _json("The table.", "Fields"), **FAILED}),
@@ -156,6 +180,24 @@ ROUTES = (
 
 TEXTS: Schema = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TEXTS}]
+}
+ADAPTERS: Schema = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer", "minimum": 0},
+            "scale": {
+                "type": ["number", "null"],
+                "minimum": -MAX_ADAPTER_SCALE,
+                "maximum": MAX_ADAPTER_SCALE,
+                "default": 1,
+            },
+        },
+        "required": ["id"],
+        "additionalProperties": False,
+    },
+    "maxItems": MAX_ADAPTERS,
 }
 BIASES: Schema = {
     "anyOf": [
@@ -193,6 +235,7 @@ OF_TYPE: dict[str, Schema] = {
     "bool": {"type": "boolean"},
     "text": {"type": "string"},
     "texts": TEXTS,
+    "raw or processed": {"enum": ["raw", "processed", "raw_logprobs", "processed_logprobs"]},
     "choices": {
         "anyOf": [
             {"type": "string", "minLength": 1},
@@ -233,6 +276,7 @@ OF_TYPE: dict[str, Schema] = {
     "JSON object": {"type": ["object", "string"]},
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
+    "adapters": ADAPTERS,
     "text or tokens": PROMPT,
     "object": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
     "sequence": {"$ref": "#/components/schemas/SequenceName"},
@@ -246,6 +290,7 @@ CONVERTED_SHAPES: dict[str, Schema] = {
         "required": ["type"],
     },
     "structured_outputs": {"type": ["object", "null"]},
+    "post_sampling_probs": {"type": ["boolean", "null"]},
 }
 
 # What OpenAI's clients send beside the rows; the dialects read these themselves.
@@ -400,6 +445,70 @@ EXTENSION: Schema = {
             "description": "The new ones begin as this one of the request; only what follows is streamed.",
         },
     },
+}
+
+
+TEXT_OR_IDS: Schema = {"anyOf": [{"type": "string"}, IDS]}
+SCORE: Schema = {
+    "type": "object",
+    "properties": {
+        "texts": {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                IDS,
+                {"type": "array", "items": TEXT_OR_IDS, "minItems": 1, "maxItems": MAX_SCORED},
+            ],
+            "description": "What is scored, each by itself after the same prompt.",
+        },
+        "prompt": {
+            "anyOf": [*TEXT_OR_IDS["anyOf"], {"type": "null"}],
+            "default": "",
+            "description": "What stands before each of them; computed once. It is not scored.",
+        },
+        "logprobs": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": MAX_LOGPROBS,
+            "default": 0,
+            "description": "So many of the likeliest tokens beside each token.",
+        },
+        "cache": {
+            "type": ["boolean", "null"],
+            "default": True,
+            "description": "Use and keep the computed prompt.",
+        },
+        "lora": {"anyOf": [ADAPTERS, {"type": "null"}], "description": ROWS["lora"].meaning},
+        "model": {"type": ["string", "null"], "description": "The served model's name."},
+    },
+    "required": ["texts"],
+}
+
+
+EMBEDDING_INPUT: Schema = {
+    "type": "object",
+    "properties": {
+        "input": {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                IDS,
+                {"type": "array", "items": TEXT_OR_IDS, "minItems": 1, "maxItems": MAX_EMBEDDED},
+            ],
+            "description": "The texts, or their token ids.",
+        },
+        "encoding_format": {
+            "enum": ["float", "base64", None],
+            "default": "float",
+            "description": "base64: 32-bit floats, little-endian.",
+        },
+        "dimensions": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "description": "Only the first numbers, so many, brought to length 1 again.",
+        },
+        "model": {"type": ["string", "null"], "description": "The served model's name."},
+        "user": {"description": "Not used."},
+    },
+    "required": ["input"],
 }
 
 
@@ -615,6 +724,39 @@ ANSWERS: dict[str, Schema] = {
             code=MAYBE_TEXT,
         )
     ),
+    "ScoredTexts": _object(
+        "warnings",
+        id=TEXT,
+        object={"const": "list"},
+        model=TEXT,
+        data=_list(_ref("ScoredText")),
+        usage=_ref("Usage"),
+        warnings=WARNINGS,
+    ),
+    "ScoredText": _object(
+        object={"const": "score"},
+        index=COUNT,
+        sum={"type": "number", "description": "Of the tokens' log-probabilities (natural logarithm)."},
+        mean={"type": ["number", "null"], "description": "sum / count; null when count is 0."},
+        perplexity={"type": ["number", "null"], "description": "exp(-mean)."},
+        count={**COUNT, "description": "Tokens that have a log-probability."},
+        greedy={"type": "boolean", "description": "Each token was the likeliest."},
+        tokens=_list(_ref("Token")),
+    ),
+    "Embeddings": _object(
+        "warnings",
+        object={"const": "list"},
+        model=TEXT,
+        data=_list(
+            _object(
+                object={"const": "embedding"},
+                index=COUNT,
+                embedding={"anyOf": [_list({"type": "number"}), TEXT]},
+            )
+        ),
+        usage=_object(prompt_tokens=COUNT, total_tokens=COUNT),
+        warnings=WARNINGS,
+    ),
     "Extended": _object("warnings", id=TEXT, first=COUNT, count=COUNT, warnings=WARNINGS),
     "Computed": _object(
         "superseded warnings",
@@ -632,6 +774,13 @@ ANSWERS: dict[str, Schema] = {
         created=COUNT,
         owned_by=TEXT,
         meta=_object(
+            "embedding",
+            embedding=_object(
+                only={"type": "boolean", "description": "It generates nothing."},
+                pooling={"enum": ["mean", "cls", "last", "rank"]},
+                dimensions=COUNT,
+                max_tokens=COUNT,
+            ),
             name=TEXT,
             architecture=TEXT,
             parameters=COUNT,
@@ -641,6 +790,8 @@ ANSWERS: dict[str, Schema] = {
             n_ctx={"type": ["integer", "null"]},
         ),
     ),
+    "Adapters": _object(object={"const": "list"}, data=_ref("AdapterList")),
+    "AdapterList": _list(_object(id=COUNT, name=TEXT, path=TEXT, scale={"type": "number"})),
     "Fields": _object(samplers=_list(_ref("Field")), request=_list(_ref("Field"))),
     "Field": _object(
         name=TEXT,
@@ -683,6 +834,8 @@ def document(defaults: Defaults, version: str) -> Schema:
         "ChatRequest": _chat_request(defaults),
         "Prefix": PREFIX,
         "Extension": EXTENSION,
+        "Score": SCORE,
+        "EmbeddingInput": EMBEDDING_INPUT,
         "SequenceName": _named_sequence("id", "index"),
         "Override": {
             "type": "object",

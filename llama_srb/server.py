@@ -13,14 +13,15 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
 
 import orjson
 from aiohttp import web
 
 from llama_srb import __version__, model_info
 from llama_srb.config import Settings
-from llama_srb.dialects import chat, events, openai
+from llama_srb.dialects import chat, embeddings, events, openai, scores
 from llama_srb.model_info import ModelInfo
 from llama_srb.pool import EngineSettings, EngineUnavailable, Generation, Pool
 from llama_srb.protocol import Done, Error, Event
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Render: TypeAlias = Callable[[list[Event]], bytes]
+Rank: TypeAlias = Callable[[list[Event]], list[Event]]
 Dialect: TypeAlias = Literal["openai", "events"]
 
 WRITE_GRACE = 1.0  # seconds for readers to take the last frames of a server that stops
@@ -65,6 +67,16 @@ SSE_HEADERS = {
 
 _brought: ContextVar[str] = ContextVar("brought", default="")
 """What the request at hand has to tell in its log line; a handler runs in the context of its middlewares."""
+
+
+class Folded(Protocol):
+    """A generation's events as one body."""
+
+    def take(self, events: list[Event], /) -> None:
+        """Events, which follow those of the last call."""
+
+    def json(self) -> bytes:
+        """The body, once all events were taken."""
 
 
 class StartError(Exception):
@@ -238,7 +250,7 @@ class Api:
             return await self._stream(
                 http, request, openai.Chunks(request, form, model=model, created=created).render
             )
-        return await self._whole(http, request, openai.Body(request, model=model, created=created))
+        return await self._one(http, request, openai.Body(request, model=model, created=created))
 
     async def chat_completions(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat, in OpenAI's form."""
@@ -247,7 +259,7 @@ class Api:
         if form.stream:
             chunks = chat.Chunks(request, form, model=model, created=created)
             return await self._stream(http, request, chunks.render)
-        return await self._whole(http, request, chat.Body(request, model=model, created=created))
+        return await self._one(http, request, chat.Body(request, model=model, created=created))
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Computes a prompt for the request that will come; a client that leaves before cancels it."""
@@ -265,6 +277,20 @@ class Api:
         answer = {"id": last.id, "prompt_tokens": last.prompt_tokens, "cached_tokens": last.cached_tokens}
         superseded = {"superseded": True} if generation.cancelled else {}
         return _json(answer | superseded | _warnings(request.warnings))
+
+    async def score(self, http: web.Request) -> web.Response:
+        """How likely the model finds each of some texts after one prompt."""
+        request = scores.parse(await self._body(http), strict=self.settings.strict)
+        answer = scores.Body(request, model=self._known_model(request.model))
+        generation = self.pool.run("score", **request.engine_fields())
+        return await self._whole(http, generation, answer, f"texts={len(request.texts)}")
+
+    async def embeddings(self, http: web.Request) -> web.Response:
+        """Vectors of texts."""
+        request = embeddings.parse(await self._body(http), strict=self.settings.strict)
+        answer = embeddings.Body(request, model=self._known_model(request.model))
+        generation = self.pool.run("embed", **request.engine_fields())
+        return await self._whole(http, generation, answer, f"texts={len(request.input)}")
 
     def _require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
         if request.continue_ is not None:
@@ -332,7 +358,7 @@ class Api:
 
     def _model(self) -> dict[str, Any]:
         model, ready = self.model, self.pool.ready
-        meta = {
+        meta: dict[str, Any] = {
             "name": model.name,
             "architecture": model.architecture,
             "parameters": model.parameters,
@@ -341,6 +367,8 @@ class Api:
             "size_bytes": model.size_bytes,
             "n_ctx": ready.n_ctx if ready else None,
         }
+        if ready and ready.embedding:
+            meta["embedding"] = dict(ready.embedding)
         created = int(os.stat(model.path).st_mtime) if model.path.exists() else 0
         return {
             "id": model.path.stem,
@@ -349,6 +377,18 @@ class Api:
             "owned_by": "llama-srb",
             "meta": meta,
         }
+
+    async def adapters(self, http: web.Request) -> web.Response:
+        """The adapters that requests may name, in OpenAI's form of a list."""
+        return _json({"object": "list", "data": self._adapters()})
+
+    async def lora_adapters(self, http: web.Request) -> web.Response:
+        """The same as llama-server lists them."""
+        return _json(self._adapters())
+
+    def _adapters(self) -> list[dict[str, Any]]:
+        loaded = self.pool.ready.adapters if self.pool.ready else ()
+        return [{"id": one["id"], "name": Path(one["path"]).stem, **one} for one in loaded]
 
     async def samplers(self, http: web.Request) -> web.Response:
         """Every sampling field: name, type, default, bounds, aliases, meaning."""
@@ -384,13 +424,17 @@ class Api:
                 _brought.set(_brought.get() + " client left")
             return response
 
+    async def _one(self, http: web.Request, request: CompletionRequest, answer: Folded) -> web.Response:
+        """A generation as one body."""
+        generation = self.pool.generate(request)
+        return await self._whole(http, generation, answer, f"n={request.n}", ranking(request))
+
     async def _whole(
-        self, http: web.Request, request: CompletionRequest, answer: openai.Body | chat.Body
+        self, http: web.Request, generation: Generation, answer: Folded, size: str, rank: Rank = list
     ) -> web.Response:
         """One body at the end; a client that leaves before cancels it, too."""
-        rank = ranking(request)
-        async with self.pool.generate(request) as generation:
-            _brought.set(f" n={request.n} {generation.id}")
+        async with generation:
+            _brought.set(f" {size} {generation.id}")
             async for batch in generation:
                 answer.take(rank(batch))
                 last = batch[-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import select
 import signal
@@ -81,19 +82,22 @@ class Request:
 # fmt: off
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "generate": {"prompt": str, "tokens": list, "n": int, "max_tokens": int, "min_tokens": int, "stop": list,
-                 "sampling": dict, "sequences": list, "logprobs": int, "cache": bool, "echo": bool,
-                 "continue": dict, "grammar": str, "json_schema": (str, dict), "regex": str, "choice": list,
-                 "diversity": str, "first_token": str, "sum_logprobs": bool, "dedupe": str},
+                 "sampling": dict, "sequences": list, "logprobs": int, "logprobs_mode": str, "cache": bool,
+                 "echo": bool, "continue": dict, "lora": list, "grammar": str, "json_schema": (str, dict),
+                 "regex": str, "choice": list, "diversity": str, "first_token": str, "sum_logprobs": bool,
+                 "dedupe": str},
     "chat": {"messages": (str, list), "tools": (str, list), "tool_choice": str, "parallel_tool_calls": bool,
              "reasoning_format": str, "enable_thinking": bool, "chat_template_kwargs": dict,
              "add_generation_prompt": bool, "continue_final_message": bool, "n": int, "max_tokens": int,
              "min_tokens": int, "stop": list, "sampling": dict, "sequences": list, "logprobs": int,
              "cache": bool, "echo": bool, "banned_strings": list, "grammar": str, "json_schema": (str, dict),
              "regex": str, "choice": list, "diversity": str, "first_token": str, "sum_logprobs": bool,
-             "dedupe": str},
-    "prefix": {"prompt": str, "tokens": list},
+             "dedupe": str, "lora": list, "logprobs_mode": str},
+    "prefix": {"prompt": str, "tokens": list, "lora": list},
+    "score": {"prompt": str, "tokens": list, "texts": list, "logprobs": int, "cache": bool, "lora": list},
     "extend": {"add": int, "max_tokens": int, "fork": dict},
     "cancel": {"index": int},
+    "embed": {"input": list},
     "tokenize": {"text": str, "add_special": bool},
     "detokenize": {"tokens": list},
     "status": {},
@@ -104,7 +108,8 @@ NAMES = {
     "first_token": ("any", "distinct"),
     "dedupe": ("mark", "again"),
 }
-NEEDED = {"chat": ("messages",), "tokenize": ("text",), "detokenize": ("tokens",)}
+NEEDED = {"chat": ("messages",), "score": ("texts",), "embed": ("input",), "tokenize": ("text",),
+          "detokenize": ("tokens",)}  # fmt: skip
 ABOUT_ANOTHER = ("cancel", "extend")  # faults of these must not look like the end of that request
 
 
@@ -308,6 +313,36 @@ class Engine:
         sequence = request.sequences[named["index"]]
         length = min(sequence.length, named.get("at", sequence.length))
         return request.text + "".join(map(sequence.word, range(length)))
+
+    def do_score(self, command: dict[str, Any]) -> None:
+        """A word's logprob is -1 over its place, in the texts of one request."""
+        id, prompt, n = command["id"], tokens_of(command), 0
+        self.say(
+            "start", id=id, count=len(command["texts"]), prompt_tokens=len(prompt), cached_tokens=0, seed=0
+        )
+        for index, text in enumerate(command["texts"]):
+            ids = text if isinstance(text, list) else tokenize(text)
+            words = map(str, text) if isinstance(text, list) else text.split()
+            tokens = [
+                {"id": token, "text": said, "logprob": -1 / (i + 1), "top": []}
+                for i, (token, said) in enumerate(zip(ids, words, strict=True))
+            ]
+            n += len(tokens)
+            self.say("score", id=id, index=index, count=len(tokens), greedy=False,
+                     logprob=sum(token["logprob"] for token in tokens), tokens=tokens)  # fmt: skip
+        self.say("done", id=id, count=len(command["texts"]), prompt_tokens=len(prompt), cached_tokens=0,
+                 completion_tokens=n, timings={"total_ms": 1.0})  # fmt: skip
+
+    def do_embed(self, command: dict[str, Any]) -> None:
+        """Two numbers, of its length; the sum of their squares is 1."""
+        n = 0
+        for index, text in enumerate(command["input"]):
+            size = len(text if isinstance(text, list) else tokenize(text))
+            vector = [math.sin(size), math.cos(size)]
+            self.say("embedding", id=command["id"], index=index, count=size, embedding=vector)
+            n += size
+        self.say("done", id=command["id"], count=len(command["input"]), prompt_tokens=n, cached_tokens=0,
+                 completion_tokens=0, timings={})  # fmt: skip
 
     def do_prefix(self, command: dict[str, Any]) -> None:
         """One token a step, so that a long one takes its time."""

@@ -1,5 +1,6 @@
 // A libFuzzer target for the reader of commands: whatever a line holds, parse_command neither crashes nor
 // throws, and what it answers is one line of JSON in UTF-8. scripts/fuzz compiles and runs it.
+#include "embedding.h"
 #include "protocol.h"
 
 #include <cstdio>
@@ -20,6 +21,7 @@ static model_facts load_facts() {
     }
     facts.vocab       = llama_model_get_vocab(facts.model);
     facts.n_ctx_seq   = 768;
+    facts.embedding   = read_embedding_facts(facts.model);
     facts.n_piece_max = 32;
     facts.structures  = std::make_shared<structure_cache>(facts.vocab);
     facts.chats       = std::make_shared<chat_templates>(facts.model);
@@ -45,7 +47,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t * data, size_t size) {
     if (c.what == command::generate) {
         const generate_command & g = *c.request;
         check((int32_t) g.prompt.size() < facts.n_ctx_seq, "a prompt leaves room for a token", c.id);
-        check(!g.prompt.empty() || g.go_on.index >= 0, "there is something to go on from", c.id);
+        check(!g.prompt.empty() || g.go_on.index >= 0 || !g.texts.empty(), "there is something to go on from",
+              c.id);
+        for (const scored_text & text : g.texts) {
+            check(text.n_given >= 0 && (size_t) text.n_given < text.tokens.size(), "something is scored",
+                  c.id);
+            check(g.prompt.size() + text.tokens.size() <= (size_t) facts.n_ctx_seq, "it fits", c.id);
+        }
         for (llama_token token : g.prompt) {
             check(token >= 0 && token < llama_vocab_n_tokens(facts.vocab), "a token is one", c.id);
         }

@@ -7,7 +7,7 @@ shapes: src/models/*.cpp of llama.cpp; a matrix here is (out, in), which GGUF wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -148,10 +148,12 @@ def write_model(
     chat_template: str | None = None,
     control: Sequence[str] = (),
     context: int = CONTEXT,
+    merged: Mapping[int, float] | None = None,
 ) -> None:
     """written_as_ids: token 17 is the text "<17>" and nothing else, so text can give any list of tokens.
 
     control: texts of control tokens, which stand in place of the last ones.
+    merged: the adapters of these seeds (see write_adapter), added to the weights so many times.
     """
     fields, layer = KINDS[kind]
     writer = GGUFWriter(path, kind)
@@ -162,11 +164,15 @@ def write_model(
     for name, value in fields.items():
         add = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}[type(value)]
         add(f"{kind}.{name}", value)
-    _add_vocabulary(writer, written_as_ids, control)
+    add_vocabulary(writer, written_as_ids, control)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
     random = np.random.default_rng(sum(kind.encode()))
-    for name, tensor in _tensors(partial(_normal, random), partial(_near_one, random), layer).items():
+    tensors = _tensors(partial(_normal, random), partial(_near_one, random), layer)
+    for seed, scale in (merged or {}).items():
+        for name, (a, b) in _deltas(seed).items():
+            tensors[name] = tensors[name] + np.float32(scale) * (b @ a)
+    for name, tensor in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(tensor, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -188,6 +194,34 @@ def write_chat_model(path: Path) -> None:
     write_model(path, "llama", chat_template=template, control=list(CHAT_TOKENS), context=4096)
 
 
+RANK = 4
+
+
+def _deltas(seed: int) -> dict[str, tuple[Matrix, Matrix]]:
+    """What an adapter adds to the matrices of llama's and qwen3's layers: a and b, whose product that is."""
+    draw = partial(_normal, np.random.default_rng(seed))
+    shapes = {"attn_q": (N_EMBD, N_EMBD), "attn_v": (N_EMBD // 2, N_EMBD), "ffn_down": (N_EMBD, N_FF)}
+    return {
+        f"blk.{i}.{name}.weight": (draw(RANK, n_in), draw(n_out, RANK, scale=2))
+        for i in range(N_LAYER)
+        for name, (n_out, n_in) in shapes.items()
+    }
+
+
+def write_adapter(path: Path, kind: str, seed: int) -> None:
+    writer = GGUFWriter(path, kind)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", float(RANK))  # so that scale 1 adds the product itself
+    for name, (a, b) in _deltas(seed).items():
+        writer.add_tensor(f"{name}.lora_a", a)
+        writer.add_tensor(f"{name}.lora_b", b)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def _tensors(draw: Draw, near_one: Draw, layer: Callable[[Draw, Draw], Tensors]) -> Tensors:
     tensors = {
         "token_embd.weight": draw(N_VOCAB, N_EMBD, scale=3),  # not so large that it drowns what layers add
@@ -202,7 +236,7 @@ def _tensors(draw: Draw, near_one: Draw, layer: Callable[[Draw, Draw], Tensors])
     return tensors
 
 
-def _add_vocabulary(writer: GGUFWriter, written_as_ids: bool, control: Sequence[str]) -> None:
+def add_vocabulary(writer: GGUFWriter, written_as_ids: bool, control: Sequence[str] = ()) -> None:
     bundled = GGUFReader(ROOT / "models/storyteller.gguf").fields
     tokens = bundled["tokenizer.ggml.tokens"].contents()[:N_VOCAB]
     types = bundled["tokenizer.ggml.token_type"].contents()[:N_VOCAB]

@@ -164,7 +164,7 @@ def wait_for_files(engine: Paced, shelf: Shelf, n: int) -> None:
 
 # What can be wrong with a file
 
-HEADER = 8 + 4 * 8  # magic, fingerprint, tokens, bytes, checksum
+HEADER = 8 + 5 * 8  # magic, fingerprint, adapters, tokens, bytes, checksum
 
 
 def flip(place: int) -> Callable[[bytes], bytes]:
@@ -177,11 +177,11 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "a bit of a token": flip(HEADER + 4 * 100),
     "a bit of the magic": flip(0),
     "a bit of the fingerprint": flip(8),
-    "a bit of the number of tokens": flip(16),
-    "a high bit of the number of tokens": flip(23),
-    "a bit of the number of bytes": flip(24),
-    "a high bit of the number of bytes": flip(31),
-    "a bit of the checksum": flip(32),
+    "a bit of the number of tokens": flip(24),
+    "a high bit of the number of tokens": flip(31),
+    "a bit of the number of bytes": flip(32),
+    "a high bit of the number of bytes": flip(39),
+    "a bit of the checksum": flip(40),
     "half of it missing": lambda data: data[: len(data) // 2],
     "the last byte missing": lambda data: data[:-1],
     "one byte too many": lambda data: data + b"x",
@@ -206,6 +206,13 @@ def test_any_damage_is_a_line_in_the_log_and_a_miss(shelf: Shelf, whole_file: Pa
         answer, log = shelf.ask()
         assert (name, answer.start["cached_tokens"], len(log)) == (name, 0, 1)
         shutil.rmtree(shelf.folder)
+
+
+def test_a_file_of_other_adapters_is_a_miss_and_no_fault(shelf: Shelf, whole_file: Path) -> None:
+    shelf.folder.mkdir(exist_ok=True)
+    (shelf.folder / "other.kv").write_bytes(flip(16)(whole_file.read_bytes()))
+    answer, log = shelf.ask()
+    assert (answer.start["cached_tokens"], log) == (0, [])
 
 
 def test_a_half_written_file_of_another_process_is_no_file(shelf: Shelf, whole_file: Path) -> None:

@@ -140,6 +140,8 @@ VALUES: dict[str, Any] = {
     "tool_choice": "none",
     "reasoning_format": "none",
     "chat_template_kwargs": {"x": 1},
+    "lora": [{"id": 1}],
+    "logprobs_mode": "processed",
 }
 VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
 
