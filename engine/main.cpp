@@ -345,9 +345,11 @@ int main(int argc, char ** argv) {
     {
         command_reader reader(STDIN_FILENO, fd_out, facts);
         embedder vectors(facts, common_context_params_to_llama(params), facts.embedding.only ? ctx : nullptr);
-        scheduler served(facts, ctx, sp, vectors);
-        bind_threads(ctx); // the two have started their own
-        served.run(reader);
+        {
+            scheduler served(facts, ctx, sp, vectors);
+            bind_threads(ctx); // the two have started their own
+            served.run(reader);
+        } // its end waits for the prefixes that are still to be written
         fflush(stderr);
         _exit(0); // the reader thread waits for input until the end, and there is
                   // nothing to save
