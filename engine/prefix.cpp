@@ -265,6 +265,9 @@ void prefix_tree::remove(branch * b) {
 void prefix_tree::release(branch * b) {
     b->live    = false;
     b->used_at = ++clock;
+}
+
+void prefix_tree::trim() {
     while (n_idle() > n_idle_max && evict_one()) {
     }
 }

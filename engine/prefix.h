@@ -68,8 +68,11 @@ class prefix_tree {
     void share_last(branch * b, branch * leader);
     // The token is taken back: it was not decoded.
     void undo_last(branch * b);
-    // The branch is no longer in use; its cells stay until the room is needed.
+    // The branch is no longer in use; its cells stay until the room is needed, or until trim().
     void release(branch * b);
+    // Idle branches go, the one used longest ago first, until they hold no more than they may. To take the
+    // snapshots that they leave takes milliseconds.
+    void trim();
     void remove(branch * b);
     void clear();
 

@@ -63,6 +63,7 @@ void scheduler::run(command_reader & reader) {
         }
         sweep();
         write_lines(params.fd_out, out);
+        tree.trim(); // now nobody waits for it
     }
 }
 
