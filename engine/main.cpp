@@ -205,6 +205,23 @@ static std::string backend_name() {
     return names;
 }
 
+// How the model marks the parts of an infill prompt; empty when it cannot.
+static std::string infill_tokens(const llama_vocab * vocab) {
+    const std::pair<const char *, llama_token> tokens[] = {
+        {"prefix", llama_vocab_fim_pre(vocab)},    {"suffix", llama_vocab_fim_suf(vocab)},
+        {"middle", llama_vocab_fim_mid(vocab)},    {"repository", llama_vocab_fim_rep(vocab)},
+        {"separator", llama_vocab_fim_sep(vocab)},
+    };
+    std::string object;
+    for (const auto & [name, token] : tokens) {
+        if (token != LLAMA_TOKEN_NULL) {
+            object += std::string(object.empty() ? "\"" : ",\"") + name + "\":";
+            append_json_string(object, common_token_to_piece(vocab, token, true));
+        }
+    }
+    return "{" + object + "}";
+}
+
 static void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_t n_parallel) {
     char description[128];
     llama_model_desc(facts.model, description, sizeof(description));
@@ -213,7 +230,8 @@ static void report_ready(int fd, const model_facts & facts, llama_context * ctx,
     append_json_string(model, description);
     model += ",\"n_params\":" + std::to_string(llama_model_n_params(facts.model));
     model += ",\"n_vocab\":" + std::to_string(llama_vocab_n_tokens(facts.vocab));
-    model += ",\"n_ctx_train\":" + std::to_string(llama_model_n_ctx_train(facts.model)) + "}";
+    model += ",\"n_ctx_train\":" + std::to_string(llama_model_n_ctx_train(facts.model));
+    model += ",\"infill\":" + infill_tokens(facts.vocab) + "}";
 
     std::string embedding = std::string("{\"only\":") + (facts.embedding.only ? "true" : "false");
     embedding += std::string(",\"pooling\":\"") + facts.embedding.pooling_name() + "\"";

@@ -499,7 +499,16 @@ static void parse_cancel(command & c, const json & body, const model_facts &) {
 static void answer_tokenize(command & c, const json & body, const model_facts & facts) {
     const bool special = body.contains("add_special") && read_flag("add_special", body["add_special"]);
     const auto tokens  = common_tokenize(facts.vocab, read_string("text", body), special, true);
-    event_line(c.line, "result", c.id).raw("tokens", json(tokens).dump());
+    event_line answer(c.line, "result", c.id);
+    answer.raw("tokens", json(tokens).dump());
+    if (body.contains("pieces") && read_flag("pieces", body["pieces"])) {
+        json pieces = json::array(); // of bytes: a token may have a part of a character
+        for (llama_token token : tokens) {
+            const std::string piece = common_token_to_piece(facts.vocab, token, true);
+            pieces.push_back(std::vector<uint8_t>(piece.begin(), piece.end()));
+        }
+        answer.raw("pieces", pieces.dump());
+    }
 }
 
 static void answer_detokenize(command & c, const json & body, const model_facts & facts) {
@@ -509,6 +518,11 @@ static void answer_detokenize(command & c, const json & body, const model_facts 
     }
     std::string text = take_utf8(bytes);
     event_line(c.line, "result", c.id).text("text", text + (bytes.empty() ? "" : "\xEF\xBF\xBD"));
+}
+
+// The prompt that a chat with these messages would have.
+static void answer_template(command & c, const json & body, const model_facts & facts) {
+    event_line(c.line, "result", c.id).text("prompt", facts.chats->apply(body).text);
 }
 
 namespace {
@@ -539,8 +553,11 @@ const operation operations[] = {
     {"cancel",     command::cancel,   {"index"},                                              parse_cancel     },
     {"status",     command::status,   {},                                                     nullptr          },
     {"embed",      command::embed,    {"input"},                                              parse_embed      },
-    {"tokenize",   command::answer,   {"text", "add_special"},                                answer_tokenize  },
+    {"tokenize",   command::answer,   {"text", "add_special", "pieces"},                      answer_tokenize  },
     {"detokenize", command::answer,   {"tokens"},                                             answer_detokenize},
+    {"template",   command::answer,   {"messages", "tools", "tool_choice", "parallel_tool_calls", "json_schema",
+                                       "reasoning_format", "enable_thinking", "chat_template_kwargs",
+                                       "add_generation_prompt", "continue_final_message"},    answer_template  },
 };
 // clang-format on
 

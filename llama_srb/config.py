@@ -98,6 +98,8 @@ class Settings(BaseModel):
         description="Largest request body, in bytes or as 16MiB.")
     strict: bool = Field(False,
         description="Refuse unknown request fields instead of naming them in warnings.")
+    presets: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+        description="Folder of TOML files, each a preset that requests may name, beside the shipped ones.")
     cors: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("*",),
         description="Origins of web pages that may call this server; * is all, empty none.")
     keep_alive: float = Field(15.0, gt=0, le=3600,

@@ -26,7 +26,9 @@ from llama_srb.engine import (
     new_id,
 )
 from llama_srb.protocol import (
+    Done,
     Error,
+    Event,
     Extend,
     Ready,
     Result,
@@ -56,6 +58,63 @@ PoolState: TypeAlias = EngineState
 Generation: TypeAlias = Exchange
 
 
+class Several:
+    """Generations that are one request to its client: their events, each list those of one of them.
+
+    To be used like one generation. Ends with the last Done, or with the first Error, which ends all.
+    """
+
+    def __init__(self, parts: list[Exchange], groups: dict[str, Several]) -> None:
+        self.parts = parts
+        self.id = parts[0].id
+        self._groups = groups
+        self._open = len(parts)
+        self._batches: asyncio.Queue[list[Event]] = asyncio.Queue(maxsize=len(parts))  # no more than are read
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def cancel(self, index: int | None = None) -> None:
+        """Ends them all, or one sequence, which are numbered through."""
+        if index is None:
+            for part in self.parts:
+                part.cancel()
+            return
+        which, own = divmod(index, self.parts[0].n)
+        if which < len(self.parts):
+            self.parts[which].cancel(own)
+
+    async def __aenter__(self) -> Self:
+        self._groups[self.id] = self
+        self._tasks = [asyncio.create_task(self._read(part), name="one of several") for part in self.parts]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._groups[self.id]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def _read(self, part: Exchange) -> None:
+        try:
+            async with part:
+                async for events in part:
+                    await self._batches.put(events)
+        except EngineUnavailable as error:
+            await self._batches.put([Error("unavailable", str(error), part.id)])
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        if not self._open:
+            raise StopAsyncIteration
+        events = await self._batches.get()
+        if isinstance(events[-1], Error | Done):
+            self._open = 0 if isinstance(events[-1], Error) else self._open - 1
+        return events
+
+
 class Pool:
     """Takes requests and finds them an engine.
 
@@ -82,6 +141,7 @@ class Pool:
         self.mode = mode
         self.ready: Ready | None = None  # what the last engine that was ready said of itself
         self._live: dict[str, Exchange] = {}  # in order of arrival
+        self._groups: dict[str, Several] = {}  # of generations that are one request, by the id of the first
         self._prefix: Exchange | None = None  # the last one, only the last one is wanted
         self._engine: Engine | None = None  # the resident one, in whatever state
         self._resident: asyncio.Task[None] | None = None
@@ -212,6 +272,10 @@ class Pool:
         id = new_id()
         return self._exchange(id, encode_generate(id, request), request.candidates)
 
+    def generate_all(self, requests: list[CompletionRequest]) -> Several:
+        """As generate(), of several requests at once; one id names them all."""
+        return Several([self.generate(request) for request in requests], self._groups)
+
     def prefix(self, request: CompletionRequest) -> Generation:
         """Computes a request's prompt, to be used like generate(); ends with Done or Error.
 
@@ -238,9 +302,11 @@ class Pool:
         raise EngineError(f"{op} was cancelled")
 
     def running(self, id: str) -> Generation | None:
-        """The generation of this id, if an engine has it and it is not being cancelled."""
+        """The generation of this id, if an engine has it, it is one, and it is not being cancelled."""
         exchange = self._live.get(id)
-        return exchange if exchange is not None and exchange.state == "active" and exchange.n else None
+        if exchange is None or exchange.state != "active" or not exchange.n or id in self._groups:
+            return None
+        return exchange
 
     async def extend(self, generation: Generation, extension: Extension) -> Extend | None:
         """More sequences for a generation, whose events come with its own; None when it has just ended.
@@ -251,7 +317,7 @@ class Pool:
 
     def cancel(self, id: str, index: int | None = None) -> bool:
         """Ends a generation, or only the sequence `index`; False when none of that id is here."""
-        exchange = self._live.get(id)
+        exchange = self._groups.get(id) or self._live.get(id)
         if exchange is None:
             return False
         exchange.cancel(index)

@@ -10,7 +10,7 @@ import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Annotated, Any, Literal, NewType, TypeAlias, TypeVar
 
@@ -30,6 +30,7 @@ MAX_ADAPTERS = 1024
 MAX_ADAPTER_SCALE = 100  # the engine's limit
 MAX_EMBEDDED = 2048  # texts of one request: OpenAI's limit, and the engine's
 MAX_SCORED = 1024  # texts of one request: the engine's limit
+MAX_PROMPTS = 256  # of one request
 MAX_WARNINGS = 16  # finding the nearest name takes a millisecond; a body may hold a million unknown ones
 
 SAMPLER_NAMES = (
@@ -164,7 +165,7 @@ SAMPLER_SPELLINGS = (
 # Steps that other servers have between theirs; their own fields say in `warnings` that they do nothing here.
 FOREIGN_SAMPLERS = frozenset({
     "quadratic_sampling", "epsilon_cutoff", "eta_cutoff", "tfs", "top_a", "mirostat", "skew",
-    "encoder_repetition_penalty", "no_repeat_ngram", "tail_free_sampling",
+    "encoder_repetition_penalty", "no_repeat_ngram", "tail_free_sampling", "tfs_z",
 })  # fmt: skip
 
 
@@ -188,7 +189,7 @@ def _samplers(value: object) -> object:
         value = [part for part in value.replace(";", " ").replace(",", " ").split() if part]
     if not isinstance(value, list | tuple):
         raise wrong("samplers", value, "a list of sampler names")
-    return tuple(map(_sampler_name, value))
+    return tuple(_sampler_name(item) for item in value if str(item) not in FOREIGN_SAMPLERS)
 
 
 def _bias_entry(key: object, bias: object) -> tuple[int | str, float | bool]:
@@ -835,7 +836,35 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "stop_token_ids": ([],),
     "allowed_token_ids": ([],),
     "include_stop_str_in_output": (False,),
+    "add_bos_token": (True,),
+    "add_special_tokens": (True,),
+    "skip_special_tokens": (True,),
+    "render_special": (False,),
+    "spaces_between_special_tokens": (True,),
+    "truncate_prompt_tokens": (-1,),
+    "speculative_ngram": (False,),
+    "loop_detect_window": (0,),
+    "repetition_detection": ({},),
+    "t_max_predict_ms": (-1, 0),
+    "response_fields": ([],),
+    "return_progress": (False,),
+    "prompt_logprobs": (0,),
+    "length_penalty": (1,),
+    "use_beam_search": (False,),
+    "do_sample": (True,),
+    "early_stopping": (False,),
+    "num_beams": (1,),
+    "images": ([],),
 }
+
+# Fields of other servers that say nothing about the text: how they are to run, and for whom.
+HINTS = frozenset({
+    "truncation_length", "max_context_length", "num_ctx", "max_seq_len", "id_slot", "n_keep", "n_discard",
+    "n_indent", "t_max_prompt_ms", "genkey", "priority", "request_id", "cache_salt", "user", "trim_stop",
+    "return_tokens", "timings_per_token", "sse_ping_interval", "keep_alive", "quiet", "api_type",
+    "api_server", "auto_max_new_tokens", "replace_instruct_placeholders", "memory",
+    "include_reasoning", "legacy_api", "max_tokens_second", "minimum_message_content_tokens",
+})  # fmt: skip
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -923,7 +952,8 @@ def _convert_sampler_order(fields: Fields) -> None:
         )
     elif priority is not None and "samplers" not in fields:
         steps = priority.split() if isinstance(priority, str) else _listed(priority)
-        known = [_sampler_name(step) for step in steps if str(step) not in FOREIGN_SAMPLERS]
+        known = _samplers(steps)
+        assert isinstance(known, tuple)
         fields["samplers"] = tuple(dict.fromkeys(known))
 
 
@@ -1033,7 +1063,7 @@ CONVERTED = {  # what CONVERSIONS read, and what becomes of it
     "structured_outputs": "vLLM's json, regex, choice, grammar: json_schema, regex, choice, grammar",
 }
 # fmt: on
-KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED)
+KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *HINTS, "preset")
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -1043,8 +1073,8 @@ KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED)
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a server or a dialect adds to a body: n, max_tokens and diversity if it has none, largest n, how
-    strict; whole: the answer is one body."""
+    """What a server or a dialect adds to a body: n, max_tokens, diversity, sampling if it has none; largest
+    n, how strict; whole: the answer is one body."""
 
     n: int = 8
     max_tokens: int = 128
@@ -1052,6 +1082,8 @@ class Defaults:
     strict: bool = False
     diversity: str = "none"
     whole: bool = False
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # canonical names
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name, canonical names too
 
 
 def parse_body(data: bytes) -> dict[str, Any]:
@@ -1111,7 +1143,8 @@ def request_from(
     """
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
     warnings: list[str] = []
-    given = _sort(fields, CANONICAL, defaults.strict, warnings)
+    preset = _preset(fields.pop("preset", None), defaults.presets)
+    given = {**defaults.sampling, **preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
     if not given.keys() & {"prompt", "continue", "messages"}:
         raise RequestError("prompt is missing", param="prompt")
     request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}
@@ -1132,6 +1165,22 @@ def request_from(
     return _coupled(made, defaults.diversity)
 
 
+def _preset(name: object, presets: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The fields of a preset; what a body itself says goes before them."""
+    if name in (None, ""):
+        return {}
+    if not isinstance(name, str) or name not in presets:
+        raise wrong("preset", name, "one of " + (", ".join(sorted(presets)) or "none: there are no presets"))
+    return presets[name]
+
+
+def canonical(fields: Mapping[str, Any]) -> Fields:
+    """Fields of a preset by their canonical names; RequestError for what no request takes."""
+    defaults = Defaults(strict=True)
+    request_from({"prompt": "", **fields}, defaults)
+    return _sort(dict(fields), CANONICAL, True, [])
+
+
 def _sort(
     fields: Fields, spellings: Mapping[str, str], strict: bool, warnings: list[str], prefix: str = ""
 ) -> Fields:
@@ -1140,7 +1189,7 @@ def _sort(
         convert(fields)
     given: Fields = {name: value for name, value in fields.items() if spellings.get(name) == name}
     for name, value in fields.items():
-        if name not in spellings and name not in UNSUPPORTED and strict:
+        if strict and name not in spellings and name not in UNSUPPORTED and name not in HINTS:
             raise RequestError(unknown_field(name, spellings), param=name)
         if name in spellings and given.setdefault(spellings[name], value) == value:
             continue
@@ -1153,6 +1202,8 @@ def _warning(name: str, value: object, fields: Fields, spellings: Mapping[str, s
     """Why a field is not used; empty when it would do nothing anyway."""
     if name in spellings:
         return f"{name} is not used, because {spellings[name]} is given too"
+    if name in HINTS:
+        return ""
     if name not in UNSUPPORTED:
         return unknown_field(name, spellings)
     if _is_neutral(value, UNSUPPORTED[name]):

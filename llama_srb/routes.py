@@ -7,15 +7,17 @@ Pure: knows neither aiohttp nor processes.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from llama_srb import protocol
+from llama_srb import foreign, protocol
 from llama_srb.request import (
     CONVERTED,
+    HINTS,
     INT32_MAX,
     MAX_ADAPTER_SCALE,
     MAX_ADAPTERS,
@@ -23,6 +25,7 @@ from llama_srb.request import (
     MAX_INDEX,
     MAX_LOGPROBS,
     MAX_MESSAGES,
+    MAX_PROMPTS,
     MAX_SCORED,
     MAX_TEXTS,
     OVERRIDE_ROWS,
@@ -38,8 +41,10 @@ Schema: TypeAlias = dict[str, Any]
 JSON, SSE = "application/json", "text/event-stream"
 PARAMETERS: dict[str, tuple[str, Schema]] = {
     "id": ("The id of the start event, or of OpenAI's answers, with `cmpl-`.", {"type": "string"}),
+    "name": ("The id of a model.", {"type": "string"}),
     "index": ("Which sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
 }
+MANIFOLD = frozenset(path.handler for path in foreign.PATHS)
 PATTERNS = {"index": "[0-9]{1,9}"}  # of parameters that are not just any text without a slash
 
 
@@ -61,10 +66,18 @@ class Route:
     summary: str
     answers: Mapping[int, Answer]
     request: str = ""
+    dialect: str = "openai"  # whose form errors have
 
     @property
     def parameters(self) -> list[str]:
         return [name for name in PARAMETERS if f"{{{name}}}" in self.path]
+
+    @property
+    def operation(self) -> str:
+        """Its name, unlike all others': of what serves many paths only the path tells."""
+        if self.handler in MANIFOLD:
+            return re.sub(r"\W", "_", self.method.lower() + self.path)
+        return "_".join([self.handler, *self.parameters])
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -97,7 +110,7 @@ CANCELLED = {
 }
 
 # fmt: off
-ROUTES = (
+OURS = (
     Route("POST", "/v1/completions", "completions",
         "n continuations of one prompt: OpenAI's form when stream or model is given or JSON accepted, "
         "else the event stream.",
@@ -151,6 +164,14 @@ ROUTES = (
         "Ends a request.", CANCELLED),
     Route("DELETE", "/v1/completions/{id}/{index}", "cancel",
         "Ends one sequence of a request; the others go on.", CANCELLED),
+    Route("GET", "/v1/ws", "websocket",
+        "A WebSocket: many requests on one connection, each by the client's id; the event stream's events.",
+        {
+            101: Answer("The connection is a WebSocket now.", {}),
+            400: _json("The client asked for no WebSocket.", "Error"),
+            403: _json("A web page of an origin that --cors does not name.", "Error"),
+            **FAILED,
+        }),
     Route("GET", "/v1/models", "models",
         "The model, with what its file says of itself.",
         {200: _json("A list of one.", "Models"), **FAILED}),
@@ -160,6 +181,12 @@ ROUTES = (
     Route("GET", "/lora-adapters", "lora_adapters",
         "The same list as llama-server has it.",
         {200: _json("A list.", "AdapterList"), **FAILED}),
+    Route("GET", "/v1/models/{name}", "model_named",
+        "One model.",
+        {200: _json("The model.", "Model"), 404: _json("There is no such model.", "Error"), **FAILED}),
+    Route("GET", "/v1/presets", "presets",
+        "Every preset, which a request may name: what it is for, and its fields.",
+        {200: _json("A list.", "Presets"), **FAILED}),
     Route("GET", "/v1/samplers", "samplers",
         "Every request field: name, type, default, bounds, aliases, meaning.",
         {200: _json("The table.", "Fields"), **FAILED}),
@@ -172,6 +199,28 @@ ROUTES = (
          503: _json("The engine is loading, draining or stopped (/health).", "Health")}),
 )
 # fmt: on
+
+
+def _of_others(path: foreign.Path) -> Route:
+    """A row of another server's API; what may go wrong is the same as here, told in its own form."""
+    error = foreign.ERRORS[path.dialect][0] if path.dialect in foreign.ERRORS else "Error"
+    wrong = GENERATION_ERRORS if path.request is not None else FAILED | {503: GENERATION_ERRORS[503]}
+    wrong = wrong | MORE_ERRORS.get(path.path, {})
+    right = Answer(path.summary, {kind: path.name + SUFFIX[kind] for kind in path.answers})
+    answers = {status: _json(answer.meaning, error) for status, answer in wrong.items()} | {200: right}
+    body = path.name + "Body" if path.request is not None else ""
+    return Route(path.method, path.path, path.handler, path.summary, answers, body, path.dialect)
+
+
+NO_SUCH_MODEL = {404: _json("There is no such model.", "Error")}
+MORE_ERRORS = {
+    "/infill": {501: _json("The model has no tokens for that.", "Error")},
+    "/api/generate": NO_SUCH_MODEL,
+    "/api/chat": NO_SUCH_MODEL,
+    "/api/show": NO_SUCH_MODEL,
+}
+SUFFIX = {JSON: "Answer", SSE: "Frames", foreign.NDJSON: "Lines"}
+ROUTES = (*OURS, *map(_of_others, foreign.PATHS))
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -218,7 +267,12 @@ PROMPT: Schema = {
     "anyOf": [
         {"type": "string"},
         IDS,
-        {"type": "array", "items": {"anyOf": [{"type": "string"}, IDS]}, "minItems": 1, "maxItems": 1},
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "string"}, IDS]},
+            "minItems": 1,
+            "maxItems": MAX_PROMPTS,
+        },
     ]
 }
 CONTENT: Schema = {
@@ -309,7 +363,9 @@ OPENAI_FIELDS: dict[str, Schema] = {
         "description": "The served model's name; given, it asks for OpenAI's form.",
     },
     "user": {"description": "Not used."},
-    "suffix": {"description": "Not used, and named in warnings."},
+    "suffix": {
+        "description": "What follows; used where the model has infill tokens, else named in warnings."
+    },
 }
 
 
@@ -357,12 +413,13 @@ def _request(defaults: Defaults) -> Schema:
     neutral = {
         name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
         for name, values in UNSUPPORTED.items()
-    }
+    } | {name: {"description": "Not used; it says nothing about the text."} for name in sorted(HINTS)}
+    preset = {"preset": {"type": ["string", "null"], "description": "A name of /v1/presets."}}
     return {
         "type": "object",
         "description": "A prompt and how to continue it. null is absent. n and max_tokens default to "
         "OpenAI's 1 and 16 in OpenAI's form. Unknown fields are named in warnings, or refused with --strict.",
-        "properties": _fields(rows, "Request") | converted | neutral | OPENAI_FIELDS,
+        "properties": _fields(rows, "Request") | preset | converted | neutral | OPENAI_FIELDS,
         "anyOf": [
             {"properties": {"prompt": {"not": {"type": "null"}}}, "required": ["prompt"]},
             {"properties": {"continue": {"type": "object"}}, "required": ["continue"]},
@@ -792,6 +849,9 @@ ANSWERS: dict[str, Schema] = {
     ),
     "Adapters": _object(object={"const": "list"}, data=_ref("AdapterList")),
     "AdapterList": _list(_object(id=COUNT, name=TEXT, path=TEXT, scale={"type": "number"})),
+    "Presets": _object(
+        object={"const": "list"}, data=_list(_object(name=TEXT, about=TEXT, fields={"type": "object"}))
+    ),
     "Fields": _object(samplers=_list(_ref("Field")), request=_list(_ref("Field"))),
     "Field": _object(
         name=TEXT,
@@ -812,6 +872,15 @@ ANSWERS: dict[str, Schema] = {
     ),
     "Document": {"type": "object", "description": "OpenAPI 3.1"},
 }
+
+
+def _of_others_schemas() -> dict[str, Schema]:
+    made = dict(foreign.ERRORS.values())
+    for path in foreign.PATHS:
+        made |= {path.name + SUFFIX[kind]: schema for kind, schema in path.answers.items()}
+        if path.request is not None:
+            made[path.name + "Body"] = {"type": "object", "properties": path.request}
+    return made
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -844,6 +913,7 @@ def document(defaults: Defaults, version: str) -> Schema:
         },
         **{event.__name__ + "Event": _event(event) for event in EVENTS},
         **ANSWERS,
+        **_of_others_schemas(),
     }
     return {
         "openapi": "3.1.0",
@@ -860,7 +930,7 @@ def document(defaults: Defaults, version: str) -> Schema:
 
 def _operation(route: Route) -> Schema:
     operation: Schema = {
-        "operationId": "_".join([route.handler, *route.parameters]),
+        "operationId": route.operation,
         "summary": route.summary,
         "responses": {
             str(status): {

@@ -13,17 +13,31 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import orjson
-from aiohttp import web
+from aiohttp import WSCloseCode, web
 
 from llama_srb import __version__, model_info
 from llama_srb.config import Settings
-from llama_srb.dialects import chat, embeddings, events, openai, scores
+from llama_srb.dialects import (
+    chat,
+    embeddings,
+    events,
+    koboldai,
+    llamacpp,
+    ollama,
+    openai,
+    scores,
+    textgen,
+)
+from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.model_info import ModelInfo
-from llama_srb.pool import EngineSettings, EngineUnavailable, Generation, Pool
+from llama_srb.pool import CommandRefused, EngineSettings, EngineUnavailable, Generation, Pool, Several
+from llama_srb.presets import SHIPPED, Preset, PresetError
+from llama_srb.presets import read as read_presets
 from llama_srb.protocol import Done, Error, Event
 from llama_srb.ranking import ranking
 from llama_srb.request import (
@@ -39,6 +53,7 @@ from llama_srb.request import (
     wrong,
 )
 from llama_srb.routes import ROUTES, document
+from llama_srb.websocket import Connection
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +73,26 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "shutting_down": 503,
 }
 
-SSE_HEADERS = {
-    "Content-Type": events.CONTENT_TYPE,
+STREAM_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # nginx would hold the stream back
 }
 
+
+EVENT_STREAM = events.CONTENT_TYPE
+PAUSE = b": keep-alive\n\n"
+
+OTHERS = (llamacpp, koboldai, ollama, textgen)  # dialects/: the APIs of other servers, by path
+REPLIES: Mapping[str, Callable[[Mapping[str, Any], About], Reply]] = {
+    path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
+}
+QUESTIONS: Mapping[str, Question] = {
+    path: question for dialect in OTHERS for path, question in dialect.QUESTIONS.items()
+}
+ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body}
+FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
+DIALECT_OF = {route.path: route.dialect for route in ROUTES}
+MAX_WATCHED = 64  # of the generations that koboldcpp's clients look on
 
 _brought: ContextVar[str] = ContextVar("brought", default="")
 """What the request at hand has to tell in its log line; a handler runs in the context of its middlewares."""
@@ -77,6 +106,15 @@ class Folded(Protocol):
 
     def json(self) -> bytes:
         """The body, once all events were taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A generation with what its events go through, and its size for the log."""
+
+    generation: Generation | Several
+    rank: Rank
+    size: str
 
 
 class StartError(Exception):
@@ -104,7 +142,9 @@ def error_response(
 ) -> web.Response:
     """An error in the form that OpenAI's clients read."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return _json(openai.error_body(message, kind=kind, param=param, code=code), status, headers)
+    response = _json(openai.error_body(message, kind=kind, param=param, code=code), status, headers)
+    response[FAULT] = {"message": message, "param": param, "code": code}
+    return response
 
 
 def _json(data: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -152,11 +192,24 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return error_response(error.status, error.message, param=error.param)
     except EngineUnavailable as error:
         return error_response(503, str(error), code="unavailable")
+    except CommandRefused as refused:
+        return _refused(refused.error)
     except ConnectionError:
         raise  # nobody is there to answer to
     except Exception:
         log.exception("%s %s", request.method, request.path)
         return error_response(500, "internal error; the server's log has more", code="internal_error")
+
+
+@web.middleware
+async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """An error under another server's path reads as that server's."""
+    response = await handler(request)
+    resource = request.match_info.route.resource
+    form = ERROR_FORMS.get(DIALECT_OF.get(resource.canonical, "") if resource else "")
+    if form is not None and isinstance(response, web.Response) and FAULT in response:
+        response.body = orjson.dumps(form(response.status, **response[FAULT]))
+    return response
 
 
 @web.middleware
@@ -210,21 +263,30 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
 class Api:
     """The routes over one pool and one model."""
 
-    def __init__(self, settings: Settings, pool: Pool, model: ModelInfo) -> None:
+    def __init__(
+        self, settings: Settings, pool: Pool, model: ModelInfo, presets: Mapping[str, Preset] = {}
+    ) -> None:
         self.settings = settings
         self.pool = pool
         self.model = model
-        self.defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict)
+        self.named = presets
+        fields = {name: preset.fields for name, preset in presets.items()}
+        self.defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
+        self.began = time.monotonic()
+        self._watched: dict[str, Reply] = {}  # by genkey, the last one last
+        self._sockets: set[web.WebSocketResponse] = set()
 
     def app(self) -> web.Application:
         """The aiohttp application; without handler_cancellation, clients that leave would not be noticed."""
         app = web.Application(
-            middlewares=[_one_line_each, _preflight, _errors_as_json], client_max_size=self.settings.max_body
+            middlewares=[_one_line_each, _preflight, _errors_in_own_form, _errors_as_json],
+            client_max_size=self.settings.max_body,
         )
         for route in ROUTES:
             for method in route.methods:
                 app.router.add_route(method, route.pattern, getattr(self, route.handler))
         app.on_response_prepare.append(_headers(self.settings.cors))
+        app.on_shutdown.append(self._close_sockets)
         return app
 
     async def completions(self, http: web.Request) -> web.StreamResponse:
@@ -239,18 +301,48 @@ class Api:
         return await self._events(http, await self._body(http))
 
     async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
-        request = self._require_what_continue_needs(events.parse(body, self.defaults))
-        return await self._stream(http, request, lambda batch: events.render(batch, request.warnings))
+        request = self._read_request(body)
+        return await self._stream(
+            http, self._work(request), lambda batch: events.render(batch, request.warnings)
+        )
 
     async def _openai(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
-        request, form = openai.parse(body, self.defaults)
+        bodies = openai.prompts(body)
+        if len(bodies) > 1:
+            return await self._openai_many(http, bodies)
+        request, form = openai.parse(bodies[0], self.defaults, self._infill)
         self._require_what_continue_needs(request)
-        model, created = self._known_model(form.model), int(time.time())
+        about: dict[str, Any] = {"model": self._known_model(form.model), "created": int(time.time())}
         if form.stream:
-            return await self._stream(
-                http, request, openai.Chunks(request, form, model=model, created=created).render
+            chunks = openai.Chunks(request, form, **about)
+            return await self._stream(http, self._work(request), chunks.render)
+        return await self._whole(http, self._work(request), openai.Body(request, **about))
+
+    async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
+        """Several prompts, each with n choices."""
+        parsed = [openai.parse(body, self.defaults, self._infill) for body in bodies]
+        requests, form = [request for request, _ in parsed], parsed[0][1]
+        if requests[0].continue_ is not None:
+            raise RequestError(
+                "continue goes on from one sequence; prompt must be one, too", param="continue"
             )
-        return await self._one(http, request, openai.Body(request, model=model, created=created))
+        about: dict[str, Any] = {"model": self._known_model(form.model), "created": int(time.time())}
+        several = self.pool.generate_all(requests)
+        named = dict(zip((part.id for part in several.parts), requests, strict=True))
+        ranks = {id: ranking(request) for id, request in named.items()}
+        size = f"n={requests[0].n} prompts={len(requests)}"
+        work = Work(several, lambda batch: ranks[batch[0].id](batch), size)  # type: ignore[union-attr]
+        if form.stream:
+            return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).render)
+        return await self._whole(http, work, openai.BodyOfMany(named, **about))
+
+    def _work(self, request: CompletionRequest) -> Work:
+        return Work(self.pool.generate(request), ranking(request), f"n={request.n}")
+
+    @property
+    def _infill(self) -> Mapping[str, str]:
+        """The model's tokens for what stands between two texts, as far as they are known."""
+        return self.pool.ready.model.get("infill", {}) if self.pool.ready else {}
 
     async def chat_completions(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat, in OpenAI's form."""
@@ -258,12 +350,15 @@ class Api:
         model, created = self._known_model(form.model), int(time.time())
         if form.stream:
             chunks = chat.Chunks(request, form, model=model, created=created)
-            return await self._stream(http, request, chunks.render)
-        return await self._one(http, request, chat.Body(request, model=model, created=created))
+            return await self._stream(http, self._work(request), chunks.render)
+        return await self._whole(http, self._work(request), chat.Body(request, model=model, created=created))
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Computes a prompt for the request that will come; a client that leaves before cancels it."""
-        request, form = openai.parse(await self._body(http), self.defaults)
+        bodies = openai.prompts(await self._body(http))
+        if len(bodies) > 1:
+            raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
+        request, form = openai.parse(bodies[0], self.defaults, self._infill)
         self._known_model(form.model)
         self._require_what_keeps_prefixes(request)
         async with self.pool.prefix(request) as generation:
@@ -283,14 +378,14 @@ class Api:
         request = scores.parse(await self._body(http), strict=self.settings.strict)
         answer = scores.Body(request, model=self._known_model(request.model))
         generation = self.pool.run("score", **request.engine_fields())
-        return await self._whole(http, generation, answer, f"texts={len(request.texts)}")
+        return await self._whole(http, Work(generation, list, f"texts={len(request.texts)}"), answer)
 
     async def embeddings(self, http: web.Request) -> web.Response:
         """Vectors of texts."""
         request = embeddings.parse(await self._body(http), strict=self.settings.strict)
         answer = embeddings.Body(request, model=self._known_model(request.model))
         generation = self.pool.run("embed", **request.engine_fields())
-        return await self._whole(http, generation, answer, f"texts={len(request.input)}")
+        return await self._whole(http, Work(generation, list, f"texts={len(request.input)}"), answer)
 
     def _require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
         if request.continue_ is not None:
@@ -390,6 +485,16 @@ class Api:
         loaded = self.pool.ready.adapters if self.pool.ready else ()
         return [{"id": one["id"], "name": Path(one["path"]).stem, **one} for one in loaded]
 
+    async def model_named(self, http: web.Request) -> web.Response:
+        """One model of that list."""
+        self._known_model(http.match_info["name"])
+        return _json(self._model())
+
+    async def presets(self, http: web.Request) -> web.Response:
+        """What a request may name as its preset."""
+        data = [{"name": p.name, "about": p.about, "fields": p.fields} for p in self.named.values()]
+        return _json({"object": "list", "data": data})
+
     async def samplers(self, http: web.Request) -> web.Response:
         """Every sampling field: name, type, default, bounds, aliases, meaning."""
         return _json({"samplers": samplers_table(), "request": request_table()})
@@ -398,25 +503,136 @@ class Api:
         """The whole API as an OpenAPI document."""
         return _json(document(self.defaults, __version__))
 
+    # WebSockets
+
+    async def websocket(self, http: web.Request) -> web.StreamResponse:
+        """Many requests on one connection, until it is closed."""
+        self._require_known_origin(http)
+        settings = self.settings
+        socket = web.WebSocketResponse(heartbeat=settings.keep_alive, max_msg_size=settings.max_body)
+        await socket.prepare(http)
+        self._sockets.add(socket)
+        try:
+            await Connection(socket, self.pool, self._read_request, self._read_extension).serve()
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+    def _require_known_origin(self, http: web.Request) -> None:
+        """Browsers let any page open a socket; whether this one may is for us to say."""
+        origin, allowed = http.headers.get("Origin"), self.settings.cors
+        if origin is not None and "*" not in allowed and origin not in allowed:
+            raise RequestError(f"pages of {origin[:100]} may not call this server (--cors)", status=403)
+
+    def _read_request(self, body: Mapping[str, Any]) -> CompletionRequest:
+        return self._require_what_continue_needs(events.parse(body, self.defaults))
+
+    def _read_extension(self, generation: Generation, body: Mapping[str, Any]) -> Extension:
+        extension = extension_from(body, strict=self.settings.strict)
+        self._require_room(generation, extension)
+        return extension
+
+    async def _close_sockets(self, app: web.Application) -> None:
+        for socket in list(self._sockets):
+            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
+
+    # Other servers' APIs
+
+    async def reply(self, http: web.Request) -> web.StreamResponse:
+        """n continuations, as another server would give them."""
+        reply = REPLIES[_path(http)](await self._body(http), self._about())
+        work = self._work(self._require_what_continue_needs(reply.request))
+        if isinstance(reply, koboldai.Results):
+            self._watch(reply)
+        if reply.stream:
+            return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
+        return await self._whole(http, work, reply)
+
+    async def ask(self, http: web.Request) -> web.Response:
+        """What generates nothing."""
+        question, about = QUESTIONS[_path(http)], self._about()
+        body = await self._body(http) if http.method == "POST" else {}
+        result: Mapping[str, Any] = {}
+        if question.op:
+            result = await self.pool.command(question.op, **question.arguments(body))
+        return _json(question.answer(body, result, about))
+
+    def _about(self) -> About:
+        model, ready = self.model, self.pool.ready
+        path = model.path
+        return About(
+            model=path.stem,
+            path=str(path),
+            names=frozenset((path.stem, path.name, model.name)),
+            architecture=model.architecture,
+            parameters=model.parameters,
+            quantisation=model.quantisation,
+            size_bytes=model.size_bytes,
+            modified=path.stat().st_mtime if path.exists() else 0.0,
+            context=(ready.n_ctx_sequence if ready else 0) or model.context or 0,
+            parallel=self.settings.parallel,
+            chat_template=str(model.metadata.get("tokenizer.chat_template", "")),
+            infill=self._infill,
+            version=__version__,
+            now=time.time(),
+            uptime=time.monotonic() - self.began,
+            defaults=self.defaults,
+        )
+
+    def _watch(self, reply: koboldai.Results) -> None:
+        self._watched.pop(reply.genkey, None)
+        self._watched[reply.genkey] = reply
+        if len(self._watched) > MAX_WATCHED:
+            del self._watched[next(iter(self._watched))]
+
+    async def _watched_by(self, http: web.Request) -> Reply | None:
+        """The generation of the genkey; without one that which was sent without one."""
+        body = parse_body(data) if (data := await http.read()).strip() else {}
+        return self._watched.get(llamacpp.text_of(body, "genkey", ""))
+
+    async def kobold_check(self, http: web.Request) -> web.Response:
+        """The texts of a generation until now."""
+        return _json(koboldai.so_far(await self._watched_by(http)))
+
+    async def kobold_logprobs(self, http: web.Request) -> web.Response:
+        """The tokens of a generation until now."""
+        return _json(koboldai.last_logprobs(await self._watched_by(http)))
+
+    async def kobold_abort(self, http: web.Request) -> web.Response:
+        """Ends a generation."""
+        reply = await self._watched_by(http)
+        return _json(koboldai.aborted(reply is not None and self.pool.cancel(reply.id)))
+
+    async def kobold_perf(self, http: web.Request) -> web.Response:
+        """How long the last generation took."""
+        last = next(reversed(self._watched.values()), None)
+        running = sum(reply.done is None for reply in self._watched.values())
+        return _json(koboldai.performance(last, running, self._about()))
+
     async def _body(self, http: web.Request) -> dict[str, Any]:
         if (http.content_length or 0) > self.settings.max_body:
             raise web.HTTPRequestEntityTooLarge(self.settings.max_body, http.content_length or 0)
         return parse_body(await http.read())
 
     async def _stream(
-        self, http: web.Request, request: CompletionRequest, render: Render
+        self,
+        http: web.Request,
+        work: Work,
+        render: Render,
+        content_type: str = EVENT_STREAM,
+        pause: bytes = PAUSE,
     ) -> web.StreamResponse:
         """Carries a generation to the client; leaving this function, in whatever way, cancels the rest."""
-        rank = ranking(request)
-        async with self.pool.generate(request) as generation:
-            _brought.set(f" n={request.n} {generation.id}")
+        rank = work.rank
+        async with work.generation as generation:
+            _brought.set(f" {work.size} {generation.id}")
             first = await anext(generation)
             if isinstance(first[0], Error):
                 return _refused(first[0])
-            response = web.StreamResponse(headers=SSE_HEADERS)
+            response = web.StreamResponse(headers={"Content-Type": content_type, **STREAM_HEADERS})
             await response.prepare(http)
             try:
-                async with _kept_alive(response, self.settings.keep_alive) as write:
+                async with _kept_alive(response, self.settings.keep_alive, pause) as write:
                     await write(render(rank(first)))
                     last = await _carry(generation, write, lambda batch: render(rank(batch))) or first[-1]
                 _brought.set(_brought.get() + _summary(last))
@@ -424,19 +640,12 @@ class Api:
                 _brought.set(_brought.get() + " client left")
             return response
 
-    async def _one(self, http: web.Request, request: CompletionRequest, answer: Folded) -> web.Response:
-        """A generation as one body."""
-        generation = self.pool.generate(request)
-        return await self._whole(http, generation, answer, f"n={request.n}", ranking(request))
-
-    async def _whole(
-        self, http: web.Request, generation: Generation, answer: Folded, size: str, rank: Rank = list
-    ) -> web.Response:
+    async def _whole(self, http: web.Request, work: Work, answer: Folded) -> web.Response:
         """One body at the end; a client that leaves before cancels it, too."""
-        async with generation:
-            _brought.set(f" {size} {generation.id}")
+        async with work.generation as generation:
+            _brought.set(f" {work.size} {generation.id}")
             async for batch in generation:
-                answer.take(rank(batch))
+                answer.take(work.rank(batch))
                 last = batch[-1]
         _brought.set(_brought.get() + _summary(last))
         if isinstance(last, Error):
@@ -444,10 +653,17 @@ class Api:
         return web.Response(body=answer.json(), content_type="application/json")
 
 
+def _path(http: web.Request) -> str:
+    """The path of the route at hand."""
+    resource = http.match_info.route.resource
+    assert resource is not None
+    return resource.canonical
+
+
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
-async def _carry(generation: Generation, write: Write, render: Render) -> Event | None:
+async def _carry(generation: Generation | Several, write: Write, render: Render) -> Event | None:
     """All events of one batch in one write, which waits for a slow reader; returns the last event."""
     last = None
     async for batch in generation:
@@ -457,8 +673,8 @@ async def _carry(generation: Generation, write: Write, render: Render) -> Event 
 
 
 @contextlib.asynccontextmanager
-async def _kept_alive(response: web.StreamResponse, interval: float) -> AsyncIterator[Write]:
-    """A write() for the block; in its pauses comment lines are written."""
+async def _kept_alive(response: web.StreamResponse, interval: float, pause: bytes) -> AsyncIterator[Write]:
+    """A write() for the block; in its pauses comment lines are written, where there is such a thing."""
     loop = asyncio.get_running_loop()
     written_at = loop.time()
 
@@ -473,7 +689,7 @@ async def _kept_alive(response: web.StreamResponse, interval: float) -> AsyncIte
             while True:
                 await asyncio.sleep(written_at + interval - loop.time())
                 if loop.time() >= written_at + interval:
-                    await write(b": keep-alive\n\n")
+                    await write(pause)
 
     filler = asyncio.create_task(fill_pauses(), name="keep-alive")
     try:
@@ -506,13 +722,14 @@ async def serve(
     """
     model = model_info.read(settings.model)
     _check_engine(settings)
+    presets = _presets(settings)
     pool = Pool(
         EngineSettings(settings.engine_command, model_name=model.name),
         mode=settings.engine_mode,
         max_engines=settings.max_engines,
     )
     runner = web.AppRunner(
-        Api(settings, pool, model).app(),
+        Api(settings, pool, model, presets).app(),
         handler_cancellation=True,  # off by default; else a client that leaves is noticed when we write
         access_log=None,
         shutdown_timeout=WRITE_GRACE,
@@ -531,6 +748,14 @@ async def serve(
         finally:
             await pool.stop()
             await runner.cleanup()
+
+
+def _presets(settings: Settings) -> dict[str, Preset]:
+    """The shipped ones, and the operator's own."""
+    try:
+        return read_presets((SHIPPED, settings.presets) if settings.presets else (SHIPPED,))
+    except PresetError as error:
+        raise StartError(str(error)) from None
 
 
 def _check_engine(settings: Settings) -> None:

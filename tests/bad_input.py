@@ -92,8 +92,14 @@ PROMPTS = [
              f"prompt is {json.dumps(value)}; it must be a text or a list of token ids", "prompt")
         for value in WRONG_PROMPTS
     ),
-    Case("two prompts, in OpenAI's form", {"prompt": ["a", "b"], "stream": False},
-         "prompt is a list of 2 prompts; it must be one", "prompt"),
+    Case("two prompts for one prefix", {"prompt": ["a", "b"]},
+         "prompt is a list of 2 prompts; it must be one", "prompt", path="/v1/prefix"),
+    Case("a thousand prompts", {"prompt": ["a"] * 1000, "stream": False},
+         "prompt has 1000 prompts; it may have 256", "prompt"),
+    Case("of two prompts a wrong one", {"prompt": ["a", 7], "stream": False},
+         "prompt is 7; it must be a text or a list of token ids", "prompt"),
+    Case("two prompts that continue one", {"prompt": ["a", "b"], "stream": False, "continue": {"id": "17", "index": 0}},
+         "continue goes on from one sequence; prompt must be one, too", "continue"),
     Case("a prompt of 2,000 words", {"prompt": "word " * 2000},
          "the prompt has at least 769 tokens; with one more it exceeds the context of 768 tokens per sequence",
          "prompt", code="context_exceeded"),

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import orjson
 
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
-from llama_srb.request import CompletionRequest, Defaults, RequestError, request_from, wrong
+from llama_srb.request import MAX_PROMPTS, CompletionRequest, Defaults, RequestError, request_from, wrong
 
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
 READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})
 END = b"data: [DONE]\n\n"
+INFILL = ("prefix", "suffix", "middle")  # tokens that it takes
 SCORES = ("logprob", "mean_logprob", "length", "distinct_2")  # of a choice, with best_of or rank_by
 UNFINISHED = "length"  # finish_reason of all that did not end by itself: OpenAI's clients know no "cancelled"
 
@@ -33,25 +35,52 @@ class Form:
     model: str | None = None
 
 
-def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionRequest, Form]:
-    """A body of this dialect as a request and a form; RequestError names what is wrong."""
+def parse(
+    body: Mapping[str, Any], defaults: Defaults, infill: Mapping[str, str] = {}
+) -> tuple[CompletionRequest, Form]:
+    """A body with one prompt as a request and a form; RequestError names what is wrong.
+
+    infill: the model's tokens for that, if it has any.
+    """
     form = form_of(body)
     if body.get("messages") is not None:
         raise RequestError("messages belongs to /v1/chat/completions or the event stream", param="messages")
     ours = replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream)
-    request = request_from({**body, "prompt": _one_prompt(body.get("prompt"))}, ours, known=READ_HERE)
+    body = _with_suffix(body, infill)
+    request = request_from(body, ours, known=READ_HERE)
     if body.get("suffix"):
         request = request.model_copy(update={"warnings": (*request.warnings, "suffix is not used")})
     return request, form
 
 
-def _one_prompt(prompt: object) -> object:
-    """A list of one prompt is that prompt, as OpenAI's clients may send it."""
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
-        if len(prompt) > 1:
-            raise RequestError(f"prompt is a list of {len(prompt)} prompts; it must be one", param="prompt")
-        return prompt[0]
-    return prompt
+def prompts(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A body a prompt: OpenAI's clients may send a list of them."""
+    many = body.get("prompt")
+    if not isinstance(many, list) or not many or not isinstance(many[0], str | list):
+        return [body]
+    if len(many) > MAX_PROMPTS:
+        raise RequestError(f"prompt has {len(many)} prompts; it may have {MAX_PROMPTS}", param="prompt")
+    return [{**body, "prompt": one} for one in many]
+
+
+def _with_suffix(body: Mapping[str, Any], infill: Mapping[str, str]) -> Mapping[str, Any]:
+    """What stands between prompt and suffix is asked for by the model's own tokens."""
+    prompt, suffix = body.get("prompt"), body.get("suffix")
+    if not isinstance(suffix, str | None):
+        raise wrong("suffix", suffix, "a text")
+    if not suffix or not can_infill(infill) or not isinstance(prompt, str):
+        return body
+    return {**body, "prompt": infill_prompt(infill, prompt, suffix), "suffix": None}
+
+
+def can_infill(tokens: Mapping[str, str]) -> bool:
+    """Whether a model with these tokens can say what stands between two texts."""
+    return all(tokens.get(name) for name in INFILL)
+
+
+def infill_prompt(tokens: Mapping[str, str], prefix: str, suffix: str) -> str:
+    """The prompt for what stands between two texts."""
+    return tokens["prefix"] + prefix + tokens["suffix"] + suffix + tokens["middle"]
 
 
 def form_of(body: Mapping[str, Any]) -> Form:
@@ -138,13 +167,14 @@ class _Piece:
 
 
 class _Pieces:
-    """Events as what they add to choices: chunks write the pieces one by one, a body adds them up.
+    """Events as what they add to choices, first to first + n - 1: chunks write the pieces one by one, a body
+    adds them up.
 
     Choices that an extend adds begin with the prompt, too, as far as it has come by then.
     """
 
-    def __init__(self, n: int) -> None:
-        self._n = n
+    def __init__(self, n: int, first: int = 0) -> None:
+        self._first, self._n = first, n
         self._prompt = _Place()
         self._echoed: list[tuple[str, Lists | None]] = []  # what every choice begins with
         self._places: dict[int, _Place] = {}  # only with logprobs
@@ -156,7 +186,9 @@ class _Pieces:
             case Prompt():
                 offsets = self._prompt.of(event.text, _texts(event.tokens))
                 self._echoed.append((event.text, _lists(event.tokens, offsets) if event.tokens else None))
-                yield from (_Piece(index, *self._echoed[-1]) for index in range(self._n))
+                yield from (
+                    _Piece(index, *self._echoed[-1]) for index in range(self._first, self._first + self._n)
+                )
             case Extend():
                 self._n = event.count
                 new = range(event.first, event.count)
@@ -215,13 +247,15 @@ def renumbered(stop: Stop | None, places: Mapping[int, int]) -> Stop | None:
 class Chunks:
     """Events as chunks, for one request; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
+    def __init__(
+        self, request: CompletionRequest, form: Form, *, model: str, created: int, first: int = 0
+    ) -> None:
         self._warnings = request.warnings
         self._form = form
         self._about = {"object": "text_completion", "created": created, "model": model}
         self._head = b""  # made with the id of the first event; frames begin with it
         self._tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
-        self._pieces = _Pieces(request.n)
+        self._pieces = _Pieces(request.n, first)
         self._plain = request.logprobs is None
 
     def render(self, events: list[Event]) -> bytes:
@@ -241,10 +275,7 @@ class Chunks:
             case Start():
                 return self._begin(event)
             case Done():
-                last: dict[str, Any] = {"choices": []}
-                last |= {"ranking": event.ranking} if event.ranking else {}
-                last |= {"usage": usage_of(event)} if self._form.include_usage else {}
-                return (self._framed(last) if len(last) > 1 else b"") + END
+                return self._end(event)
             case Error():
                 kind = "invalid_request_error" if event.code == "invalid_request" else "server_error"
                 error = error_body(event.message, kind=kind, param=event.param, code=event.code)
@@ -257,6 +288,12 @@ class Chunks:
         if not self._warnings:
             return b""
         return self._framed({"choices": [_choice(0, "", None, None)], "warnings": self._warnings})
+
+    def _end(self, done: Done) -> bytes:
+        last: dict[str, Any] = {"choices": []}
+        last |= {"ranking": done.ranking} if done.ranking else {}
+        last |= {"usage": usage_of(done)} if self._form.include_usage else {}
+        return (self._framed(last) if len(last) > 1 else b"") + END
 
     def _framed(self, fields: Mapping[str, Any]) -> bytes:
         tail = b"}\n\n" if "usage" in fields else self._tail
@@ -299,6 +336,9 @@ class Body:
 
     def json(self) -> bytes:
         """The body; all events must have been taken."""
+        return orjson.dumps(self.fields())
+
+    def fields(self) -> dict[str, Any]:
         assert self._done is not None
         wanted = self._request.logprobs is not None
         best_first = self._done.ranking or range(len(self._choices))
@@ -313,4 +353,108 @@ class Body:
             "choices": choices,
             "usage": usage_of(self._done),
         }
-        return orjson.dumps(body | ({"warnings": self._request.warnings} if self._request.warnings else {}))
+        return body | ({"warnings": self._request.warnings} if self._request.warnings else {})
+
+
+# ----------------------------------------------------------------------------------------------------
+# Several prompts in one request: a generation each, whose events are told apart by their id
+# ----------------------------------------------------------------------------------------------------
+
+
+class _Part(Chunks):
+    """One of several: all bear one id, and of the ends of all only the last is an end."""
+
+    def named(self, id: str) -> _Part:
+        self._head = b"data: " + orjson.dumps({"id": f"cmpl-{id}", **self._about})[:-1]
+        return self
+
+    def _begin(self, start: Start) -> bytes:
+        return self._framed({"choices": [], "warnings": self._warnings}) if self._warnings else b""
+
+    def _end(self, done: Done) -> bytes:
+        return b""
+
+
+class ChunksOfMany:
+    """Events as chunks; requests by the ids of their generations. Choices are numbered through."""
+
+    def __init__(
+        self, requests: Mapping[str, CompletionRequest], form: Form, *, model: str, created: int
+    ) -> None:
+        self._first = dict(
+            zip(requests, accumulate((r.n for r in requests.values()), initial=0), strict=False)
+        )
+        about: dict[str, Any] = {"model": model, "created": created}
+        name, *others = requests
+        quiet = {id: requests[id].model_copy(update={"warnings": ()}) for id in others}  # told once
+        self._parts = {
+            id: _Part(request, form, **about, first=self._first[id]).named(name)
+            for id, request in ({name: requests[name]} | quiet).items()
+        }
+        self._done: list[Done] = []
+
+    def render(self, events: list[Event]) -> bytes:
+        """Frames for these events of one generation."""
+        return b"".join(map(self._frames, events))
+
+    def _frames(self, event: Event) -> bytes:
+        id = event.id  # type: ignore[union-attr]  # what a generation brings has one
+        part = self._parts[id]
+        frames = part.render([_moved(event, self._first[id])])
+        if isinstance(event, Done):
+            self._done.append(event)
+            if len(self._done) == len(self._parts):
+                frames += Chunks._end(part, _sum(self._done))
+        return frames
+
+
+def _moved(event: Event, by: int) -> Event:
+    """An event whose choices stand behind those of other prompts."""
+    match event:
+        case Stop(duplicate_of=int() as other):
+            return replace(event, index=event.index + by, duplicate_of=other + by)
+        case Stream() | Stop() | Again():
+            return replace(event, index=event.index + by)
+    return event
+
+
+def _sum(parts: Iterable[Done]) -> Done:
+    """The counts of all; an order over several prompts there is none."""
+    first, *others = parts
+    for one in others:
+        first = replace(
+            first,
+            count=first.count + one.count,
+            prompt_tokens=first.prompt_tokens + one.prompt_tokens,
+            cached_tokens=first.cached_tokens + one.cached_tokens,
+            completion_tokens=first.completion_tokens + one.completion_tokens,
+        )
+    return replace(first, ranking=())
+
+
+class BodyOfMany:
+    """Events folded into one body; requests by the ids of their generations."""
+
+    def __init__(self, requests: Mapping[str, CompletionRequest], *, model: str, created: int) -> None:
+        self._parts = {id: Body(request, model=model, created=created) for id, request in requests.items()}
+        self._done: list[Done] = []
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events of one generation, which follow those of the last call."""
+        for event in events:
+            self._parts[event.id].take([event])  # type: ignore[union-attr]
+            self._done += [event] if isinstance(event, Done) else []
+
+    def json(self) -> bytes:
+        """The body; all events must have been taken."""
+        bodies = [part.fields() for part in self._parts.values()]
+        choices: list[dict[str, Any]] = []
+        for body in bodies:
+            choices += [_moved_choice(choice, len(choices)) for choice in body["choices"]]
+        return orjson.dumps(bodies[0] | {"choices": choices, "usage": usage_of(_sum(self._done))})
+
+
+def _moved_choice(choice: dict[str, Any], by: int) -> dict[str, Any]:
+    return {
+        name: value + by if name in ("index", "duplicate_of") else value for name, value in choice.items()
+    }

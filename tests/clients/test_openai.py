@@ -181,7 +181,7 @@ REFUSALS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"temperature": 101}, BadRequestError, "temperature"),
     ({"stop": 7}, BadRequestError, "stop"),
     ({"prompt": "word " * 2000}, BadRequestError, "prompt"),
-    ({"prompt": ["a", "b"]}, BadRequestError, "prompt"),
+    ({"prompt": ["a", 7]}, BadRequestError, "prompt"),
     ({"model": "gpt-4"}, NotFoundError, "model"),
 ]
 
@@ -208,3 +208,44 @@ def test_leaving_early_ends_the_request(openai: OpenAI, server: Server) -> None:
     while server.call("DELETE", f"/v1/completions/{id}")[0] != 404:
         pass  # until the server knows; a request that went on would take seconds
     assert complete(openai).choices[0].text
+
+
+# Several prompts
+
+
+PROMPTS = [ONCE, "The end", "Lily had a red"]
+
+
+def test_each_of_several_prompts_has_n_choices(openai: OpenAI) -> None:
+    answer = complete(openai, prompt=PROMPTS, n=2, temperature=0)
+    assert [choice.index for choice in answer.choices] == list(range(6))
+    alone = [complete(openai, prompt=prompt, temperature=0).choices[0].text for prompt in PROMPTS]
+    assert [choice.text for choice in answer.choices] == [text for text in alone for _ in range(2)]
+    single = [complete(openai, prompt=prompt, n=2, temperature=0).usage for prompt in PROMPTS]
+    assert answer.usage
+    assert answer.usage.completion_tokens == sum(usage.completion_tokens for usage in single if usage)
+    assert answer.usage.prompt_tokens == sum(usage.prompt_tokens for usage in single if usage)
+
+
+def test_several_prompts_stream_under_one_id(openai: OpenAI) -> None:
+    asked = {"prompt": PROMPTS, "n": 2, "echo": True, "stream_options": {"include_usage": True}}
+    chunks = stream(openai, **asked, extra_body={"ignore_eos": True})
+    assert len({chunk.id for chunk in chunks}) == 1
+    made = texts(chunks, 6)
+    assert [text.startswith(PROMPTS[i // 2]) for i, text in enumerate(made)] == [True] * 6
+    ends = [c.choices[0].index for c in chunks if c.choices and c.choices[0].finish_reason]
+    assert sorted(ends) == list(range(6))
+    assert [bool(chunk.usage) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert chunks[-1].usage
+    assert chunks[-1].usage.completion_tokens == 36
+
+
+def test_lists_of_token_ids_are_prompts_too(openai: OpenAI) -> None:
+    assert len(complete(openai, prompt=[ONCE_IDS, ONCE_IDS[:3]]).choices) == 2
+
+
+def test_one_wrong_prompt_of_several_refuses_them_all(openai: OpenAI) -> None:
+    with pytest.raises(BadRequestError, match="exceeds the context"):
+        complete(openai, prompt=[ONCE, "word " * 2000])
+    with pytest.raises(BadRequestError, match="exceeds the context"):
+        stream(openai, prompt=["word " * 2000, ONCE])

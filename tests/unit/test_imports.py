@@ -12,10 +12,13 @@ VOCABULARY = {"request", "protocol"}  # plain data: whoever stands above may spe
 ARROWS: dict[str, set[str]] = {
     "cli": {"server", "client", "pool", "config", "model_info"},
     "api": {"cli"},
-    "server": {"routes", "dialects", "ranking", "pool", "config", "model_info"},
+    "server": {"routes", "dialects", "ranking", "pool", "config", "model_info", "presets", "websocket"},
     "config": {"pool", "model_info"},
     "dialects": {"dialects"},
-    "routes": {"request", "protocol"},
+    "routes": {"request", "protocol", "foreign"},
+    "foreign": set(),
+    "presets": {"request"},
+    "websocket": {"dialects", "pool", "ranking"},
     "ranking": {"request", "protocol"},
     "pool": {"engine"},
     "engine": {"protocol"},
@@ -24,7 +27,12 @@ ARROWS: dict[str, set[str]] = {
     "model_info": set(),
     "client": set(),
 }
-ONLY = {"aiohttp": {"server"}, "subprocess": {"engine"}, "argv": {"config"}, "environ": {"config"}}
+ONLY = {
+    "aiohttp": {"server", "websocket"},
+    "subprocess": {"engine"},
+    "argv": {"config"},
+    "environ": {"config"},
+}
 
 
 def part(path: Path) -> str:

@@ -80,9 +80,14 @@ def test_openais_own_defaults_hold() -> None:
 
 
 def test_a_list_of_one_prompt_is_that_prompt() -> None:
-    assert parse(prompt=["Once"])[0].prompt == "Once"
-    assert parse(prompt=[[1, 2]])[0].prompt == (1, 2)
-    assert parse(prompt=[1, 2])[0].prompt == (1, 2)
+    assert openai.prompts({"prompt": ["Once"]}) == [{"prompt": "Once"}]
+    assert openai.prompts({"prompt": [[1, 2]]}) == [{"prompt": [1, 2]}]
+    assert openai.prompts({"prompt": [1, 2]}) == [{"prompt": [1, 2]}]
+
+
+def test_a_list_of_prompts_is_a_body_each() -> None:
+    bodies = openai.prompts({"prompt": ["Once", [1, 2]], "n": 3})
+    assert bodies == [{"prompt": "Once", "n": 3}, {"prompt": [1, 2], "n": 3}]
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [

@@ -88,7 +88,7 @@ WRONG = [
     case for case in CASES if re.search(r"must be (a |between|true|an )", case.message) and case.status == 400
 ]
 BEYOND = {  # what a schema cannot say, or can only say at length
-    "min_tokens above max_tokens", "samplers 7", 'samplers ["top_q"]', "two prompts, in OpenAI's form",
+    "min_tokens above max_tokens", "samplers 7", 'samplers ["top_q"]', "two prompts for one prefix",
     'logit_bias {"5": 1e10}', "a token id above the vocabulary",
 }  # fmt: skip
 

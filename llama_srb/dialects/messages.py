@@ -1,0 +1,62 @@
+"""The WebSocket's messages: commands in, the event stream's events out, with the client's own ids. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from llama_srb.dialects import events
+from llama_srb.protocol import Event, Queued, Start
+from llama_srb.request import parse_body, wrong
+
+OPS = ("generate", "cancel", "extend")
+MAX_ID = 128  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a client wants of its request `id`; body is the rest of the message."""
+
+    op: str
+    id: str
+    body: Mapping[str, Any]
+
+
+def parse(message: str | bytes) -> Command:
+    """One message of a client; RequestError names what is wrong."""
+    body = parse_body(message.encode(errors="surrogatepass") if isinstance(message, str) else message)
+    op, id = body.pop("op", None), body.pop("id", None)
+    if op not in OPS:
+        raise wrong("op", op, "one of " + ", ".join(OPS))
+    if not isinstance(id, str) or not 0 < len(id) <= MAX_ID:
+        raise wrong("id", id, f"a text of 1 to {MAX_ID} characters")
+    return Command(op, id, body)
+
+
+def render(id: str, batch: Iterable[Event], warnings: tuple[str, ...] = ()) -> Iterator[str]:
+    """Events as messages; the start event tells what the server calls the request, too."""
+    for event in batch:
+        named = replace(event, id=id) if isinstance(event, Start | Queued) else event
+        if not (frame := events.render([named], warnings)):
+            continue
+        text = frame.decode().removeprefix("data: ").rstrip("\n")
+        if isinstance(event, Start):
+            yield _with(text, request=event.id)
+        else:
+            yield text if named is not event else _with(text, id=id)
+
+
+def error(
+    message: str, *, id: str = "", op: str = "", param: str | None = None, code: str = "invalid_request"
+) -> str:
+    """What could not be done. Without op it ends the request of that id, with op that goes on."""
+    fields = {"event": "error", "code": code, "message": message, "id": id, "op": op, "param": param}
+    return orjson.dumps({name: value for name, value in fields.items() if value or name == "id"}).decode()
+
+
+def _with(text: str, **fields: str) -> str:
+    """An object as text, with these fields at its end."""
+    return f"{text[:-1]}, {orjson.dumps(fields).decode()[1:]}"

@@ -1,0 +1,177 @@
+"""What the dialects of other servers have in common: a generation as their frames or as one body. Pure.
+
+A dialect says what its JSON looks like; here events are gathered by sequence. About is this server, as
+clients are told of it; a Question is a path that generates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeAlias
+
+import orjson
+
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream
+from llama_srb.request import CompletionRequest, Defaults
+
+Json: TypeAlias = dict[str, Any]
+SSE = "text/event-stream; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The server and its model; context is tokens of a sequence, modified and now seconds since 1970."""
+
+    model: str
+    path: str = ""
+    names: frozenset[str] = frozenset()
+    architecture: str = ""
+    parameters: int = 0
+    quantisation: str = ""
+    size_bytes: int = 0
+    modified: float = 0.0
+    context: int = 0
+    parallel: int = 1
+    chat_template: str = ""
+    infill: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    now: float = 0.0
+    uptime: float = 0.0
+    defaults: Defaults = field(default_factory=Defaults)
+
+    def defaults_of(self, n: int, max_tokens: int, *, stream: bool, sampling: Json | None = None) -> Defaults:
+        """The server's, but for what a dialect has otherwise."""
+        own: Json = {"n": n, "max_tokens": max_tokens, "whole": not stream, "sampling": sampling or {}}
+        return replace(self.defaults, **own)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A path without a generation: an engine's command, or none, its arguments from the body, the answer."""
+
+    answer: Callable[[Json, Mapping[str, Any], About], Any]
+    op: str = ""
+    arguments: Callable[[Json], Json] = lambda body: {}
+
+
+@dataclass(slots=True)
+class Text:
+    """What has come of one sequence."""
+
+    pieces: list[str] = field(default_factory=list)
+    tokens: list[Mapping[str, Any]] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)  # of a chat
+    calls: dict[int, Json] = field(default_factory=dict)  # of a chat's tools: name, arguments as text
+    stop: Stop | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def add(self, event: Stream) -> None:
+        self.pieces.append(event.text)
+        self.tokens += event.tokens
+        self.thoughts.append(event.reasoning)
+        for piece in event.tool_calls:
+            call = self.calls.setdefault(piece["index"], {"name": piece.get("name", ""), "arguments": ""})
+            call["arguments"] += piece["arguments"]
+
+    @property
+    def length(self) -> int:
+        """Tokens; while it runs those whose text has come, near enough."""
+        return self.stop.length if self.stop else len(self.pieces)
+
+
+class Reply:
+    """One request's answer: frames while it runs, or a body at its end.
+
+    A dialect writes `piece`, `end`, `body` and `failure`; what a method yields becomes a frame each.
+    """
+
+    content_type: ClassVar[str] = SSE
+    pause: ClassVar[bytes] = b": keep-alive\n\n"  # what keeps an idle stream open
+
+    def __init__(self, request: CompletionRequest, about: About, *, stream: bool) -> None:
+        self.request = request
+        self.about = about
+        self.stream = stream
+        self.texts = [Text() for _ in range(request.n)]
+        self.id = ""  # once it is known
+        self.begun: Start | None = None
+        self.done: Done | None = None
+        self._last = Stop("", 0, 0, 0, "")
+
+    # What a dialect writes
+
+    def piece(self, event: Stream) -> Iterator[Json]:
+        raise NotImplementedError
+
+    def end(self, index: int, stop: Stop) -> Iterator[Json]:
+        """The end of one sequence. The last one comes with done."""
+        raise NotImplementedError
+
+    def body(self) -> Any:
+        raise NotImplementedError
+
+    def failure(self, error: Error) -> Json:
+        """What went wrong behind the first byte."""
+        raise NotImplementedError
+
+    def frame(self, data: Json) -> bytes:
+        return b"data: %b\n\n" % orjson.dumps(data)
+
+    # What all have in common
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events, which follow those of the last call."""
+        for event in events:
+            self._take(event)
+
+    def render(self, events: Iterable[Event]) -> bytes:
+        """Frames for these events, which follow those of the last call."""
+        return b"".join(self.frame(data) for event in events for data in self._messages(event))
+
+    def json(self) -> bytes:
+        """The body; all events must have been taken."""
+        return orjson.dumps(self.body())
+
+    @property
+    def ordered(self) -> list[int]:
+        """The sequences as a body has them: best first, if they are ranked."""
+        return list(self.done.ranking if self.done and self.done.ranking else range(len(self.texts)))
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.begun.prompt_tokens if self.begun else 0
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Queued():
+                self.id = event.id
+            case Start():
+                self.id, self.begun = event.id, event
+            case Stream():
+                self.texts[event.index].add(event)
+            case Stop():
+                self.texts[event.index].stop = event
+            case Again():
+                self.texts[event.index] = Text()
+            case Extend():
+                self.texts += [Text() for _ in range(event.first, event.count)]
+            case Done():
+                self.done = event
+
+    def _messages(self, event: Event) -> Iterator[Json]:
+        self._take(event)
+        match event:
+            case Stream():
+                yield from self.piece(event)
+            case Stop() if any(text.stop is None for text in self.texts):
+                yield from self.end(event.index, event)
+            case Stop():
+                self._last = event  # its frame has what only done knows: timings
+            case Done():
+                yield from self.end(self._last.index, self._last)
+            case Error():
+                yield self.failure(event)

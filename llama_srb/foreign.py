@@ -1,0 +1,228 @@
+"""The paths of other servers' APIs as one table, from which routes.py makes rows and schemas. Pure data.
+
+handler is the method of server.Api: `reply` generates, `ask` does not. Which dialect a path belongs to
+decides the form of its errors; what a path answers is in that module of dialects/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = dict[str, Any]
+
+JSON, SSE, NDJSON = "application/json", "text/event-stream", "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One row. answers: schema by content type; request: properties of a body, None where there is none."""
+
+    dialect: str
+    method: str
+    path: str
+    handler: str
+    summary: str
+    answers: Mapping[str, Schema]
+    request: Schema | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its schemas: /api/extra/version is ApiExtraVersion."""
+        words = self.path.replace("_", "/").replace("-", "/").split("/")
+        return "".join(word[:1].upper() + word[1:] for word in words)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Schemas
+# ----------------------------------------------------------------------------------------------------
+
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+NUMBER: Schema = {"type": "number"}
+SWITCH: Schema = {"type": "boolean"}
+ANY: Schema = {}
+MAYBE_SWITCH: Schema = {"type": ["boolean", "null"]}
+MAYBE_TEXT: Schema = {"type": ["string", "null"]}
+MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
+
+
+def made_of(optional: str = "", **properties: Schema) -> Schema:
+    """An object whose properties are all there, but for the optional ones."""
+    required = [name for name in properties if name not in optional.split()]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def having(*names: str) -> Schema:
+    """An object with these properties at least."""
+    return {"type": "object", "required": list(names)}
+
+
+def list_of(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+IDS = list_of(COUNT)
+FRAMES: Schema = {"type": "string", "description": "Frames, one sequence's in each."}
+
+
+def json_of(optional: str = "", **properties: Schema) -> dict[str, Schema]:
+    return {JSON: made_of(optional, **properties)}
+
+
+FINAL = made_of(
+    "timings warnings completion_probabilities",
+    index=COUNT, content=TEXT, tokens=IDS, id_slot=COUNT, stop={"const": True}, model=TEXT,
+    tokens_predicted=COUNT, tokens_evaluated=COUNT, generation_settings={"type": "object"}, prompt=TEXT,
+    has_new_line=SWITCH, truncated=SWITCH, stop_type={"enum": ["eos", "word", "limit", "none"]},
+    stopping_word=TEXT, tokens_cached=COUNT, timings={"type": "object"}, warnings=list_of(TEXT),
+    completion_probabilities=list_of({"type": "object"}),
+)  # fmt: skip
+NATIVE = {JSON: {"anyOf": [FINAL, list_of(FINAL)]}, SSE: FRAMES}
+RESULT = made_of(
+    text=TEXT, finish_reason={"enum": ["stop", "length"]}, logprobs=MAYBE_OBJECT, prompt_tokens=COUNT,
+    completion_tokens=COUNT,
+)  # fmt: skip
+GENERATED = made_of(
+    "response message thinking choices warnings logprobs",
+    message={"type": "object"}, thinking=TEXT,
+    model=TEXT, created_at=TEXT, response=TEXT, done={"const": True},
+    done_reason={"enum": ["stop", "length"]},
+    total_duration=COUNT, load_duration=COUNT, prompt_eval_count=COUNT, prompt_eval_duration=COUNT,
+    eval_count=COUNT, eval_duration=COUNT, choices=list_of({"type": "object"}), warnings=list_of(TEXT),
+    logprobs=list_of({"type": "object"}),
+)  # fmt: skip
+OLLAMA_MODEL = made_of(
+    "expires_at size_vram context_length",
+    name=TEXT, model=TEXT, modified_at=TEXT, size=COUNT, digest=TEXT, details={"type": "object"},
+    expires_at=TEXT, size_vram=COUNT, context_length=COUNT,
+)  # fmt: skip
+CARD = made_of(
+    id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, parameters={"type": "object"}
+)
+
+PROMPT: Schema = {"prompt": ANY, "n": ANY, "stream": MAYBE_SWITCH}
+KOBOLD: Schema = {
+    "prompt": ANY, "n": ANY, "max_length": ANY, "memory": MAYBE_TEXT, "genkey": MAYBE_TEXT,
+    "trim_stop": MAYBE_SWITCH, "logprobs": MAYBE_SWITCH,
+}  # fmt: skip
+GENKEY: Schema = {"genkey": MAYBE_TEXT}
+OLLAMA: Schema = {
+    "model": TEXT, "prompt": MAYBE_TEXT, "suffix": MAYBE_TEXT, "stream": MAYBE_SWITCH, "raw": MAYBE_SWITCH,
+    "system": MAYBE_TEXT, "options": MAYBE_OBJECT, "format": ANY,
+    "n": ANY, "logprobs": MAYBE_SWITCH, "top_logprobs": ANY,
+}  # fmt: skip
+TOKENIZED = made_of("count max_model_len", tokens={"type": "array"}, count=COUNT, max_model_len=COUNT)
+TOKENIZE: Schema = {
+    "with_pieces": MAYBE_SWITCH,
+    "content": MAYBE_TEXT, "prompt": MAYBE_TEXT, "add_special": MAYBE_SWITCH,
+    "add_special_tokens": MAYBE_SWITCH,
+}  # fmt: skip
+DECODED = json_of(content=TEXT, prompt=TEXT)
+ENCODED = json_of(tokens=IDS, length=COUNT)
+ENCODE: Schema = {"text": TEXT, "add_bos_token": MAYBE_SWITCH}
+TOKENS: Schema = {"tokens": IDS}
+MESSAGES: Schema = {"type": "array"}
+
+# ----------------------------------------------------------------------------------------------------
+# The paths
+# ----------------------------------------------------------------------------------------------------
+
+# fmt: off
+PATHS = (
+    Path("llamacpp", "POST", "/completion", "reply", "llama-server's own form: n objects, or frames.",
+        NATIVE, PROMPT),
+    Path("llamacpp", "POST", "/completions", "reply", "The same.", NATIVE, PROMPT),
+    Path("llamacpp", "POST", "/infill", "reply",
+        "What stands between input_prefix and input_suffix, if the model has tokens for that.", NATIVE,
+        {"input_prefix": TEXT, "input_suffix": TEXT, "input_extra": {"type": ["array", "null"]}, **PROMPT}),
+    Path("llamacpp", "POST", "/tokenize", "ask",
+        "Token ids of content (llama-server), or of prompt with the first token (vLLM).",
+        {JSON: TOKENIZED}, TOKENIZE),
+    Path("llamacpp", "POST", "/apply-template", "ask", "The prompt that a chat would have.",
+        json_of(prompt=TEXT), {"messages": MESSAGES, "tools": ANY, "chat_template_kwargs": ANY}),
+    Path("llamacpp", "POST", "/v1/tokenize", "ask", "The same (Aphrodite).", {JSON: TOKENIZED}, TOKENIZE),
+    Path("llamacpp", "POST", "/detokenize", "ask", "The text of tokens.", DECODED, TOKENS),
+    Path("llamacpp", "POST", "/v1/detokenize", "ask", "The same.", DECODED, TOKENS),
+    Path("llamacpp", "GET", "/props", "ask", "The model and the defaults of sampling.",
+        {JSON: having("default_generation_settings", "total_slots", "chat_template")}),
+    Path("llamacpp", "GET", "/slots", "ask", "A slot for each of --parallel sequences.",
+        {JSON: list_of(made_of(id=COUNT, n_ctx=COUNT, speculative=SWITCH, is_processing=SWITCH))}),
+
+    Path("koboldai", "POST", "/api/v1/generate", "reply",
+        "n results; old text-generation-webui's blocking API, too.",
+        json_of(results=list_of(RESULT)), KOBOLD),
+    Path("koboldai", "POST", "/api/extra/generate/stream", "reply",
+        "Frames `event: message`.", {SSE: FRAMES}, KOBOLD),
+    Path("koboldai", "POST", "/api/extra/generate/check", "kobold_check",
+        "What the generation of a genkey has said until now.",
+        json_of(results=list_of(made_of(text=TEXT))), GENKEY),
+    Path("koboldai", "GET", "/api/extra/generate/check", "kobold_check", "The same without a genkey.",
+        json_of(results=list_of(made_of(text=TEXT)))),
+    Path("koboldai", "POST", "/api/extra/abort", "kobold_abort", "Ends the generation of a genkey.",
+        json_of(success={"enum": ["true", "false"]}, done=TEXT), GENKEY),
+    Path("koboldai", "POST", "/api/extra/last_logprobs", "kobold_logprobs",
+        "The tokens of a genkey's generation.", json_of(logprobs=MAYBE_OBJECT), GENKEY),
+    Path("koboldai", "GET", "/api/extra/last_logprobs", "kobold_logprobs", "The same without a genkey.",
+        json_of(logprobs=MAYBE_OBJECT)),
+    Path("koboldai", "GET", "/api/extra/perf", "kobold_perf", "How long the last generation took.",
+        json_of(last_process=NUMBER, last_eval=NUMBER, last_token_count=COUNT, last_input_count=COUNT,
+                last_seed={"type": "integer"}, queue=COUNT, idle=COUNT, uptime=NUMBER)),
+    Path("koboldai", "POST", "/api/extra/tokencount", "ask", "How many tokens, and which.",
+        json_of(value=COUNT, ids=IDS), {"prompt": TEXT, "special": MAYBE_SWITCH}),
+    Path("koboldai", "POST", "/api/extra/detokenize", "ask", "The text of tokens.",
+        json_of(result=TEXT, success=SWITCH), {"ids": IDS}),
+    Path("koboldai", "POST", "/api/v1/token-count", "ask", "Old text-generation-webui's count.",
+        json_of(results=list_of(made_of(tokens=COUNT))), {"prompt": TEXT}),
+    Path("koboldai", "GET", "/api/v1/model", "ask", "The model's name.", json_of(result=TEXT)),
+    Path("koboldai", "GET", "/api/v1/info/version", "ask", "The version of KoboldAI's API.",
+        json_of(result=TEXT)),
+    Path("koboldai", "GET", "/api/v1/config/max_context_length", "ask", "Tokens of one sequence.",
+        json_of(value=COUNT)),
+    Path("koboldai", "GET", "/api/v1/config/max_length", "ask", "max_length when it is not given.",
+        json_of(value=COUNT)),
+    Path("koboldai", "GET", "/api/v1/config/soft_prompts_list", "ask", "None.", json_of(values=list_of(ANY))),
+    Path("koboldai", "GET", "/api/v1/config/soft_prompt", "ask", "None.", json_of(value=TEXT)),
+    Path("koboldai", "GET", "/api/extra/version", "ask", "The version of KoboldCpp whose features are here.",
+        {JSON: having("result", "version")}),
+    Path("koboldai", "GET", "/api/extra/true_max_context_length", "ask", "Tokens of one sequence.",
+        json_of(value=COUNT)),
+    Path("koboldai", "GET", "/api/extra/preloadstory", "ask", "None.", {JSON: {"type": "object"}}),
+
+    Path("openai", "POST", "/v1/internal/encode", "ask", "text-generation-webui: token ids.",
+        ENCODED, ENCODE),
+    Path("openai", "POST", "/v1/internal/decode", "ask", "text-generation-webui: text.",
+        json_of(text=TEXT), TOKENS),
+    Path("openai", "POST", "/v1/internal/token-count", "ask", "text-generation-webui: how many tokens.",
+        json_of(length=COUNT), ENCODE),
+    Path("openai", "GET", "/v1/internal/model/info", "ask", "text-generation-webui: the model.",
+        json_of(model_name=TEXT, lora_names=list_of(TEXT), loader=TEXT)),
+    Path("openai", "GET", "/v1/internal/model/list", "ask", "text-generation-webui: all models.",
+        json_of(model_names=list_of(TEXT))),
+    Path("openai", "POST", "/v1/token/encode", "ask", "TabbyAPI: token ids.", ENCODED, ENCODE),
+    Path("openai", "POST", "/v1/token/decode", "ask", "TabbyAPI: text.", json_of(text=TEXT), TOKENS),
+    Path("openai", "GET", "/v1/model", "ask", "TabbyAPI: the model.", {JSON: CARD}),
+    Path("openai", "GET", "/v1/model/list", "ask", "TabbyAPI: all models.",
+        json_of(object={"const": "list"}, data=list_of(CARD))),
+
+    Path("ollama", "POST", "/api/generate", "reply", "Lines of JSON, or one object.",
+        {JSON: GENERATED, NDJSON: FRAMES}, OLLAMA),
+    Path("ollama", "POST", "/api/chat", "reply", "n answers to a chat: lines of JSON, or one object.",
+        {JSON: GENERATED, NDJSON: FRAMES}, {"messages": MESSAGES, "tools": ANY, "think": ANY, **OLLAMA}),
+    Path("ollama", "POST", "/api/show", "ask", "The model.",
+        {JSON: having("details", "model_info", "template", "capabilities")},
+        {"model": TEXT}),
+    Path("ollama", "GET", "/api/tags", "ask", "The model.", json_of(models=list_of(OLLAMA_MODEL))),
+    Path("ollama", "GET", "/api/ps", "ask", "The model, which is loaded.",
+        json_of(models=list_of(OLLAMA_MODEL))),
+    Path("ollama", "GET", "/api/version", "ask", "The version of Ollama whose API this is.",
+        json_of(version=TEXT)),
+)
+# fmt: on
+
+ERRORS: dict[str, tuple[str, Schema]] = {  # of a dialect: the name of its schema, and that
+    "llamacpp": ("LlamacppError", made_of(error=made_of(code={"type": "integer"}, message=TEXT, type=TEXT))),
+    "koboldai": ("KoboldError", made_of(detail=made_of(msg=TEXT, type=TEXT))),
+    "ollama": ("OllamaError", made_of(error=TEXT)),
+}

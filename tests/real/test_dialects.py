@@ -1,0 +1,256 @@
+"""Other servers' APIs: every path answers as /openapi.json says, n included, and errs in its own form."""
+
+# ruff: noqa: E501 (a table)
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_srb.foreign import JSON, PATHS
+from tests.real.models import CHAT_TOKENS, write_model
+from tests.real.test_api import check
+from tests.serving import Server, serving
+
+ONCE = "Once upon a time,"
+CHAT = [{"role": "user", "content": "A story!"}]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("presets")
+    (folder / "greedy.toml").write_text('about = "Nothing by chance."\ntemp = 0\nmax_tokens = 3\n')
+    with serving("--ctx", "8192", "--presets", str(folder)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def document(server: Server) -> Any:
+    return server.json("GET", "/openapi.json")[1]
+
+
+FEW: dict[str, Any] = {"prompt": ONCE, "max_tokens": 2}
+BODIES: dict[str, list[dict[str, Any]]] = {  # of each path that takes one
+    "/completion": [FEW, FEW | {"n": 3, "n_probs": 2}, FEW | {"prompt": [[417, 435]], "return_tokens": True}],
+    "/completions": [FEW],
+    "/infill": [{"input_prefix": "a", "input_suffix": "b"}],
+    "/tokenize": [{"content": ONCE}, {"prompt": ONCE, "add_special_tokens": False}, {}],
+    "/v1/tokenize": [{"prompt": ONCE}],
+    "/apply-template": [{"messages": CHAT}],
+    "/detokenize": [{"tokens": [417, 435]}],
+    "/v1/detokenize": [{"tokens": [417]}],
+    "/api/v1/generate": [FEW, FEW | {"n": 3, "logprobs": True, "trim_stop": False, "stop": [" "]}],
+    "/api/extra/generate/stream": [FEW],
+    "/api/extra/generate/check": [{"genkey": "no"}, {}],
+    "/api/extra/abort": [{"genkey": "no"}],
+    "/api/extra/last_logprobs": [{"genkey": "no"}],
+    "/api/extra/tokencount": [{"prompt": ONCE}],
+    "/api/extra/detokenize": [{"ids": [417]}],
+    "/api/v1/token-count": [{"prompt": ONCE}],
+    "/v1/internal/encode": [{"text": ONCE}],
+    "/v1/internal/decode": [{"tokens": [417]}],
+    "/v1/internal/token-count": [{"text": ONCE}],
+    "/v1/token/encode": [{"text": ONCE, "add_bos_token": False}],
+    "/v1/token/decode": [{"tokens": [417]}],
+    "/api/generate": [FEW | {"model": "storyteller", "stream": False, "n": 2}, FEW, {"model": "other"}],
+    "/api/chat": [
+        FEW | {"messages": CHAT, "stream": False, "n": 2, "prompt": None},
+        {"messages": CHAT, "n": 0},
+    ],
+    "/api/show": [{"model": "storyteller"}, {"model": "other"}],
+}
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path.method} {path.path}")
+def test_every_path_answers_as_described(server: Server, document: Any, path: Any) -> None:
+    described = document["paths"][path.path][path.method.lower()]["responses"]
+    for body in BODIES[path.path] if path.method == "POST" else [None]:
+        status, headers, data = server.call(path.method, path.path, body)
+        content = described[str(status)]["content"][headers.get_content_type()]
+        if headers.get_content_type() == JSON:
+            check(document, content["schema"], json.loads(data))
+
+
+# n, in every form
+
+
+def test_n_is_an_array_of_objects_and_frames_with_an_index(server: Server) -> None:
+    status, answer = server.json("POST", "/completion", FEW | {"n": 3, "seed": 7})
+    assert (status, [one["index"] for one in answer]) == (200, [0, 1, 2])
+    assert [one["generation_settings"]["seed"] for one in answer] == [7, 8, 9]
+    assert all(one["stop_type"] == "limit" and one["tokens_predicted"] == 2 for one in answer)
+    frames = server.events(FEW | {"n": 3, "seed": 7, "stream": True}, "/completion")
+    assert all(type(frame["content"]) is str and 0 <= frame["index"] < 3 for frame in frames)
+    assert sorted(frame["index"] for frame in frames if frame["stop"]) == [0, 1, 2]
+    assert frames[-1]["timings"]["predicted_n"] == 2
+
+
+def test_n_is_that_many_results(server: Server) -> None:
+    assert len(server.json("POST", "/api/v1/generate", FEW | {"n": 3})[1]["results"]) == 3
+    data = server.call("POST", "/api/extra/generate/stream", FEW | {"n": 3})[2].decode()
+    messages = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: ")]
+    assert {message["index"] for message in messages} == {0, 1, 2}
+
+
+def test_n_is_lines_with_an_index_of_which_only_the_last_is_done(server: Server) -> None:
+    lines = server.call("POST", "/api/generate", FEW | {"n": 3})[2].splitlines()
+    parts = list(map(json.loads, lines))
+    assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert sorted(part["index"] for part in parts if "done_reason" in part) == [0, 1, 2]
+    assert parts[-1]["eval_count"] == 6
+    whole = server.json("POST", "/api/generate", FEW | {"n": 3, "stream": False})[1]
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1, 2]
+    assert whole["response"] == whole["choices"][0]["response"]
+
+
+def test_the_best_of_more_come_first(server: Server) -> None:
+    fields = FEW | {"n": 2, "best_of": 4}
+    assert len(server.json("POST", "/completion", fields)[1]) == 2
+    assert len(server.json("POST", "/api/v1/generate", fields)[1]["results"]) == 2
+
+
+# Stops
+
+
+STOP = {"prompt": ONCE, "max_tokens": 60, "stop": ["a"], "seed": 3}
+
+
+def test_how_a_text_stopped_is_told_in_each_dialects_words(server: Server) -> None:
+    native = server.json("POST", "/completion", STOP)[1]
+    assert (native["stop_type"], native["stopping_word"]) == ("word", "a")
+    kobold = server.json("POST", "/api/v1/generate", STOP | {"trim_stop": False})[1]["results"][0]
+    assert (kobold["finish_reason"], kobold["text"][-1], kobold["text"].count("a")) == ("stop", "a", 1)
+    ollama = server.json("POST", "/api/generate", STOP | {"stream": False})[1]
+    assert (ollama["done_reason"], "a" in ollama["response"]) == ("stop", False)
+
+
+# Errors, in each dialect's form
+
+
+ERRORS = [
+    ("/completion", {"prompt": 7}, 400, lambda e: e["error"]["type"] == "invalid_request_error" and e["error"]["code"] == 400),
+    ("/completion", {"prompt": "a " * 4000}, 400, lambda e: e["error"]["type"] == "exceed_context_size_error"),
+    ("/infill", {"input_prefix": "a", "input_suffix": "b"}, 501, lambda e: e["error"]["type"] == "not_supported_error"),
+    ("/apply-template", {}, 400, lambda e: e["error"]["message"] == "messages is missing"),
+    ("/apply-template", {"messages": [7]}, 400, lambda e: "messages[0] is 7" in e["error"]["message"]),
+    ("/tokenize", {"content": 7}, 400, lambda e: "content is 7" in e["error"]["message"]),
+    ("/detokenize", {"tokens": [1 << 40]}, 400, lambda e: "tokens" in e["error"]["message"]),
+    ("/api/v1/generate", {"prompt": "x", "temperature": -1}, 400, lambda e: "temperature is -1" in e["detail"]["msg"]),
+    ("/api/v1/generate", b"{", 400, lambda e: "not JSON" in e["detail"]["msg"]),
+    ("/api/extra/abort", {"genkey": 7}, 400, lambda e: "genkey is 7" in e["detail"]["msg"]),
+    ("/api/extra/tokencount", {}, 400, lambda e: e["detail"]["msg"] == "prompt is missing"),
+    ("/v1/internal/encode", {}, 400, lambda e: e["error"]["message"] == "text is missing"),
+    ("/v1/token/decode", {"tokens": "x"}, 400, lambda e: e["error"]["param"] == "tokens"),
+    ("/api/generate", {"prompt": "x", "options": {"top_k": "y"}}, 400, lambda e: "top_k" in e["error"]),
+    ("/api/generate", {"prompt": "x", "options": 7}, 400, lambda e: "options is 7" in e["error"]),
+    ("/api/generate", {"prompt": "x", "format": "xml"}, 400, lambda e: "format" in e["error"]),
+    ("/api/chat", {"messages": "x"}, 400, lambda e: "messages is" in e["error"]),
+    ("/api/chat", {"messages": [{"role": "assistant", "tool_calls": [7]}]}, 400, lambda e: "messages is 7" in e["error"]),
+    ("/api/generate", {"prompt": "x", "model": "other"}, 404, lambda e: "not found" in e["error"]),
+    ("/api/generate", b" " * (16 << 20) + b" ", 413, lambda e: "--max-body" in e["error"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body", "status", "reads"), ERRORS, ids=lambda value: str(value)[:40])
+def test_errors_have_the_dialects_form(server: Server, path: str, body: Any, status: int, reads: Any) -> None:
+    got, answer = server.json("POST", path, body)
+    assert (got, reads(answer)) == (status, True), answer
+
+
+# Presets
+
+
+def test_presets_are_listed_and_used_and_overridden(server: Server) -> None:
+    presets = {preset["name"]: preset for preset in server.json("GET", "/v1/presets")[1]["data"]}
+    assert presets["greedy"] == {
+        "name": "greedy", "about": "Nothing by chance.", "fields": {"temperature": 0, "max_tokens": 3},
+    }  # fmt: skip
+    assert {"creative", "no-loops"} <= presets.keys()
+    for name in presets:
+        assert server.json("POST", "/completion", FEW | {"preset": name})[0] == 200
+    native = server.json("POST", "/completion", {"prompt": ONCE, "preset": "greedy"})[1]
+    assert (native["tokens_predicted"], native["generation_settings"]["temperature"]) == (3, 0)
+    other = server.json("POST", "/completion", {"prompt": ONCE, "preset": "greedy", "temp": 1.5})[1]
+    assert other["generation_settings"]["temperature"] == 1.5
+
+
+# Tokens
+
+
+def test_pieces_of_tokens_are_texts_or_bytes(server: Server) -> None:
+    tokens = server.json("POST", "/tokenize", {"content": "an 狐", "with_pieces": True})[1]["tokens"]
+    pieces = [token["piece"] for token in tokens]
+    assert pieces[0] == "an"
+    assert any(isinstance(piece, list) for piece in pieces), "a character of several tokens"
+    assert b"".join(p.encode() if isinstance(p, str) else bytes(p) for p in pieces).decode() == "an 狐"
+
+
+# Infill and chats, with a model that can
+
+
+INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
+
+
+@pytest.fixture(scope="module")
+def able(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A model with tokens for infill, and with a chat template."""
+    path = tmp_path_factory.mktemp("able") / "able.gguf"
+    template = Path(__file__).with_name("chat_template.jinja").read_text()
+    write_model(path, "llama", chat_template=template, control=[*CHAT_TOKENS, *INFILL], context=4096)
+    with serving("--model", str(path), "--ctx", "8192") as server:
+        yield server
+
+
+def test_infill_puts_prefix_and_suffix_between_the_models_tokens(able: Server) -> None:
+    body = {"input_prefix": "Once", "input_suffix": " time", "prompt": " upon", "n_predict": 2, "n_cmpl": 2}
+    body |= {"input_extra": [{"filename": "a.txt", "text": "Hello"}]}
+    first, second = able.json("POST", "/infill", body)[1]
+    whole = "<|file_sep|>a.txt\nHello<|fim_prefix|>Once<|fim_suffix|> time<|fim_middle|> upon"
+    assert (first["prompt"], second["index"]) == (whole, 1)
+    ids = able.json("POST", "/tokenize", {"prompt": whole})[1]["tokens"]
+    assert first["tokens_evaluated"] == len(ids)
+    texts = [able.json("POST", "/detokenize", {"tokens": [id]})[1]["content"] for id in ids]
+    assert [text for text in texts if text in INFILL] == [INFILL[3], *INFILL[:3]], "each is one token"
+
+
+def test_openais_suffix_and_ollamas_are_infill_where_the_model_can(able: Server, server: Server) -> None:
+    fields = {"prompt": "Once", "suffix": " time", "max_tokens": 1}
+    n_tokens = len(
+        able.json("POST", "/tokenize", {"prompt": "".join(["Once", *INFILL[:3], " time"])})[1]["tokens"]
+    )
+    answer = able.json("POST", "/v1/completions", fields | {"model": "able"})[1]
+    assert (answer["usage"]["prompt_tokens"], "warnings" in answer) == (n_tokens, False)
+    ollama = able.json("POST", "/api/generate", fields | {"model": "able", "stream": False})[1]
+    assert ollama["prompt_eval_count"] == n_tokens
+    warned = server.json("POST", "/v1/completions", fields | {"stream": False})[1]
+    assert warned["warnings"] == ["suffix is not used"]
+    status, error = server.json("POST", "/api/generate", fields)
+    assert (status, error) == (400, {"error": "storyteller does not support insert"})
+
+
+def test_the_template_writes_the_prompt_of_a_chat(able: Server) -> None:
+    prompt = able.json("POST", "/apply-template", {"messages": CHAT})[1]["prompt"]
+    assert "A story!" in prompt
+    assert prompt != "A story!"
+    raw = able.json(
+        "POST", "/api/generate", {"prompt": prompt, "raw": True, "stream": False, "num_predict": 1}
+    )[1]
+    told = able.json(
+        "POST", "/api/generate", {"prompt": "A story!", "stream": False, "options": {"num_predict": 1}}
+    )[1]
+    chat = able.json("POST", "/api/chat", {"messages": CHAT, "stream": False, "options": {"num_predict": 1}})[
+        1
+    ]
+    assert raw["prompt_eval_count"] == told["prompt_eval_count"] == chat["prompt_eval_count"]
+    assert chat["message"]["role"] == "assistant"
+
+
+def test_a_chat_of_n_answers_has_an_index_a_line(able: Server) -> None:
+    body = {"messages": CHAT, "n": 3, "options": {"num_predict": 4, "ignore_eos": True}}
+    parts = list(map(json.loads, able.call("POST", "/api/chat", body)[2].splitlines()))
+    assert {part["index"] for part in parts} == {0, 1, 2}
+    assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert all("".join(p["message"]["content"] for p in parts if p["index"] == i) for i in range(3))

@@ -1,0 +1,38 @@
+"""Presets as files: what is read, and what is refused with its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llama_srb.presets import SHIPPED, PresetError, read
+
+
+def test_the_shipped_ones_are_presets_that_say_what_they_are_for() -> None:
+    presets = read([SHIPPED])
+    assert len(presets) >= 5
+    assert all(preset.about and preset.fields for preset in presets.values())
+
+
+def test_names_are_canonical_and_a_later_folder_goes_before_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / "hot.toml").write_text('about = "mine"\ntemp = 2\n')
+    hot = read([SHIPPED, tmp_path])["hot"]
+    assert (hot.about, hot.fields) == ("mine", {"temperature": 2})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("temp = -1", "temperature is -1; it must be between 0 and 100"),
+        ("tmp = 1", '"tmp" is not a known field; did you mean "temp"?'),
+        ("temp", "Expected"),
+        ('preset = "hot"', "preset"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(PresetError) as error:
+        read([tmp_path])
+    assert str(error.value).startswith(str(tmp_path / "mine.toml"))
+    assert why in str(error.value)
