@@ -64,6 +64,8 @@ def list_of(items: Schema) -> Schema:
 
 
 IDS = list_of(COUNT)
+VECTOR = list_of(NUMBER)
+CONTENT: Schema = {"content": ANY, "input": ANY, "dimensions": ANY}
 FRAMES: Schema = {"type": "string", "description": "Frames, one sequence's in each."}
 
 
@@ -80,6 +82,7 @@ FINAL = made_of(
     completion_probabilities=list_of({"type": "object"}),
 )  # fmt: skip
 NATIVE = {JSON: {"anyOf": [FINAL, list_of(FINAL)]}, SSE: FRAMES}
+NATIVE_VECTORS = {JSON: list_of(made_of(index=COUNT, embedding=list_of(VECTOR)))}
 RESULT = made_of(
     text=TEXT, finish_reason={"enum": ["stop", "length"]}, logprobs=MAYBE_OBJECT, prompt_tokens=COUNT,
     completion_tokens=COUNT,
@@ -149,6 +152,8 @@ PATHS = (
         {JSON: having("default_generation_settings", "total_slots", "chat_template")}),
     Path("llamacpp", "GET", "/slots", "ask", "A slot for each of --parallel sequences.",
         {JSON: list_of(made_of(id=COUNT, n_ctx=COUNT, speculative=SWITCH, is_processing=SWITCH))}),
+    Path("llamacpp", "POST", "/embedding", "vectors", "Vectors of texts.", NATIVE_VECTORS, CONTENT),
+    Path("llamacpp", "POST", "/embeddings", "vectors", "The same.", NATIVE_VECTORS, CONTENT),
 
     Path("koboldai", "POST", "/api/v1/generate", "reply",
         "n results; old text-generation-webui's blocking API, too.",
@@ -210,6 +215,11 @@ PATHS = (
         {JSON: GENERATED, NDJSON: FRAMES}, OLLAMA),
     Path("ollama", "POST", "/api/chat", "reply", "n answers to a chat: lines of JSON, or one object.",
         {JSON: GENERATED, NDJSON: FRAMES}, {"messages": MESSAGES, "tools": ANY, "think": ANY, **OLLAMA}),
+    Path("ollama", "POST", "/api/embed", "vectors", "Vectors of texts.",
+        json_of(model=TEXT, embeddings=list_of(VECTOR), total_duration=COUNT, load_duration=COUNT,
+                prompt_eval_count=COUNT), {"model": TEXT, "input": ANY, "dimensions": ANY}),
+    Path("ollama", "POST", "/api/embeddings", "vectors", "The vector of one text.",
+        json_of(embedding=VECTOR), {"model": TEXT, "prompt": ANY}),
     Path("ollama", "POST", "/api/show", "ask", "The model.",
         {JSON: having("details", "model_info", "template", "capabilities")},
         {"model": TEXT}),

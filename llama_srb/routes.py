@@ -217,6 +217,8 @@ MORE_ERRORS = {
     "/infill": {501: _json("The model has no tokens for that.", "Error")},
     "/api/generate": NO_SUCH_MODEL,
     "/api/chat": NO_SUCH_MODEL,
+    "/api/embed": NO_SUCH_MODEL,
+    "/api/embeddings": NO_SUCH_MODEL,
     "/api/show": NO_SUCH_MODEL,
 }
 SUFFIX = {JSON: "Answer", SSE: "Frames", foreign.NDJSON: "Lines"}

@@ -34,6 +34,7 @@ from llama_srb.dialects import (
     textgen,
 )
 from llama_srb.dialects.reply import About, Question, Reply
+from llama_srb.dialects.vectors import VECTORS
 from llama_srb.model_info import ModelInfo
 from llama_srb.pool import CommandRefused, EngineSettings, EngineUnavailable, Generation, Pool, Several
 from llama_srb.presets import SHIPPED, Preset, PresetError
@@ -556,6 +557,12 @@ class Api:
         if question.op:
             result = await self.pool.command(question.op, **question.arguments(body))
         return _json(question.answer(body, result, about))
+
+    async def vectors(self, http: web.Request) -> web.Response:
+        """Vectors of texts, as another server would give them."""
+        answer = VECTORS[_path(http)](await self._body(http), self._about())
+        generation = self.pool.run("embed", **answer.request.engine_fields())
+        return await self._whole(http, Work(generation, list, f"texts={len(answer.request.input)}"), answer)
 
     def _about(self) -> About:
         model, ready = self.model, self.pool.ready

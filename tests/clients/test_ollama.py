@@ -65,3 +65,9 @@ def test_it_chats_in_one_piece_and_in_many(client: Client) -> None:
     parts = list(client.chat("storyteller", messages, stream=True, options=options))
     assert "".join(part.message.content or "" for part in parts)
     assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
+
+
+def test_it_embeds(client: Client) -> None:
+    vectors = client.embed("storyteller", ["Once upon a time,", "The end"]).embeddings
+    assert [round(sum(x * x for x in vector), 3) for vector in vectors] == [1, 1]
+    assert client.embeddings("storyteller", ONCE).embedding

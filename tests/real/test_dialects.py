@@ -60,6 +60,10 @@ BODIES: dict[str, list[dict[str, Any]]] = {  # of each path that takes one
         FEW | {"messages": CHAT, "stream": False, "n": 2, "prompt": None},
         {"messages": CHAT, "n": 0},
     ],
+    "/embedding": [{"content": ONCE}, {"input": [ONCE, [417, 435]], "dimensions": 8}, {}],
+    "/embeddings": [{"input": ONCE}, {"input": []}],
+    "/api/embed": [{"model": "storyteller", "input": [ONCE, "The end"]}, {"model": "other", "input": "x"}],
+    "/api/embeddings": [{"prompt": ONCE}, {}],
     "/api/show": [{"model": "storyteller"}, {"model": "other"}],
 }
 
@@ -110,6 +114,21 @@ def test_the_best_of_more_come_first(server: Server) -> None:
     fields = FEW | {"n": 2, "best_of": 4}
     assert len(server.json("POST", "/completion", fields)[1]) == 2
     assert len(server.json("POST", "/api/v1/generate", fields)[1]["results"]) == 2
+
+
+# Vectors
+
+
+def test_vectors_are_those_of_openais_form(server: Server) -> None:
+    texts = [ONCE, "The end"]
+    rows = [one["embedding"] for one in server.json("POST", "/v1/embeddings", {"input": texts})[1]["data"]]
+    native = server.json("POST", "/embedding", {"content": texts})[1]
+    assert [one["embedding"][0] for one in native] == [pytest.approx(row, abs=1e-3) for row in rows]
+    ollama = server.json("POST", "/api/embed", {"input": texts})[1]["embeddings"]
+    assert ollama == [pytest.approx(row, abs=1e-3) for row in rows]
+    assert server.json("POST", "/api/embeddings", {"prompt": ONCE})[1]["embedding"] == pytest.approx(
+        rows[0], abs=1e-3
+    )
 
 
 # Stops

@@ -1,0 +1,69 @@
+"""Vectors of texts as llama-server and Ollama answer them; embeddings.py has OpenAI's form. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import orjson
+
+from llama_srb.dialects import embeddings, ollama
+from llama_srb.dialects.reply import About, Json
+from llama_srb.protocol import Done, Embedding, Event
+from llama_srb.request import RequestError
+
+Rows: TypeAlias = list[tuple[float, ...]]
+Shape: TypeAlias = Callable[[Rows, Done], Any]
+
+
+class Vectors:
+    """Events folded into one body, for one request."""
+
+    def __init__(self, body: Mapping[str, Any], names: tuple[str, ...], shape: Shape) -> None:
+        given = [body[name] for name in names if body.get(name) is not None]
+        if not given:
+            raise RequestError(f"{names[0]} is missing", param=names[0])
+        self.request = embeddings.parse({"input": given[0], "dimensions": body.get("dimensions")})
+        self._shape = shape
+        self._rows: dict[int, Any] = {}
+        self._done = Done("", 0, 0, 0, 0)
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events, which follow those of the last call."""
+        for event in events:
+            if isinstance(event, Embedding):
+                self._rows[event.index] = embeddings.shortened(event.embedding, self.request.dimensions)
+            self._done = event if isinstance(event, Done) else self._done
+
+    def json(self) -> bytes:
+        """The body; all events must have been taken."""
+        return orjson.dumps(self._shape([self._rows[i] for i in sorted(self._rows)], self._done))
+
+
+def _native(rows: Rows, done: Done) -> list[Json]:
+    return [{"index": i, "embedding": [row]} for i, row in enumerate(rows)]
+
+
+def _of_ollama(
+    body: Mapping[str, Any], about: About, names: tuple[str, ...], shape: Callable[..., Json]
+) -> Vectors:
+    model = ollama.model_of(body, about)
+    return Vectors(body, names, lambda rows, done: shape(rows, done, model))
+
+
+def _embed(rows: Rows, done: Done, model: str) -> Json:
+    took = round(1e6 * sum(done.timings.values()))
+    counts = {"total_duration": took, "load_duration": 0, "prompt_eval_count": done.prompt_tokens}
+    return {"model": model, "embeddings": rows, **counts}
+
+
+def _embedding(rows: Rows, done: Done, model: str) -> Json:
+    return {"embedding": rows[0]}
+
+
+VECTORS: Mapping[str, Callable[[Mapping[str, Any], About], Vectors]] = {
+    "/embedding": lambda body, about: Vectors(body, ("content", "input"), _native),
+    "/embeddings": lambda body, about: Vectors(body, ("content", "input"), _native),
+    "/api/embed": lambda body, about: _of_ollama(body, about, ("input",), _embed),
+    "/api/embeddings": lambda body, about: _of_ollama(body, about, ("prompt",), _embedding),
+}
