@@ -496,3 +496,54 @@ async def test_accepting_json_gets_json(serving: Serving) -> None:
     served = await serving()
     status, data = await served.post({"prompt": "x"}, Accept="application/json")
     assert (status, len(json.loads(data)["choices"])) == (200, 1)
+
+
+# Several prompts in one request
+
+MANY = {"prompt": ["a", "b", "c"], "n": 2, "max_tokens": 500, "stream": True}
+
+
+async def id_of(reader: asyncio.StreamReader) -> str:
+    """The id in the first chunk of a stream that goes on."""
+    while b"cmpl-" not in (line := await reader.readline()):
+        assert line
+    return str(json.loads(line.partition(b"data: ")[2])["id"])
+
+
+async def test_one_id_ends_all_prompts_of_a_request(serving: Serving) -> None:
+    served = await serving("--endless")
+    reader, _ = await served.connect(MANY)
+    async with served.http.delete(f"{served.url}/v1/completions/{await id_of(reader)}") as response:
+        assert response.status == 200
+    rest = (await reader.readuntil(b"[DONE]")).decode()
+    assert rest.count('"finish_reason":"length"') == 6
+    async with served.http.delete(f"{served.url}/v1/completions/{'0' * 32}") as response:
+        assert response.status == 404
+
+
+async def test_sequences_of_several_prompts_are_numbered_through(serving: Serving) -> None:
+    served = await serving("--endless")
+    reader, _ = await served.connect(MANY)
+    id = await id_of(reader)
+    for index, status in (
+        (3, 200),
+        (9, 200),
+    ):  # the second is none, which is no fault: it might have just ended
+        async with served.http.delete(f"{served.url}/v1/completions/{id}/{index}") as response:
+            assert response.status == status
+    while b'"finish_reason":"length"' not in (line := await reader.readline()):
+        assert line
+    assert json.loads(line.partition(b"data: ")[2])["choices"][0]["index"] == 3
+    body = json.dumps({"add": 1}).encode()
+    status, _ = await served.post(body, f"/v1/completions/{id}/extend")
+    assert status == 404, "which of the prompts?"
+
+
+async def test_who_leaves_ends_all_prompts(serving: Serving) -> None:
+    served = await serving("--endless")
+    reader, writer = await served.connect(MANY)
+    await id_of(reader)
+    await closed(writer)
+    async with asyncio.timeout(TIMEOUT):
+        while len([note for note in served.noted() if note["what"] == "cancel"]) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
