@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PREFIX = "LLAMA_SRB_"
@@ -100,14 +108,52 @@ class Settings(BaseModel):
         description="Refuse unknown request fields instead of naming them in warnings.")
     presets: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
         description="Folder of TOML files, each a preset that requests may name, beside the shipped ones.")
-    cors: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("*",),
-        description="Origins of web pages that may call this server; * is all, empty none.")
+    cors: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("localhost",),
+        description="Origins of web pages that may call this server; localhost is every page of this "
+        "computer, * all, empty none.")
+    allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field((),
+        description="More names under which a server without keys may be called, beside localhost, its own "
+        "and addresses; * is all.")
+    insecure: bool = Field(False,
+        description="Listen to other computers without asking for a key.")
+    api_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_words)] = Field((),
+        description="Keys of which requests must have one; better in the environment than on a command line.")
+    api_key_file: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+        description="File of keys, made by `llama-srb keys`; SIGHUP reads it again.")
+    jwt_secret: SecretStr | None = Field(None,
+        description="Secret of HS256 tokens that are taken for keys, 32 bytes at least.")
+    jwt_keys: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+        description="Public keys of such tokens (RS256, ES256, HS256): a JWKS, or one key as PEM.")
+    jwt_audience: str | None = Field(None,
+        description="Who such a token must be for (aud).")
+    jwt_issuer: str | None = Field(None,
+        description="Who must have made it (iss).")
+    tls_cert: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+        description="Certificate and its chain as PEM, for https; needs --tls-key.")
+    tls_key: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+        description="The certificate's private key as PEM.")
+    max_queue: int = Field(256, ge=0, le=100_000,
+        description="Requests that may wait for their start; the next one gets 503.")
+    max_unread: int = Field(100_000, ge=1, le=10_000_000,
+        description="Events that a client may be behind; then its connection is ended.")
+    queue_timeout: float | None = Field(None, gt=0, le=86400,
+        description="Seconds after which a request that still waits gets an error (default: none).")
+    request_timeout: float | None = Field(None, gt=0, le=86400,
+        description="Seconds after which what a request still generates is cancelled (default: none).")
+    body_timeout: float = Field(30.0, gt=0, le=3600,
+        description="Seconds within which a request's body must be there.")
+    idle_timeout: float = Field(75.0, gt=0, le=86400,
+        description="Seconds after which a connection without a request is closed.")
     keep_alive: float = Field(15.0, gt=0, le=3600,
         description="Seconds of silence after which a stream gets a comment line: proxies keep it open.")
     stop_grace: float = Field(5.0, ge=0, le=3600,
         description="Seconds that running requests may take to finish when the server is stopped.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info",
-        description="What is logged to stderr; prompts and texts only at debug.")
+        description="What is logged to stderr.")
+    log_format: Literal["text", "json"] = Field("text",
+        description="Log lines for people, or an object a line for programs.")
+    log_prompts: bool = Field(False,
+        description="Log the lines to and from engines at the level debug: they hold all prompts and texts.")
     engine_args: Annotated[tuple[str, ...], BeforeValidator(_arguments)] = Field((),
         description="Arguments for llama-batched itself; on the command line what stands behind --.")
     # fmt: on
@@ -145,11 +191,24 @@ _KINDS: dict[object, str] = {
     int: "NUMBER",
     int | None: "NUMBER",
     float: "SECONDS",
+    float | None: "SECONDS",
     bool: "",
     Path: "FILE",
     Path | None: "DIR",
     tuple[Path, ...]: "FILE,…",
 }
+PATHS = (
+    "model",
+    "engine",
+    "prefix_cache",
+    "lora",
+    "presets",
+    "api_key_file",
+    "jwt_keys",
+    "tls_cert",
+    "tls_key",
+)
+FILES = frozenset({"api_key_file", "jwt_keys", "tls_cert", "tls_key"})  # of those that may be absent
 
 
 def _as_size(value: int) -> str:
@@ -162,7 +221,7 @@ def _option(name: str) -> Option:
     row = Settings.model_fields[name]
     choices = get_args(row.annotation) if get_origin(row.annotation) is Literal else ()
     is_size = any(isinstance(rule, BeforeValidator) and rule.func is _size for rule in row.metadata)
-    kind = "SIZE" if is_size else _KINDS.get(row.annotation, "TEXT")
+    kind = "SIZE" if is_size else "FILE" if name in FILES else _KINDS.get(row.annotation, "TEXT")
     default = _as_size(row.default) if is_size else row.default
     return Option(name, "--" + name.replace("_", "-"), row.description or "", default, kind, choices)
 
@@ -182,6 +241,11 @@ _OURS = {
     "llama-batched itself": "-h --help --usage --version -cl --cache-list --completion-bash --list-devices",
 }
 OWNED_FLAGS = {flag: instead for instead, flags in _OURS.items() for flag in flags.split()}
+
+
+def engine_environment() -> dict[str, str]:
+    """What an engine inherits: all but this server's settings, some of which are secret."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
 def arguments() -> list[str]:
@@ -241,10 +305,7 @@ def _from_file(file: str | None) -> dict[str, object]:
     except ValueError as error:  # not TOML, or not UTF-8
         raise SettingsError(f"{file} is not TOML: {error}") from None
     _refuse_unknown(found, Settings.model_fields, f" in {file}")
-    return {
-        key: _beside(file, value) if _name(key) in ("model", "engine", "prefix_cache", "lora") else value
-        for key, value in found.items()
-    }
+    return {key: _beside(file, value) if _name(key) in PATHS else value for key, value in found.items()}
 
 
 def _beside(file: str, value: object) -> object:

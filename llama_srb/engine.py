@@ -18,7 +18,7 @@ import os
 import secrets
 import signal
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
@@ -42,6 +42,7 @@ from llama_srb.protocol import (
 )
 
 log = logging.getLogger(__name__)
+wire = logging.getLogger("llama_srb.wire")  # all prompts and texts; --log-prompts shows them
 
 READ_SIZE = 256 << 10  # bytes of one read; asyncio's 64 KiB would cut a large decode step in two
 LOG_LINES_KEPT = 40  # of stderr: llama.cpp says in about ten why it cannot load
@@ -75,6 +76,7 @@ class EngineSettings:
 
     command: tuple[str, ...]  # the whole argv, program included
     model_name: str = ""
+    environment: Mapping[str, str] | None = None  # none: this process's own
     load_timeout: float | None = None  # none: a large model on a network disk may take many minutes
     stop_grace: float = 2.0  # after end of file, and again after SIGTERM: more than one chunk of prefill
     restart_delay: float = 0.5  # first pause after a crash: long enough for the GPU to give its memory back
@@ -121,6 +123,7 @@ class Exchange:
         self._on_enter = on_enter
         self._on_done = on_done
         self.engine: Engine | None = None  # once sent
+        self.on_events: Callable[[list[Event]], None] = lambda events: None  # sees them before any reader
         self._cancelled_early: list[int] = []
         self._extending: deque[asyncio.Future[Extend | None]] = deque()  # answered in the order of sending
         self._pending: list[Event] = []
@@ -139,6 +142,21 @@ class Exchange:
         self._unseen = True
         self._pending.clear()
         self.cancel()
+
+    @property
+    def last(self) -> Event | None:
+        """The last event that came, seen or not."""
+        return self._last
+
+    @property
+    def unread(self) -> int:
+        """Events that came and that its reader has not taken."""
+        return len(self._pending)
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing of it has begun."""
+        return self.state in ("new", "active") and (self._last is None or isinstance(self._last, Queued))
 
     def __aiter__(self) -> Self:
         return self
@@ -200,6 +218,7 @@ class Exchange:
         if self.state == "done":
             return
         self._last = events[-1]
+        self.on_events(events)
         for event in events:
             if type(event) is Extend and self._extending:
                 self._answer_extend(event)
@@ -285,6 +304,7 @@ class Engine:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 limit=READ_SIZE,
+                env=self.settings.environment,
                 start_new_session=True,  # a group of its own: a ^C on the terminal is for us to handle
             )
         except OSError as error:
@@ -373,7 +393,7 @@ class Engine:
         There is no drain(): a cancel must not wait behind it, what piles up is bounded by the open requests.
         A pipe that broke is no news here: _watch is about to tell every exchange.
         """
-        log.debug("engine %d << %r", self.pid, line)
+        wire.debug("engine %d << %r", self.pid, line)
         stdin = _stdin(self._process)
         if not stdin.is_closing():
             with contextlib.suppress(OSError, RuntimeError):  # the latter is uvloop's for a closed pipe
@@ -411,7 +431,7 @@ class Engine:
         try:
             for line in lines:
                 if debug:
-                    log.debug("engine %d >> %r", self.pid, line)
+                    wire.debug("engine %d >> %r", self.pid, line)
                 event = parse(line)
                 if type(event) is Stream:  # nearly all are
                     groups[event.id].append(event)

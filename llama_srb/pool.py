@@ -44,6 +44,7 @@ __all__ = [
     "EngineError",
     "EngineSettings",
     "EngineUnavailable",
+    "Exchange",
     "Generation",
     "Mode",
     "Pool",
@@ -138,6 +139,7 @@ class Pool:
 
     def __init__(self, settings: EngineSettings, *, mode: Mode = "resident", max_engines: int = 4) -> None:
         self.settings = settings
+        self.on_engine_start: Callable[[], None] = lambda: None
         self.mode = mode
         self.ready: Ready | None = None  # what the last engine that was ready said of itself
         self._live: dict[str, Exchange] = {}  # in order of arrival
@@ -301,6 +303,16 @@ class Pool:
                         raise CommandRefused(error)
         raise EngineError(f"{op} was cancelled")
 
+    @property
+    def open(self) -> int:
+        """Requests that are here, running or waiting."""
+        return len(self._live)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all engine processes."""
+        return [engine.pid for engine in self._engines if engine.pid]
+
     def running(self, id: str) -> Generation | None:
         """The generation of this id, if an engine has it, it is one, and it is not being cancelled."""
         exchange = self._live.get(id)
@@ -363,6 +375,7 @@ class Pool:
         """An engine that starts, and is ended when the block is left."""
         engine = Engine(self.settings, self._changes)
         self._engines.add(engine)
+        self.on_engine_start()
         try:
             async with engine:
                 yield engine

@@ -44,11 +44,21 @@ DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 class RequestError(Exception):
     """The client asked for what cannot be; the message names field, value and bound; status is HTTP's."""
 
-    def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        status: int = 400,
+        code: str | None = None,
+        retry_after: int | None = None,  # seconds until it may go better
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.status = status
+        self.code = code
+        self.retry_after = retry_after
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from llama_srb.request import (
 
 Schema: TypeAlias = dict[str, Any]
 
-JSON, SSE = "application/json", "text/event-stream"
+JSON, SSE, PLAIN = "application/json", "text/event-stream", "text/plain"
 PARAMETERS: dict[str, tuple[str, Schema]] = {
     "id": ("The id of the start event, or of OpenAI's answers, with `cmpl-`.", {"type": "string"}),
     "name": ("The id of a model.", {"type": "string"}),
@@ -80,6 +80,12 @@ class Route:
         return "_".join([self.handler, *self.parameters])
 
     @property
+    def scopes(self) -> tuple[str, ...]:
+        """One of these must be the key's own; none where no key is asked for."""
+        what = f"{self.method} {self.path}"
+        return next(tuple(scopes.split()) for row, scopes in SCOPES if re.fullmatch(row, what))
+
+    @property
     def methods(self) -> tuple[str, ...]:
         return ("GET", "HEAD") if self.method == "GET" else (self.method,)
 
@@ -96,10 +102,19 @@ def _json(meaning: str, schema: str) -> Answer:
     return Answer(meaning, {JSON: schema})
 
 
-FAILED = {500: _json("The engine died, or a fault of this server.", "Error")}
+NOT_ALLOWED = {
+    403: _json("A page of another origin, another name of this server, or a key without the scope.", "Error"),
+}
+FAULT = {500: _json("The engine died, or a fault of this server.", "Error")}
+FAILED = {
+    401: _json("The server asks for a key, and there is none, an unknown or an expired one.", "Error"),
+    **NOT_ALLOWED,
+    **FAULT,
+}
 GENERATION_ERRORS = {
     400: _json("The body is wrong, or the prompt longer than the context: field, value and bound.", "Error"),
     413: _json("The body is larger than --max-body.", "Error"),
+    429: _json("More than the key may ask for: requests at once, or tokens a minute; Retry-After.", "Error"),
     **FAILED,
     503: _json("The engine cannot be started, or the server is stopping.", "Error"),
 }
@@ -108,6 +123,19 @@ CANCELLED = {
     404: _json("Nothing of this id is running.", "Error"),
     **FAILED,
 }
+
+# The first row that a method and a path match says which keys may; what changes the server needs admin.
+SCOPES = (
+    (r"GET /health.*", ""),
+    (r"GET /(metrics|v1/stats)", "metrics"),
+    (r"GET /v1/ws", "complete"),
+    (r"GET .*", "complete chat embed metrics"),
+    (r"DELETE .*|POST .*/extend", "complete chat"),
+    (r"POST .*chat.*", "chat"),
+    (r"POST .*embed.*", "embed"),
+    (r"POST /(v1/)?lora.*", "admin"),
+    (r".*", "complete"),
+)
 
 # fmt: off
 OURS = (
@@ -169,7 +197,6 @@ OURS = (
         {
             101: Answer("The connection is a WebSocket now.", {}),
             400: _json("The client asked for no WebSocket.", "Error"),
-            403: _json("A web page of an origin that --cors does not name.", "Error"),
             **FAILED,
         }),
     Route("GET", "/v1/models", "models",
@@ -193,9 +220,22 @@ OURS = (
     Route("GET", "/openapi.json", "openapi",
         "This API as an OpenAPI 3.1 document.",
         {200: _json("The document.", "Document"), **FAILED}),
+    Route("GET", "/metrics", "metrics",
+        "What the server counts and measures, in Prometheus' form.",
+        {200: Answer("All of it.", {PLAIN: "Text"}), **FAILED}),
+    Route("GET", "/v1/stats", "stats",
+        "The counts, and what the engine runs now.",
+        {200: _json("All of it.", "Stats"), **FAILED}),
+    Route("GET", "/health/live", "live",
+        "Whether the server answers at all.",
+        {200: _json("It does.", "Health"), **NOT_ALLOWED, **FAULT}),
+    Route("GET", "/health/ready", "ready",
+        "As /health.",
+        {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
+         503: _json("The engine is loading, draining or stopped (/health).", "Health")}),
     Route("GET", "/health", "health",
         "Whether requests are served at once.",
-        {200: _json("They are.", "Health"), **FAILED,
+        {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
          503: _json("The engine is loading, draining or stopped (/health).", "Health")}),
 )
 # fmt: on
@@ -872,6 +912,21 @@ ANSWERS: dict[str, Schema] = {
         status={"enum": ["ok", "loading", "ready", "draining", "stopped"]},
         progress={"type": "number", "minimum": 0, "maximum": 1},
     ),
+    "Text": {"type": "string"},
+    "Stats": _object(
+        "progress",
+        status={"enum": ["ready", "loading", "draining", "stopped"]},
+        progress={"type": "number"},
+        uptime_seconds={"type": "number"},
+        requests=COUNT,
+        requests_open=COUNT,
+        prompt_tokens=COUNT,
+        cached_tokens=COUNT,
+        completion_tokens=COUNT,
+        engine_starts=COUNT,
+        engine_memory_bytes=COUNT,
+        engine={"type": "object", "description": "Its own counts of cells, requests and sequences."},
+    ),
     "Document": {"type": "object", "description": "OpenAPI 3.1"},
 }
 
@@ -888,6 +943,11 @@ def _of_others_schemas() -> dict[str, Schema]:
 # ----------------------------------------------------------------------------------------------------
 # The document
 # ----------------------------------------------------------------------------------------------------
+
+KEYS: dict[str, Schema] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key or a JSON Web Token."},
+    "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
 
 ABOUT = """n continuations of one prompt, all streaming at once, the prompt computed once.
 
@@ -926,7 +986,7 @@ def document(defaults: Defaults, version: str) -> Schema:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {"schemas": schemas, "securitySchemes": KEYS},
     }
 
 
@@ -934,6 +994,7 @@ def _operation(route: Route) -> Schema:
     operation: Schema = {
         "operationId": route.operation,
         "summary": route.summary,
+        "security": [{"bearer": []}, {"header": []}, {}] if route.scopes else [],
         "responses": {
             str(status): {
                 "description": answer.meaning,

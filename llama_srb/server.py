@@ -15,13 +15,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any, Literal, Protocol, TypeAlias
 
 import orjson
 from aiohttp import WSCloseCode, web
+from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__, model_info
-from llama_srb.config import Settings
+from llama_srb.access import Access, AccessError, tls
+from llama_srb.config import Settings, engine_environment
+from llama_srb.connections import Connections
 from llama_srb.dialects import (
     chat,
     embeddings,
@@ -35,8 +39,19 @@ from llama_srb.dialects import (
 )
 from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.dialects.vectors import VECTORS
+from llama_srb.limits import LimitedPool, Load
+from llama_srb.logs import name_request, request_id
+from llama_srb.metrics import CONTENT_TYPE, Metrics, memory_of
 from llama_srb.model_info import ModelInfo
-from llama_srb.pool import CommandRefused, EngineSettings, EngineUnavailable, Generation, Pool, Several
+from llama_srb.pool import (
+    CommandRefused,
+    EngineError,
+    EngineSettings,
+    EngineUnavailable,
+    Generation,
+    Pool,
+    Several,
+)
 from llama_srb.presets import SHIPPED, Preset, PresetError
 from llama_srb.presets import read as read_presets
 from llama_srb.protocol import Done, Error, Event
@@ -65,6 +80,8 @@ Dialect: TypeAlias = Literal["openai", "events"]
 
 WRITE_GRACE = 1.0  # seconds for readers to take the last frames of a server that stops
 
+STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
+
 STATUS_OF_CODE: Mapping[str, int] = {
     "invalid_request": 400,
     "context_exceeded": 400,
@@ -72,6 +89,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "internal_error": 500,
     "unavailable": 503,
     "shutting_down": 503,
+    "timed_out": 503,
 }
 
 STREAM_HEADERS = {
@@ -163,6 +181,12 @@ def _refused(error: Error) -> web.Response:
     return error_response(status, error.message, param=param, code=error.code)
 
 
+def _advice(error: RequestError) -> dict[str, str]:
+    """What a client may do about it."""
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return headers | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
+
+
 def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamResponse:
     """aiohttp's own refusals (404, 405, 413, …) with a body like all others."""
     if error.status < 400:
@@ -190,7 +214,9 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except web.HTTPException as error:
         return _http_error(error, request)
     except RequestError as error:
-        return error_response(error.status, error.message, param=error.param)
+        return error_response(
+            error.status, error.message, param=error.param, code=error.code, headers=_advice(error)
+        )
     except EngineUnavailable as error:
         return error_response(503, str(error), code="unavailable")
     except CommandRefused as refused:
@@ -218,28 +244,48 @@ async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamRe
     """Logs each request once it is over: what, status, what it brought, how long it took."""
     began, outcome = time.monotonic(), "client left"
     _brought.set("")
+    name = name_request(request.headers.get("X-Request-Id", ""))
     try:
         response = await handler(request)
         outcome = str(response.status)
         return response
     finally:
         what = f"{request.method} {request.rel_url.raw_path[:200]}"  # raw: a line feed would forge a line
-        log.info("%s %s%s %.3f s", what, outcome, _brought.get(), time.monotonic() - began)
+        seconds = time.monotonic() - began
+        fields = {"what": what, "outcome": outcome, "seconds": round(seconds, 6)}
+        line = (what, outcome, _brought.get(), seconds, name)
+        log.info("%s %s%s %.3f s %s", *line, extra={"fields": fields})
 
 
-def _headers(origins: tuple[str, ...]) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Names this server and allows web pages of these origins; unless all, the answer depends on who asks."""
+def _headers(access: Access) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Names this server and allows web pages; unless all may, the answer depends on who asks."""
 
     async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = f"llama-srb/{__version__}"
-        origin = http.headers.get("Origin")
-        if "*" in origins:
-            response.headers["Access-Control-Allow-Origin"] = "*"
-        elif origin in origins:
-            response.headers["Access-Control-Allow-Origin"] = str(origin)
+        response.headers["X-Request-Id"] = request_id.get()
+        allowed = access.allowed_origin(http.headers.get("Origin"))
+        if allowed is not None:
+            response.headers["Access-Control-Allow-Origin"] = allowed
+        if allowed != "*":
             response.headers["Vary"] = "Origin"
 
     return add_headers
+
+
+def _counted(metrics: Metrics) -> Middleware:
+    """Counts requests by their route and how they ended."""
+
+    @web.middleware
+    async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource, outcome = request.match_info.route.resource, "client left"
+        try:
+            response = await handler(request)
+            outcome = str(response.status)
+            return response
+        finally:
+            metrics.answered(resource.canonical if resource else "other", outcome)
+
+    return count
 
 
 @web.middleware
@@ -265,9 +311,16 @@ class Api:
     """The routes over one pool and one model."""
 
     def __init__(
-        self, settings: Settings, pool: Pool, model: ModelInfo, presets: Mapping[str, Preset] = {}
+        self,
+        settings: Settings,
+        pool: LimitedPool,
+        model: ModelInfo,
+        access: Access,
+        presets: Mapping[str, Preset] = {},
     ) -> None:
         self.settings = settings
+        self.access = access
+        self.connections = Connections(settings)
         self.pool = pool
         self.model = model
         self.named = presets
@@ -280,13 +333,21 @@ class Api:
     def app(self) -> web.Application:
         """The aiohttp application; without handler_cancellation, clients that leave would not be noticed."""
         app = web.Application(
-            middlewares=[_one_line_each, _preflight, _errors_in_own_form, _errors_as_json],
+            middlewares=[
+                _one_line_each,
+                _counted(self.pool.metrics),
+                _preflight,
+                _errors_in_own_form,
+                _errors_as_json,
+                self.access.middleware(),
+                self.connections.middleware(),
+            ],
             client_max_size=self.settings.max_body,
         )
         for route in ROUTES:
             for method in route.methods:
                 app.router.add_route(method, route.pattern, getattr(self, route.handler))
-        app.on_response_prepare.append(_headers(self.settings.cors))
+        app.on_response_prepare.append(_headers(self.access))
         app.on_shutdown.append(self._close_sockets)
         return app
 
@@ -448,6 +509,36 @@ class Api:
             return _json({"status": "ok"})
         return _json({"status": state, "progress": round(self.pool.progress, 3)}, 503)
 
+    async def live(self, http: web.Request) -> web.Response:
+        """It answers, so it is."""
+        return _json({"status": "ok"})
+
+    async def ready(self, http: web.Request) -> web.Response:
+        """As health(), under the name that orchestrators like."""
+        return await self.health(http)
+
+    async def metrics(self, http: web.Request) -> web.Response:
+        """Everything that is counted, for Prometheus."""
+        await self._look()
+        return web.Response(body=self.pool.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def stats(self, http: web.Request) -> web.Response:
+        """The same for people and scripts, without the histograms."""
+        engine, memory = await self._look()
+        now = {"requests_open": self.pool.open, "engine_memory_bytes": memory, "engine": engine}
+        return _json({"status": self.pool.state, **self.pool.metrics.totals(), **now})
+
+    async def _look(self) -> tuple[Mapping[str, Any], int]:
+        """The engine's status and the memory of all; a busy engine answers between two steps, or too late."""
+        pool, engine, open = self.pool, {}, self.pool.open
+        if pool.state == "ready" and pool.mode == "resident":
+            with contextlib.suppress(TimeoutError, EngineError):
+                async with asyncio.timeout(STATUS_PATIENCE):
+                    engine = dict(await pool.command("status"))
+        memory = sum(map(memory_of, pool.pids))
+        pool.metrics.set_state(ready=pool.state == "ready", open=open, memory=memory, engine=engine)
+        return engine, memory
+
     async def models(self, http: web.Request) -> web.Response:
         """The model in OpenAI's list; meta is what the file says of itself, n_ctx what the engine gave it."""
         return _json({"object": "list", "data": [self._model()]})
@@ -508,7 +599,6 @@ class Api:
 
     async def websocket(self, http: web.Request) -> web.StreamResponse:
         """Many requests on one connection, until it is closed."""
-        self._require_known_origin(http)
         settings = self.settings
         socket = web.WebSocketResponse(heartbeat=settings.keep_alive, max_msg_size=settings.max_body)
         await socket.prepare(http)
@@ -518,12 +608,6 @@ class Api:
         finally:
             self._sockets.discard(socket)
         return socket
-
-    def _require_known_origin(self, http: web.Request) -> None:
-        """Browsers let any page open a socket; whether this one may is for us to say."""
-        origin, allowed = http.headers.get("Origin"), self.settings.cors
-        if origin is not None and "*" not in allowed and origin not in allowed:
-            raise RequestError(f"pages of {origin[:100]} may not call this server (--cors)", status=403)
 
     def _read_request(self, body: Mapping[str, Any]) -> CompletionRequest:
         return self._require_what_continue_needs(events.parse(body, self.defaults))
@@ -730,20 +814,27 @@ async def serve(
     model = model_info.read(settings.model)
     _check_engine(settings)
     presets = _presets(settings)
-    pool = Pool(
-        EngineSettings(settings.engine_command, model_name=model.name),
+    access, certificate = _guarded(settings)
+    pool = LimitedPool(
+        EngineSettings(settings.engine_command, model.name, engine_environment()),
         mode=settings.engine_mode,
         max_engines=settings.max_engines,
+        load=Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout),
     )
+    api = Api(settings, pool, model, access, presets)
     runner = web.AppRunner(
-        Api(settings, pool, model, presets).app(),
+        api.app(),
         handler_cancellation=True,  # off by default; else a client that leaves is noticed when we write
         access_log=None,
         shutdown_timeout=WRITE_GRACE,
+        keepalive_timeout=settings.idle_timeout,
     )
-    with _signals() as stopping:
+    sweeper: asyncio.Task[None] | None = None
+    with _signals(access) as stopping:
         try:
-            site = await _listen(runner, settings)
+            site = await _listen(runner, settings, certificate)
+            assert runner.server is not None
+            sweeper = asyncio.create_task(api.connections.sweep(runner.server), name="idle connections")
             await pool.start()
             if await _loads(pool, stopping[0], on_loading):
                 on_ready(_address(site.name, runner))
@@ -753,6 +844,8 @@ async def serve(
             await site.stop()
             await _stop(pool, settings.stop_grace, stopping[1])
         finally:
+            if sweeper is not None:
+                sweeper.cancel()
             await pool.stop()
             await runner.cleanup()
 
@@ -765,6 +858,16 @@ def _presets(settings: Settings) -> dict[str, Preset]:
         raise StartError(str(error)) from None
 
 
+def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
+    """Who may call, and the certificate that callers are shown."""
+    try:
+        access = Access(settings)
+        access.require_safe()
+        return access, tls(settings)
+    except AccessError as error:
+        raise StartError(str(error)) from None
+
+
 def _check_engine(settings: Settings) -> None:
     if not settings.engine.is_file():
         raise StartError(f"{settings.engine}: there is no engine; ./build.sh makes it")
@@ -773,25 +876,33 @@ def _check_engine(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _signals() -> Any:
-    """Two events: the first signal sets one (stop), the second the other (at once)."""
+def _signals(access: Access) -> Any:
+    """Two events: the first signal sets one (stop), the second the other (at once). SIGHUP: keys are read."""
     loop, events = asyncio.get_running_loop(), (asyncio.Event(), asyncio.Event())
 
     def on_signal() -> None:
         events[events[0].is_set()].set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    def on_hangup() -> None:
+        try:
+            access.reload()
+            log.info("the keys were read again")
+        except AccessError as error:
+            log.error("the keys stay as they were: %s", error)
+
+    handlers = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         yield events
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in handlers:
             loop.remove_signal_handler(number)
 
 
-async def _listen(runner: web.AppRunner, settings: Settings) -> web.TCPSite:
+async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:
     await runner.setup()
-    site = web.TCPSite(runner, settings.host, settings.port)
+    site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate)
     try:
         await site.start()
     except OSError as error:
@@ -806,7 +917,8 @@ def _address(name: str, runner: web.AppRunner) -> str:
     """The URL to call, with the port that was really taken; every interface is reached as localhost."""
     host, port = runner.addresses[0][:2]
     host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = name.partition(":")[0]
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def _loads(pool: Pool, stopping: asyncio.Event, on_loading: Callable[[float], None]) -> bool:

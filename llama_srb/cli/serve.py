@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from llama_srb import config, server
+from llama_srb import config, logs, server
 from llama_srb.config import Settings, SettingsError
 from llama_srb.model_info import ModelFileError
 from llama_srb.pool import EngineError
@@ -36,7 +36,7 @@ def _serve(config_file: str | None, **options: object) -> None:
 
 
 def _serve_with(settings: Settings) -> None:
-    log, bar = _Log(settings.log_level), _LoadingBar(settings)
+    log, bar = _Log(settings), _LoadingBar(settings)
 
     def greet(address: str) -> None:
         log.open()
@@ -93,9 +93,10 @@ class _LoadingBar:
 class _Log:
     """Log lines on stderr; until open() they are held back, since a failed start is told in one line."""
 
-    def __init__(self, level: str) -> None:
-        stderr = logging.StreamHandler(sys.stderr)
-        stderr.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
+    def __init__(self, settings: Settings) -> None:
+        stderr, level = logging.StreamHandler(sys.stderr), settings.log_level
+        stderr.setFormatter(logs.formatter(settings.log_format))
+        logs.show_wire(settings.log_prompts)
         self._held = MemoryHandler(10_000, flushLevel=logging.CRITICAL, target=stderr, flushOnClose=False)
         logging.basicConfig(level=level.upper(), handlers=[self._held])
         logging.getLogger("asyncio").setLevel(logging.WARNING)

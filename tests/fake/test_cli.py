@@ -117,7 +117,9 @@ def start_stream(address: str) -> socket.socket:
     host, port = address.removeprefix("http://").split(":")
     client = socket.create_connection((host, int(port)), timeout=TIMEOUT)
     body = b'{"prompt": "x", "max_tokens": -1}'
-    client.sendall(b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    client.sendall(
+        b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
     assert b"200 OK" in client.recv(100)
     return client
 

@@ -49,7 +49,8 @@ class Served:
         self.stack.push_async_callback(closed, writer)
         data = json.dumps(body).encode()
         writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data)
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(data), data)
         )
         return reader, writer
 

@@ -10,9 +10,17 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "llama_srb"
 VOCABULARY = {"request", "protocol"}  # plain data: whoever stands above may speak it
 ARROWS: dict[str, set[str]] = {
-    "cli": {"server", "client", "pool", "config", "model_info"},
+    "cli": {"server", "client", "pool", "config", "model_info", "keys", "logs"},
     "api": {"cli"},
-    "server": {"routes", "dialects", "ranking", "pool", "config", "model_info", "presets", "websocket"},
+    "server": {"routes", "dialects", "ranking", "pool", "config", "model_info", "presets", "websocket"}
+    | {"access", "connections", "limits", "logs", "metrics"},
+    "access": {"config", "keys", "routes", "tokens"},
+    "connections": {"config", "limits"},
+    "limits": {"keys", "metrics", "pool"},
+    "metrics": {"protocol"},
+    "logs": set(),
+    "tokens": {"keys"},
+    "keys": set(),
     "config": {"pool", "model_info"},
     "dialects": {"dialects"},
     "routes": {"request", "protocol", "foreign"},
@@ -28,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "client": set(),
 }
 ONLY = {
-    "aiohttp": {"server", "websocket"},
+    "aiohttp": {"server", "websocket", "access", "connections"},
     "subprocess": {"engine"},
     "argv": {"config"},
     "environ": {"config"},

@@ -1,0 +1,114 @@
+"""`llama-srb keys`: the file of keys that a server takes with --api-key-file."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from llama_srb import keys
+from llama_srb.keys import SCOPES, USUAL, Key, KeyFileError
+
+from . import Refused, say
+
+UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+COLUMNS = ("name", "scopes", "expires", "max_n", "concurrent", "tokens_per_minute")
+
+
+def _add(file: Path, name: str, scopes: str, expires: str | None, **limits: int | None) -> None:
+    known, key = _read(file) if file.exists() else (), keys.new_key()
+    if any(name == one.name for one in known):
+        raise Refused(f"{file} has a key {name}; revoke it first, or take another name")
+    row = _key(name=name, scopes=scopes.split(), expires=_date(expires), hash=keys.hashed(key), **limits)
+    _write(file, (*known, row))
+    click.echo(key)
+    say(f"this is the only time that the key of {name} is shown; SIGHUP tells a running server of it")
+
+
+def _list(file: Path) -> None:
+    for key in _read(file):
+        row = key.model_dump(mode="json") | {"scopes": " ".join(key.scopes)}
+        click.echo("\t".join("" if row[name] is None else str(row[name]) for name in COLUMNS))
+
+
+def _revoke(file: Path, name: str) -> None:
+    known = _read(file)
+    left = [key for key in known if key.name != name]
+    if len(left) == len(known):
+        raise Refused(f"{file} has no key {name}")
+    _write(file, left)
+    say(f"the key of {name} is revoked; SIGHUP tells a running server of it")
+
+
+def _read(file: Path) -> tuple[Key, ...]:
+    try:
+        return keys.read(file)
+    except KeyFileError as error:
+        raise Refused(error) from None
+
+
+def _write(file: Path, rows: Any) -> None:
+    try:
+        keys.write(file, rows)
+    except OSError as error:
+        raise Refused(f"cannot write {file}: {error.strerror}") from None
+
+
+def _key(**values: Any) -> Key:
+    try:
+        return Key.model_validate(values)
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False)[0]
+        known = f"; known are {' '.join(SCOPES)}" if first["loc"][0] == "scopes" else ""
+        raise Refused(f"{first['loc'][0]} is {first['input']!r}: {first['msg']}{known}") from None
+
+
+def _date(text: str | None) -> datetime | None:
+    """A time from now (12h, 30d, 8w), or a date."""
+    if text is None:
+        return None
+    if match := re.fullmatch(r"(\d{1,4})([hdw])", text):
+        return datetime.now(UTC).replace(microsecond=0) + timedelta(**{UNITS[match[2]]: int(match[1])})
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        raise Refused(f"--expires is {text!r}; it must be like 12h, 30d, 8w or 2030-12-31") from None
+
+
+FILE = click.Option(
+    ["--file"], required=True, envvar="LLAMA_SRB_API_KEY_FILE", metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False), help="The file; LLAMA_SRB_API_KEY_FILE names it, too.",
+)  # fmt: skip
+NAME = click.Argument(["name"])
+LIMITS = {
+    "--max-n": "Most continuations of one request.",
+    "--concurrent": "Most requests at once.",
+    "--tokens-per-minute": "Most tokens a minute, prompts counted; the request that reaches it still ends.",
+}
+COMMAND = click.Group(
+    "keys",
+    help="Who may use a server: the keys in the file of --api-key-file, of which it holds hashes only.",
+    commands=[
+        click.Command(
+            "add",
+            callback=_add,
+            params=[
+                NAME,
+                FILE,
+                click.Option(["--scopes"], default=" ".join(USUAL), metavar="WORDS", show_default=True,
+                             help=f"What it may do, of: {' '.join(SCOPES)}; admin is all."),
+                click.Option(["--expires"], metavar="WHEN", help="12h, 30d, 8w from now, or a date."),
+                *(click.Option([flag], type=click.IntRange(min=1), metavar="NUMBER", help=meaning)
+                  for flag, meaning in LIMITS.items()),
+            ],
+            help="Make a key and print it; nobody can read it again later.",
+        ),
+        click.Command("list", callback=_list, params=[FILE],
+                      help=f"A line a key, its fields between tabs: {', '.join(COLUMNS)}."),
+        click.Command("revoke", callback=_revoke, params=[NAME, FILE], help="Take a key away."),
+    ],
+)  # fmt: skip

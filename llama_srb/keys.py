@@ -1,0 +1,115 @@
+"""API keys: what each may do, and the file that holds them. Of a key only its hash is kept; it is shown once.
+
+A key has 256 random bits, so a plain hash tells nothing of it, and no slow one is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+Scope: TypeAlias = Literal["complete", "chat", "embed", "metrics", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+USUAL: tuple[Scope, ...] = ("complete", "chat", "embed")
+KEY_PREFIX = "srb-"  # so that a leaked one is recognised
+
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@+-]+$")]
+Limit: TypeAlias = Annotated[int, Field(ge=1)]
+
+
+class KeyFileError(Exception):
+    """A file of keys cannot be used; the message is one line for the operator."""
+
+
+class Grant(BaseModel):
+    """Who calls, and what that one may do; None is no limit of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    scopes: tuple[Scope, ...] = USUAL
+    expires: AwareDatetime | None = None
+    max_n: Limit | None = None
+    concurrent: Limit | None = None
+    tokens_per_minute: Limit | None = None
+
+    def may(self, scopes: Iterable[str]) -> bool:
+        """Whether one of these is its own; admin is all of them."""
+        return "admin" in self.scopes or not set(self.scopes).isdisjoint(scopes)
+
+    @property
+    def is_over(self) -> bool:
+        return self.expires is not None and self.expires <= datetime.now(UTC)
+
+
+class Key(Grant):
+    """One line of the file."""
+
+    hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    keys: tuple[Key, ...] = ()
+
+
+caller: ContextVar[Grant | None] = ContextVar("caller", default=None)
+"""Who sent the request at hand; None where no key is needed."""
+
+
+def new_key() -> str:
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def hashed(key: str) -> str:
+    return hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
+
+
+def find(keys: Sequence[Key], key: str) -> Key | None:
+    """The key of this text; all are compared, each in constant time, whichever it is."""
+    wanted = hashed(key)
+    matches = [known for known in keys if hmac.compare_digest(known.hash, wanted)]
+    return matches[0] if matches else None
+
+
+def given(keys: Iterable[str]) -> tuple[Key, ...]:
+    """Keys that the operator names at the start: they may do everything."""
+    return tuple(Key(name=f"api-key-{at}", scopes=SCOPES, hash=hashed(key)) for at, key in enumerate(keys, 1))
+
+
+def read(path: Path) -> tuple[Key, ...]:
+    """The keys of a file; KeyFileError when it cannot be read or holds something else."""
+    try:
+        found = _File.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise KeyFileError(f"cannot read the keys in {path}: {error.strerror}") from None
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise KeyFileError(f"{path} is no file of keys: {where}: {first['msg']}") from None
+    return found.keys
+
+
+def write(path: Path, keys: Iterable[Key]) -> None:
+    """Replaces the file as a whole, for its owner's eyes only: a server that reads never sees half of one."""
+    rows = [key.model_dump(mode="json", exclude_none=True) for key in keys]
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # mode 0600
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(json.dumps({"keys": rows}, indent=1, ensure_ascii=False) + "\n")
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,300 @@
+"""Who is let in, over real sockets: keys, scopes, limits, origins, names, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jwt
+import pytest
+
+from llama_srb import config, keys, server
+from llama_srb.keys import Key
+from tests.conftest import ROOT
+from tests.fake.test_server import Served, Serving, serving
+
+__all__ = ["serving"]  # the fixture
+
+BODY = {"prompt": "x", "n": 1, "max_tokens": 2}
+SECRET = "0123456789" * 4
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def ask(
+    served: Served, headers: dict[str, str], path: str = "/v1/events", body: Any = BODY
+) -> tuple[int, Any]:
+    """Status, and the error's code where there is one."""
+    status, data = await served.post(body, path, **headers)
+    return status, json.loads(data)["error"]["code"] if status >= 400 else None
+
+
+def key_file(path: Path, *rows: dict[str, Any]) -> Path:
+    """A file in which each row's name is its key, too."""
+    keys.write(path, [Key(hash=keys.hashed(row["name"]), **row) for row in rows])
+    return path
+
+
+# Keys
+
+
+async def test_without_keys_nobody_is_asked(serving: Serving) -> None:
+    assert await ask(await serving(), {}) == (200, None)
+
+
+async def test_a_key_is_taken_from_either_header_and_no_other_place(serving: Serving) -> None:
+    served = await serving(api_key="one two")
+    for headers in (bearer("one"), {"Authorization": "bearer two"}, {"X-Api-Key": "two"}):
+        assert await ask(served, headers) == (200, None)
+    for headers in ({}, bearer("three"), bearer(""), {"Authorization": "Basic one"}):
+        assert await ask(served, headers) == (401, "invalid_api_key")
+    assert await ask(served, {}, "/v1/events?api_key=one") == (401, "invalid_api_key")
+    async with served.http.get(served.url + "/v1/models") as response:
+        assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
+async def test_health_and_preflights_need_no_key(serving: Serving) -> None:
+    served = await serving(api_key="one")
+    async with served.http.get(served.url + "/health") as response:
+        assert response.status == 200
+    async with served.http.options(served.url + "/v1/events") as response:
+        assert response.status == 204
+
+
+async def test_scopes_and_ends_of_keys(serving: Serving, tmp_path: Path) -> None:
+    past = datetime.now(UTC) - timedelta(hours=1)
+    file = key_file(
+        tmp_path / "keys",
+        {"name": "writer", "scopes": ["complete"]},
+        {"name": "admin", "scopes": ["admin"]},
+        {"name": "late", "expires": past},
+    )
+    served = await serving(api_key_file=str(file))
+    chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+    assert await ask(served, bearer("writer")) == (200, None)
+    assert await ask(served, bearer("admin")) == (200, None)
+    assert await ask(served, bearer("late")) == (401, "invalid_api_key")
+    assert await ask(served, bearer("writer"), "/v1/chat/completions", chat) == (403, "scope_missing")
+    assert await ask(served, bearer("admin"), "/v1/chat/completions", chat) == (200, None)
+
+
+async def test_limits_of_a_key(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(
+        tmp_path / "keys",
+        {"name": "few", "max_n": 2},
+        {"name": "one", "concurrent": 1},
+        {"name": "poor", "tokens_per_minute": 30},
+    )
+    served = await serving("--endless", api_key_file=str(file))
+    status, data = await served.post({"prompt": "x", "n": 3}, "/v1/events", **bearer("few"))
+    error = json.loads(data)["error"]
+    assert (status, error["param"]) == (400, "n")
+    assert "at most 2" in error["message"]
+    endless = {"prompt": "x", "n": 1, "max_tokens": -1}
+    running = asyncio.create_task(served.post(endless, "/v1/events", **bearer("one")))
+    await served.note("generate")
+    assert await ask(served, bearer("one")) == (429, "rate_limit_exceeded")
+    assert await ask(served, bearer("few")) == (200, None)
+    running.cancel()
+    await served.note("cancel")
+    assert await ask(served, bearer("poor"), body={"prompt": "x", "n": 1, "max_tokens": 60}) == (200, None)
+    url, headers = served.url + "/v1/events", bearer("poor")
+    async with served.http.post(url, json=BODY, headers=headers) as response:
+        assert (response.status, 55 <= int(response.headers["Retry-After"]) <= 70) == (429, True)
+
+
+async def test_tokens_are_keys(serving: Serving) -> None:
+    served = await serving(jwt_secret=SECRET, jwt_audience="srb")
+    claims = {"sub": "ann", "aud": "srb", "exp": time.time() + 60}
+    token = jwt.encode(claims | {"scope": "complete"}, SECRET, "HS256")
+    assert await ask(served, bearer(token)) == (200, None)
+    assert await ask(served, bearer(jwt.encode(claims, SECRET, "HS256"))) == (403, "scope_missing")
+    assert await ask(served, bearer(token[:-2])) == (401, "invalid_api_key")
+
+
+async def test_sighup_reads_the_keys_again_and_keeps_them_if_it_cannot(
+    serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = key_file(tmp_path / "keys", {"name": "old"})
+    served = await serving(api_key_file=str(file))
+
+    async def reread(answer: str) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(10):
+            while answer not in caplog.text:  # noqa: ASYNC110 (nothing else tells)
+                await asyncio.sleep(0.005)
+
+    caplog.set_level("INFO")
+    key_file(file, {"name": "new"})
+    await reread("were read again")
+    assert [(await ask(served, bearer(key)))[0] for key in ("old", "new")] == [401, 200]
+    file.write_text("{")
+    await reread("stay as they were")
+    assert await ask(served, bearer("new")) == (200, None)
+    keys.write(file, ())
+    caplog.clear()
+    await reread("were read again")
+    assert await ask(served, bearer("new")) == (401, "invalid_api_key")
+
+
+def told_to(pid: int) -> bytes:
+    """A process's environment and command line."""
+    return b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("environ", "cmdline"))
+
+
+async def test_an_engine_gets_no_secrets(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_SRB_API_KEY", "hunter2")
+    served = await serving(api_key="hunter2")
+    pids = [note["pid"] for note in served.noted() if note["what"] == "ready"]
+    assert pids
+    for pid in pids:
+        told = told_to(pid)
+        assert b"hunter2" not in told
+        assert b"PATH=" in told
+
+
+# Web pages and names
+
+ORIGINS: list[tuple[dict[str, Any], str, int]] = [
+    ({}, "https://evil.example", 403),
+    ({}, "null", 403),
+    ({}, "http://localhost.evil.example", 403),
+    ({}, "http://localhost:3000", 200),
+    ({}, "http://127.0.0.1:8000", 200),
+    ({}, "http://[::1]:8000", 200),
+    ({"cors": ""}, "http://localhost:3000", 403),
+    ({"cors": "https://good.example"}, "https://good.example", 200),
+    ({"cors": "https://good.example"}, "https://evil.example", 403),
+    ({"cors": "*"}, "https://evil.example", 200),
+]
+
+
+@pytest.mark.parametrize(("options", "origin", "status"), ORIGINS)
+async def test_only_pages_of_named_origins_may_call(
+    serving: Serving, options: dict[str, Any], origin: str, status: int
+) -> None:
+    """A simple request, as a form or text/plain sends it, has no preflight: it must be refused itself."""
+    served = await serving(**options)
+    answered = await ask(served, {"Origin": origin, "Content-Type": "text/plain"})
+    assert answered == (status, None if status == 200 else "origin_not_allowed")
+    assert [note["what"] for note in served.noted()].count("generate") == (status == 200)
+
+
+async def test_a_page_of_the_server_itself_may_call(serving: Serving) -> None:
+    served = await serving(cors="")
+    assert await ask(served, {"Origin": served.url}) == (200, None)
+
+
+NAMES: list[tuple[dict[str, Any], str, int]] = [
+    ({}, "evil.example:9090", 403),
+    ({}, "127.0.0.1.evil.example", 403),
+    ({}, "localhost", 200),
+    ({}, "LOCALHOST.:1234", 200),
+    ({}, "app.localhost:9090", 200),
+    ({}, "192.168.1.5:9090", 200),
+    ({}, "[::1]:9090", 200),
+    ({"allowed_hosts": "box.example"}, "box.example", 200),
+    ({"allowed_hosts": "*"}, "evil.example", 200),
+]
+
+
+@pytest.mark.parametrize(("options", "host", "status"), NAMES)
+async def test_a_page_that_gave_its_name_to_this_address_is_refused(
+    serving: Serving, options: dict[str, Any], host: str, status: int
+) -> None:
+    served = await serving(**options)
+    assert await ask(served, {"Host": host}) == (status, None if status == 200 else "host_not_allowed")
+
+
+async def test_with_a_key_the_name_does_not_matter(serving: Serving) -> None:
+    served = await serving(api_key="one")
+    assert await ask(served, {"Host": "tunnel.example", **bearer("one")}) == (200, None)
+
+
+# Starting
+
+
+UNSAFE = [
+    ({"host": "0.0.0.0"}, "--insecure"),
+    ({"host": "::"}, "--insecure"),
+    ({"tls_cert": "x.pem"}, "go together"),
+    ({"tls_cert": "x.pem", "tls_key": "y.pem"}, "cannot use x.pem and y.pem"),
+    ({"api_key_file": "nowhere"}, "cannot read"),
+    ({"jwt_secret": "short"}, "32"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), UNSAFE)
+async def test_a_server_that_would_be_unsafe_does_not_start(options: dict[str, str], said: str) -> None:
+    settings = config.load({"engine": sys.executable, "port": 0, **options}, environ={})
+    with pytest.raises(server.StartError, match=said):
+        await server.serve(settings, on_loading=lambda _: None, on_ready=lambda _: None)
+
+
+@pytest.mark.parametrize("options", [{"insecure": True}, {"api_key": "one"}])
+async def test_it_listens_elsewhere_with_keys_or_when_told_so(
+    serving: Serving, options: dict[str, Any]
+) -> None:
+    served = await serving(host="0.0.0.0", **options)
+    assert await ask(served, bearer("one")) == (200, None)
+
+
+async def test_https_with_a_certificate(serving: Serving, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    await asyncio.to_thread(subprocess.run, [*command, *subject, *files], check=True, capture_output=True)
+    served = await serving(tls_cert=str(certificate), tls_key=str(key))
+    assert served.url.startswith("https://127.0.0.1:")
+    trust = ssl.create_default_context(cafile=str(certificate))
+    async with aiohttp.ClientSession() as http, http.get(served.url + "/health", ssl=trust) as response:
+        assert response.status == 200
+
+
+# The command
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    whole = [sys.executable, "-m", "llama_srb.cli", "keys", *arguments]
+    return subprocess.run(whole, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_keys_are_added_listed_and_revoked(tmp_path: Path) -> None:
+    file = ("--file", str(tmp_path / "keys.json"))
+    added = command("add", "ann", *file, "--scopes", "complete metrics", "--expires", "30d", "--max-n", "4")
+    assert (added.returncode, added.stdout[:4]) == (0, "srb-")
+    found = keys.find(keys.read(tmp_path / "keys.json"), added.stdout.strip())
+    assert found
+    assert (found.name, found.scopes, found.max_n) == ("ann", ("complete", "metrics"), 4)
+    assert found.expires
+    assert 29 <= (found.expires - datetime.now(UTC)).days <= 30
+    listed = command("list", *file)
+    assert listed.stdout.split("\t")[:2] == ["ann", "complete metrics"]
+    assert command("revoke", "ann", *file).returncode == 0
+    assert command("list", *file).stdout == ""
+
+
+def test_what_cannot_be_done_with_keys_is_told(tmp_path: Path) -> None:
+    file = ("--file", str(tmp_path / "keys.json"))
+    command("add", "ann", *file)
+    for arguments, said in (
+        (("add", "ann"), "has a key ann"),
+        (("add", "bob", "--scopes", "fly"), "known are complete"),
+        (("add", "bob", "--expires", "soon"), "must be like 12h"),
+        (("revoke", "bob"), "no key bob"),
+    ):
+        done = command(*arguments, *file)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr

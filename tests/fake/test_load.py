@@ -1,0 +1,89 @@
+"""What piles up is bounded, and what takes too long is ended; nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.fake.test_server import Serving, frames, serving
+
+__all__ = ["serving"]  # the fixture
+
+ENDLESS = {"prompt": "x", "n": 1, "max_tokens": -1}
+
+
+async def test_a_full_queue_is_503_with_a_time_to_come_back(serving: Serving) -> None:
+    served = await serving("--endless", parallel=1, max_queue=1)
+    async with served.http.post(served.url + "/v1/events", json=ENDLESS) as first:
+        await first.content.readuntil(b"\n\n")
+        async with served.http.post(served.url + "/v1/events", json=ENDLESS) as second:
+            assert b'"queued"' in await second.content.readuntil(b"\n\n")
+            async with served.http.post(served.url + "/v1/events", json=ENDLESS) as third:
+                assert (third.status, third.headers["Retry-After"]) == (503, "5")
+                assert (await third.json())["error"]["code"] == "queue_full"
+
+
+async def test_who_waits_too_long_gets_an_error_and_who_runs_goes_on(serving: Serving) -> None:
+    served = await serving("--endless", parallel=1, queue_timeout=0.2)
+    async with served.http.post(served.url + "/v1/events", json=ENDLESS) as first:
+        await first.content.readuntil(b"\n\n")
+        events = await served.events(ENDLESS)
+        assert [events[0]["event"], events[-1]["code"]] == ["queued", "timed_out"]
+        for _ in range(50):
+            assert b'"stream"' in await first.content.readuntil(b"\n\n")
+
+
+async def test_what_runs_too_long_ends_with_what_it_has(serving: Serving) -> None:
+    served = await serving("--endless", request_timeout=0.3)
+    events = await served.events({**ENDLESS, "n": 2})
+    assert [e["finish_reason"] for e in events if e["event"] == "stop"] == ["cancelled"] * 2
+    assert (events[-1]["event"], events[-1]["completion_tokens"] > 2) == ("done", True)
+
+
+async def test_a_reader_that_falls_behind_is_cut_off_alone(serving: Serving) -> None:
+    served = await serving("--flood", "--endless", max_unread=2000)
+    reader, writer = await served.connect({"prompt": "slow", "n": 32, "max_tokens": -1})
+    transport = writer.transport
+    assert isinstance(transport, asyncio.Transport)
+    transport.pause_reading()
+    await served.note("cancel")
+    assert (await served.events({"prompt": "x", "n": 1, "max_tokens": 3}))[-1]["event"] == "done"
+    transport.resume_reading()
+    with contextlib.suppress(ConnectionError):  # a reset is as good as an end
+        while await reader.read(1 << 16):
+            pass
+
+
+async def test_a_body_that_never_ends_is_408(serving: Serving) -> None:
+    served = await serving(body_timeout=0.1)
+    host, port = served.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+    assert b" 408 " in await reader.readline()
+    writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n"])
+async def test_a_connection_without_a_request_is_closed(serving: Serving, sent: bytes) -> None:
+    served = await serving(idle_timeout=0.1)
+    host, port = served.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(sent)
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_many_connections_at_once_are_all_served(serving: Serving) -> None:
+    served = await serving("--flood", max_queue=1000)
+    body: dict[str, Any] = {"prompt": "x", "n": 1, "max_tokens": 2}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+
+        async def one() -> str:
+            async with http.post(served.url + "/v1/events", json=body) as response:
+                return str(frames(await response.read())[-1]["event"])
+
+        assert await asyncio.gather(*(one() for _ in range(200))) == ["done"] * 200

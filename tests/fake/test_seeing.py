@@ -1,0 +1,136 @@
+"""What a server tells of itself: metrics, stats, health, log lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from llama_srb import logs
+from tests.fake.test_access import bearer, key_file
+from tests.fake.test_server import Served, Serving, serving
+
+__all__ = ["serving"]  # the fixture
+
+
+async def text_of(served: Served, path: str, **headers: str) -> tuple[int, str]:
+    async with served.http.get(served.url + path, headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def measured(served: Served) -> dict[tuple[str, ...], float]:
+    """Every sample by its name and the values of its labels."""
+    status, text = await text_of(served, "/metrics")
+    assert status == 200
+    families = text_string_to_metric_families(text)
+    return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
+
+
+async def test_metrics_count_requests_tokens_and_times(serving: Serving) -> None:
+    served = await serving()
+    for _ in range(2):
+        await served.events({"prompt": "one two three", "n": 4, "max_tokens": 5})
+    await served.post({"prompt": "x", "n": -1}, "/v1/events")
+    await served.post(b"{", "/nowhere")
+    found = await measured(served)
+    expected = {
+        ("llama_srb_requests_total", "/v1/completions", "200"): 2,
+        ("llama_srb_requests_total", "/v1/events", "400"): 1,
+        ("llama_srb_requests_total", "other", "404"): 1,
+        ("llama_srb_prompt_tokens_total",): 6,
+        ("llama_srb_completion_tokens_total",): 40,
+        ("llama_srb_first_token_seconds_count",): 2,
+        ("llama_srb_engine_starts_total",): 1,
+        ("llama_srb_engine_ready",): 1,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found["llama_srb_between_tokens_seconds_count",] <= 8
+    assert found["llama_srb_engine_memory_bytes",] > 1_000_000
+
+
+async def test_metrics_count_engines_and_answer_while_one_hangs(serving: Serving, tmp_path: Path) -> None:
+    crashed = await serving("--die-after", "3", "--only-first", str(tmp_path / "been here"))
+    assert (await crashed.events({"prompt": "x"}))[-1]["event"] == "error"
+    assert (await crashed.events({"prompt": "x"}))[-1]["event"] == "done"
+    assert (await measured(crashed))["llama_srb_engine_starts_total",] == 2
+    hung = await serving("--hang-after", "1")
+    stream = asyncio.create_task(hung.post({"prompt": "x"}))
+    await hung.note("hanging")
+    assert (await measured(hung))["llama_srb_requests_open",] == 1
+    stream.cancel()
+
+
+async def test_stats_are_counts_as_an_object(serving: Serving) -> None:
+    served = await serving()
+    await served.events({"prompt": "one two", "n": 3, "max_tokens": 5})
+    status, text = await text_of(served, "/v1/stats")
+    stats = json.loads(text)
+    shown = {name: stats[name] for name in ("status", "requests", "prompt_tokens", "completion_tokens")}
+    assert shown == {"status": "ready", "requests": 1, "prompt_tokens": 2, "completion_tokens": 15}
+    assert (status, stats["engine"]["requests_running"]) == (200, 0)
+
+
+async def test_metrics_need_their_scope(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "ann"}, {"name": "scraper", "scopes": ["metrics"]})
+    served = await serving(api_key_file=str(file))
+    for path in ("/metrics", "/v1/stats"):
+        statuses = [(await text_of(served, path, **bearer(key)))[0] for key in ("ann", "scraper")]
+        assert statuses == [403, 200]
+
+
+async def test_live_and_ready(serving: Serving) -> None:
+    served = await serving("--exit-while-loading", "1", "--only-first", "/dev/null")
+    for path in ("/health", "/health/live", "/health/ready"):
+        assert await text_of(served, path) == (200, '{"status":"ok"}\n')
+
+
+NAMES = [("a-name.of_mine", True), ("", False), ("two words", False), ("x" * 65, False), ("ä", False)]
+
+
+@pytest.mark.parametrize(("wanted", "taken"), NAMES)
+async def test_the_answer_bears_the_name_that_the_log_line_has(
+    serving: Serving, caplog: pytest.LogCaptureFixture, wanted: str, taken: bool
+) -> None:
+    caplog.set_level("INFO")
+    served = await serving()
+    url = served.url + "/v1/events"
+    body = {"prompt": "x", "n": 1, "max_tokens": 1}
+    async with served.http.post(url, json=body, headers={"X-Request-Id": wanted}) as response:
+        name = response.headers["X-Request-Id"]
+        await response.read()
+    assert (name == wanted) == taken
+    assert logs.PLAIN_ID.fullmatch(name)
+    async with asyncio.timeout(10):
+        while name not in caplog.text:  # noqa: ASYNC110 (the line is written after the answer)
+            await asyncio.sleep(0.005)
+
+
+def test_json_lines_hold_name_and_fields_and_exceptions() -> None:
+    form = logs.formatter("json")
+    logs.request_id.set("seven")
+    record = logging.LogRecord("llama_srb.x", logging.INFO, "", 0, "a %s\nb", ("line",), None)
+    record.fields = {"seconds": 1.5}
+    line = form.format(record)
+    row = json.loads(line)
+    assert "\n" not in line
+    shown = {name: row[name] for name in ("level", "logger", "message", "request_id", "seconds")}
+    assert shown == {
+        "level": "info", "logger": "llama_srb.x", "message": "a line\nb", "request_id": "seven",
+        "seconds": 1.5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("shown", [False, True])
+async def test_prompts_are_logged_only_when_asked_for(
+    serving: Serving, caplog: pytest.LogCaptureFixture, shown: bool
+) -> None:
+    logs.show_wire(shown)
+    caplog.set_level("DEBUG")
+    served = await serving()
+    await served.events({"prompt": "hunter2", "n": 1, "max_tokens": 1})
+    logs.show_wire(True)
+    assert ("hunter2" in caplog.text) == shown

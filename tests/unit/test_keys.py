@@ -1,0 +1,193 @@
+"""Keys and the file of keys, tokens and what they grant."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from llama_srb import keys, tokens
+from llama_srb.keys import Grant, Key, KeyFileError
+from llama_srb.limits import Budget
+from llama_srb.routes import ROUTES
+from llama_srb.tokens import TokenError
+
+SECRET = "0123456789" * 4
+RSA, EC = rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())
+
+
+def test_a_file_holds_what_was_written_and_no_key(tmp_path: Path) -> None:
+    file, key = tmp_path / "keys.json", keys.new_key()
+    rows = (
+        Key(name="ann", hash=keys.hashed(key), max_n=4, expires=datetime(2100, 1, 1, tzinfo=UTC)),
+        Key(name="bob", hash=keys.hashed("other"), scopes=("admin",)),
+    )
+    keys.write(file, rows)
+    assert keys.read(file) == rows
+    assert key not in file.read_text()
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]
+
+
+FILES = [
+    (b"{", "no file of keys"),
+    (b'{"keys": [{"name": "a b", "hash": "00"}]}', "keys.0.name"),
+    (b'{"keys": [{"name": "a", "hash": "00"}]}', "keys.0.hash"),
+    (b'{"keyz": []}', "keyz"),
+    (None, "cannot read"),
+]
+
+
+@pytest.mark.parametrize(("data", "said"), FILES)
+def test_another_file_is_an_error_that_names_the_place(tmp_path: Path, data: bytes | None, said: str) -> None:
+    file = tmp_path / "keys.json"
+    if data is not None:
+        file.write_bytes(data)
+    with pytest.raises(KeyFileError, match=said):
+        keys.read(file)
+
+
+def test_a_key_is_found_by_its_text_only() -> None:
+    made = [keys.new_key() for _ in range(3)]
+    rows = [Key(name=f"k{at}", hash=keys.hashed(key)) for at, key in enumerate(made)]
+    found = [keys.find(rows, key) for key in (*made, made[0][:-1], "", rows[0].hash)]
+    assert [key and key.name for key in found] == ["k0", "k1", "k2", None, None, None]
+
+
+SCOPES = [
+    (("chat",), ("complete", "chat"), True),
+    (("chat",), ("complete",), False),
+    (("admin",), ("embed",), True),
+    ((), ("embed",), False),
+]
+
+
+@pytest.mark.parametrize(("own", "needed", "may"), SCOPES)
+def test_a_scope_lets_in_and_admin_is_all(own: Any, needed: Any, may: bool) -> None:
+    assert Grant(name="x", scopes=own).may(needed) == may
+
+
+def test_every_route_asks_for_scopes_that_a_key_can_have() -> None:
+    for route in ROUTES:
+        assert set(route.scopes) <= set(keys.SCOPES)
+        assert bool(route.scopes) == (not route.path.startswith("/health"))
+    by_path = {(route.method, route.path): route.scopes for route in ROUTES}
+    assert by_path["POST", "/v1/completions"] == ("complete",)
+    assert by_path["POST", "/v1/chat/completions"] == ("chat",)
+
+
+def test_a_budget_flows_in_and_may_be_overdrawn_once() -> None:
+    budget = Budget(60, 60, at=0.0)
+    assert budget.wait == 0
+    budget.left -= 90
+    budget.refill(60, now=10.0)
+    assert budget.wait == 21
+    budget.refill(60, now=31.0)
+    assert budget.wait == 0
+    budget.refill(60, now=1000.0)
+    assert budget.left == 60
+
+
+# Tokens
+
+
+def signed(key: Any, algorithm: str, kid: str | None = None, **claims: Any) -> str:
+    standard = {"sub": "ann", "exp": time.time() + 600, "scope": "complete chat other"}
+    present = {name: value for name, value in (standard | claims).items() if value is not None}
+    return jwt.encode(present, key, algorithm, headers={"kid": kid} if kid else None)
+
+
+def forged(secret: bytes) -> str:
+    """Signed with what is no secret; the library would not do it."""
+    head, claims, _ = signed(SECRET, "HS256").split(".")
+    signature = hmac.digest(secret, f"{head}.{claims}".encode(), "sha256")
+    return f"{head}.{claims}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
+@pytest.fixture
+def jwks(tmp_path: Path) -> Path:
+    rsa_row = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())) | {"kid": "r"}
+    ec_row = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(EC.public_key())) | {"kid": "e"}
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": [rsa_row, ec_row]}))
+    return file
+
+
+def test_tokens_of_all_three_kinds_grant_their_claims(jwks: Path) -> None:
+    read = tokens.read(SECRET, jwks, None, None)
+    assert read
+    for key, algorithm, kid in ((SECRET, "HS256", None), (RSA, "RS256", "r"), (EC, "ES256", None)):
+        grant = read.grant(signed(key, algorithm, kid, max_n=3))
+        assert grant == Grant(name="ann", scopes=("complete", "chat"), max_n=3)
+
+
+@pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (EC, "ES256")])
+def test_one_public_key_as_pem_is_enough(tmp_path: Path, key: Any, algorithm: str) -> None:
+    file = tmp_path / "key.pem"
+    file.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    read = tokens.read(None, file, None, None)
+    assert read
+    assert read.grant(signed(key, algorithm)).name == "ann"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"exp": time.time() - 600}, "expired"),
+    ({"exp": None}, "exp"),
+    ({"sub": None}, "sub"),
+    ({"sub": "two words"}, "claims"),
+    ({"nbf": time.time() + 600}, "not yet valid"),
+    ({"aud": "others"}, "[Aa]udience"),
+    ({"aud": None}, "aud"),
+    ({"iss": "others"}, "[Ii]ssuer"),
+    ({"max_n": "many"}, "claims"),
+    ({"scope": 7}, "claims"),
+]
+
+
+@pytest.mark.parametrize(("claims", "said"), REFUSED)
+def test_a_token_that_does_not_fit_is_refused_with_the_reason(claims: dict[str, Any], said: str) -> None:
+    read = tokens.read(SECRET, None, "us", "them")
+    assert read
+    fitting = {"aud": "us", "iss": "them"}
+    assert read.grant(signed(SECRET, "HS256", **fitting)).name == "ann"
+    with pytest.raises(TokenError, match=said):
+        read.grant(signed(SECRET, "HS256", **fitting | claims))
+
+
+def test_no_token_is_taken_that_no_key_of_its_algorithm_has_signed(jwks: Path) -> None:
+    """Neither unsigned ones, nor those that were signed with a public key as if that were a secret."""
+    read = tokens.read(None, jwks, None, None)
+    assert read
+    public = RSA.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    for token in (signed(None, "none"), forged(public), signed(SECRET, "HS256"), "a.b.c", "x"):
+        with pytest.raises(TokenError):
+            read.grant(token)
+    other = rsa.generate_private_key(65537, 2048)
+    with pytest.raises(TokenError, match=r"[Ss]ignature"):
+        read.grant(signed(other, "RS256", "r"))
+
+
+def test_keys_of_tokens_that_are_of_no_use_are_told(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="has 5 bytes; it must have 32"):
+        tokens.read("short", None, None, None)
+    for text in ("", "{}", '{"keys": []}', "-----BEGIN PUBLIC KEY-----"):
+        file = tmp_path / "bad"
+        file.write_text(text)
+        with pytest.raises(KeyFileError, match="neither"):
+            tokens.read(None, file, None, None)
+
+
+def test_a_key_ends_with_its_time() -> None:
+    now = datetime.now(UTC)
+    ends = [None, now + timedelta(minutes=1), now - timedelta(seconds=1)]
+    assert [Grant(name="x", expires=end).is_over for end in ends] == [False, False, True]
