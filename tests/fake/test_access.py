@@ -298,3 +298,18 @@ def test_what_cannot_be_done_with_keys_is_told(tmp_path: Path) -> None:
     ):
         done = command(*arguments, *file)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+async def test_a_websocket_takes_its_key_from_the_query_too_and_logs_it_nowhere(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    served = await serving(api_key="hunter2")
+    async with served.http.ws_connect(served.url + "/v1/ws?api_key=hunter2"):
+        pass
+    for query, status in (("", 401), ("?api_key=hunter3", 401)):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await served.http.ws_connect(served.url + "/v1/ws" + query)
+        assert refused.value.status == status
+    assert "/v1/ws" in caplog.text
+    assert "hunter" not in caplog.text
