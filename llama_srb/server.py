@@ -22,7 +22,7 @@ import orjson
 from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Middleware
 
-from llama_srb import __version__, model_info
+from llama_srb import __version__, model_info, studio
 from llama_srb.access import Access, AccessError, tls
 from llama_srb.config import Settings, engine_environment
 from llama_srb.connections import Connections
@@ -329,6 +329,7 @@ class Api:
         self.began = time.monotonic()
         self._watched: dict[str, Reply] = {}  # by genkey, the last one last
         self._sockets: set[web.WebSocketResponse] = set()
+        self.pages = studio.files()
 
     def app(self) -> web.Application:
         """The aiohttp application; without handler_cancellation, clients that leave would not be noticed."""
@@ -347,6 +348,8 @@ class Api:
         for route in ROUTES:
             for method in route.methods:
                 app.router.add_route(method, route.pattern, getattr(self, route.handler))
+        app.router.add_get("/", self.studio)
+        app.router.add_get("/studio/{path:.+}", self.studio)
         app.on_response_prepare.append(_headers(self.access))
         app.on_shutdown.append(self._close_sockets)
         return app
@@ -699,6 +702,7 @@ class Api:
         last = next(reversed(self._watched.values()), None)
         running = sum(reply.done is None for reply in self._watched.values())
         return _json(koboldai.performance(last, running, self._about()))
+        self.pages = studio.files()
 
     async def _body(self, http: web.Request) -> dict[str, Any]:
         if (http.content_length or 0) > self.settings.max_body:

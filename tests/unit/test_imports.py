@@ -13,7 +13,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": {"server", "client", "pool", "config", "model_info", "keys", "logs"},
     "api": {"cli"},
     "server": {"routes", "dialects", "ranking", "pool", "config", "model_info", "presets", "websocket"}
-    | {"access", "connections", "limits", "logs", "metrics"},
+    | {"access", "connections", "limits", "logs", "metrics", "studio"},
     "access": {"config", "keys", "routes", "tokens"},
     "connections": {"config", "limits"},
     "limits": {"keys", "metrics", "pool"},
@@ -33,6 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "protocol": {"request"},
     "request": set(),
     "model_info": set(),
+    "studio": set(),
     "client": set(),
 }
 ONLY = {

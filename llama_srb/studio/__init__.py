@@ -1,0 +1,60 @@
+"""The studio: a web page that writes with n candidates. Its files, read once, and the headers that guard them.
+
+Plain HTML, CSS and ES modules, no build step; vendor/ is written by scripts/studio_libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+# What a model writes is put into text nodes only; should that ever fail, nothing that it brings may run or be fetched.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file as it is answered."""
+
+    content_type: str
+    data: bytes
+    etag: str
+
+
+def files() -> dict[str, File]:
+    """All files by their path: "app.js", "vendor/htm.js", …"""
+    return {path: _file(path, entry) for path, entry in _walk(resources.files(__name__), "")}
+
+
+def _walk(folder: Traversable, under: str) -> list[tuple[str, Traversable]]:
+    found: list[tuple[str, Traversable]] = []
+    for entry in folder.iterdir():
+        path = under + entry.name
+        if entry.is_dir():
+            found += _walk(entry, path + "/")
+        elif _suffix(path) in TYPES:
+            found.append((path, entry))
+    return found
+
+
+def _suffix(path: str) -> str:
+    return path[path.rfind(".") :]
+
+
+def _file(path: str, entry: Traversable) -> File:
+    data = entry.read_bytes()
+    return File(TYPES[_suffix(path)], data, sha256(data).hexdigest()[:32])

@@ -1,0 +1,78 @@
+// The page: what stands where, and the keys that work everywhere.
+
+import { Branches } from "./branches.js";
+import { Candidates } from "./candidates.js";
+import { Chat } from "./chat.js";
+import { Controls } from "./controls.js";
+import { Editor } from "./editor.js";
+import { isChat, begin, candidates, choose, redo, say, session, stopAll, undo } from "./session.js";
+import { Shelf } from "./shelf.js";
+import { Notices, Status, watch } from "./status.js";
+import { Stories } from "./stories.js";
+import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
+
+const PANELS = { stories: ["Stories", Stories], branches: ["Branches", Branches], settings: ["Settings", Controls],
+  shelf: ["Shelf", Shelf] };
+
+function Page() {
+  useChanges("story", "stories");
+  const [panel, setPanel] = useState(null);
+  useEffect(() => {
+    const onKey = (event) => event.key === "Escape" && !event.defaultPrevented && setPanel(null);
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
+  const Panel = panel && PANELS[panel][1];
+  return html`
+    <header class="bar">
+      <h1>${session.story.name}</h1>
+      <nav aria-label="Panels">
+        ${Object.entries(PANELS).map(([name, [label]]) => html`<${Button} key=${name} label=${label}
+          pressed=${panel === name} onClick=${() => setPanel(panel === name ? null : name)} />`)}
+      </nav>
+      <${Status} />
+    </header>
+    <${Notices} />
+    <main class=${panel ? "with-panel" : ""}>
+      ${Panel && html`<aside class=${`panel panel-${panel}`} aria-label=${PANELS[panel][0]}>
+        <div class="panel-head"><h2>${PANELS[panel][0]}</h2>
+          <${Button} label="Close" icon="✕" keys="Esc" onClick=${() => setPanel(null)} /></div>
+        <${Panel} /></aside>`}
+      ${isChat() ? html`<${Chat} />` : html`<${Editor} />`}
+      <${Candidates} />
+    </main>
+    <${Said} />`;
+}
+
+function Said() {
+  useChanges("said");
+  return html`<p class="unseen" role="status">${session.said}</p>`;
+}
+
+const KEYS = {
+  z: (event) => (event.shiftKey ? redo() : undo()),
+  y: redo,
+};
+
+function onKey(event) {
+  const command = event.ctrlKey || event.metaKey;
+  const field = event.target.closest?.("input, select, textarea:not(#editor)");
+  if (command && KEYS[event.key.toLowerCase()] && !field) {
+    event.preventDefault();
+    KEYS[event.key.toLowerCase()](event);
+  } else if (/^[1-9]$/.test(event.key) && !command && (event.altKey || !event.target.closest?.("input, textarea, select"))) {
+    const node = candidates()[event.key - 1];
+    if (!node) return;
+    event.preventDefault();
+    choose(node.id);
+    say(`candidate ${event.key} is chosen`);
+  } else if (event.key === "Escape" && session.runs.size) {
+    event.preventDefault();
+    stopAll();
+  }
+}
+
+await begin();
+addEventListener("keydown", onKey);
+render(html`<${Page} />`, document.body);
+watch();

@@ -1,0 +1,115 @@
+// The tree of all that was written and offered, drawn; walked with the arrows.
+
+import { goTo, mark, session } from "./session.js";
+import { layout, pathTo, textOf } from "./tree.js";
+import { Button, html, useChanges, useEffect, useRef, useState } from "./ui.js";
+
+const WIDE = 190; // of a column
+const HIGH = 34; // of a row
+const LABEL = 24; // characters
+
+export function Branches() {
+  useChanges("story");
+  const [zoom, setZoom] = useState(1);
+  const [all, setAll] = useState(false);
+  const [sought, setSought] = useState("");
+  const { story } = session;
+  const [here, setHere] = useState(story.current);
+  const path = new Set(pathTo(story).map((node) => node.id));
+  const focus = story.nodes[here] ? here : story.current;
+  const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id));
+  const zoomBy = (factor) => setZoom(Math.min(2.5, Math.max(0.25, zoom * factor)));
+  const box = useRef();
+  useEffect(() => box.current.querySelector(".current")?.scrollIntoView({ block: "center", inline: "center" }), []);
+  const onWheel = (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    zoomBy(event.deltaY < 0 ? 1.1 : 1 / 1.1);
+  };
+  const at = Object.fromEntries(places.map((place) => [place.node.id, place]));
+  const found = (node) => sought && node.text.toLowerCase().includes(sought.toLowerCase());
+  return html`
+    <div class="tools">
+      <${Button} label="Smaller" icon="−" onClick=${() => zoomBy(0.8)} />
+      <${Button} label="Larger" icon="+" onClick=${() => zoomBy(1.25)} />
+      <label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> set aside too</label>
+      <input type="search" aria-label="Search the branches" placeholder="Search" value=${sought}
+        onInput=${(event) => setSought(event.target.value)} />
+    </div>
+    <div class="tree" ref=${box} onWheel=${onWheel}>
+      <svg role="tree" aria-label="Branches; arrows walk, Enter goes there" width=${columns * WIDE * zoom}
+        height=${(rows + 1) * HIGH * zoom} viewBox=${`0 0 ${columns * WIDE} ${(rows + 1) * HIGH}`}
+        onKeyDown=${(event) => walk(event, at, focus, setHere)}>
+        ${places.flatMap((place) => place.children.map((child) => html`<path key=${child.node.id}
+          class=${path.has(child.node.id) ? "edge on-path" : "edge"} d=${edge(place, child)} />`))}
+        ${places.map((place) => html`<${Leaf} key=${place.node.id} place=${place} path=${path} focus=${focus}
+          found=${found(place.node)} setHere=${setHere} />`)}
+      </svg>
+    </div>
+    <${Detail} node=${story.nodes[focus]} />`;
+}
+
+const point = ({ x, y }) => [x * WIDE + 14, y * HIGH + HIGH / 2 + 6];
+
+function edge(from, to) {
+  const [[x1, y1], [x2, y2]] = [point(from), point(to)];
+  return `M${x1} ${y1}C${x1 + WIDE / 2} ${y1} ${x1 + WIDE / 2} ${y2} ${x2} ${y2}`;
+}
+
+function Leaf({ place, path, focus, found, setHere }) {
+  const { node } = place;
+  const [x, y] = point(place);
+  const label = node.text.trim().replace(/\s+/g, " ") || (node.parent ? "(empty)" : "(the beginning)");
+  const short = label.length > LABEL ? label.slice(0, LABEL - 1) + "…" : label;
+  const kind = ["leaf", path.has(node.id) && "on-path", node.id === session.story.current && "current", found && "found",
+    node.source === "model" && !node.seen && "unseen-yet", node.aside && "aside"].filter(Boolean).join(" ");
+  return html`<g role="treeitem" class=${kind} id=${`leaf-${node.id}`} tabindex=${node.id === focus ? 0 : -1}
+    aria-level=${place.x + 1} aria-selected=${String(node.id === session.story.current)} aria-label=${label.slice(0, 200)}
+    aria-expanded=${node.children.length ? String(!node.folded) : undefined}
+    onFocus=${() => setHere(node.id)} onClick=${() => goTo(node.id)}>
+    <title>${label.slice(0, 400)}</title>
+    <circle cx=${x} cy=${y} r=${node.bookmark ? 7 : 5} />
+    ${node.folded && html`<text x=${x + 8} y=${y + 14} class="folded">+${node.children.length}</text>`}
+    <text x=${x + 10} y=${y - 5}>${node.bookmark ? "★ " : ""}${short}</text>
+  </g>`;
+}
+
+/** The place that an arrow leads to: parent, first child, the next one in the column. */
+const STEPS = {
+  ArrowLeft: (at, place) => at[place.node.parent],
+  ArrowRight: (at, place) => place.children[0],
+  ArrowUp: (at, place) => beside(at, place, -1),
+  ArrowDown: (at, place) => beside(at, place, 1),
+};
+
+function beside(at, place, step) {
+  const column = Object.values(at).filter(({ x }) => x === place.x).sort((a, b) => a.y - b.y);
+  return column[column.indexOf(place) + step];
+}
+
+function walk(event, at, focus, setHere) {
+  if (event.key === "Enter" || event.key === " ") {
+    event.preventDefault();
+    goTo(focus);
+    return;
+  }
+  const to = STEPS[event.key]?.(at, at[focus] ?? Object.values(at)[0]);
+  if (!to) return;
+  event.preventDefault();
+  setHere(to.node.id);
+  document.getElementById(`leaf-${to.node.id}`)?.focus();
+}
+
+function Detail({ node }) {
+  const whole = textOf(session.story, node.id);
+  return html`<div class="detail">
+    <p class="text">${whole.length > 300 ? "…" + whole.slice(-300) : whole}</p>
+    <div class="tools">
+      <${Button} label="Go there" keys="Enter" onClick=${() => goTo(node.id)} />
+      <${Button} label="Bookmark" pressed=${!!node.bookmark}
+        onClick=${() => mark(node.id, { bookmark: !node.bookmark })} />
+      <${Button} label="Fold" pressed=${!!node.folded} onClick=${() => mark(node.id, { folded: !node.folded })} />
+      <${Button} label=${node.aside ? "Bring back" : "Set aside"} disabled=${!node.parent}
+        onClick=${() => mark(node.id, { aside: !node.aside })} />
+    </div></div>`;
+}

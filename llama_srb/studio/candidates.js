@@ -1,0 +1,264 @@
+// The candidates side by side: each a card that fills as it comes.
+
+import {
+  again, ask, branch, candidates, choose, longer, mark, pointId, rewrite, say, session, setting, shelve, stopOne,
+} from "./session.js";
+import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
+import { Button, changed, html, useChanges, useEffect, useRef, useState } from "./ui.js";
+
+export function Candidates() {
+  useChanges("story", "settings", "status");
+  const [aside, setAside] = useState(false);
+  const list = useRef();
+  const all = childrenOf(session.story, pointId());
+  const shown = candidates(aside);
+  const hidden = all.filter((node) => node.aside).length;
+  const finished = new Map();
+  for (const node of shown) if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
+  return html`<section class="candidates" aria-label="Candidates">
+    <div class="tools">
+      <h2>${shown.length ? `${shown.length} candidate${shown.length > 1 ? "s" : ""}` : "Candidates"}</h2>
+      ${hidden > 0 && html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
+        onClick=${() => setAside(!aside)} />`}
+      <span class="gap"></span>
+      <label class="check"><input type="checkbox" checked=${session.settings.next}
+        onChange=${(event) => setting({ next: event.target.checked })} /> go on by itself</label>
+      <label class="check"><input type="checkbox" checked=${session.settings.colours}
+        onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
+      ${shown.length > 0 && html`<${Button} label="More" onClick=${() => ask({ more: true })} />
+        <${Button} label="Reroll" onClick=${() => ask()} />`}
+    </div>
+    <div id="candidates" class="cards" ref=${list} tabindex="0" role="group"
+      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk" onKeyDown=${(event) => walk(event, list.current)}>
+      ${shown.map((node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
+        twin=${finished.get(node.text) !== undefined && finished.get(node.text) !== node.id && node.state !== "running"}
+        />`)}
+      ${!shown.length && html`<p class="hint">What the model could write next will stand here, several ways at once.
+        Choose one with a click or its number, and it becomes part of the text.</p>`}
+    </div>
+  </section>`;
+}
+
+const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+
+/** Arrows go from card to card; letters work on the card that has the focus. */
+function walk(event, list) {
+  if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
+  const cards = [...list.querySelectorAll(".card")];
+  const here = cards.indexOf(document.activeElement.closest(".card"));
+  if (event.key in STEPS && !list.querySelector(".picking")) {
+    event.preventDefault();
+    cards[(here + STEPS[event.key] + cards.length + (here < 0 && STEPS[event.key] < 0)) % cards.length]?.focus();
+    return;
+  }
+  const action = here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
+  if (!action) return;
+  event.preventDefault();
+  action.click();
+}
+
+const ENDS = { stop: "ends here", length: "", cancelled: "stopped", interrupted: "interrupted", error: "error" };
+
+function Card({ id, number, twin }) {
+  useChanges(id, "settings", "compare");
+  const [mode, setMode] = useState("read");
+  const node = session.story.nodes[id];
+  const running = node.state === "running";
+  const kind = [running && "running", node.pinned && "pinned", twin && "twin", node.aside && "aside",
+    mode === "part" && "picking"].filter(Boolean).join(" ");
+  const label = `Candidate ${number}${node.pinned ? ", pinned" : ""}${twin ? ", the same as another" : ""}`;
+  const onKey = (event) => {
+    if (event.key !== "Enter" || event.target !== event.currentTarget) return;
+    event.preventDefault();
+    choose(id);
+  };
+  return html`<article class=${`card ${kind}`} tabindex="-1" aria-label=${label} aria-busy=${running} onKeyDown=${onKey}>
+    <header><span class="digit" aria-hidden="true">${number}</span><${Facts} node=${node} /></header>
+    ${mode === "edit" ? html`<${Rewrite} node=${node} done=${() => setMode("read")} />`
+      : mode === "part" ? html`<${Part} node=${node} done=${() => setMode("read")} />`
+      : html`<${Text} node=${node} />`}
+    <footer class="actions">
+      ${running ? html`<${Act} label="Stop" letter="s" onClick=${() => stopOne(id)} />`
+        : html`<${Act} label="Longer" letter="l" onClick=${() => longer(id)} />`}
+      <${Act} label="Again" letter="r" onClick=${() => again(id)} />
+      <${Act} label="Part" letter="w" pressed=${mode === "part"}
+        onClick=${() => setMode(mode === "part" ? "read" : "part")} />
+      <${Act} label="Edit" letter="e" onClick=${() => setMode("edit")} disabled=${running} />
+      <${Act} label="Copy" letter="c" onClick=${() => copy(node.text)} />
+      <${Act} label="Pin" letter="p" pressed=${!!node.pinned} onClick=${() => mark(id, { pinned: !node.pinned })} />
+      <${Act} label="Keep" letter="k" onClick=${() => shelve(node.text)} />
+      <${Act} label="Diff" letter="d" pressed=${session.compare === id} onClick=${() => compare(id)} />
+    </footer>
+  </article>`;
+}
+
+const Act = ({ label, letter, onClick, pressed, disabled }) =>
+  html`<button type="button" class="act" data-key=${letter} title=${`${label} (${letter})`} disabled=${disabled}
+    aria-pressed=${pressed === undefined ? undefined : String(pressed)} onClick=${onClick}>${label}</button>`;
+
+function compare(id) {
+  session.compare = session.compare === id ? null : id;
+  changed("compare");
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    say("copied");
+  } catch {
+    say("the browser does not allow copying here");
+  }
+}
+
+function Facts({ node }) {
+  const mean = meanLogprob(node);
+  const length = node.tokens?.length || node.length;
+  const sampling = Object.entries(node.sampling ?? {}).map(([name, value]) => `${name} ${value}`);
+  const facts = [
+    length && `${length} tokens`,
+    mean !== null && `logprob ${mean.toFixed(2)}`,
+    node.seed !== undefined && `seed ${node.seed}`,
+    ...sampling,
+    node.source === "edit" && "yours",
+    node.source === "user" && "your text",
+    ENDS[node.state],
+    node.children.length > 0 && "goes on",
+  ].filter(Boolean);
+  return html`<span class="facts">${facts.join(" · ")}</span>`;
+}
+
+// ---- the text of a card ----------------------------------------------------------------------------------------
+
+function Text({ node }) {
+  const { colours } = session.settings;
+  const compared = session.compare && session.compare !== node.id && session.story.nodes[session.compare];
+  if (compared) return html`<${Differences} of=${node.text} from=${compared.text} />`;
+  if (colours && node.tokens?.length) return html`<${Tokens} node=${node} />`;
+  return html`<div class="text" onClick=${(event) => taken(event, node)}>${node.text}</div>`;
+}
+
+/** A click takes all; with Shift as far as the clicked word. */
+function taken(event, node) {
+  if (String(getSelection())) return;
+  choose(node.id, event.shiftKey ? wordEnd(node.text, clicked(event)) : null);
+}
+
+function clicked({ clientX, clientY }) {
+  const place = document.caretPositionFromPoint?.(clientX, clientY);
+  return place ? place.offset : (document.caretRangeFromPoint?.(clientX, clientY)?.startOffset ?? 0);
+}
+
+function wordEnd(text, at) {
+  const end = at + (/^\s*\S*/.exec(text.slice(at))?.[0].length ?? 0);
+  return end < text.length ? end : null;
+}
+
+const Differences = ({ of, from }) => html`<div class="text">${wordDiff(from, of).map(([kind, word]) =>
+  kind === "same" ? word : kind === "new" ? html`<ins>${word}</ins>` : html`<del>${word}</del>`)}</div>`;
+
+/** The words one by one: arrows move the end, Enter or a click takes what is marked. */
+function Part({ node, done }) {
+  const words = node.text.match(/\s*\S+/g) ?? [];
+  const [count, setCount] = useState(Math.min(1, words.length));
+  const box = useRef();
+  useEffect(() => box.current.focus(), []);
+  const take = (n) => {
+    const end = words.slice(0, n).join("").length;
+    done();
+    choose(node.id, end < node.text.length ? end : null);
+  };
+  const keys = {
+    ArrowRight: () => setCount(Math.min(words.length, count + 1)),
+    ArrowLeft: () => setCount(Math.max(1, count - 1)),
+    Enter: () => take(count),
+    Escape: done,
+  };
+  const onKey = (event) => {
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    keys[event.key]();
+  };
+  return html`<div class="text part" ref=${box} tabindex="0" role="slider" aria-label="Words to take"
+    aria-valuemin="1" aria-valuemax=${words.length} aria-valuenow=${count}
+    aria-valuetext=${words.slice(0, count).join("")} onKeyDown=${onKey}>
+    ${words.map((word, i) => html`<span class=${i < count ? "in" : "out"} onMouseEnter=${() => setCount(i + 1)}
+      onClick=${() => take(i + 1)}>${word}</span>`)}</div>`;
+}
+
+function Rewrite({ node, done }) {
+  const field = useRef();
+  useEffect(() => field.current.focus(), []);
+  const finish = () => {
+    done();
+    rewrite(node.id, field.current.value);
+  };
+  const onKey = (event) => {
+    if (event.key === "Escape") event.preventDefault(), event.stopPropagation(), done();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.preventDefault(), finish();
+  };
+  return html`<textarea class="rewrite" ref=${field} aria-label="Your version" defaultValue=${node.text}
+    onKeyDown=${onKey}></textarea>
+    <${Button} label="Save beside it" keys="Ctrl+Enter" onClick=${finish} />`;
+}
+
+// ---- looking inside --------------------------------------------------------------------------------------------
+
+const STEPS_OF_COLOUR = 6;
+
+/** 0 for a certain token to 5 for a surprise. */
+const surprise = (logprob) => Math.min(STEPS_OF_COLOUR - 1, Math.floor(-(logprob ?? 0) / 0.9));
+
+/** Nats over the alternatives that the server named, the rest taken as one. */
+function entropy({ top }) {
+  const p = (top ?? []).map(({ logprob }) => Math.exp(logprob));
+  const rest = Math.max(0, 1 - p.reduce((sum, x) => sum + x, 0));
+  return [...p, rest].reduce((sum, x) => (x > 0 ? sum - x * Math.log(x) : sum), 0);
+}
+
+function Tokens({ node }) {
+  const [open, setOpen] = useState(null);
+  const bar = useRef();
+  const { tokens } = node;
+  useEffect(() => bar.current.style.setProperty("background", strip(tokens)), [tokens]);
+  return html`<div class="entropy" ref=${bar} title="Entropy, token by token" aria-hidden="true"></div>
+    <div class="text" onKeyDown=${onKey}>${tokens.map((token, i) => html`<span role="button" key=${i}
+      class=${`token surprise-${surprise(token.logprob)}`} tabindex=${i === (open ?? 0) ? 0 : -1}
+      title=${percent(token.logprob)} aria-expanded=${String(open === i)}
+      onClick=${() => setOpen(open === i ? null : i)}>${token.text}</span>
+      ${open === i && html`<${Alternatives} node=${node} i=${i} done=${() => setOpen(null)} />`}`)}</div>`;
+}
+
+/** Arrows go from token to token, Enter opens one. */
+function onKey(event) {
+  if (!event.target.matches(".token")) return;
+  const all = [...event.currentTarget.querySelectorAll(".token")];
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!step && event.key !== "Enter" && event.key !== " ") return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (step) all[all.indexOf(event.target) + step]?.focus();
+  else event.target.click();
+}
+
+function strip(tokens) {
+  const stops = tokens.map((token, i) => {
+    const strength = Math.round(Math.min(1, entropy(token) / 3) * 100);
+    const colour = `color-mix(in srgb, var(--warm) ${strength}%, transparent)`;
+    return `${colour} ${(100 * i) / tokens.length}% ${(100 * (i + 1)) / tokens.length}%`;
+  });
+  return `linear-gradient(to right, ${stops.join(", ")})`;
+}
+
+const percent = (logprob) => `${(100 * Math.exp(logprob ?? 0)).toFixed(1)} %`;
+
+function Alternatives({ node, i, done }) {
+  const { top = [], text } = node.tokens[i];
+  return html`<span class="alternatives" role="group" aria-label=${`Instead of ${text}`}>
+    ${top.map((one) => html`<button type="button" disabled=${one.text === text}
+      onClick=${() => (done(), branch(node.id, i, one))}><span>${visible(one.text)}</span>
+      <span>${percent(one.logprob)}</span></button>`)}
+    ${!top.length && "no alternatives were asked for"}</span>`;
+}
+
+const visible = (text) => text.replaceAll("\n", "⏎").replaceAll(" ", "\u2423");

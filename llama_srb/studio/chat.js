@@ -1,0 +1,54 @@
+// A chat: what was said, and a field for what is said next. The answers to choose from are the candidates.
+
+import { ask, goTo, sayInChat, session, stopAll } from "./session.js";
+import * as store from "./store.js";
+import { childrenOf, pathTo } from "./tree.js";
+import { Button, html, useChanges, useEffect, useRef } from "./ui.js";
+
+export function Chat() {
+  useChanges("story", "status");
+  const { story } = session;
+  const field = useRef();
+  const end = useRef();
+  useEffect(() => end.current.scrollIntoView({ block: "nearest" }), [story.current]);
+  const send = () => {
+    const text = field.current.value.trim();
+    field.current.value = "";
+    if (text) sayInChat(text);
+    else if (story.current !== story.root) ask();
+  };
+  const onKey = (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+  const instruct = (event) => {
+    story.system = event.target.value;
+    store.keep(story);
+  };
+  return html`<section class="write chat" aria-label="Chat">
+    <details class="system"><summary>System prompt</summary>
+      <textarea aria-label="System prompt" rows="3" value=${story.system} onInput=${instruct}></textarea></details>
+    <ol class="sheet">${pathTo(story).filter((node) => node.parent).map((node) => html`<${Said} key=${node.id}
+      node=${node} />`)}<li ref=${end}></li></ol>
+    <div class="tools say">
+      <textarea ref=${field} rows="2" aria-label="Your message" placeholder="Say something; Enter sends"
+        onKeyDown=${onKey}></textarea>
+      ${session.runs.size ? html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`
+        : html`<${Button} label=${`Send × ${session.settings.n}`} keys="Enter" kind="main" onClick=${send} />`}
+    </div></section>`;
+}
+
+/** One message; of several answers the arrows go to the others. */
+function Said({ node }) {
+  const siblings = childrenOf(session.story, node.parent).filter((one) => one.source === node.source);
+  const i = siblings.indexOf(node);
+  const step = (by) => goTo(siblings[i + by].id);
+  return html`<li class=${node.source === "user" ? "said by-user" : "said by-model"}>
+    <p class="text">${node.text}</p>
+    ${siblings.length > 1 && html`<div class="swipe">
+      <${Button} label="The one before" icon="‹" disabled=${i === 0} onClick=${() => step(-1)} />
+      ${i + 1} / ${siblings.length}
+      <${Button} label="The next one" icon="›" disabled=${i + 1 === siblings.length} onClick=${() => step(1)} /></div>`}
+  </li>`;
+}

@@ -1,0 +1,77 @@
+// The text. Behind the field lies the same text coloured by where it came from.
+
+import { ask, commit, movedTo, redo, session, stopAll, typed, undo, canRedo, canUndo } from "./session.js";
+import { pathTo } from "./tree.js";
+import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
+
+export function Editor() {
+  useChanges("text", "story", "status", "settings");
+  const field = useRef();
+  useLayoutEffect(() => {
+    if (field.current.value !== session.text) field.current.value = session.text;
+    if (session.caret === null) return;
+    const to = session.caret;
+    session.caret = null;
+    field.current.setSelectionRange(to, to);
+    show(field.current);
+  });
+  const moved = () => movedTo(field.current.selectionStart);
+  return html`<section class="write" aria-label="Text">
+    <div class="sheet">
+      <div class="page">
+        <${Origins} />
+        <textarea id="editor" ref=${field} aria-label="Story" autofocus spellcheck="true"
+          placeholder="Write the beginning, then press Ctrl+Enter."
+          onInput=${(event) => typed(event.target.value, event.target.selectionStart)}
+          onSelect=${moved} onBlur=${commit} onKeyDown=${onKey}></textarea>
+      </div>
+    </div>
+    <div class="tools">
+      <${Button} label="Undo" icon="↶" keys="Ctrl+Z" disabled=${!canUndo()} onClick=${undo} />
+      <${Button} label="Redo" icon="↷" keys="Ctrl+Shift+Z" disabled=${!canRedo()} onClick=${redo} />
+      <${Count} />
+      <span class="gap"></span>
+      ${session.runs.size > 0 && html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`}
+      <${Button} label=${`Continue × ${session.settings.n}`} keys="Ctrl+Enter" kind="main" onClick=${go} />
+    </div>
+  </section>`;
+}
+
+/** Asks, and leaves the keys 1 to 9 to the candidates. */
+function go() {
+  document.getElementById("candidates")?.focus({ preventScroll: true });
+  ask();
+}
+
+function onKey(event) {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  movedTo(event.target.selectionStart);
+  go();
+}
+
+function show(field) {
+  const sheet = field.closest(".sheet");
+  if (field.selectionStart >= field.value.length) sheet.scrollTop = sheet.scrollHeight;
+}
+
+const SOURCES = { user: "by-user", edit: "by-user", model: "by-model" };
+
+function Origins() {
+  let rest = session.text;
+  const parts = [];
+  for (const node of pathTo(session.story)) {
+    if (!rest.startsWith(node.text)) break; // typing that is not in the tree yet
+    rest = rest.slice(node.text.length);
+    if (node.text) parts.push(html`<span key=${node.id} class=${SOURCES[node.source]}>${node.text}</span>`);
+  }
+  return html`<div class="origins" aria-hidden="true">${parts}<span>${rest}</span>${"\u200b"}</div>`;
+}
+
+function Count() {
+  const words = (session.text.match(/\S+/g) ?? []).length;
+  const { prompt } = session;
+  const { context } = session;
+  const tokens = prompt && context ? ` · ${prompt.tokens} of ${context} tokens` : "";
+  return html`<span class="count">${words} words${tokens}</span>`;
+}

@@ -1,0 +1,551 @@
+// What the writer does: asking, choosing, going on, going back. The only part that changes a story.
+//
+// A run is one request: `nodes` are the candidates that it fills, by index; null is one whose text is no longer
+// taken, because the writer has chosen it in mid-stream.
+
+import { ApiError, call, events } from "./api.js";
+import * as store from "./store.js";
+import {
+  addNode, childrenOf, cutAt, newStory, pathTo, promptFor, split, textOf, write,
+} from "./tree.js";
+import { changed } from "./ui.js";
+
+const TYPING_MS = 400; // a pause that ends a piece of typing
+const PAUSE_MS = 900; // a pause in which the prompt is computed
+const HISTORY = 500;
+
+export const DEFAULTS = {
+  n: 4, max_tokens: 60, next: true, alternatives: 5, colours: false, full: false,
+  values: {}, spreads: {}, stop: "", structure: { kind: "none", text: "" },
+};
+
+export const session = {
+  story: null,
+  stories: [],
+  text: "",
+  caret: null, // where the editor's caret goes next, when the text was not typed
+  at: 0, // where it is
+  point: null, // where candidates stand, when that is not the end of the text
+  runs: new Set(),
+  error: null, // {message, param}
+  settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
+  prompt: null, // {tokens, cached} of the last prompt
+  said: "", // for screen readers
+  compare: null,
+};
+
+export const setting = (fields) => {
+  Object.assign(session.settings, fields);
+  store.save("studio.settings", session.settings);
+  changed("settings");
+};
+
+export const pointId = () => session.point ?? session.story.current;
+export const isChat = () => session.story.kind === "chat";
+
+/** The candidates at this place, those set aside only if asked for. */
+export const candidates = (aside = false) =>
+  childrenOf(session.story, pointId()).filter((node) => aside || !node.aside);
+
+export function say(message) {
+  session.said = message;
+  changed("said");
+}
+
+export function fail(error) {
+  session.error = error && { message: error.message, param: error.param ?? null };
+  if (error?.status === 401) changed("key");
+  changed("error");
+}
+
+// ---- stories ---------------------------------------------------------------------------------------------------
+
+export async function begin() {
+  await store.open();
+  session.stories = await store.stories();
+  const last = store.read("studio.story", null);
+  const found = session.stories.find((story) => story.id === last) ?? session.stories[0];
+  await (found ? openStory(found.id) : createStory());
+}
+
+export async function openStory(id) {
+  commit();
+  await store.flush();
+  const story = await store.load(id);
+  if (!story) return;
+  for (const node of Object.values(story.nodes)) if (node.state === "running") node.state = "interrupted";
+  show(story);
+}
+
+function show(story) {
+  stopAll();
+  Object.assign(session, { story, point: null, error: null, compare: null, prompt: null });
+  past.length = future.length = 0;
+  store.save("studio.story", story.id);
+  refresh(textOf(story).length);
+}
+
+export async function createStory(name = "Untitled", kind = "story") {
+  const story = newStory(name, kind);
+  await adopt(story);
+}
+
+/** A story from elsewhere becomes one of ours, and is opened. */
+export async function adopt(story) {
+  commit();
+  store.keep(story, Object.values(story.nodes));
+  await store.flush();
+  session.stories = await store.stories();
+  show(story);
+  changed("stories");
+}
+
+export async function renameStory(name) {
+  session.story.name = name.trim() || "Untitled";
+  store.keep(session.story);
+  await store.flush();
+  session.stories = await store.stories();
+  changed("stories", "story");
+}
+
+export async function deleteStory() {
+  stopAll();
+  await store.flush();
+  await store.remove(session.story.id);
+  session.stories = await store.stories();
+  if (session.stories.length) await openStory(session.stories[0].id);
+  else await createStory();
+  changed("stories");
+}
+
+function refresh(caret = null) {
+  session.text = isChat() ? "" : textOf(session.story);
+  session.caret = caret ?? session.text.length;
+  session.at = Math.min(session.caret, session.text.length);
+  changed("story", "text");
+}
+
+// ---- typing, undo ----------------------------------------------------------------------------------------------
+
+const past = [];
+const future = [];
+let typing = null;
+let pause = null;
+
+const now = () => ({ current: session.story.current, text: textOf(session.story), at: session.at });
+
+function note() {
+  past.push(now());
+  if (past.length > HISTORY) past.shift();
+  future.length = 0;
+}
+
+export function typed(text, at) {
+  Object.assign(session, { text, at, point: null });
+  clearTimeout(typing);
+  typing = setTimeout(commit, TYPING_MS);
+  awaitPause();
+  changed("text");
+}
+
+export function movedTo(at) {
+  session.at = at;
+}
+
+/** What was typed becomes part of the tree. */
+export function commit() {
+  clearTimeout(typing);
+  typing = null;
+  const { story, text } = session;
+  if (!story || isChat() || text === textOf(story)) return;
+  note();
+  store.keep(story, write(story, text));
+  changed("story");
+}
+store.leaving.push(commit);
+
+export const canUndo = () => past.length > 0;
+export const canRedo = () => future.length > 0;
+export const undo = () => step(past, future);
+export const redo = () => step(future, past);
+
+function step(from, to) {
+  commit();
+  const wanted = from.pop();
+  if (!wanted) return;
+  to.push(now());
+  const { story } = session;
+  story.current = wanted.current;
+  session.point = null;
+  const altered = isChat() ? [] : write(story, wanted.text);
+  store.keep(story, altered);
+  refresh(wanted.at);
+}
+
+/** Makes a node the end of the text. */
+export function goTo(id) {
+  commit();
+  if (id === session.story.current) return;
+  note();
+  session.story.current = id;
+  session.story.nodes[id].seen = true;
+  session.point = null;
+  store.keep(session.story, [session.story.nodes[id]]);
+  refresh();
+}
+
+/** The prompt is computed while the writer thinks; the answer says how many tokens it has. */
+function awaitPause() {
+  clearTimeout(pause);
+  pause = setTimeout(async () => {
+    if (session.runs.size || isChat() || !session.text) return;
+    try {
+      const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", { prompt: session.text });
+      session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
+      changed("status");
+    } catch (error) {
+      if (!(error instanceof ApiError)) changed("offline");
+    }
+  }, PAUSE_MS);
+}
+
+// ---- asking ----------------------------------------------------------------------------------------------------
+
+const FIELDS_OF_ALL = new Set(["seed"]);
+
+/** The values that a candidate gets: those of all, or its own share of a spread. */
+function samplingOf(index, n) {
+  const { values, spreads } = session.settings;
+  const shares = Object.entries(spreads).map(([name, [from, to]]) => {
+    const value = n < 2 ? from : from + ((to - from) * index) / (n - 1);
+    return [name, Math.round(value * 1000) / 1000];
+  });
+  return { ...values, ...Object.fromEntries(shares) };
+}
+
+function body(story, point, n) {
+  const { settings } = session;
+  const each = Array.from({ length: n }, (_, index) => samplingOf(index, n));
+  const lists = Object.keys(settings.spreads).map((name) => [name, each.map((sampling) => sampling[name])]);
+  const stop = settings.stop.split("\n").filter(Boolean).map((line) => line.replaceAll("\\n", "\n"));
+  const { kind, text } = settings.structure;
+  return {
+    ...(story.kind === "chat" ? { messages: messages(story, point) } : promptFor(story, point)),
+    n, max_tokens: settings.max_tokens, logprobs: settings.alternatives,
+    ...settings.values, ...Object.fromEntries(lists),
+    ...(stop.length && { stop }),
+    ...(kind !== "none" && text.trim() && { [kind]: kind === "json_schema" ? schema(text) : text }),
+  };
+}
+
+function schema(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new ApiError(400, { message: `json_schema: ${error.message}`, param: "json_schema" });
+  }
+}
+
+const ROLES = { user: "user", model: "assistant" };
+
+function messages(story, point) {
+  const said = pathTo(story, point).filter((node) => node.text);
+  const system = story.system.trim() ? [{ role: "system", content: story.system }] : [];
+  return [...system, ...said.map(({ source, text }) => ({ role: ROLES[source] ?? "assistant", content: text }))];
+}
+
+/** n candidates at the caret. Those that are there and not pinned are set aside, unless `more` are wanted. */
+export async function ask({ n = session.settings.n, more = false } = {}) {
+  commit();
+  fail(null);
+  const { story } = session;
+  if (!more) place();
+  const point = pointId();
+  const there = candidates();
+  if (more && (await extended(point, n))) return;
+  const pinned = there.filter((node) => node.pinned).length;
+  if (!more) await setAside(there.filter((node) => !node.pinned && !node.children.length));
+  const count = more ? n : Math.max(1, n - pinned);
+  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, samplingOf(i, count)));
+  await start(point, nodes);
+}
+
+/** Where the caret is: the end of the text, or a place within it that the tree gets a border at. */
+function place() {
+  if (isChat() || session.at >= session.text.length) return;
+  const known = session.point && textOf(session.story, session.point).length === session.at;
+  if (known) return;
+  const { id } = cutAt(session.story, session.at);
+  session.point = id;
+  store.keep(session.story, Object.values(session.story.nodes));
+  changed("story");
+}
+
+const candidate = (story, point, sampling, after = null, fields = {}) =>
+  addNode(story, point, { state: "running", sampling, tokens: [], ...fields }, after);
+
+async function setAside(nodes) {
+  for (const node of nodes) node.aside = true;
+  store.keep(session.story, nodes);
+}
+
+/** More candidates in the stream that runs; false when none does. */
+async function extended(point, add) {
+  const run = [...session.runs].find((run) => run.id && run.point === point && !run.over);
+  if (!run) return false;
+  try {
+    await call("POST", `v1/completions/${run.id}/extend`, { add });
+    return true;
+  } catch {
+    return false; // it has just ended
+  }
+}
+
+/** One request that fills these nodes; what they have already is what the text goes on from. */
+async function start(point, nodes, prompt = null) {
+  const { story } = session;
+  const run = {
+    story, point, nodes: [...nodes], id: null, over: false, abort: new AbortController(), tokens: 0,
+    began: performance.now(),
+  };
+  session.runs.add(run);
+  changed("story", "status");
+  try {
+    const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
+    await withText(run, request, text);
+    say(`${nodes.length} ${nodes.length === 1 ? "candidate is" : "candidates are"} there`);
+  } catch (error) {
+    if (error.name !== "AbortError") failed(run, error);
+  } finally {
+    over(run);
+  }
+}
+
+/** A candidate that the server has forgotten is sent as text. */
+async function withText(run, request, text) {
+  try {
+    await follow(run, request);
+  } catch (error) {
+    if (error.param !== "continue" || run.id) throw error;
+    const { continue: _, ...rest } = request;
+    await follow(run, { ...rest, prompt: text });
+  }
+}
+
+async function follow(run, request) {
+  for await (const batch of events(request, run.abort.signal)) {
+    const touched = new Set();
+    for (const event of batch) TAKERS[event.event]?.(run, event, touched);
+    const nodes = [...touched].filter(Boolean);
+    if (nodes.length) store.keep(run.story, nodes);
+    changed("status", ...nodes.map((node) => node.id));
+  }
+}
+
+const TAKERS = {
+  queued: (run, { position }) => (run.position = position),
+  start(run, { id, seed, prompt_tokens, cached_tokens }) {
+    Object.assign(run, { id, seed, position: 0 });
+    session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
+    run.nodes.forEach((node, index) => name(run, node, index));
+  },
+  stream(run, { index, text, tokens, reasoning }, touched) {
+    const node = run.nodes[index];
+    run.tokens += tokens?.length ?? 1;
+    if (!node) return;
+    node.text += text;
+    if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
+    if (tokens) node.tokens = [...(node.tokens ?? []), ...tokens];
+    touched.add(node);
+  },
+  stop(run, { index, length, finish_reason }, touched) {
+    const node = run.nodes[index];
+    if (!node) return;
+    Object.assign(node, { state: finish_reason, length: (node.length ?? 0) + length });
+    touched.add(node);
+  },
+  extend(run, { first, count }, touched) {
+    for (let index = first; index < count; index++) {
+      run.nodes[index] = candidate(run.story, run.point, { ...session.settings.values });
+      name(run, run.nodes[index], index);
+      touched.add(run.nodes[index]);
+    }
+    changed("story");
+  },
+  error(run, { message, param, code }) {
+    throw new ApiError(500, { message, param, code });
+  },
+};
+
+/** How the server calls a node's text; `from` counts the tokens of the sequence before the node's first. */
+function name(run, node, index) {
+  node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true };
+  node.seed = (run.seed + index) % 2 ** 32;
+}
+
+function failed(run, error) {
+  for (const node of run.nodes) if (node?.state === "running") node.state = "interrupted";
+  if (error instanceof ApiError) fail(error);
+  else {
+    fail({ message: "the server has gone away; what had come is kept" });
+    changed("offline");
+  }
+}
+
+/** Candidates that nothing came for leave no trace. */
+function over(run) {
+  run.over = true;
+  session.runs.delete(run);
+  const { story } = run;
+  for (const node of run.nodes) {
+    if (!node || node.state !== "running") continue;
+    node.state = "cancelled";
+  }
+  for (const node of run.nodes) {
+    if (!node || node.text || node.state === "stop" || node.state === "length") continue;
+    node.aside = true;
+  }
+  store.keep(story, run.nodes.filter(Boolean));
+  changed("story", "status", ...run.nodes.filter(Boolean).map((node) => node.id));
+}
+
+// ---- stopping --------------------------------------------------------------------------------------------------
+
+const runOf = (node) => [...session.runs].find((run) => run.nodes.includes(node));
+
+function stop(run) {
+  if (run.id) call("DELETE", `v1/completions/${run.id}`).catch(() => run.abort.abort());
+  else run.abort.abort();
+}
+
+export const stopAll = () => [...session.runs].forEach(stop);
+
+export function stopOne(id) {
+  const node = session.story.nodes[id];
+  const run = runOf(node);
+  if (run?.id) call("DELETE", `v1/completions/${run.id}/${run.nodes.indexOf(node)}`).catch(fail);
+}
+
+// ---- choosing and working on one -------------------------------------------------------------------------------
+
+/** A candidate becomes part of the text, as far as `end` if given; then the next ones are asked for. */
+export async function choose(id, end = null) {
+  commit();
+  note();
+  const { story } = session;
+  const node = story.nodes[id];
+  const rest = session.point && !isChat() ? textOf(story).slice(textOf(story, session.point).length) : "";
+  freeze(node);
+  const tail = end === null ? null : split(story, id, end);
+  node.seen = true;
+  story.current = id;
+  const caret = isChat() ? 0 : textOf(story, id).length;
+  const after = rest && addNode(story, id, { text: rest, source: "user" });
+  if (after) story.current = after.id;
+  session.point = null;
+  session.compare = null;
+  store.keep(story, [...pathTo(story), ...(tail ? [tail, ...childrenOf(story, tail.id)] : [])]);
+  refresh(caret);
+  if (after) session.point = id;
+  if (session.settings.next && !isChat() && !candidates().some((one) => one !== tail && one !== after)) await ask();
+}
+
+/** Takes no more text for a node, and ends the request that brings it. */
+function freeze(node) {
+  const run = runOf(node);
+  if (!run) return;
+  run.nodes[run.nodes.indexOf(node)] = null;
+  node.state = "cancelled";
+  if (node.ref) node.ref.whole = false;
+  stop(run);
+}
+
+export async function longer(id) {
+  const { story } = session;
+  const node = story.nodes[id];
+  fail(null);
+  const prompt = story.kind === "chat"
+    ? { messages: messages(story, id), continue_final_message: true }
+    : promptFor(story, id);
+  node.state = "running";
+  changed(id);
+  await start(node.parent, [node], { prompt: undefined, continue: undefined, ...own(node), ...prompt });
+}
+
+/** Another one in its place; the old one is set aside. */
+export async function again(id) {
+  const { story } = session;
+  const old = story.nodes[id];
+  stopOne(id);
+  fail(null);
+  const node = candidate(story, old.parent, old.sampling, id);
+  await setAside([old]);
+  await start(old.parent, [node], own(old));
+}
+
+/** A node's own sampling, as a request of one has it. */
+const own = ({ sampling }) =>
+  Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
+
+/** Another token in place of token i, and on from there. */
+export async function branch(id, i, token) {
+  const { story } = session;
+  const old = story.nodes[id];
+  const tokens = [...old.tokens.slice(0, i), { ...token, top: old.tokens[i].top }];
+  const text = tokens.map((one) => one.text).join("");
+  const node = candidate(story, old.parent, old.sampling, id, { text, tokens });
+  changed("story");
+  await start(old.parent, [node], { continue: undefined, ...own(old), prompt: textOf(story, node.id) });
+}
+
+/** The writer's own version of a candidate, beside it. */
+export function rewrite(id, text) {
+  const { story } = session;
+  const old = story.nodes[id];
+  if (text === old.text) return;
+  const node = addNode(story, old.parent, { text, source: "edit", state: "stop", pinned: old.pinned }, id);
+  old.aside = true;
+  store.keep(story, [node, old, story.nodes[old.parent]]);
+  changed("story");
+}
+
+export function mark(id, fields) {
+  const node = session.story.nodes[id];
+  Object.assign(node, fields);
+  store.keep(session.story, [node]);
+  changed("story", id);
+}
+
+/** What the writer says in a chat. */
+export async function sayInChat(text) {
+  note();
+  const { story } = session;
+  const node = addNode(story, story.current, { text, source: "user" });
+  story.current = node.id;
+  session.point = null;
+  store.keep(story, [node, story.nodes[node.parent]]);
+  refresh();
+  await ask();
+}
+
+// ---- the shelf -------------------------------------------------------------------------------------------------
+
+export function shelve(text) {
+  session.story.scraps.push(text);
+  store.keep(session.story);
+  say("kept on the shelf");
+  changed("shelf");
+}
+
+export function unshelve(index) {
+  session.story.scraps.splice(index, 1);
+  store.keep(session.story);
+  changed("shelf");
+}
+
+export function insert(text) {
+  const { at } = session;
+  typed(session.text.slice(0, at) + text + session.text.slice(at), at + text.length);
+  commit();
+  refresh(at + text.length);
+}

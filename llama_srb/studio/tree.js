@@ -1,0 +1,171 @@
+// A story as a tree of pieces of text. Pure data: no page, no server, no storage.
+//
+// A node is never removed and its text never changes once something grew from it: what a writer alters becomes
+// another branch. The text is what stands on the path from the root to `current`.
+
+/** 128 random bits; crypto.randomUUID is not there on plain http from another machine. */
+export const newId = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (x) => x.toString(36)).join("");
+
+export function newStory(name = "Untitled", kind = "story") {
+  const root = { id: newId(), parent: null, children: [], text: "", source: "user" };
+  const now = Date.now();
+  return {
+    id: newId(), name, kind, created: now, changed: now, root: root.id, current: root.id, system: "",
+    scraps: [], nodes: { [root.id]: root },
+  };
+}
+
+/** A new node under `parent`; `after` is the sibling that it stands behind. */
+export function addNode(story, parent, fields, after = null) {
+  const node = { id: newId(), parent, children: [], text: "", source: "model", born: Date.now(), ...fields };
+  const siblings = story.nodes[parent].children;
+  siblings.splice(after === null ? siblings.length : siblings.indexOf(after) + 1, 0, node.id);
+  story.nodes[node.id] = node;
+  return node;
+}
+
+/** From the root to a node. */
+export function pathTo(story, id = story.current) {
+  const path = [];
+  for (let node = story.nodes[id]; node; node = story.nodes[node.parent]) path.unshift(node);
+  return path;
+}
+
+export const textOf = (story, id = story.current) => pathTo(story, id).map((node) => node.text).join("");
+
+export const childrenOf = (story, id) => story.nodes[id].children.map((child) => story.nodes[child]);
+
+/** Cuts a node in two: it keeps the first `offset` characters, a new child has the rest and the children. */
+export function split(story, id, offset) {
+  const node = story.nodes[id];
+  if (offset <= 0 || offset >= node.text.length) return null;
+  const { tokens, ...fields } = node;
+  const rest = { ...fields, id: newId(), parent: id, text: node.text.slice(offset) };
+  for (const child of rest.children) story.nodes[child].parent = rest.id;
+  const at = tokens ? tokensWithin(node, offset) : null;
+  if (tokens) {
+    rest.tokens = at === null ? null : tokens.slice(at);
+    node.tokens = at === null ? null : tokens.slice(0, at);
+  }
+  if (node.ref) {
+    rest.ref = { ...node.ref, from: node.ref.from + (at ?? 0), whole: node.ref.whole && at !== null };
+    node.ref = at === null ? null : { ...node.ref, whole: false };
+  }
+  Object.assign(node, { text: node.text.slice(0, offset), children: [rest.id], pinned: false });
+  node.length = rest.length = undefined;
+  story.nodes[rest.id] = rest;
+  if (story.current === id) story.current = rest.id;
+  return rest;
+}
+
+/** How many tokens make up exactly the first `offset` characters; null when a token crosses that place. */
+export function tokensWithin(node, offset) {
+  let length = 0;
+  for (let i = 0; i < node.tokens.length; i++) {
+    if (length >= offset) return length === offset ? i : null;
+    length += node.tokens[i].text.length;
+  }
+  return length === offset ? node.tokens.length : null;
+}
+
+/** The node on the path in which a character of the text stands, and its place there. */
+export function locate(story, offset, id = story.current) {
+  const path = pathTo(story, id);
+  for (const node of path) {
+    if (offset <= node.text.length) return { node, at: offset };
+    offset -= node.text.length;
+  }
+  const last = path.at(-1);
+  return { node: last, at: last.text.length };
+}
+
+/** Makes the path end at a place of the text, cutting a node if need be; returns the node that ends there. */
+export function cutAt(story, offset) {
+  const { node, at } = locate(story, offset);
+  if (at === 0 && node.parent) return story.nodes[node.parent];
+  split(story, node.id, at);
+  return node;
+}
+
+/** Takes what the writer has typed: in place where nothing else depends on it, else as a branch. */
+export function write(story, text) {
+  const old = textOf(story);
+  if (text === old) return [];
+  const same = commonPrefix(old, text);
+  const leaf = story.nodes[story.current];
+  const before = old.length - leaf.text.length;
+  if (leaf.source === "user" && !leaf.children.length && same >= before) {
+    leaf.text = text.slice(before);
+    return [leaf];
+  }
+  const held = story.current;
+  const parent = same === old.length ? leaf : cutAt(story, same);
+  const changed = [...pathTo(story, held), parent];
+  const node = addNode(story, parent.id, { text: text.slice(same), source: "user" });
+  story.current = node.id;
+  return [...changed, node, ...childrenOf(story, parent.id).flatMap((c) => [c, ...childrenOf(story, c.id)])];
+}
+
+function commonPrefix(a, b) {
+  const end = Math.min(a.length, b.length);
+  let i = 0;
+  while (i < end && a[i] === b[i]) i++;
+  const half = a.charCodeAt(i - 1); // not between the halves of a surrogate pair
+  return i > 0 && half >= 0xd800 && half < 0xdc00 ? i - 1 : i;
+}
+
+/** What a request for continuations of a node says: the candidate to go on from exactly, or the whole text. */
+export function promptFor(story, id) {
+  let rest = "";
+  for (const node of pathTo(story, id).reverse()) {
+    const named = nameOf(node);
+    if (named) return { prompt: rest || undefined, continue: named, text: textOf(story, id) };
+    rest = node.text + rest;
+  }
+  return { prompt: rest, text: rest };
+}
+
+function nameOf({ ref, tokens, text }) {
+  if (!ref?.id) return null;
+  if (ref.whole) return { id: ref.id, index: ref.index };
+  if (!tokens?.length || tokens.map((token) => token.text).join("") !== text) return null;
+  return { id: ref.id, index: ref.index, at: ref.from + tokens.length };
+}
+
+/** Mean of the logprobs of a node's tokens. */
+export function meanLogprob({ tokens, mean }) {
+  if (!tokens?.length) return mean ?? null;
+  return tokens.reduce((sum, token) => sum + (token.logprob ?? 0), 0) / tokens.length;
+}
+
+/** Places of nodes for a drawing: columns by depth, leaves in rows of their own. */
+export function layout(story, shown) {
+  const places = [];
+  let row = 0;
+  const visit = (id, depth) => {
+    const children = story.nodes[id].folded ? [] : story.nodes[id].children.filter((c) => shown(story.nodes[c]));
+    const place = { node: story.nodes[id], x: depth, y: 0, children: [] };
+    places.push(place);
+    place.children = children.map((child) => visit(child, depth + 1));
+    place.y = children.length ? (place.children[0].y + place.children.at(-1).y) / 2 : row++;
+    return place;
+  };
+  visit(story.root, 0);
+  return { places, rows: row, columns: 1 + Math.max(...places.map((place) => place.x)) };
+}
+
+/** Words of two texts in order: [kind, word], kind "same", "gone" or "new". */
+export function wordDiff(a, b) {
+  const [x, y] = [a, b].map((text) => text.match(/\s*\S+/g) ?? []);
+  const longest = Array.from({ length: x.length + 1 }, () => new Uint16Array(y.length + 1));
+  for (let i = x.length - 1; i >= 0; i--)
+    for (let j = y.length - 1; j >= 0; j--)
+      longest[i][j] = x[i] === y[j] ? longest[i + 1][j + 1] + 1 : Math.max(longest[i + 1][j], longest[i][j + 1]);
+  const words = [];
+  for (let i = 0, j = 0; i < x.length || j < y.length; ) {
+    if (i < x.length && j < y.length && x[i] === y[j] && ++i) words.push(["same", y[j++]]);
+    else if (j >= y.length || (i < x.length && longest[i + 1][j] >= longest[i][j + 1])) words.push(["gone", x[i++]]);
+    else words.push(["new", y[j++]]);
+  }
+  return words;
+}

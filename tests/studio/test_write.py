@@ -1,0 +1,298 @@
+"""The loop of a writer: ask, read, choose, go on, go back."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.serving import Server
+
+OPENING = "Once upon a time, there was a little fox"
+
+
+def editor(page: Page) -> Locator:
+    return page.get_by_label("Story", exact=True)
+
+
+def cards(page: Page) -> Locator:
+    return page.locator(".card")
+
+
+def settings(page: Page, **values: Any) -> None:
+    """Settings as the page keeps them; it is loaded anew with them."""
+    page.evaluate("s => localStorage.setItem('studio.settings', s)", json.dumps(values))
+    page.reload()
+    editor(page).wait_for()
+
+
+def ask(page: Page, text: str = OPENING, n: int = 4) -> None:
+    """Types and asks; returns when all candidates are there."""
+    editor(page).fill(text)
+    editor(page).press("Control+Enter")
+    over(page, n)
+
+
+def over(page: Page, n: int) -> None:
+    expect(cards(page)).to_have_count(n)
+    expect(page.locator(".card.running")).to_have_count(0)
+
+
+def texts(page: Page) -> list[str]:
+    return page.locator(".card .text").all_text_contents()
+
+
+def value(page: Page, other_than: str = OPENING) -> str:
+    """The story, once it is another one."""
+    expect(editor(page)).not_to_have_value(other_than)
+    return editor(page).input_value()
+
+
+def test_asks_streams_and_chooses_by_key_and_goes_on(page: Page) -> None:
+    settings(page, max_tokens=12)
+    ask(page)
+    second = texts(page)[1]
+    assert second
+    with page.expect_request("**/v1/events") as sent:
+        page.keyboard.press("2")
+    expect(editor(page)).to_have_value(OPENING + second)
+    body = sent.value.post_data_json
+    assert body["continue"]["index"] == 1
+    assert "prompt" not in body
+    over(page, 4)
+    assert all(text != second for text in texts(page))
+    expect(page.get_by_text("prompt tokens cached")).to_be_visible()
+
+
+def test_a_click_takes_a_candidate_and_shift_click_only_a_part(page: Page) -> None:
+    settings(page, max_tokens=12, next=False)
+    ask(page)
+    text = texts(page)[0]
+    page.locator(".card .text").first.click(modifiers=["Shift"], position={"x": 3, "y": 8})
+    taken = value(page).removeprefix(OPENING)
+    assert taken
+    assert text.startswith(taken)
+    assert len(taken) < len(text)
+    assert texts(page) == [text[len(taken) :]], "the rest is what goes on from there"
+
+
+def test_branches_keep_what_was_not_chosen(page: Page) -> None:
+    settings(page, max_tokens=8, next=False)
+    ask(page)
+    first, second = texts(page)[:2]
+    page.keyboard.press("1")
+    expect(editor(page)).to_have_value(OPENING + first)
+    page.get_by_role("button", name="Branches").click()
+    tree = page.get_by_role("tree")
+    assert tree.get_by_role("treeitem").count() == 5  # the opening, four candidates
+    tree.get_by_role("treeitem", name=second.strip()[:20]).first.click()
+    expect(editor(page)).to_have_value(OPENING + second)
+    tree.locator(".current").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    expect(editor(page)).to_have_value(OPENING)
+    expect(cards(page)).to_have_count(4)
+
+
+def test_undo_and_redo_cover_typing_and_choices(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    page.keyboard.press("3")
+    chosen = value(page)
+    editor(page).press("Control+End")
+    editor(page).press_sequentially(" And")
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value(chosen)
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value(OPENING)
+    page.keyboard.press("Control+Shift+Z")
+    page.keyboard.press("Control+Shift+Z")
+    expect(editor(page)).to_have_value(chosen + " And")
+
+
+def test_typing_over_the_text_makes_a_branch(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    page.keyboard.press("1")
+    editor(page).fill(OPENING.replace("fox", "cat"))
+    ask(page, OPENING.replace("fox", "cat") + " who")
+    page.get_by_role("button", name="Branches").click()
+    expect(page.get_by_role("treeitem").filter(has_text="cat who").first).to_be_attached()
+    expect(page.get_by_role("treeitem").filter(has_text="fox").first).to_be_attached()
+
+
+def test_a_reload_in_mid_stream_loses_nothing(page: Page) -> None:
+    settings(page, max_tokens=600)
+    editor(page).fill(OPENING)
+    editor(page).press("Control+Enter")
+    expect(page.locator(".card.running")).to_have_count(4)
+    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+    before = texts(page)
+    page.reload()
+    expect(editor(page)).to_have_value(OPENING)
+    expect(cards(page)).to_have_count(4)
+    assert all(now.startswith(then) for now, then in zip(texts(page), before, strict=True))
+    expect(page.get_by_text("interrupted")).to_have_count(4)
+    settings(page, max_tokens=5)
+    page.get_by_role("button", name="Longer").first.click()
+    expect(page.get_by_text("interrupted")).to_have_count(3)
+    over(page, 4)
+    assert len(texts(page)[0]) > len(before[0])
+
+
+def test_what_was_typed_a_moment_before_a_reload_is_there(page: Page) -> None:
+    editor(page).press_sequentially("A wolf")
+    page.reload()
+    expect(editor(page)).to_have_value("A wolf")
+
+
+def test_stops_one_card_while_the_others_go_on(page: Page) -> None:
+    settings(page, max_tokens=400)
+    editor(page).fill(OPENING)
+    editor(page).press("Control+Enter")
+    expect(page.locator(".card.running")).to_have_count(4)
+    page.get_by_role("button", name="Stop", exact=True).first.click()
+    expect(page.locator(".card").first).to_contain_text("stopped")
+    expect(page.locator(".card.running")).not_to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(page.locator(".card.running")).to_have_count(0)
+
+
+def test_a_pinned_card_stays_when_the_others_are_rolled_again(page: Page) -> None:
+    settings(page, max_tokens=6)
+    ask(page)
+    second = texts(page)[1]
+    page.get_by_role("button", name="Pin").nth(1).click()
+    page.get_by_role("button", name="Reroll").click()
+    over(page, 4)
+    assert texts(page)[0] == second
+    page.get_by_role("button", name="3 earlier").click()
+    expect(cards(page)).to_have_count(7)
+
+
+def test_more_come_into_the_running_stream(page: Page) -> None:
+    settings(page, max_tokens=300)
+    editor(page).fill(OPENING)
+    editor(page).press("Control+Enter")
+    expect(page.locator(".card.running")).to_have_count(4)
+    with page.expect_response("**/extend") as answer:
+        page.get_by_role("button", name="More").click()
+    assert answer.value.ok
+    expect(cards(page)).to_have_count(8)
+    page.keyboard.press("Escape")
+    expect(page.locator(".card.running")).to_have_count(0)
+
+
+def test_candidates_at_the_caret_keep_what_follows(page: Page) -> None:
+    settings(page, max_tokens=5, next=False)
+    editor(page).fill("Tom saw a dog. The end.")
+    for _ in range(len(" The end.")):
+        editor(page).press("ArrowLeft")
+    editor(page).press("Control+Enter")
+    over(page, 4)
+    text = texts(page)[0]
+    page.keyboard.press("1")
+    expect(editor(page)).to_have_value(f"Tom saw a dog.{text} The end.")
+
+
+def test_looks_inside_and_branches_from_an_alternative(page: Page) -> None:
+    settings(page, max_tokens=8, colours=True)
+    ask(page, n=4)
+    card = page.locator(".card").first
+    token = card.locator(".token").nth(2)
+    token.click()
+    other = card.locator(".alternatives button:not([disabled])").first
+    begin = "".join(card.locator(".token").all_text_contents()[:2])
+    other.click()
+    over(page, 5)
+    branched = page.locator(".card").nth(1).locator(".token").all_text_contents()
+    assert "".join(branched).startswith(begin)
+    assert len(branched) > 3
+
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&amp;"
+
+
+def test_hostile_text_stays_text(page: Page) -> None:
+    settings(page, max_tokens=200, alternatives=0, structure={"kind": "choice", "text": ""})
+    page.route("**/v1/events", lambda route: route.continue_(post_data=json.dumps(
+        route.request.post_data_json | {"choice": [HOSTILE], "n": 4, "temperature": 0}
+    )))  # fmt: skip
+    ask(page)
+    assert texts(page) == [HOSTILE] * 4
+    page.keyboard.press("1")
+    expect(editor(page)).to_have_value(OPENING + HOSTILE)
+    page.get_by_role("button", name="Branches").click()
+    assert page.locator("img").count() == 0
+    assert "owned" not in page.title()
+
+
+@pytest.mark.parametrize("kind", ["JSON", "Markdown"])
+def test_exports_and_imports(page: Page, tmp_path: Path, kind: str) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    page.keyboard.press("1")
+    text = value(page)
+    page.get_by_role("button", name="Stories").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=f"Export {kind}").click()
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    page.get_by_role("button", name="New story").click()
+    expect(editor(page)).to_have_value("")
+    page.locator("input[type=file]").set_input_files(file)
+    expect(editor(page)).to_have_value(text)
+    if kind == "JSON":
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Branches").click()
+        expect(page.get_by_role("treeitem")).to_have_count(5)
+
+
+def test_a_field_out_of_range_is_said_and_a_wrong_grammar_is_marked(page: Page) -> None:
+    settings(page, structure={"kind": "grammar", "text": 'root ::= "a"\nx ::= nothere\n'})
+    page.get_by_role("button", name="Settings").click()
+    editor(page).fill(OPENING)
+    editor(page).press("Control+Enter")
+    expect(page.get_by_role("alert").filter(has_text="line 2").first).to_be_visible()
+    field = page.get_by_role("textbox", name="Grammar (GBNF)")
+    expect(field).to_have_attribute("aria-invalid", "true")
+
+
+def test_the_page_of_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 375, "height": 720})
+    settings(page, max_tokens=8)
+    ask(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    for panel in ("Stories", "Branches", "Settings", "Shelf"):
+        page.get_by_role("button", name=panel).click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        page.get_by_role("button", name="Close").click()
+
+
+def test_the_server_goes_away_and_comes_back(page: Page, server: Server) -> None:
+    page.route("**/health", lambda route: route.abort())
+    expect(page.get_by_role("alert").filter(has_text="away")).to_be_visible()
+    editor(page).fill("Still here")
+    page.unroute("**/health")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(editor(page)).to_have_value("Still here")
+
+
+def test_answers_to_a_message(page: Page) -> None:
+    settings(page, max_tokens=8, n=3)
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_role("button", name="New chat").click()
+    page.get_by_role("button", name="Close").click()
+    page.get_by_label("Your message").fill("Tell me a story.")
+    page.get_by_label("Your message").press("Enter")
+    over(page, 3)
+    answer = texts(page)[0]
+    page.locator(".card .text").first.click()
+    expect(page.locator(".said")).to_have_count(2)
+    expect(page.locator(".said").last).to_contain_text(answer.strip())
+    page.get_by_role("button", name="The next one").click()
+    expect(page.locator(".said").last).not_to_contain_text(answer.strip())
