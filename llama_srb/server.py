@@ -598,6 +598,16 @@ class Api:
         """The whole API as an OpenAPI document."""
         return _json(document(self.defaults, __version__))
 
+    async def studio(self, http: web.Request) -> web.Response:
+        """A file of the studio; / is its page."""
+        page = self.pages.get(http.match_info.get("path", "index.html"))
+        if page is None:
+            raise web.HTTPNotFound
+        headers = {**studio.HEADERS, "ETag": f'"{page.etag}"'}
+        if any(tag.value in (page.etag, "*") for tag in http.if_none_match or ()):
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=page.data, content_type=page.content_type, charset="utf-8", headers=headers)
+
     # WebSockets
 
     async def websocket(self, http: web.Request) -> web.StreamResponse:

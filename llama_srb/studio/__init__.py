@@ -1,4 +1,4 @@
-"""The studio: a web page that writes with n candidates. Its files, read once, and the headers that guard them.
+"""The studio: a web page to write with n candidates. Its files, read once, and the headers that guard them.
 
 Plain HTML, CSS and ES modules, no build step; vendor/ is written by scripts/studio_libraries.
 """
@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
-# What a model writes is put into text nodes only; should that ever fail, nothing that it brings may run or be fetched.
+# What a model writes is put into text nodes only; should that ever fail, nothing of it may run or be fetched.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

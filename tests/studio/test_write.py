@@ -14,6 +14,8 @@ from tests.serving import Server
 
 OPENING = "Once upon a time, there was a little fox"
 
+LONG = {"max_tokens": 650, "values": {"ignore_eos": True}}  # some seconds of streaming
+
 
 def editor(page: Page) -> Locator:
     return page.get_by_label("Story", exact=True)
@@ -126,7 +128,7 @@ def test_typing_over_the_text_makes_a_branch(page: Page) -> None:
 
 
 def test_a_reload_in_mid_stream_loses_nothing(page: Page) -> None:
-    settings(page, max_tokens=600)
+    settings(page, **LONG)
     editor(page).fill(OPENING)
     editor(page).press("Control+Enter")
     expect(page.locator(".card.running")).to_have_count(4)
@@ -151,7 +153,7 @@ def test_what_was_typed_a_moment_before_a_reload_is_there(page: Page) -> None:
 
 
 def test_stops_one_card_while_the_others_go_on(page: Page) -> None:
-    settings(page, max_tokens=400)
+    settings(page, **LONG)
     editor(page).fill(OPENING)
     editor(page).press("Control+Enter")
     expect(page.locator(".card.running")).to_have_count(4)
@@ -175,7 +177,7 @@ def test_a_pinned_card_stays_when_the_others_are_rolled_again(page: Page) -> Non
 
 
 def test_more_come_into_the_running_stream(page: Page) -> None:
-    settings(page, max_tokens=300)
+    settings(page, **LONG)
     editor(page).fill(OPENING)
     editor(page).press("Control+Enter")
     expect(page.locator(".card.running")).to_have_count(4)
