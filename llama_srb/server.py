@@ -712,7 +712,6 @@ class Api:
         last = next(reversed(self._watched.values()), None)
         running = sum(reply.done is None for reply in self._watched.values())
         return _json(koboldai.performance(last, running, self._about()))
-        self.pages = studio.files()
 
     async def _body(self, http: web.Request) -> dict[str, Any]:
         if (http.content_length or 0) > self.settings.max_body:
