@@ -39,13 +39,15 @@ from llama_srb.request import (
 Schema: TypeAlias = dict[str, Any]
 
 JSON, SSE, PLAIN = "application/json", "text/event-stream", "text/plain"
+PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 PARAMETERS: dict[str, tuple[str, Schema]] = {
     "id": ("The id of the start event, or of OpenAI's answers, with `cmpl-`.", {"type": "string"}),
     "name": ("The id of a model.", {"type": "string"}),
     "index": ("Which sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
+    "file": ("A file of the studio.", {"type": "string"}),
 }
 MANIFOLD = frozenset(path.handler for path in foreign.PATHS)
-PATTERNS = {"index": "[0-9]{1,9}"}  # of parameters that are not just any text without a slash
+PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # of parameters that are not just any text without a slash
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ CANCELLED = {
 
 # The first row that a method and a path match says which keys may; what changes the server needs admin.
 SCOPES = (
-    (r"GET /health.*", ""),
+    (r"GET /health.*|GET /(studio/.*)?", ""),  # the studio asks for the key itself
     (r"GET /(metrics|v1/stats)", "metrics"),
     (r"GET /v1/ws", "complete"),
     (r"GET .*", "complete chat embed metrics"),
@@ -233,6 +235,13 @@ OURS = (
         "As /health.",
         {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
          503: _json("The engine is loading, draining or stopped (/health).", "Health")}),
+    Route("GET", "/", "studio",
+        "The studio, a page to write with n candidates.",
+        {200: Answer("The page.", {PAGE[0]: "Text"}), 304: Answer("As it was.", {}), **NOT_ALLOWED, **FAULT}),
+    Route("GET", "/studio/{file}", "studio",
+        "A file of the studio.",
+        {200: Answer("The file.", dict.fromkeys(PAGE, "Text")), 304: Answer("As it was.", {}),
+         404: _json("There is no such file.", "Error"), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health", "health",
         "Whether requests are served at once.",
         {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,

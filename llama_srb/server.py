@@ -348,8 +348,6 @@ class Api:
         for route in ROUTES:
             for method in route.methods:
                 app.router.add_route(method, route.pattern, getattr(self, route.handler))
-        app.router.add_get("/", self.studio)
-        app.router.add_get("/studio/{path:.+}", self.studio)
         app.on_response_prepare.append(_headers(self.access))
         app.on_shutdown.append(self._close_sockets)
         return app
@@ -600,7 +598,7 @@ class Api:
 
     async def studio(self, http: web.Request) -> web.Response:
         """A file of the studio; / is its page."""
-        page = self.pages.get(http.match_info.get("path", "index.html"))
+        page = self.pages.get(http.match_info.get("file", "index.html"))
         if page is None:
             raise web.HTTPNotFound
         headers = {**studio.HEADERS, "ETag": f'"{page.etag}"'}
