@@ -34,7 +34,9 @@ export async function* events(body, signal) {
     if (done) return;
     const frames = (held + value).split("\n\n");
     held = frames.pop();
-    const batch = frames.filter((frame) => frame.startsWith("data: ")).map((frame) => JSON.parse(frame.slice(6)));
+    const batch = frames
+      .filter((frame) => frame.startsWith("data: "))
+      .map((frame) => JSON.parse(frame.slice(6)));
     if (batch.length) yield batch;
   }
 }

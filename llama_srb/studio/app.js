@@ -11,8 +11,12 @@ import { Notices, Status, watch } from "./status.js";
 import { Stories } from "./stories.js";
 import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
 
-const PANELS = { stories: ["Stories", Stories], branches: ["Branches", Branches], settings: ["Settings", Controls],
-  shelf: ["Shelf", Shelf] };
+const PANELS = {
+  stories: ["Stories", Stories],
+  branches: ["Branches", Branches],
+  settings: ["Settings", Controls],
+  shelf: ["Shelf", Shelf],
+};
 
 function Page() {
   useChanges("story", "stories");
@@ -27,17 +31,22 @@ function Page() {
     <header class="bar">
       <h1>${session.story.name}</h1>
       <nav aria-label="Panels">
-        ${Object.entries(PANELS).map(([name, [label]]) => html`<${Button} key=${name} label=${label}
-          pressed=${panel === name} onClick=${() => setPanel(panel === name ? null : name)} />`)}
+        ${Object.entries(PANELS).map(
+          ([name, [label]]) => html`<${Button} key=${name} label=${label}
+          pressed=${panel === name} onClick=${() => setPanel(panel === name ? null : name)} />`,
+        )}
       </nav>
       <${Status} />
     </header>
     <${Notices} />
     <main class=${panel ? "with-panel" : ""}>
-      ${Panel && html`<aside class=${`panel panel-${panel}`} aria-label=${PANELS[panel][0]}>
+      ${
+        Panel &&
+        html`<aside class=${`panel panel-${panel}`} aria-label=${PANELS[panel][0]}>
         <div class="panel-head"><h2>${PANELS[panel][0]}</h2>
           <${Button} label="Close" icon="✕" keys="Esc" onClick=${() => setPanel(null)} /></div>
-        <${Panel} /></aside>`}
+        <${Panel} /></aside>`
+      }
       ${isChat() ? html`<${Chat} />` : html`<${Editor} />`}
       <${Candidates} />
     </main>
@@ -60,7 +69,11 @@ function onKey(event) {
   if (command && KEYS[event.key.toLowerCase()] && !field) {
     event.preventDefault();
     KEYS[event.key.toLowerCase()](event);
-  } else if (/^[1-9]$/.test(event.key) && !command && (event.altKey || !event.target.closest?.("input, textarea, select"))) {
+  } else if (
+    /^[1-9]$/.test(event.key) &&
+    !command &&
+    (event.altKey || !event.target.closest?.("input, textarea, select"))
+  ) {
     const node = candidates()[event.key - 1];
     if (!node) return;
     event.preventDefault();

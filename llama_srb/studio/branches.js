@@ -20,7 +20,10 @@ export function Branches() {
   const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id));
   const zoomBy = (factor) => setZoom(Math.min(2.5, Math.max(0.25, zoom * factor)));
   const box = useRef();
-  useEffect(() => box.current.querySelector(".current")?.scrollIntoView({ block: "center", inline: "center" }), []);
+  useEffect(
+    () => box.current.querySelector(".current")?.scrollIntoView({ block: "center", inline: "center" }),
+    [],
+  );
   const onWheel = (event) => {
     if (!event.ctrlKey) return;
     event.preventDefault();
@@ -40,10 +43,16 @@ export function Branches() {
       <svg role="tree" aria-label="Branches; arrows walk, Enter goes there" width=${columns * WIDE * zoom}
         height=${(rows + 1) * HIGH * zoom} viewBox=${`0 0 ${columns * WIDE} ${(rows + 1) * HIGH}`}
         onKeyDown=${(event) => walk(event, at, focus, setHere)}>
-        ${places.flatMap((place) => place.children.map((child) => html`<path key=${child.node.id}
-          class=${path.has(child.node.id) ? "edge on-path" : "edge"} d=${edge(place, child)} />`))}
-        ${places.map((place) => html`<${Leaf} key=${place.node.id} place=${place} path=${path} focus=${focus}
-          found=${found(place.node)} setHere=${setHere} />`)}
+        ${places.flatMap((place) =>
+          place.children.map(
+            (child) => html`<path key=${child.node.id}
+          class=${path.has(child.node.id) ? "edge on-path" : "edge"} d=${edge(place, child)} />`,
+          ),
+        )}
+        ${places.map(
+          (place) => html`<${Leaf} key=${place.node.id} place=${place} path=${path} focus=${focus}
+          found=${found(place.node)} setHere=${setHere} />`,
+        )}
       </svg>
     </div>
     <${Detail} node=${story.nodes[focus]} />`;
@@ -61,8 +70,16 @@ function Leaf({ place, path, focus, found, setHere }) {
   const [x, y] = point(place);
   const label = node.text.trim().replace(/\s+/g, " ") || (node.parent ? "(empty)" : "(the beginning)");
   const short = label.length > LABEL ? label.slice(0, LABEL - 1) + "…" : label;
-  const kind = ["leaf", path.has(node.id) && "on-path", node.id === session.story.current && "current", found && "found",
-    node.source === "model" && !node.seen && "unseen-yet", node.aside && "aside"].filter(Boolean).join(" ");
+  const kind = [
+    "leaf",
+    path.has(node.id) && "on-path",
+    node.id === session.story.current && "current",
+    found && "found",
+    node.source === "model" && !node.seen && "unseen-yet",
+    node.aside && "aside",
+  ]
+    .filter(Boolean)
+    .join(" ");
   return html`<g role="treeitem" class=${kind} id=${`leaf-${node.id}`} tabindex=${node.id === focus ? 0 : -1}
     aria-level=${place.x + 1} aria-selected=${String(node.id === session.story.current)} aria-label=${label.slice(0, 200)}
     aria-expanded=${node.children.length ? String(!node.folded) : undefined}
@@ -83,7 +100,9 @@ const STEPS = {
 };
 
 function beside(at, place, step) {
-  const column = Object.values(at).filter(({ x }) => x === place.x).sort((a, b) => a.y - b.y);
+  const column = Object.values(at)
+    .filter(({ x }) => x === place.x)
+    .sort((a, b) => a.y - b.y);
   return column[column.indexOf(place) + step];
 }
 

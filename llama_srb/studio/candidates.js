@@ -1,7 +1,20 @@
 // The candidates side by side: each a card that fills as it comes.
 
 import {
-  again, ask, branch, candidates, choose, longer, mark, pointId, rewrite, say, session, setting, shelve, stopOne,
+  again,
+  ask,
+  branch,
+  candidates,
+  choose,
+  longer,
+  mark,
+  pointId,
+  rewrite,
+  say,
+  session,
+  setting,
+  shelve,
+  stopOne,
 } from "./session.js";
 import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useRef, useState } from "./ui.js";
@@ -14,27 +27,39 @@ export function Candidates() {
   const shown = candidates(aside);
   const hidden = all.filter((node) => node.aside).length;
   const finished = new Map();
-  for (const node of shown) if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
+  for (const node of shown)
+    if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
   return html`<section class="candidates" aria-label="Candidates">
     <div class="tools">
       <h2>${shown.length ? `${shown.length} candidate${shown.length > 1 ? "s" : ""}` : "Candidates"}</h2>
-      ${hidden > 0 && html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
-        onClick=${() => setAside(!aside)} />`}
+      ${
+        hidden > 0 &&
+        html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
+        onClick=${() => setAside(!aside)} />`
+      }
       <span class="gap"></span>
       <label class="check"><input type="checkbox" checked=${session.settings.next}
         onChange=${(event) => setting({ next: event.target.checked })} /> go on by itself</label>
       <label class="check"><input type="checkbox" checked=${session.settings.colours}
         onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
-      ${shown.length > 0 && html`<${Button} label="More" onClick=${() => ask({ more: true })} />
-        <${Button} label="Reroll" onClick=${() => ask()} />`}
+      ${
+        shown.length > 0 &&
+        html`<${Button} label="More" onClick=${() => ask({ more: true })} />
+        <${Button} label="Reroll" onClick=${() => ask()} />`
+      }
     </div>
     <div id="candidates" class="cards" ref=${list} tabindex="0" role="group"
       aria-label="Candidates; press 1 to 9 to choose, the arrows to walk" onKeyDown=${(event) => walk(event, list.current)}>
-      ${shown.map((node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
+      ${shown.map(
+        (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
         twin=${finished.get(node.text) !== undefined && finished.get(node.text) !== node.id && node.state !== "running"}
-        />`)}
-      ${!shown.length && html`<p class="hint">What the model could write next will stand here, several ways at once.
-        Choose one with a click or its number, and it becomes part of the text.</p>`}
+        />`,
+      )}
+      ${
+        !shown.length &&
+        html`<p class="hint">What the model could write next will stand here, several ways at once.
+        Choose one with a click or its number, and it becomes part of the text.</p>`
+      }
     </div>
   </section>`;
 }
@@ -48,24 +73,40 @@ function walk(event, list) {
   const here = cards.indexOf(document.activeElement.closest(".card"));
   if (event.key in STEPS && !list.querySelector(".picking")) {
     event.preventDefault();
-    cards[(here + STEPS[event.key] + cards.length + (here < 0 && STEPS[event.key] < 0)) % cards.length]?.focus();
+    cards[
+      (here + STEPS[event.key] + cards.length + (here < 0 && STEPS[event.key] < 0)) % cards.length
+    ]?.focus();
     return;
   }
-  const action = here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
+  const action =
+    here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
   if (!action) return;
   event.preventDefault();
   action.click();
 }
 
-const ENDS = { stop: "ends here", length: "", cancelled: "stopped", interrupted: "interrupted", error: "error" };
+const ENDS = {
+  stop: "ends here",
+  length: "",
+  cancelled: "stopped",
+  interrupted: "interrupted",
+  error: "error",
+};
 
 function Card({ id, number, twin }) {
   useChanges(id, "settings", "compare");
   const [mode, setMode] = useState("read");
   const node = session.story.nodes[id];
   const running = node.state === "running";
-  const kind = [running && "running", node.pinned && "pinned", twin && "twin", node.aside && "aside",
-    mode === "part" && "picking"].filter(Boolean).join(" ");
+  const kind = [
+    running && "running",
+    node.pinned && "pinned",
+    twin && "twin",
+    node.aside && "aside",
+    mode === "part" && "picking",
+  ]
+    .filter(Boolean)
+    .join(" ");
   const label = `Candidate ${number}${node.pinned ? ", pinned" : ""}${twin ? ", the same as another" : ""}`;
   const onKey = (event) => {
     if (event.key !== "Enter" || event.target !== event.currentTarget) return;
@@ -74,12 +115,19 @@ function Card({ id, number, twin }) {
   };
   return html`<article class=${`card ${kind}`} tabindex="-1" aria-label=${label} aria-busy=${running} onKeyDown=${onKey}>
     <header><span class="digit" aria-hidden="true">${number}</span><${Facts} node=${node} /></header>
-    ${mode === "edit" ? html`<${Rewrite} node=${node} done=${() => setMode("read")} />`
-      : mode === "part" ? html`<${Part} node=${node} done=${() => setMode("read")} />`
-      : html`<${Text} node=${node} />`}
+    ${
+      mode === "edit"
+        ? html`<${Rewrite} node=${node} done=${() => setMode("read")} />`
+        : mode === "part"
+          ? html`<${Part} node=${node} done=${() => setMode("read")} />`
+          : html`<${Text} node=${node} />`
+    }
     <footer class="actions">
-      ${running ? html`<${Act} label="Stop" letter="s" onClick=${() => stopOne(id)} />`
-        : html`<${Act} label="Longer" letter="l" onClick=${() => longer(id)} />`}
+      ${
+        running
+          ? html`<${Act} label="Stop" letter="s" onClick=${() => stopOne(id)} />`
+          : html`<${Act} label="Longer" letter="l" onClick=${() => longer(id)} />`
+      }
       <${Act} label="Again" letter="r" onClick=${() => again(id)} />
       <${Act} label="Part" letter="w" pressed=${mode === "part"}
         onClick=${() => setMode(mode === "part" ? "read" : "part")} />
@@ -127,7 +175,7 @@ function Facts({ node }) {
   return html`<span class="facts">${facts.join(" · ")}</span>`;
 }
 
-// ---- the text of a card ----------------------------------------------------------------------------------------
+// ---- the text of a card ------------------------------------------------------------------------------
 
 function Text({ node }) {
   const { colours } = session.settings;
@@ -153,8 +201,10 @@ function wordEnd(text, at) {
   return end < text.length ? end : null;
 }
 
-const Differences = ({ of, from }) => html`<div class="text">${wordDiff(from, of).map(([kind, word]) =>
-  kind === "same" ? word : kind === "new" ? html`<ins>${word}</ins>` : html`<del>${word}</del>`)}</div>`;
+const Differences = ({ of, from }) =>
+  html`<div class="text">${wordDiff(from, of).map(([kind, word]) =>
+    kind === "same" ? word : kind === "new" ? html`<ins>${word}</ins>` : html`<del>${word}</del>`,
+  )}</div>`;
 
 /** The words one by one: arrows move the end, Enter or a click takes what is marked. */
 function Part({ node, done }) {
@@ -182,8 +232,10 @@ function Part({ node, done }) {
   return html`<div class="text part" ref=${box} tabindex="0" role="slider" aria-label="Words to take"
     aria-valuemin="1" aria-valuemax=${words.length} aria-valuenow=${count}
     aria-valuetext=${words.slice(0, count).join("")} onKeyDown=${onKey}>
-    ${words.map((word, i) => html`<span class=${i < count ? "in" : "out"} onMouseEnter=${() => setCount(i + 1)}
-      onClick=${() => take(i + 1)}>${word}</span>`)}</div>`;
+    ${words.map(
+      (word, i) => html`<span class=${i < count ? "in" : "out"} onMouseEnter=${() => setCount(i + 1)}
+      onClick=${() => take(i + 1)}>${word}</span>`,
+    )}</div>`;
 }
 
 function Rewrite({ node, done }) {
@@ -194,15 +246,15 @@ function Rewrite({ node, done }) {
     rewrite(node.id, field.current.value);
   };
   const onKey = (event) => {
-    if (event.key === "Escape") event.preventDefault(), event.stopPropagation(), done();
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.preventDefault(), finish();
+    if (event.key === "Escape") (event.preventDefault(), event.stopPropagation(), done());
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) (event.preventDefault(), finish());
   };
   return html`<textarea class="rewrite" ref=${field} aria-label="Your version" defaultValue=${node.text}
     onKeyDown=${onKey}></textarea>
     <${Button} label="Save beside it" keys="Ctrl+Enter" onClick=${finish} />`;
 }
 
-// ---- looking inside --------------------------------------------------------------------------------------------
+// ---- looking inside ----------------------------------------------------------------------------------
 
 const STEPS_OF_COLOUR = 6;
 
@@ -222,11 +274,13 @@ function Tokens({ node }) {
   const { tokens } = node;
   useEffect(() => bar.current.style.setProperty("background", strip(tokens)), [tokens]);
   return html`<div class="entropy" ref=${bar} title="Entropy, token by token" aria-hidden="true"></div>
-    <div class="text" onKeyDown=${onKey}>${tokens.map((token, i) => html`<span role="button" key=${i}
+    <div class="text" onKeyDown=${onKey}>${tokens.map(
+      (token, i) => html`<span role="button" key=${i}
       class=${`token surprise-${surprise(token.logprob)}`} tabindex=${i === (open ?? 0) ? 0 : -1}
       title=${percent(token.logprob)} aria-expanded=${String(open === i)}
       onClick=${() => setOpen(open === i ? null : i)}>${token.text}</span>
-      ${open === i && html`<${Alternatives} node=${node} i=${i} done=${() => setOpen(null)} />`}`)}</div>`;
+      ${open === i && html`<${Alternatives} node=${node} i=${i} done=${() => setOpen(null)} />`}`,
+    )}</div>`;
 }
 
 /** Arrows go from token to token, Enter opens one. */
@@ -255,9 +309,11 @@ const percent = (logprob) => `${(100 * Math.exp(logprob ?? 0)).toFixed(1)} %`;
 function Alternatives({ node, i, done }) {
   const { top = [], text } = node.tokens[i];
   return html`<span class="alternatives" role="group" aria-label=${`Instead of ${text}`}>
-    ${top.map((one) => html`<button type="button" disabled=${one.text === text}
+    ${top.map(
+      (one) => html`<button type="button" disabled=${one.text === text}
       onClick=${() => (done(), branch(node.id, i, one))}><span>${visible(one.text)}</span>
-      <span>${percent(one.logprob)}</span></button>`)}
+      <span>${percent(one.logprob)}</span></button>`,
+    )}
     ${!top.length && "no alternatives were asked for"}</span>`;
 }
 

@@ -29,13 +29,20 @@ export function Chat() {
   return html`<section class="write chat" aria-label="Chat">
     <details class="system"><summary>System prompt</summary>
       <textarea aria-label="System prompt" rows="3" value=${story.system} onInput=${instruct}></textarea></details>
-    <ol class="sheet">${pathTo(story).filter((node) => node.parent).map((node) => html`<${Said} key=${node.id}
-      node=${node} />`)}<li ref=${end}></li></ol>
+    <ol class="sheet">${pathTo(story)
+      .filter((node) => node.parent)
+      .map(
+        (node) => html`<${Said} key=${node.id}
+      node=${node} />`,
+      )}<li ref=${end}></li></ol>
     <div class="tools say">
       <textarea ref=${field} rows="2" aria-label="Your message" placeholder="Say something; Enter sends"
         onKeyDown=${onKey}></textarea>
-      ${session.runs.size ? html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`
-        : html`<${Button} label=${`Send × ${session.settings.n}`} keys="Enter" kind="main" onClick=${send} />`}
+      ${
+        session.runs.size
+          ? html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`
+          : html`<${Button} label=${`Send × ${session.settings.n}`} keys="Enter" kind="main" onClick=${send} />`
+      }
     </div></section>`;
 }
 
@@ -46,9 +53,12 @@ function Said({ node }) {
   const step = (by) => goTo(siblings[i + by].id);
   return html`<li class=${node.source === "user" ? "said by-user" : "said by-model"}>
     <p class="text">${node.text}</p>
-    ${siblings.length > 1 && html`<div class="swipe">
+    ${
+      siblings.length > 1 &&
+      html`<div class="swipe">
       <${Button} label="The one before" icon="‹" disabled=${i === 0} onClick=${() => step(-1)} />
       ${i + 1} / ${siblings.length}
-      <${Button} label="The next one" icon="›" disabled=${i + 1 === siblings.length} onClick=${() => step(1)} /></div>`}
+      <${Button} label="The next one" icon="›" disabled=${i + 1 === siblings.length} onClick=${() => step(1)} /></div>`
+    }
   </li>`;
 }

@@ -17,7 +17,9 @@ export function Controls() {
   useChanges("settings", "fields");
   const { settings, fields } = session;
   const rows = (fields?.samplers ?? []).filter(({ type, name }) => usable(type, name));
-  const shown = settings.full ? rows : SIMPLE.map((name) => rows.find((row) => row.name === name)).filter(Boolean);
+  const shown = settings.full
+    ? rows
+    : SIMPLE.map((name) => rows.find((row) => row.name === name)).filter(Boolean);
   const groups = Object.entries(Object.groupBy?.(shown, (row) => row.group) ?? { "": shown });
   return html`
     <${Presets} />
@@ -32,8 +34,10 @@ export function Controls() {
       <textarea rows="2" value=${settings.stop} onChange=${(event) => setting({ stop: event.target.value })}></textarea></label>
     <label class="check"><input type="checkbox" checked=${settings.full}
       onChange=${(event) => setting({ full: event.target.checked })} /> show every setting</label>
-    ${groups.map(([group, rows]) => html`<fieldset key=${group}><legend>${group || "Sampling"}</legend>
-      ${rows.map((row) => html`<${Field} key=${row.name} row=${row} />`)}</fieldset>`)}
+    ${groups.map(
+      ([group, rows]) => html`<fieldset key=${group}><legend>${group || "Sampling"}</legend>
+      ${rows.map((row) => html`<${Field} key=${row.name} row=${row} />`)}</fieldset>`,
+    )}
     <${Structure} />`;
 }
 
@@ -59,7 +63,8 @@ function Presets() {
 
 /** A number or nothing, with its bounds. */
 function Number_({ label, low, high, step = 1, value, placeholder, set, about }) {
-  const take = (event) => event.target.reportValidity() && set(event.target.value === "" ? null : event.target.valueAsNumber);
+  const take = (event) =>
+    event.target.reportValidity() && set(event.target.value === "" ? null : event.target.valueAsNumber);
   return html`<label class="field number">${label}
     <input type="number" min=${low} max=${high} step=${step} value=${value ?? ""} placeholder=${placeholder}
       title=${about} onChange=${take} /></label>`;
@@ -82,16 +87,26 @@ function Field({ row }) {
   };
   const toggle = () => {
     const start = values[name] ?? row.default;
-    setting({ spreads: without(spreads, name, spread ? null : [start, start]), values: without(values, name, null) });
+    setting({
+      spreads: without(spreads, name, spread ? null : [start, start]),
+      values: without(values, name, null),
+    });
   };
   return html`<div class=${wrong ? "row bad" : "row"}>
-    ${spread ? html`<${Number_} label=${`${name}, first`} low=${low} high=${high} step=${step} value=${spread[0]}
+    ${
+      spread
+        ? html`<${Number_} label=${`${name}, first`} low=${low} high=${high} step=${step} value=${spread[0]}
         set=${(value) => give(0, value)} about=${meaning} />
       <${Number_} label="last" low=${low} high=${high} step=${step} value=${spread[1]} set=${(value) => give(1, value)} />`
-      : html`<${Number_} label=${name} low=${low} high=${high} step=${step} value=${values[name]}
-        placeholder=${String(row.default)} set=${put} about=${meaning} />`}
-    ${per_choice && name !== "seed" && html`<button type="button" class="act" aria-pressed=${String(!!spread)}
-      title=${`Another value of ${name} for each candidate`} onClick=${toggle}>spread</button>`}
+        : html`<${Number_} label=${name} low=${low} high=${high} step=${step} value=${values[name]}
+        placeholder=${String(row.default)} set=${put} about=${meaning} />`
+    }
+    ${
+      per_choice &&
+      name !== "seed" &&
+      html`<button type="button" class="act" aria-pressed=${String(!!spread)}
+      title=${`Another value of ${name} for each candidate`} onClick=${toggle}>spread</button>`
+    }
     <small>${meaning}</small></div>`;
 }
 
@@ -100,9 +115,14 @@ function without(fields, name, value) {
   return value === null ? rest : { ...rest, [name]: value };
 }
 
-// ---- grammar and schema ----------------------------------------------------------------------------------------
+// ---- grammar and schema ------------------------------------------------------------------------------
 
-const STRUCTURES = { none: "Anything", grammar: "Grammar (GBNF)", json_schema: "JSON schema", regex: "Expression" };
+const STRUCTURES = {
+  none: "Anything",
+  grammar: "Grammar (GBNF)",
+  json_schema: "JSON schema",
+  regex: "Expression",
+};
 
 /** The server's error stands below, and what it is about is marked. */
 function Structure() {
@@ -116,18 +136,24 @@ function Structure() {
     <label class="field">Kind <select value=${structure.kind} onChange=${(event) => put({ kind: event.target.value })}>
       ${Object.entries(STRUCTURES).map(([kind, label]) => html`<option key=${kind} value=${kind}>${label}</option>`)}
     </select></label>
-    ${structure.kind !== "none" && html`<textarea class="code" rows="6" ref=${field} spellcheck="false"
+    ${
+      structure.kind !== "none" &&
+      html`<textarea class="code" rows="6" ref=${field} spellcheck="false"
       aria-label=${STRUCTURES[structure.kind]} aria-invalid=${String(!!error)} value=${structure.text}
-      onChange=${(event) => put({ text: event.target.value })}></textarea>`}
+      onChange=${(event) => put({ text: event.target.value })}></textarea>`
+    }
     ${error && html`<p class="bad" role="alert">${error}</p>`}</fieldset>`;
 }
 
 function select(field, message) {
   const [, line, column] = /line (\d+), column (\d+)/.exec(message) ?? [];
   if (!line) return;
-  const before = field.value.split("\n").slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+  const before =
+    field.value
+      .split("\n")
+      .slice(0, line - 1)
+      .join("\n").length + (line > 1 ? 1 : 0);
   const at = before + Number(column) - 1;
   field.focus();
   field.setSelectionRange(at, at + 1);
 }
-

@@ -44,7 +44,18 @@ function ours({ name, kind, system, scraps, root, current, nodes }) {
   return story;
 }
 
-const KEPT = ["source", "pinned", "aside", "bookmark", "seed", "length", "sampling", "tokens", "born", "seen"];
+const KEPT = [
+  "source",
+  "pinned",
+  "aside",
+  "bookmark",
+  "seed",
+  "length",
+  "sampling",
+  "tokens",
+  "born",
+  "seen",
+];
 
 function graft(story, parent, nodes, id, current) {
   const work = [[parent, id]];
@@ -54,8 +65,11 @@ function graft(story, parent, nodes, id, current) {
     const found = nodes[from];
     if (!found || known.has(from)) continue; // a circle ends here
     known.add(from);
-    const kept = Object.fromEntries(KEPT.filter((field) => field in found).map((field) => [field, found[field]]));
-    const state = found.state === undefined ? {} : { state: found.state === "running" ? "interrupted" : found.state };
+    const kept = Object.fromEntries(
+      KEPT.filter((field) => field in found).map((field) => [field, found[field]]),
+    );
+    const state =
+      found.state === undefined ? {} : { state: found.state === "running" ? "interrupted" : found.state };
     const node = addNode(story, under, { ...kept, ...state, text: String(found.text ?? "") });
     if (from === current) story.current = node.id;
     for (const child of [...(found.children ?? [])].reverse()) work.push([node.id, child]);
@@ -77,7 +91,8 @@ function loom(data, name) {
 
 function mikupad(data, name) {
   const story = newStory(data.name ?? name);
-  const chunks = typeof data.prompt === "string" ? [{ type: "user", content: data.prompt }] : (data.prompt ?? []);
+  const chunks =
+    typeof data.prompt === "string" ? [{ type: "user", content: data.prompt }] : (data.prompt ?? []);
   for (const { type, content } of chunks) {
     const source = type === "user" ? "user" : "model";
     story.current = addNode(story, story.current, { text: String(content ?? ""), source }).id;

@@ -5,9 +5,7 @@
 
 import { ApiError, call, events } from "./api.js";
 import * as store from "./store.js";
-import {
-  addNode, childrenOf, cutAt, newStory, pathTo, promptFor, split, textOf, write,
-} from "./tree.js";
+import { addNode, childrenOf, cutAt, newStory, pathTo, promptFor, split, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // a pause that ends a piece of typing
@@ -15,8 +13,16 @@ const PAUSE_MS = 900; // a pause in which the prompt is computed
 const HISTORY = 500;
 
 export const DEFAULTS = {
-  n: 4, max_tokens: 60, next: true, alternatives: 5, colours: false, full: false,
-  values: {}, spreads: {}, stop: "", structure: { kind: "none", text: "" },
+  n: 4,
+  max_tokens: 60,
+  next: true,
+  alternatives: 5,
+  colours: false,
+  full: false,
+  values: {},
+  spreads: {},
+  stop: "",
+  structure: { kind: "none", text: "" },
 };
 
 export const session = {
@@ -58,7 +64,7 @@ export function fail(error) {
   changed("error");
 }
 
-// ---- stories ---------------------------------------------------------------------------------------------------
+// ---- stories -----------------------------------------------------------------------------------------
 
 export async function begin() {
   await store.open();
@@ -125,7 +131,7 @@ function refresh(caret = null) {
   changed("story", "text");
 }
 
-// ---- typing, undo ----------------------------------------------------------------------------------------------
+// ---- typing, undo ------------------------------------------------------------------------------------
 
 const past = [];
 const future = [];
@@ -209,7 +215,7 @@ function awaitPause() {
   }, PAUSE_MS);
 }
 
-// ---- asking ----------------------------------------------------------------------------------------------------
+// ---- asking ------------------------------------------------------------------------------------------
 
 const FIELDS_OF_ALL = new Set(["seed"]);
 
@@ -227,12 +233,18 @@ function body(story, point, n) {
   const { settings } = session;
   const each = Array.from({ length: n }, (_, index) => samplingOf(index, n));
   const lists = Object.keys(settings.spreads).map((name) => [name, each.map((sampling) => sampling[name])]);
-  const stop = settings.stop.split("\n").filter(Boolean).map((line) => line.replaceAll("\\n", "\n"));
+  const stop = settings.stop
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => line.replaceAll("\\n", "\n"));
   const { kind, text } = settings.structure;
   return {
     ...(story.kind === "chat" ? { messages: messages(story, point) } : promptFor(story, point)),
-    n, max_tokens: settings.max_tokens, logprobs: settings.alternatives,
-    ...settings.values, ...Object.fromEntries(lists),
+    n,
+    max_tokens: settings.max_tokens,
+    logprobs: settings.alternatives,
+    ...settings.values,
+    ...Object.fromEntries(lists),
     ...(stop.length && { stop }),
     ...(kind !== "none" && text.trim() && { [kind]: kind === "json_schema" ? schema(text) : text }),
   };
@@ -251,7 +263,10 @@ const ROLES = { user: "user", model: "assistant" };
 function messages(story, point) {
   const said = pathTo(story, point).filter((node) => node.text);
   const system = story.system.trim() ? [{ role: "system", content: story.system }] : [];
-  return [...system, ...said.map(({ source, text }) => ({ role: ROLES[source] ?? "assistant", content: text }))];
+  return [
+    ...system,
+    ...said.map(({ source, text }) => ({ role: ROLES[source] ?? "assistant", content: text })),
+  ];
 }
 
 /** n candidates at the caret. Those that are there and not pinned are set aside, unless `more` are wanted. */
@@ -291,8 +306,9 @@ async function setAside(nodes) {
 
 /** More candidates in the stream that runs; false when none does. */
 async function extended(point, add) {
-  const run = [...session.runs].find((run) => run.id && run.point === point && !run.over);
-  if (!run) return false;
+  const run = [...session.runs].find((run) => run.point === point);
+  await run?.known;
+  if (!run?.id || run.over) return false;
   try {
     await call("POST", `v1/completions/${run.id}/extend`, { add });
     return true;
@@ -305,9 +321,16 @@ async function extended(point, add) {
 async function start(point, nodes, prompt = null) {
   const { story } = session;
   const run = {
-    story, point, nodes: [...nodes], id: null, over: false, abort: new AbortController(), tokens: 0,
+    story,
+    point,
+    nodes: [...nodes],
+    id: null,
+    over: false,
+    abort: new AbortController(),
+    tokens: 0,
     began: performance.now(),
   };
+  run.known = new Promise((resolve) => (run.knows = resolve)); // until then it cannot be named to the server
   session.runs.add(run);
   changed("story", "status");
   try {
@@ -348,6 +371,7 @@ const TAKERS = {
     Object.assign(run, { id, seed, position: 0 });
     session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
     run.nodes.forEach((node, index) => name(run, node, index));
+    run.knows();
   },
   stream(run, { index, text, tokens, reasoning }, touched) {
     const node = run.nodes[index];
@@ -379,6 +403,7 @@ const TAKERS = {
 
 /** How the server calls a node's text; `from` counts the tokens of the sequence before the node's first. */
 function name(run, node, index) {
+  if (!node) return; // chosen before it began
   node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true };
   node.seed = (run.seed + index) % 2 ** 32;
 }
@@ -395,6 +420,7 @@ function failed(run, error) {
 /** Candidates that nothing came for leave no trace. */
 function over(run) {
   run.over = true;
+  run.knows();
   session.runs.delete(run);
   const { story } = run;
   for (const node of run.nodes) {
@@ -409,7 +435,7 @@ function over(run) {
   changed("story", "status", ...run.nodes.filter(Boolean).map((node) => node.id));
 }
 
-// ---- stopping --------------------------------------------------------------------------------------------------
+// ---- stopping ----------------------------------------------------------------------------------------
 
 const runOf = (node) => [...session.runs].find((run) => run.nodes.includes(node));
 
@@ -420,13 +446,15 @@ function stop(run) {
 
 export const stopAll = () => [...session.runs].forEach(stop);
 
-export function stopOne(id) {
+export async function stopOne(id) {
   const node = session.story.nodes[id];
   const run = runOf(node);
-  if (run?.id) call("DELETE", `v1/completions/${run.id}/${run.nodes.indexOf(node)}`).catch(fail);
+  await run?.known;
+  if (run?.id && !run.over)
+    call("DELETE", `v1/completions/${run.id}/${run.nodes.indexOf(node)}`).catch(() => {}); // just over
 }
 
-// ---- choosing and working on one -------------------------------------------------------------------------------
+// ---- choosing and working on one ---------------------------------------------------------------------
 
 /** A candidate becomes part of the text, as far as `end` if given; then the next ones are asked for. */
 export async function choose(id, end = null) {
@@ -447,7 +475,8 @@ export async function choose(id, end = null) {
   store.keep(story, [...pathTo(story), ...(tail ? [tail, ...childrenOf(story, tail.id)] : [])]);
   refresh(caret);
   if (after) session.point = id;
-  if (session.settings.next && !isChat() && !candidates().some((one) => one !== tail && one !== after)) await ask();
+  if (session.settings.next && !isChat() && !candidates().some((one) => one !== tail && one !== after))
+    await ask();
 }
 
 /** Takes no more text for a node, and ends the request that brings it. */
@@ -464,9 +493,10 @@ export async function longer(id) {
   const { story } = session;
   const node = story.nodes[id];
   fail(null);
-  const prompt = story.kind === "chat"
-    ? { messages: messages(story, id), continue_final_message: true }
-    : promptFor(story, id);
+  const prompt =
+    story.kind === "chat"
+      ? { messages: messages(story, id), continue_final_message: true }
+      : promptFor(story, id);
   node.state = "running";
   changed(id);
   await start(node.parent, [node], { prompt: undefined, continue: undefined, ...own(node), ...prompt });
@@ -528,7 +558,7 @@ export async function sayInChat(text) {
   await ask();
 }
 
-// ---- the shelf -------------------------------------------------------------------------------------------------
+// ---- the shelf ---------------------------------------------------------------------------------------
 
 export function shelve(text) {
   session.story.scraps.push(text);

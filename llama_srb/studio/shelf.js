@@ -14,7 +14,9 @@ export function Shelf() {
   return html`
     ${!isChat() && html`<div class="tools"><${Button} label="Keep the selection" onClick=${keepSelection} /></div>`}
     ${!scraps.length && html`<p class="hint">“Keep” on a candidate puts it here; the story stays as it is.</p>`}
-    <ul class="list">${scraps.map((text, i) => html`<li key=${i}><p class="text">${text}</p><div class="tools">
+    <ul class="list">${scraps.map(
+      (text, i) => html`<li key=${i}><p class="text">${text}</p><div class="tools">
       <${Button} label="Insert" onClick=${() => insert(text)} disabled=${isChat()} />
-      <${Button} label="Remove" onClick=${() => unshelve(i)} /></div></li>`)}</ul>`;
+      <${Button} label="Remove" onClick=${() => unshelve(i)} /></div></li>`,
+    )}</ul>`;
 }

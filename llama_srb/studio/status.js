@@ -80,10 +80,16 @@ export function Notices() {
   };
   return html`<div class="notices">
     ${STATES[server.state] && html`<p class="notice" role="alert">${STATES[server.state]}</p>`}
-    ${server.needsKey && html`<form class="notice" onSubmit=${enter}><label>This server wants a key
+    ${
+      server.needsKey &&
+      html`<form class="notice" onSubmit=${enter}><label>This server wants a key
       <input type="password" ref=${field} autocomplete="off" value=${key()} /></label>
-      <button class="button">Use it</button></form>`}
-    ${error && html`<div class="notice bad" role="alert"><span>${error.message}</span>
-      <${Button} label="Dismiss" icon="✕" onClick=${() => fail(null)} /></div>`}
+      <button class="button">Use it</button></form>`
+    }
+    ${
+      error &&
+      html`<div class="notice bad" role="alert"><span>${error.message}</span>
+      <${Button} label="Dismiss" icon="✕" onClick=${() => fail(null)} /></div>`
+    }
   </div>`;
 }

@@ -52,7 +52,10 @@ export function keep(story, changed = []) {
 }
 
 function taken() {
-  const all = [[...heads.values()].map(headOf), [...nodes.values()].map(([story, node]) => ({ ...node, story }))];
+  const all = [
+    [...heads.values()].map(headOf),
+    [...nodes.values()].map(([story, node]) => ({ ...node, story })),
+  ];
   heads.clear();
   nodes.clear();
   clearTimeout(timer);

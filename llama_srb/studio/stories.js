@@ -34,10 +34,12 @@ export function Stories() {
       <${Button} label="Import" onClick=${() => file.current.click()} />
       <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown" aria-label="File to import" onChange=${read} />
     </div>
-    <ul class="list">${session.stories.map(({ id, name, changed, kind }) => html`<li key=${id}>
+    <ul class="list">${session.stories.map(
+      ({ id, name, changed, kind }) => html`<li key=${id}>
       <button type="button" aria-current=${id === story.id ? "true" : undefined} onClick=${() => openStory(id)}>
         <strong>${id === story.id ? story.name : name}</strong>
-        <small>${kind === "chat" ? "chat · " : ""}${new Date(changed).toLocaleString()}</small></button></li>`)}</ul>
+        <small>${kind === "chat" ? "chat · " : ""}${new Date(changed).toLocaleString()}</small></button></li>`,
+    )}</ul>
     <${Button} label="Delete this story" kind="danger"
       onClick=${() => confirm(`Delete “${story.name}” with all its branches?`) && deleteStory()} />`;
 }

@@ -4,14 +4,23 @@
 // another branch. The text is what stands on the path from the root to `current`.
 
 /** 128 random bits; crypto.randomUUID is not there on plain http from another machine. */
-export const newId = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (x) => x.toString(36)).join("");
+export const newId = () =>
+  Array.from(crypto.getRandomValues(new Uint32Array(4)), (x) => x.toString(36)).join("");
 
 export function newStory(name = "Untitled", kind = "story") {
   const root = { id: newId(), parent: null, children: [], text: "", source: "user" };
   const now = Date.now();
   return {
-    id: newId(), name, kind, created: now, changed: now, root: root.id, current: root.id, system: "",
-    scraps: [], nodes: { [root.id]: root },
+    id: newId(),
+    name,
+    kind,
+    created: now,
+    changed: now,
+    root: root.id,
+    current: root.id,
+    system: "",
+    scraps: [],
+    nodes: { [root.id]: root },
   };
 }
 
@@ -31,7 +40,10 @@ export function pathTo(story, id = story.current) {
   return path;
 }
 
-export const textOf = (story, id = story.current) => pathTo(story, id).map((node) => node.text).join("");
+export const textOf = (story, id = story.current) =>
+  pathTo(story, id)
+    .map((node) => node.text)
+    .join("");
 
 export const childrenOf = (story, id) => story.nodes[id].children.map((child) => story.nodes[child]);
 
@@ -143,7 +155,9 @@ export function layout(story, shown) {
   const places = [];
   let row = 0;
   const visit = (id, depth) => {
-    const children = story.nodes[id].folded ? [] : story.nodes[id].children.filter((c) => shown(story.nodes[c]));
+    const children = story.nodes[id].folded
+      ? []
+      : story.nodes[id].children.filter((c) => shown(story.nodes[c]));
     const place = { node: story.nodes[id], x: depth, y: 0, children: [] };
     places.push(place);
     place.children = children.map((child) => visit(child, depth + 1));
@@ -160,11 +174,13 @@ export function wordDiff(a, b) {
   const longest = Array.from({ length: x.length + 1 }, () => new Uint16Array(y.length + 1));
   for (let i = x.length - 1; i >= 0; i--)
     for (let j = y.length - 1; j >= 0; j--)
-      longest[i][j] = x[i] === y[j] ? longest[i + 1][j + 1] + 1 : Math.max(longest[i + 1][j], longest[i][j + 1]);
+      longest[i][j] =
+        x[i] === y[j] ? longest[i + 1][j + 1] + 1 : Math.max(longest[i + 1][j], longest[i][j + 1]);
   const words = [];
-  for (let i = 0, j = 0; i < x.length || j < y.length; ) {
+  for (let i = 0, j = 0; i < x.length || j < y.length;) {
     if (i < x.length && j < y.length && x[i] === y[j] && ++i) words.push(["same", y[j++]]);
-    else if (j >= y.length || (i < x.length && longest[i + 1][j] >= longest[i][j + 1])) words.push(["gone", x[i++]]);
+    else if (j >= y.length || (i < x.length && longest[i + 1][j] >= longest[i][j + 1]))
+      words.push(["gone", x[i++]]);
     else words.push(["new", y[j++]]);
   }
   return words;
