@@ -179,6 +179,13 @@ ANSWERS: list[tuple[str, str, str, Any]] = [
     ("GET", "/v1/samplers", "/v1/samplers", None),
     ("GET", "/openapi.json", "/openapi.json", None),
     ("GET", "/health", "/health", None),
+    ("GET", "/health/live", "/health/live", None),
+    ("GET", "/health/ready", "/health/ready", None),
+    ("GET", "/metrics", "/metrics", None),
+    ("GET", "/v1/stats", "/v1/stats", None),
+    ("GET", "/", "/", None),
+    ("GET", "/studio/{file}", "/studio/style.css", None),
+    ("GET", "/studio/{file}", "/studio/none.css", None),
 ]  # fmt: skip
 
 
@@ -192,11 +199,20 @@ def test_answers_are_as_described(
 ) -> None:
     status, headers, data = server.call(method, path, body)
     described = document["paths"][route][method.lower()]["responses"][str(status)]["content"]
-    check(document, described[headers.get_content_type()]["schema"], json.loads(data))
+    form = headers.get_content_type()
+    check(document, described[form]["schema"], json.loads(data) if "json" in form else data.decode())
 
 
 def test_every_route_has_an_answer_here() -> None:
     assert {(method, route) for method, route, _, _ in ANSWERS} == {(r.method, r.path) for r in OURS}
+
+
+def test_metrics_and_stats_tell_what_the_engine_does(server: Server, endless: Stream) -> None:
+    endless.until("stream")
+    stats = server.json("GET", "/v1/stats")[1]
+    assert stats["engine"]["sequences"] == 4 and stats["engine"]["cells_used"] > 0, stats
+    lines = server.call("GET", "/metrics")[2].decode().splitlines()
+    assert any(line.startswith("llama_srb_") and not line.endswith(" 0.0") for line in lines)
 
 
 @pytest.mark.parametrize("ranked", [{}, {"rank_by": "typical", "dedupe": True}, {"best_of": 4}], ids=str)
