@@ -210,7 +210,8 @@ def test_every_route_has_an_answer_here() -> None:
 def test_metrics_and_stats_tell_what_the_engine_does(server: Server, endless: Stream) -> None:
     endless.until("stream")
     stats = server.json("GET", "/v1/stats")[1]
-    assert stats["engine"]["sequences"] == 4 and stats["engine"]["cells_used"] > 0, stats
+    assert stats["engine"]["sequences"] == 4
+    assert stats["engine"]["cells_used"] > 0
     lines = server.call("GET", "/metrics")[2].decode().splitlines()
     assert any(line.startswith("llama_srb_") and not line.endswith(" 0.0") for line in lines)
 
