@@ -82,14 +82,15 @@ adapter_set adapter_list::read(const json & value) const {
 }
 
 void adapter_list::apply(llama_context * ctx, const adapter_set & set) const {
+    if (adapters.empty()) {
+        return;
+    }
     std::vector<llama_adapter_lora *> loras;
     std::vector<float>                scales = set.scales;
     for (const adapter & a : adapters) {
         loras.push_back(a.lora);
     }
-    if (!loras.empty()) { // llama.cpp changes nothing when they are the same as before
-        llama_set_adapters_lora(ctx, loras.data(), loras.size(), scales.data());
-    }
+    llama_set_adapters_lora(ctx, loras.data(), loras.size(), scales.data()); // nothing if they are in force
 }
 
 std::string adapter_list::to_json() const {

@@ -268,6 +268,7 @@ std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, c
 namespace {
 
 const int32_t n_block   = 64; // whole SIMD registers
+const int32_t n_finer   = 16; // where a vocabulary has few blocks
 const int32_t n_stretch = 64 * n_block;
 
 // What choosing from a row needs; one a thread, so that no draw allocates anything.
@@ -279,32 +280,38 @@ struct scratch {
 thread_local scratch mine;
 
 // The largest logit of each block of the row, in mine.maxima.
-void find_maxima(const float * logits, int32_t n_vocab) {
-    const int32_t n_whole = n_vocab / n_block;
+template <int32_t block> void find_maxima(const float * logits, int32_t n_vocab) {
+    const int32_t n_whole = n_vocab / block;
     mine.maxima.resize((size_t) n_whole);
     for (int32_t b = 0; b < n_whole; b++) {
-        float lanes[n_block];
-        std::copy(logits + b * n_block, logits + (b + 1) * n_block, lanes);
-        for (int32_t width = n_block / 2; width > 0; width /= 2) { // by halves: SIMD, without branches
+        float lanes[block];
+        std::copy(logits + b * block, logits + (b + 1) * block, lanes);
+        for (int32_t width = block / 2; width > 0; width /= 2) { // by halves: SIMD, without branches
             for (int32_t lane = 0; lane < width; lane++) {
                 lanes[lane] = std::max(lanes[lane], lanes[lane + width]);
             }
         }
         mine.maxima[(size_t) b] = lanes[0];
     }
-    if (n_whole * n_block < n_vocab) {
-        mine.maxima.push_back(*std::max_element(logits + n_whole * n_block, logits + n_vocab));
+    if (n_whole * block < n_vocab) {
+        mine.maxima.push_back(*std::max_element(logits + n_whole * block, logits + n_vocab));
+    }
+}
+
+void choose_all(const float * logits, int32_t n_vocab) {
+    mine.chosen.resize((size_t) n_vocab);
+    for (int32_t i = 0; i < n_vocab; i++) {
+        mine.chosen[(size_t) i] = {i, logits[i], 0.0f};
     }
 }
 
 // Puts the n likeliest tokens into mine.chosen, by id, and whichever else are at least as likely as the n-th
-// block's best; 0: all tokens. As many blocks have a maximum of at least that, so at least n tokens do.
-// Returns the bound.
-float choose(const float * logits, int32_t n_vocab, size_t n) {
+// block's best. As many blocks have a maximum of at least that, so at least n tokens do. Returns the bound.
+template <int32_t block> float choose_by_blocks(const float * logits, int32_t n_vocab, size_t n) {
     mine.chosen.clear();
-    find_maxima(logits, n_vocab);
+    find_maxima<block>(logits, n_vocab);
     float bound = -INFINITY;
-    if (n > 0 && n < mine.maxima.size()) {
+    if (n < mine.maxima.size()) {
         mine.order = mine.maxima;
         std::nth_element(mine.order.begin(), mine.order.begin() + (std::ptrdiff_t) n - 1, mine.order.end(),
                          std::greater<float>());
@@ -314,14 +321,21 @@ float choose(const float * logits, int32_t n_vocab, size_t n) {
         if (mine.maxima[b] < bound) {
             continue;
         }
-        const int32_t end = std::min((int32_t) (b + 1) * n_block, n_vocab);
-        for (int32_t i = (int32_t) b * n_block; i < end; i++) {
+        const int32_t end = std::min((int32_t) (b + 1) * block, n_vocab);
+        for (int32_t i = (int32_t) b * block; i < end; i++) {
             if (logits[i] >= bound) {
                 mine.chosen.push_back({i, logits[i], 0.0f});
             }
         }
     }
     return bound;
+}
+
+// Of few blocks the n-th best says little: most tokens would be chosen.
+float choose(const float * logits, int32_t n_vocab, size_t n) {
+    const bool many = (size_t) (n_vocab / n_block) >= 4 * n;
+    return many ? choose_by_blocks<n_block>(logits, n_vocab, n)
+                : choose_by_blocks<n_finer>(logits, n_vocab, n);
 }
 
 // e^x for x <= 0, to about 1e-7 of its value, without a branch: the compiler makes SIMD of loops with it.
@@ -362,6 +376,16 @@ float log_sum_exp(const float * logits, int32_t n_vocab) {
     return max + (float) std::log(sum);
 }
 
+void remove_chosen(const std::vector<llama_token> & forbidden) {
+    const auto is_forbidden = [&](const llama_token_data & c) {
+        return std::find(forbidden.begin(), forbidden.end(), c.id) != forbidden.end();
+    };
+    if (!forbidden.empty()) {
+        mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_forbidden),
+                          mine.chosen.end());
+    }
+}
+
 // Brings the n likeliest of mine.chosen to its beginning, best first.
 void sort_chosen(int32_t n) {
     std::partial_sort(mine.chosen.begin(), mine.chosen.begin() + n, mine.chosen.end(),
@@ -380,7 +404,7 @@ token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token tok
         choose(logits, n_vocab, (size_t) n_top);
         sort_chosen(n_top);
     } else {
-        find_maxima(logits, n_vocab);
+        find_maxima<n_block>(logits, n_vocab);
     }
     const float log_sum = log_sum_exp(logits, n_vocab);
     for (int32_t i = 0; i < n_top; i++) {
@@ -518,11 +542,14 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
     try {
         const bool once = grammar_first || first || !code.spent();
         if (!is_bound() || !(once || structure->few_may_follow(at))) {
-            choose_likeliest(logits, forbidden);
+            choose_likeliest(logits, forbidden.size());
+            remove_chosen(forbidden);
             token = draw_chosen().id;
         }
         if (is_bound() && (token == LLAMA_TOKEN_NULL || !structure->allows(at, token))) {
-            token = draw_allowed(logits, forbidden);
+            choose_allowed(logits);
+            remove_chosen(forbidden);
+            token = draw_allowed();
         }
         accept(token, true);
         first = false;
@@ -532,14 +559,17 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
     return token;
 }
 
-llama_token token_sampler::draw_allowed(const float * logits, const std::vector<llama_token> & forbidden) {
+void token_sampler::choose_allowed(const float * logits) {
     const auto allowed = structure->allowed(at);
     mine.chosen.clear();
     for (llama_token token = 0; token < n_vocab; token++) {
-        if ((*allowed)[token] && std::find(forbidden.begin(), forbidden.end(), token) == forbidden.end()) {
+        if ((*allowed)[token]) {
             mine.chosen.push_back({token, logits[token], 0.0f});
         }
     }
+}
+
+llama_token token_sampler::draw_allowed() {
     // a bias may have banned them all
     const llama_token_data drawn =
         mine.chosen.empty() ? llama_token_data{LLAMA_TOKEN_NULL, -INFINITY, 0.0f} : draw_chosen();
@@ -549,13 +579,16 @@ llama_token token_sampler::draw_allowed(const float * logits, const std::vector<
     return drawn.id;
 }
 
-void token_sampler::choose_likeliest(const float * logits, const std::vector<llama_token> & forbidden) {
-    // The likeliest after all changes of single tokens are among those that are changed and, of the others,
-    // the likeliest before.
-    const size_t n_recent  = std::min(n_history, history.size());
-    const size_t n_changed = biased.size() + n_recent + forbidden.size();
-    const float  bound     = choose(logits, n_vocab, n_top > 0 && !first ? n_top + n_changed : 0);
-    const auto   add       = [&](llama_token token) {
+// The likeliest after all changes of single tokens are among those that are changed and, of the others, the
+// likeliest before.
+void token_sampler::choose_likeliest(const float * logits, size_t n_forbidden) {
+    if (n_top == 0 || first) {
+        choose_all(logits, n_vocab);
+        return;
+    }
+    const size_t n_recent = std::min(n_history, history.size());
+    const float  bound    = choose(logits, n_vocab, n_top + biased.size() + n_recent + n_forbidden);
+    const auto   add      = [&](llama_token token) {
         const auto is_it = [token](const llama_token_data & c) { return c.id == token; };
         if (logits[token] < bound && std::none_of(mine.chosen.begin(), mine.chosen.end(), is_it)) {
             mine.chosen.push_back({token, logits[token], 0.0f});
@@ -563,14 +596,6 @@ void token_sampler::choose_likeliest(const float * logits, const std::vector<lla
     };
     std::for_each(biased.begin(), biased.end(), add);
     std::for_each(history.end() - (std::ptrdiff_t) n_recent, history.end(), add);
-
-    const auto is_forbidden = [&](const llama_token_data & c) {
-        return std::find(forbidden.begin(), forbidden.end(), c.id) != forbidden.end();
-    };
-    if (!forbidden.empty()) {
-        mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_forbidden),
-                          mine.chosen.end());
-    }
 }
 
 llama_token_data token_sampler::draw_chosen() {

@@ -95,8 +95,9 @@ class token_sampler {
     bool             is_bound() const { return structure && !watch; } // the grammar holds
     void             accept(llama_token token, bool is_generated);
     void             accept_by_grammar(llama_token token);
-    llama_token      draw_allowed(const float * logits, const std::vector<llama_token> & forbidden);
-    void             choose_likeliest(const float * logits, const std::vector<llama_token> & forbidden);
+    void             choose_likeliest(const float * logits, size_t n_forbidden);
+    void             choose_allowed(const float * logits);
+    llama_token      draw_allowed();
     llama_token_data draw_chosen();
     llama_token_data draw_first();
     void             apply_steps(llama_token_data_array & candidates);

@@ -356,22 +356,22 @@ void scheduler::plan() {
     owners.clear();
     prompt_rows.clear();
     echo_rows.clear();
-    std::vector<adapter_set> sets;
+    std::vector<const adapter_set *> sets;
     for (const auto & r : active) {
-        const auto is_it = [&](const adapter_set & set) { return in_turn(*r, set.key); };
+        const auto is_it = [&](const adapter_set * set) { return in_turn(*r, set->key); };
         if (std::none_of(sets.begin(), sets.end(), is_it)) {
-            sets.push_back(r->command->adapters);
+            sets.push_back(&r->command->adapters);
         }
     }
     const auto last =
-        std::find_if(sets.begin(), sets.end(), [&](const adapter_set & set) { return set.key == turn; });
+        std::find_if(sets.begin(), sets.end(), [&](const adapter_set * set) { return set->key == turn; });
     if (last != sets.end()) {
         std::rotate(sets.begin(), last + 1, sets.end());
     }
     for (size_t i = 0; i < sets.size() && batch.n_tokens == 0; i++) {
-        turn = sets[i].key;
+        turn = sets[i]->key;
         plan_step();
-        facts.adapters.apply(ctx, sets[i]);
+        facts.adapters.apply(ctx, *sets[i]);
     }
 }
 
@@ -467,7 +467,7 @@ void scheduler::plan_sequences() {
         with_rows.clear();
         for (sequence & s : r->sequences) {
             if (s.cells && !s.scored && in_turn(*r, turn)) {
-                add_todo(*r, s, std::max(n_chunk, 1));
+                add_todo(*r, s, n_chunk);
             }
         }
     }
@@ -779,9 +779,11 @@ void scheduler::draw() {
     }
 }
 
-void        scheduler::draw_side_by_side() {
-#pragma omp parallel for num_threads(params.n_threads) schedule(dynamic) if (drawn.size() > 1)
-    for (size_t i = 0; i < drawn.size(); i++) {
+void scheduler::draw_side_by_side() {
+    const size_t n_drawn = drawn.size();
+
+#pragma omp parallel for num_threads(params.n_threads) schedule(dynamic) if (n_drawn > 1)
+    for (size_t i = 0; i < n_drawn; i++) {
         draw_one(drawn[i]);
     }
 }
@@ -850,11 +852,12 @@ void scheduler::draw_one(drawing & d) const {
                                                         r.command->prompt, s.generated);
         }
         list_forbidden(s, forbidden);
-        d.token = s.sampler->draw(d.logits, forbidden);
-        if (r.command->n_logprobs >= 0) {
+        d.token                    = s.sampler->draw(d.logits, forbidden);
+        const generate_command & c = *r.command;
+        if (c.n_logprobs >= 0) {
             look_at(d);
         }
-        if (r.command->sum_logprobs) {
+        if (c.sum_logprobs && (c.n_logprobs < 0 || c.processed)) { // the sum is of raw ones
             static thread_local std::vector<token_logprob> none;
             d.logprob = logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
         }
