@@ -429,7 +429,7 @@ def healthy(port: int) -> bool:
     return False
 
 
-FEW_SPINS = (("GOMP_SPINCOUNT", "1000"),)  # what our engine sets for itself
+FEW_SPINS = (("GOMP_SPINCOUNT", "6000"),)  # what our engine sets for itself
 
 SIDES = {
     "ours": Side("llama-srb", our_server, serving),

@@ -5,11 +5,7 @@
 #include <functional>
 #include <string>
 
-#ifdef __SANITIZE_ADDRESS__
-const int t_apart_ms = 20000; // a fork copies the tables of the shadow memory too
-#else
 const int t_apart_ms = 2000; // then it is stopped
-#endif
 
 // What `work` returns, behind what it wrote to stderr and \0. False when it took too long, made more than
 // n_max bytes or crashed. The process is a copy of this one with a single thread.

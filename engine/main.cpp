@@ -253,13 +253,13 @@ static void report_ready(int fd, const model_facts & facts, llama_context * ctx,
 }
 
 // How long libgomp's threads spin before they sleep is read before main(), so it takes another start. Its
-// default (milliseconds) wastes a core's time slice at every barrier as soon as anything else wants to run:
-// on two cores with two busy neighbours a step of the bundled model took 4 to 30 times as long; with 1,000
-// turns 3 to 4 times, and alone the same as before.
+// default (milliseconds) wastes a core's time slice at every barrier as soon as anything else wants to run;
+// with too few turns they sleep at barriers that are nearly there, and wake late. benchmarks/README.md has
+// the figures behind the number.
 static void spin_less(char ** argv) {
 #if defined(__linux__)
     if (!getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY")) {
-        setenv("GOMP_SPINCOUNT", "1000", 0);
+        setenv("GOMP_SPINCOUNT", "6000", 0);
         execv("/proc/self/exe", argv); // where that fails we go on as we are
     }
 #else
