@@ -108,6 +108,10 @@ class Lines:
         self._process.stdout.close()  # it ends at once, whatever runs
         self._process.wait(LIMIT)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def send(self, *commands: dict[str, Any]) -> list[str]:
         """All commands in one write; their ids."""
         commands = tuple({"id": str(next(self._ids))} | command for command in commands)

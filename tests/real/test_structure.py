@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.real.lines import Answer, Lines
+from tests.real.lines import LIMIT, Answer, Lines
 from tests.real.test_cli import complete
 from tests.serving import serving
 
@@ -349,6 +352,7 @@ def nested_types(depth: int) -> Request:
     return one
 
 
+SLOW_SCHEMA: Request = {"properties": {f"p{i}": {} for i in range(3000)}}  # seconds
 EXPLODING: list[tuple[Request, str]] = [
     ({"regex": "((a{0,1000}){0,1000}){0,1000}"}, "too ambiguous"),
     ({"regex": "x((a?){200}){200}"}, "too ambiguous"),  # only after the x
@@ -365,7 +369,7 @@ EXPLODING: list[tuple[Request, str]] = [
     ({"choice": ["a" * i for i in range(1, 350)]}, ""),
     ({"json_schema": json.dumps(nested_types(15))}, "too large"),
     ({"json_schema": {"allOf": [{"$ref": "#/a"}], "a": {"$ref": "#/a"}}}, "too large"),
-    ({"json_schema": {"properties": {f"p{i}": {} for i in range(3000)}}}, "too large"),
+    ({"json_schema": SLOW_SCHEMA}, "too large"),
     ({"json_schema": "[" * 60_000}, "64 levels"),
     ({"choice": ["x" * 1000] * 70}, "70211 bytes"),
 ]  # fmt: skip
@@ -383,6 +387,27 @@ def test_what_explodes_is_stopped_and_disturbs_nobody(exact: Lines) -> None:
         else:
             finished(answer)
     assert story.texts == alone
+
+
+def test_a_forked_worker_that_makes_no_progress_is_followed_by_another() -> None:
+    with Lines("-t", "1") as engine:
+        ids = engine.send({"op": "generate", "json_schema": SLOW_SCHEMA} | ONCE)
+        first = new_child(engine.pid, set())
+        os.kill(first, signal.SIGSTOP)  # as one that waits for a lock which another thread held at the fork
+        new_child(engine.pid, {first})
+        (answer,) = engine.answers(ids)
+        assert "too large" in answer.events[-1]["message"]  # of the second one, which used its time
+        assert not Path(f"/proc/{first}").exists()
+
+
+def new_child(parent: int, known: set[int]) -> int:
+    """The next forked process of any thread of `parent`."""
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            for child in set(map(int, children.read_text().split())) - known:
+                return child
+    raise AssertionError("no other process was forked")
 
 
 def test_a_text_that_no_token_can_go_on_with_is_an_error(engine: Lines) -> None:
