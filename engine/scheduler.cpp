@@ -56,8 +56,10 @@ void scheduler::run(command_reader & reader) {
         admit();
         plan();
         if (batch.n_tokens > 0 && decode()) {
+            n_step_tokens += batch.n_tokens;
             draw();
         }
+        n_steps += batch.n_tokens > 0 || vectors.busy();
         if (vectors.busy()) {
             vectors.step(batch.n_tokens > 0 ? n_chunk : params.n_batch, out);
         }
@@ -295,7 +297,9 @@ void scheduler::report_status(const std::string & id) {
         .whole("requests", (int64_t) active.size())
         .whole("queued", (int64_t) queue.size())
         .whole("sequences", n_live())
-        .whole("sequences_waiting", n_waiting);
+        .whole("sequences_waiting", n_waiting)
+        .whole("steps", n_steps)
+        .whole("step_tokens", n_step_tokens);
 }
 
 // In order: the first one that does not fit holds up the rest, so that none waits for ever.

@@ -211,4 +211,6 @@ class scheduler {
     const bool               stops_short;     // prompts stop one token early: their cells cannot be cut back
     uint64_t                 turn        = 0; // whose step it is: the key of a set of adapters
     bool                     input_ended = false;
+
+    int64_t n_steps = 0, n_step_tokens = 0; // since the start
 };

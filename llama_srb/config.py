@@ -140,6 +140,11 @@ class Settings(BaseModel):
         description="Seconds after which a request that still waits gets an error (default: none).")
     request_timeout: float | None = Field(None, gt=0, le=86400,
         description="Seconds after which what a request still generates is cancelled (default: none).")
+    load_timeout: float | None = Field(None, gt=0, le=86400,
+        description="Seconds after which an engine that still loads is ended (default: none).")
+    step_timeout: float = Field(120.0, ge=10, le=86400,
+        description="Seconds without a decode step after which an engine that has requests is ended, and "
+        "another one started.")
     body_timeout: float = Field(30.0, gt=0, le=3600,
         description="Seconds within which a request's body must be there.")
     idle_timeout: float = Field(75.0, gt=0, le=86400,

@@ -37,6 +37,7 @@ from llama_srb.protocol import (
     Result,
     Stop,
     Stream,
+    encode,
     encode_cancel,
     parse,
 )
@@ -49,6 +50,9 @@ LOG_LINES_KEPT = 40  # of stderr: llama.cpp says in about ten why it cannot load
 LOG_LINES_SHOWN = 5  # of those, in an error message
 LOG_LINE_LIMIT = 16 << 10  # bytes of one line of stderr that are kept
 LOG_GRACE = 1.0  # seconds for the rest of stderr after the exit: its child might have inherited the pipe
+
+LOOKS = 4  # of the watchdog in one step_timeout; in the middle of them it asks, and an answer needs a step
+WATCHDOG = "watchdog"  # the id of its question: no request's, those are random
 
 CLOSING = (Done, Error, Result)
 """Events after which a request is over."""
@@ -78,6 +82,7 @@ class EngineSettings:
     model_name: str = ""
     environment: Mapping[str, str] | None = None  # none: this process's own
     load_timeout: float | None = None  # none: a large model on a network disk may take many minutes
+    step_timeout: float | None = None  # of one decode step: then the engine hangs, and is ended
     stop_grace: float = 2.0  # after end of file, and again after SIGTERM: more than one chunk of prefill
     restart_delay: float = 0.5  # first pause after a crash: long enough for the GPU to give its memory back
     restart_delay_max: float = 30.0  # the pause doubles up to this: soon enough once the cause is gone
@@ -281,6 +286,8 @@ class Engine:
         self._exchanges: dict[str, Exchange] = {}
         self._log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self._fault = ""
+        self._heard = False  # from it, since the watchdog looked last
+        self._steps: object = None  # that it had made when the watchdog asked last
         self._draining = False
         self._loaded = asyncio.Event()  # or it never will be
         self._ended = asyncio.Event()
@@ -291,7 +298,7 @@ class Engine:
     def state(self) -> EngineState:
         if self._ended.is_set():
             return "stopped"
-        if self._draining:
+        if self._draining or self._fault:
             return "draining"
         return "loading" if self.ready is None else "ready"
 
@@ -404,14 +411,33 @@ class Engine:
     async def _watch(self) -> None:
         """Reads until stdout ends, reaps, and ends every exchange that is left."""
         stderr = asyncio.create_task(self._keep_log(), name=f"engine {self.pid} stderr")
+        guard = asyncio.create_task(self._guard(), name=f"engine {self.pid} watchdog")
         try:
             await self._read_events()
             await self._reap()
         finally:
             self.kill()  # only when this task was cancelled: the loop is being torn down
-            await asyncio.wait({stderr}, timeout=LOG_GRACE)
+            guard.cancel()
+            await asyncio.wait({stderr, guard}, timeout=LOG_GRACE)
             stderr.cancel()
             self._bury()
+
+    async def _guard(self) -> None:
+        """Condemns an engine that makes no step although it has requests.
+
+        In looks and not in seconds: if this process itself stood still, what came is read before the next.
+        """
+        silent, limit = 0, self.settings.step_timeout
+        while limit is not None:
+            await asyncio.sleep(limit / LOOKS)
+            silent = 0 if self._heard or not self._exchanges else silent + 1
+            self._heard = False
+            if silent == LOOKS // 2:
+                self.send(encode("status", WATCHDOG))  # a long text that is scored brings no events
+            if silent == LOOKS:
+                requests = f"{len(self._exchanges)} request{'s' * (len(self._exchanges) > 1)}"
+                return self._condemn(f"no step in {limit:g} s while it had {requests} (--step-timeout)")
+        return None
 
     async def _read_events(self) -> None:
         """Takes all that a read brings at once; reads on after a fault, for the exit shows as end of file."""
@@ -442,6 +468,7 @@ class Engine:
                     if isinstance(event, CLOSING):
                         self._finish(event.id, groups.pop(event.id))
         finally:
+            self._heard = self._heard or bool(groups)
             for id, events in groups.items():
                 if (exchange := self._exchanges.get(id)) is not None:
                     exchange.deliver(events)
@@ -462,16 +489,29 @@ class Engine:
     def _finish(self, id: str, events: list[Event]) -> None:
         """The closing event: forget the id, so that no later line can reach anyone."""
         exchange = self._exchanges.pop(id, None)
-        if exchange is not None:
+        if isinstance(events[-1], Result) and id == WATCHDOG:
+            self._hear(events[-1])
+        elif exchange is not None:
+            self._heard = True
             exchange.deliver(events)
         elif isinstance(events[-1], Error):
             log.warning("engine %d: %s: %s", self.pid, events[-1].code, events[-1].message)
 
+    def _hear(self, status: Result) -> None:
+        """An answer alone is no sign of life: the loop may turn and decode nothing."""
+        steps = status.data.get("steps")
+        self._heard, self._steps = steps != self._steps, steps
+
     def _condemn(self, fault: str) -> None:
-        """The engine cannot be trusted any more: nothing that it still writes counts."""
+        """The engine cannot be trusted any more: nothing that it still writes counts.
+
+        Its requests don't wait for its end: a process that hangs in a driver may take SIGKILL late.
+        """
         log.error("engine %d: %s", self.pid, fault)
         self._fault = fault
         self.kill()
+        self._lose()
+        self._on_change()
 
     async def _keep_log(self) -> None:
         """Empties stderr, for a full pipe would block the engine; keeps its last lines."""
@@ -502,15 +542,18 @@ class Engine:
         await wait
 
     def _bury(self) -> None:
-        """Nothing more can come: whoever waits is told."""
         log.log(logging.INFO if self._draining else logging.ERROR, "engine %d: %s", self.pid, self.obituary)
         _stdin(self._process).close()
         self._ended.set()
         self._loaded.set()
+        self._lose()
+        self._on_change()
+
+    def _lose(self) -> None:
+        """Nothing more can come: whoever waits is told."""
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
             exchange.lost(self.obituary)
-        self._on_change()
 
 
 def new_id() -> str:

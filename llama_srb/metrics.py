@@ -29,6 +29,10 @@ GAUGES = {  # of the engine's status
     "sequences": "Sequences that share each decode step.",
     "sequences_waiting": "Sequences that wait for a place.",
 }
+COUNTS = {  # of the engine's status, too; each process begins anew
+    "steps": "Decode steps.",
+    "step_tokens": "Tokens in them; by steps it is the size of a batch.",
+}
 # fmt: on
 
 
@@ -38,7 +42,9 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.began = time.time()
-        self._requests = self._counter("requests", "Requests, when they are over.", ["path", "status"])
+        self._requests = self._counter(
+            "requests", "Requests, when they are over.", ["path", "dialect", "status"]
+        )
         self._prompt = self._counter("prompt_tokens", "Tokens of prompts.")
         self._cached = self._counter("cached_tokens", "Those of them that were in the cache.")
         self._completion = self._counter("completion_tokens", "Tokens that were generated.")
@@ -48,6 +54,8 @@ class Metrics:
         self._running = self._gauge("requests_open", "Requests that are here, running or waiting.")
         self._memory = self._gauge("engine_memory_bytes", "Resident memory of all engine processes.")
         self._up = self._gauge("engine_ready", "1 when requests are served at once.")
+        self._counts = {name: self._counter("engine_" + name, text) for name, text in COUNTS.items()}
+        self._counted = dict.fromkeys(COUNTS, 0)  # of the process that was asked last
         self._of_engine = {name: self._gauge("engine_" + name, text) for name, text in GAUGES.items()}
 
     def _counter(self, name: str, about: str, labels: list[str] | None = None) -> Counter:
@@ -61,9 +69,9 @@ class Metrics:
 
     # What happens
 
-    def answered(self, path: str, status: str) -> None:
+    def answered(self, path: str, dialect: str, status: str) -> None:
         """A request is over; the path is a route's, with its parameters' names."""
-        self._requests.labels(path, status).inc()
+        self._requests.labels(path, dialect, status).inc()
 
     def engine_started(self) -> None:
         self._starts.inc()
@@ -81,6 +89,10 @@ class Metrics:
         self._memory.set(memory)
         for name, gauge in self._of_engine.items():
             gauge.set(engine.get(name, float("nan")))
+        for name, counter in self._counts.items():
+            before, now = self._counted[name], int(engine.get(name, self._counted[name]))
+            counter.inc(now - before if now >= before else now)
+            self._counted[name] = now
 
     def text(self) -> bytes:
         """All of it, in Prometheus' form."""

@@ -109,6 +109,7 @@ QUESTIONS: Mapping[str, Question] = {
     path: question for dialect in OTHERS for path, question in dialect.QUESTIONS.items()
 }
 ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body}
+DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
 DIALECT_OF = {route.path: route.dialect for route in ROUTES}
 MAX_WATCHED = 64  # of the generations that koboldcpp's clients look on
@@ -278,12 +279,13 @@ def _counted(metrics: Metrics) -> Middleware:
     @web.middleware
     async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource, outcome = request.match_info.route.resource, "client left"
+        path = resource.canonical if resource else "other"
         try:
             response = await handler(request)
             outcome = str(response.status)
             return response
         finally:
-            metrics.answered(resource.canonical if resource else "other", outcome)
+            metrics.answered(path, request.get(DIALECT, DIALECT_OF.get(path, "none")), outcome)
 
     return count
 
@@ -364,6 +366,7 @@ class Api:
         return await self._events(http, await self._body(http))
 
     async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
+        http[DIALECT] = "events"  # whatever the path
         request = self._read_request(body)
         return await self._stream(
             http, self._work(request), lambda batch: events.render(batch, request.warnings)
@@ -827,7 +830,7 @@ async def serve(
     presets = _presets(settings)
     access, certificate = _guarded(settings)
     pool = LimitedPool(
-        EngineSettings(settings.engine_command, model.name, engine_environment()),
+        _engine_settings(settings, model),
         mode=settings.engine_mode,
         max_engines=settings.max_engines,
         load=Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout),
@@ -859,6 +862,16 @@ async def serve(
                 sweeper.cancel()
             await pool.stop()
             await runner.cleanup()
+
+
+def _engine_settings(settings: Settings, model: ModelInfo) -> EngineSettings:
+    return EngineSettings(
+        settings.engine_command,
+        model.name,
+        engine_environment(),
+        load_timeout=settings.load_timeout,
+        step_timeout=settings.step_timeout,
+    )
 
 
 def _presets(settings: Settings) -> dict[str, Preset]:

@@ -186,6 +186,8 @@ class Engine:
     requests: dict[str, Request] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     streamed: int = 0
+    steps: int = 0
+    stalled: bool = False
     pending: bytes = b""
     input_open: bool = True
     seeds: int = 0
@@ -248,7 +250,7 @@ class Engine:
             self.write()
             time.sleep(flags.load_seconds / 2)
         if flags.exit_while_loading is not None:
-            print("fake engine: the model cannot be loaded", file=sys.stderr, flush=True)
+            print("fake engine: " + flags.last_words, file=sys.stderr, flush=True)
             sys.exit(flags.exit_while_loading)
         if flags.no_ready:
             self.hang()
@@ -414,12 +416,16 @@ class Engine:
     def do_status(self, command: dict[str, Any]) -> None:
         waiting = sum(not r.started for r in self.requests.values())
         running = len(self.requests) - waiting
-        self.say("result", id=command["id"], cells_used=0, requests_running=running, requests_waiting=waiting)
+        self.say("result", id=command["id"], cells_used=0, requests_running=running, requests_waiting=waiting,
+                 steps=self.steps, step_tokens=self.streamed)  # fmt: skip
 
     # Steps
 
     def step(self) -> None:
         """One token for each of the first sequences, as many as may run at once, in order of arrival."""
+        if self.stalled:
+            return
+        self.steps += bool(self.requests)
         if self.flags.stderr_flood and self.requests:
             os.write(2, b"fake engine: a line that nobody asked for\n" * 1500)
         places = self.flags.parallel
@@ -506,6 +512,12 @@ class Engine:
         if self.streamed == flags.hang_after:
             self.write()
             self.hang()
+        if self.streamed == flags.stall_after:
+            self.stalled = True
+        if self.streamed == flags.exit_after:
+            print("fake engine: " + flags.last_words, file=sys.stderr, flush=True)
+            self.write()
+            sys.exit(1)
 
 
 def prepared(request: Request, position: int) -> str:
@@ -544,6 +556,9 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--die-after", type=int, metavar="K", help="SIGKILL itself after K stream events")
     add("--half-line", action="store_true", help="with --die-after: in the middle of the last line")
     add("--hang-after", type=int, metavar="K", help="do nothing any more after K stream events")
+    add("--stall-after", type=int, metavar="K", help="obey on, but make no step after K stream events")
+    add("--exit-after", type=int, metavar="K", help="say --last-words and exit with 1 after K stream events")
+    add("--last-words", default="the model cannot be loaded", help="on stderr, before it exits")
     add("--rubbish-after", type=int, metavar="K", help="write what is no event after K stream events")
     add("--late-lines", action="store_true", help="lines for a request after its done, and of unknown events")
     add(

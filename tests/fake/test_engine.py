@@ -255,6 +255,45 @@ async def test_a_request_to_a_dead_engine_is_an_error(settings) -> None:
         assert [e.code for e in await run(generate(engine))] == ["engine_died"]
 
 
+# The watchdog
+
+
+@pytest.mark.parametrize("flags", [("--hang-after",), ("--ignore-term", "--hang-after"), ("--stall-after",)])
+async def test_an_engine_that_makes_no_step_is_ended_with_its_reason(settings, flags) -> None:
+    async with Engine(settings(*flags, 3, "--endless", step_timeout=0.4)) as engine:
+        await soon(engine.loaded())
+        events = await run(generate(engine, n=1, max_tokens=-1))
+        await soon(engine.ended())
+    assert events[-1].code == "engine_died"
+    assert "no step in 0.4 s while it had 1 request (--step-timeout)" in events[-1].message
+
+
+async def test_an_engine_that_is_stopped_is_ended(settings) -> None:
+    async with Engine(settings("--endless", step_timeout=0.4)) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, max_tokens=-1) as exchange:
+            await soon(anext(exchange))
+            os.kill(engine.pid, signal.SIGSTOP)
+            assert "no step in 0.4 s" in (await collect(exchange))[-1].message
+        await soon(engine.ended())
+
+
+async def test_steps_without_events_are_signs_of_life(settings) -> None:
+    async with Engine(settings(step_timeout=0.4)) as engine:
+        await soon(engine.loaded())
+        events = await run(command(engine, "prefix", prompt="word " * 700))  # a step each, of 2 ms
+        assert [type(event) for event in events] == [Done]
+        assert await works(engine)
+
+
+async def test_who_has_nothing_to_do_may_be_silent(settings) -> None:
+    async with Engine(settings("--stall-after", 10**6, step_timeout=0.1)) as engine:
+        await soon(engine.loaded())
+        assert await works(engine)
+        await asyncio.sleep(0.5)
+        assert await works(engine)
+
+
 # Loading
 
 

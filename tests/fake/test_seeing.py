@@ -34,21 +34,27 @@ async def test_metrics_count_requests_tokens_and_times(serving: Serving) -> None
     served = await serving()
     for _ in range(2):
         await served.events({"prompt": "one two three", "n": 4, "max_tokens": 5})
+    await served.post({"prompt": "x", "stream": False, "max_tokens": 5})
+    await served.post({"prompt": "x", "options": {"num_predict": 5}}, "/api/generate")
     await served.post({"prompt": "x", "n": -1}, "/v1/events")
     await served.post(b"{", "/nowhere")
     found = await measured(served)
     expected = {
-        ("llama_srb_requests_total", "/v1/completions", "200"): 2,
-        ("llama_srb_requests_total", "/v1/events", "400"): 1,
-        ("llama_srb_requests_total", "other", "404"): 1,
-        ("llama_srb_prompt_tokens_total",): 6,
-        ("llama_srb_completion_tokens_total",): 40,
-        ("llama_srb_first_token_seconds_count",): 2,
+        ("llama_srb_requests_total", "events", "/v1/completions", "200"): 2,
+        ("llama_srb_requests_total", "openai", "/v1/completions", "200"): 1,
+        ("llama_srb_requests_total", "ollama", "/api/generate", "200"): 1,
+        ("llama_srb_requests_total", "events", "/v1/events", "400"): 1,
+        ("llama_srb_requests_total", "none", "other", "404"): 1,
+        ("llama_srb_prompt_tokens_total",): 8,
+        ("llama_srb_completion_tokens_total",): 50,
+        ("llama_srb_engine_step_tokens_total",): 50,
+        ("llama_srb_first_token_seconds_count",): 4,
         ("llama_srb_engine_starts_total",): 1,
         ("llama_srb_engine_ready",): 1,
     }
     assert {name: found[name] for name in expected} == expected
-    assert found["llama_srb_between_tokens_seconds_count",] <= 8
+    assert found["llama_srb_between_tokens_seconds_count",] <= 16
+    assert found["llama_srb_engine_steps_total",] >= 20
     assert found["llama_srb_engine_memory_bytes",] > 1_000_000
 
 
