@@ -283,6 +283,8 @@ static void parse_generate(command & c, const json & body, const model_facts & f
             read_sampling(request->common.sampling, value, facts);
         } else if (name == "continue") {
             request->go_on = read_sequence_name(name, value, true);
+        } else if (name == "client") {
+            request->client = read_string(name, body);
         } else if (name == "cache") {
             request->cache = read_flag(name, value);
         } else if (name == "echo") {
@@ -538,14 +540,16 @@ struct operation {
 const operation operations[] = {
     {"generate",   command::generate, {"prompt", "tokens", "continue", "n", "max_tokens", "min_tokens", "stop", "banned_strings",
                                        "sampling", "sequences", "logprobs", "cache", "echo", "grammar", "json_schema",
-                                       "regex", "choice", "lora", "logprobs_mode", "diversity", "first_token", "sum_logprobs", "dedupe"},
+                                       "regex", "choice", "lora", "logprobs_mode", "diversity", "first_token", "sum_logprobs", "dedupe",
+                                       "client"},
                                                                                               parse_generate   },
     {"chat",       command::generate, {"messages", "tools", "tool_choice", "parallel_tool_calls", "json_schema",
                                        "reasoning_format", "enable_thinking", "chat_template_kwargs",
                                        "add_generation_prompt", "continue_final_message", "n", "max_tokens",
                                        "min_tokens", "stop", "banned_strings", "sampling", "sequences", "logprobs",
                                        "cache", "echo", "grammar", "regex", "choice", "diversity", "first_token",
-                                       "sum_logprobs", "dedupe", "lora", "logprobs_mode"},    parse_chat       },
+                                       "sum_logprobs", "dedupe", "lora", "logprobs_mode",
+                                       "client"},                                             parse_chat       },
     {"prefix",     command::generate, {"prompt", "tokens", "lora"},                           parse_prefix     },
     {"score",      command::generate, {"prompt", "tokens", "texts", "logprobs", "cache",
                                        "lora"},                                               parse_score      },

@@ -65,6 +65,7 @@ struct generate_command {
     sequence_settings             common;    // of a sequence without settings of its own
     std::vector<scored_text>      texts;     // what follows the prompt is not drawn but scored
     adapter_set                   adapters;
+    std::string                   client; // whose it is, where several wait
     uint32_t                      seed = 0;
     int32_t n_logprobs                 = -1;    // -1: none; 0: of the token itself; k: of the k likeliest too
     bool    processed                  = false; // logprobs are those of what the samplers left

@@ -302,14 +302,37 @@ void scheduler::report_status(const std::string & id) {
         .whole("step_tokens", n_step_tokens);
 }
 
-// In order: the first one that does not fit holds up the rest, so that none waits for ever.
+// In turn: the one that is next holds up the rest when it does not fit, so that none waits for ever.
 void scheduler::admit() {
-    while (!queue.empty() && fits(*queue.front())) {
-        active.push_back(std::move(queue.front()));
-        queue.pop_front();
+    if (queue.empty()) {
+        turns.clear();
+    }
+    while (!queue.empty()) {
+        const auto next = queue.begin() + next_in_queue();
+        if (!fits(**next)) {
+            break;
+        }
+        turns[(*next)->command->client] = ++n_turns;
+        active.push_back(std::move(*next));
+        queue.erase(next);
         active.back()->t_admitted = ggml_time_us();
     }
     announce_queue();
+}
+
+// The oldest request of the client that has the fewest sequences here, and of those the one who was served
+// longest ago: who sends many keeps nobody out.
+size_t scheduler::next_in_queue() const {
+    std::map<std::string, size_t> held;
+    for (const auto & r : active) {
+        held[r->command->client] += r->sequences.size() - r->n_over;
+    }
+    const auto place = [&](const auto & r) {
+        const auto turn = turns.find(r->command->client);
+        return std::make_pair(held[r->command->client], turn == turns.end() ? 0 : turn->second);
+    };
+    const auto before = [&](const auto & a, const auto & b) { return place(a) < place(b); };
+    return std::min_element(queue.begin(), queue.end(), before) - queue.begin();
 }
 
 void scheduler::announce_queue() {

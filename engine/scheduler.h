@@ -14,6 +14,7 @@
 
 #include <deque>
 #include <list>
+#include <map>
 
 struct scheduler_params {
     int32_t      n_parallel  = 32;  // sequences in one batch
@@ -123,6 +124,7 @@ class scheduler {
     request * find_request(const std::string & id) const;
     void      report_status(const std::string & id);
     void      admit();
+    size_t    next_in_queue() const;
     void      announce_queue();
     bool      fits(const request & r) const;
 
@@ -212,5 +214,8 @@ class scheduler {
     uint64_t                 turn        = 0; // whose step it is: the key of a set of adapters
     bool                     input_ended = false;
 
+    std::map<std::string, int64_t> turns; // when each client's last request was admitted, while others wait
+
+    int64_t n_turns = 0;
     int64_t n_steps = 0, n_step_tokens = 0; // since the start
 };

@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from llama_srb.config import Settings
-from llama_srb.limits import hang_up
+from llama_srb.limits import address, hang_up
 from llama_srb.request import RequestError
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class Connections:
 
         @web.middleware
         async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
+            address.set(request.remote or "")
             if (transport := request.transport) is not None:
                 self._served.add(transport)
                 hang_up.set(transport.abort if isinstance(transport, asyncio.Transport) else transport.close)

@@ -19,7 +19,7 @@ import secrets
 import signal
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
@@ -123,6 +123,9 @@ class Exchange:
         self.n = n
         self.state: ExchangeState = "new"
         self.cancelled = False  # as a whole, by whomever
+        self.client = ""  # whose it is
+        self.timeout: float | None = None  # seconds that it may take, by its client's own wish
+        self._reason = ""  # why it was cancelled, in place of "cancelled"
         self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled or done
         self._restartable = restartable  # may go to another engine when its own dies before starting it
         self._on_enter = on_enter
@@ -176,6 +179,12 @@ class Exchange:
         events, self._pending = self._pending, []
         return events
 
+    def expire(self) -> None:
+        """Ends it all; the finish_reason of what is not over is timeout."""
+        if self.state == "active":
+            self._reason = "timeout"
+        self.cancel()
+
     def cancel(self, index: int | None = None) -> None:
         """Ends it all, or only the sequence `index`; the command is written before this returns."""
         self.cancelled = self.cancelled or (index is None and self.state != "done")
@@ -222,6 +231,8 @@ class Exchange:
         """Takes what one read brought, or a final event of our own; a closing event is always the last."""
         if self.state == "done":
             return
+        if self._reason:
+            events = [self._with_reason(event) for event in events]
         self._last = events[-1]
         self.on_events(events)
         for event in events:
@@ -233,6 +244,11 @@ class Exchange:
             self._close()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _with_reason(self, event: Event) -> Event:
+        if isinstance(event, Stop) and event.finish_reason == "cancelled":
+            return replace(event, finish_reason=self._reason)
+        return event
 
     def fail(self, code: str, message: str) -> None:
         """Ends it with an error that no engine wrote; an engine that works on it is told."""

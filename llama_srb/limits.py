@@ -5,18 +5,16 @@ Everything that generates passes here, whatever its dialect and its transport.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
-from asyncio import TimerHandle
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 from llama_srb.keys import Grant, caller
 from llama_srb.metrics import Clock, Metrics
-from llama_srb.pool import EngineSettings, Exchange, Generation, Mode, Pool
+from llama_srb.pool import EngineSettings, Exchange, Generation, Mode, Pool, TimeLimit
 from llama_srb.protocol import Done, Event, Extend
 from llama_srb.request import CompletionRequest, Extension, RequestError, wrong
 
@@ -24,6 +22,9 @@ log = logging.getLogger(__name__)
 
 MINUTE = 60.0
 QUEUE_RETRY = 5  # seconds after which a full queue is worth another try
+
+address: ContextVar[str] = ContextVar("address", default="")
+"""Where the request at hand comes from; whoever has a key is known by its name instead."""
 
 hang_up: ContextVar[Callable[[], None]] = ContextVar("hang_up", default=lambda: None)
 """Ends the connection of the request at hand at once, whatever is still to be written."""
@@ -71,7 +72,6 @@ class LimitedPool(Pool):
     ) -> None:
         super().__init__(settings, mode=mode, max_engines=max_engines)
         self._load = load
-        self._timers: dict[str, list[TimerHandle]] = {}
         self.metrics = Metrics()
         self.on_engine_start = self.metrics.engine_started
         self._callers: dict[str, Grant] = {}  # of what runs, by its id
@@ -139,35 +139,27 @@ class LimitedPool(Pool):
 
         return take
 
-    def _begin_timers(self, exchange: Exchange) -> None:
-        loop, load = asyncio.get_running_loop(), self._load
-        rows = ((load.queue_timeout, self._end_waiting), (load.request_timeout, self._end_late))
-        self._timers[exchange.id] = [
-            loop.call_later(seconds, end, exchange, seconds) for seconds, end in rows if seconds is not None
+    def _client(self) -> str:
+        grant = caller.get()
+        return address.get() if grant is None else grant.name
+
+    def _limits(self, exchange: Exchange) -> list[TimeLimit]:
+        load = self._load
+        if not exchange.n:
+            return []
+        return [
+            *super()._limits(exchange),
+            (load.queue_timeout, "--queue-timeout", self._end_waiting),
+            (load.request_timeout, "--request-timeout", self._end_late),
         ]
-
-    def _end_waiting(self, exchange: Exchange, seconds: float) -> None:
-        if exchange.waits:
-            exchange.fail("timed_out", f"nothing of it had begun after {seconds:g} s (--queue-timeout)")
-
-    def _end_late(self, exchange: Exchange, seconds: float) -> None:
-        """What has been generated stays with the client; the rest is cancelled."""
-        if exchange.waits:
-            exchange.fail("timed_out", f"nothing of it had begun after {seconds:g} s (--request-timeout)")
-        else:
-            exchange.cancel()
 
     def _take(self, exchange: Exchange) -> None:
         super()._take(exchange)
-        if exchange.n:
-            self._begin_timers(exchange)
         if (grant := caller.get()) is not None:
             self._callers[exchange.id] = grant
 
     def _forget(self, exchange: Exchange) -> None:
         super()._forget(exchange)
-        for timer in self._timers.pop(exchange.id, ()):
-            timer.cancel()
         grant = self._callers.pop(exchange.id, None)
         if grant is not None and grant.tokens_per_minute is not None and isinstance(exchange.last, Done):
             spent = exchange.last.prompt_tokens + exchange.last.completion_tokens

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import shutil
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -57,6 +58,7 @@ log = logging.getLogger(__name__)
 Mode: TypeAlias = Literal["resident", "per-request"]
 PoolState: TypeAlias = EngineState
 Generation: TypeAlias = Exchange
+TimeLimit: TypeAlias = tuple[float | None, str, Callable[[Exchange, str], None]]
 
 
 class Several:
@@ -149,7 +151,12 @@ class Pool:
         self._resident: asyncio.Task[None] | None = None
         self._serving = False  # it has loaded, and _reside knows it
         self._engines: set[Engine] = set()  # all, from before their start until after their end
-        self._places = asyncio.Semaphore(max_engines)
+        self._max_engines = max_engines
+        self._alone: dict[
+            str, str
+        ] = {}  # whose request each process of the mode per-request is for, by its id
+        self._turns: dict[str, int] = {}  # when each client's last request began, while others wait
+        self._timers: dict[str, list[asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
         self._draining = False
@@ -271,8 +278,14 @@ class Pool:
         Has id and cancel(index=None). No list of events is empty, the last one ends with Done or Error;
         leaving the block early cancels at once. EngineUnavailable when the pool is stopped or draining.
         """
-        id = new_id()
-        return self._exchange(id, encode_generate(id, request), request.candidates)
+        id, client = new_id(), self._client()
+        exchange = self._exchange(id, encode_generate(id, request, client), request.candidates)
+        exchange.client, exchange.timeout = client, request.timeout
+        return exchange
+
+    def _client(self) -> str:
+        """Who asks, where that is known: clients take turns."""
+        return ""
 
     def generate_all(self, requests: list[CompletionRequest]) -> Several:
         """As generate(), of several requests at once; one id names them all."""
@@ -351,9 +364,9 @@ class Pool:
             return
         self._require_open()
         self._live[exchange.id] = exchange
+        self._begin_timers(exchange)
         if self.mode == "per-request":
-            task = self._spawn(self._serve_alone(exchange), f"request {exchange.id}")
-            exchange.ending.add_done_callback(lambda _: task.cancel() if exchange.engine is None else None)
+            self._admit()
         elif self._engine is not None and self.state == "ready":
             self._engine.submit(exchange)
 
@@ -363,8 +376,53 @@ class Pool:
         self._prefix = exchange
         self._take(exchange)
 
+    def _admit(self) -> None:
+        """Begins what there is room for; next is the oldest request of the client whose turn it is."""
+        waiting = [one for one in self._live.values() if one.state == "new" and one.id not in self._alone]
+        if not waiting:
+            self._turns.clear()
+        while waiting and len(self._alone) < self._max_engines:
+            running = Counter(self._alone.values())
+            exchange = min(waiting, key=lambda one: (running[one.client], self._turns.get(one.client, 0)))
+            waiting.remove(exchange)
+            self._begin_alone(exchange)
+
+    def _begin_alone(self, exchange: Exchange) -> None:
+        self._turns[exchange.client] = max(self._turns.values(), default=0) + 1
+        self._alone[exchange.id] = exchange.client
+        task = self._spawn(self._serve_alone(exchange), f"request {exchange.id}")
+        exchange.ending.add_done_callback(lambda _: task.cancel() if exchange.engine is None else None)
+        task.add_done_callback(lambda _: self._leave(exchange))
+
+    def _leave(self, exchange: Exchange) -> None:
+        del self._alone[exchange.id]
+        self._admit()
+
+    def _begin_timers(self, exchange: Exchange) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[exchange.id] = [
+            loop.call_later(seconds, end, exchange, f"{seconds:g} s ({whose})")
+            for seconds, whose, end in self._limits(exchange)
+            if seconds
+        ]
+
+    def _limits(self, exchange: Exchange) -> list[TimeLimit]:
+        """What ends a request: after how many seconds, if any, whose wish that is, and how."""
+        return [(exchange.timeout, "timeout", self._end_late)]
+
+    def _end_waiting(self, exchange: Exchange, limit: str) -> None:
+        if exchange.waits:
+            exchange.fail("timed_out", f"nothing of it had begun after {limit}")
+
+    def _end_late(self, exchange: Exchange, limit: str) -> None:
+        """What has been generated stays with the client."""
+        self._end_waiting(exchange, limit)
+        exchange.expire()
+
     def _forget(self, exchange: Exchange) -> None:
         self._live.pop(exchange.id, None)
+        for timer in self._timers.pop(exchange.id, ()):
+            timer.cancel()
         self._prefix = None if self._prefix is exchange else self._prefix
         self._changes()
 
@@ -385,7 +443,7 @@ class Pool:
     async def _serve_alone(self, exchange: Exchange) -> None:
         """An engine for one request; if that ends before it was sent, this task is cancelled."""
         try:
-            async with self._places, self._new_engine() as engine:
+            async with self._new_engine() as engine:
                 self.ready = await engine.loaded()
                 engine.submit(exchange)
                 await asyncio.wait({exchange.ending})

@@ -216,9 +216,10 @@ def encode(op: str, id: str, **arguments: Any) -> bytes:
     return orjson.dumps({"op": op, "id": id, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def encode_generate(id: str, request: CompletionRequest) -> bytes:
-    """The command that starts a request's n sequences."""
-    return encode("generate" if request.messages is None else "chat", id, **request.engine_fields())
+def encode_generate(id: str, request: CompletionRequest, client: str = "") -> bytes:
+    """The command that starts a request's n sequences; client is whose it is, where several wait."""
+    whose = {"client": client} if client else {}
+    return encode("generate" if request.messages is None else "chat", id, **request.engine_fields(), **whose)
 
 
 def encode_prefix(id: str, request: CompletionRequest) -> bytes:

@@ -21,6 +21,7 @@ Take: TypeAlias = Callable[[list[Event]], list[Event]]
 RELEVANCE = 0.5  # against novelty, in maximal marginal relevance
 N_GRAMS = (1, 2, 3)  # by whose sets two texts are alike
 # Words; and letters by themselves where words are written without spaces (kana, han, hangul).
+CUT_SHORT = ("cancelled", "timeout")  # finish_reasons
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
@@ -71,9 +72,9 @@ class Candidate:
 
     @property
     def is_whole(self) -> bool:
-        """Neither cancelled nor a repetition of another one."""
+        """Neither cut short nor a repetition of another one."""
         stop = self.stop
-        return stop is not None and stop.finish_reason != "cancelled" and stop.duplicate_of is None
+        return stop is not None and stop.finish_reason not in CUT_SHORT and stop.duplicate_of is None
 
     def scored(self, stop: Stop) -> Stop:
         """Its stop event with its scores."""

@@ -573,6 +573,9 @@ class CompletionRequest(_Row):
     stop: Annotated[Texts, BeforeValidator(_texts("stop"))] = _row((), "request", neutral=[],
         aliases="stop_sequence stopping_strings",
         meaning="A sequence ends where one of these texts would begin; they are never streamed.")
+    timeout: float | None = _row(None, "request", ge=0, le=86400, neutral=0,
+        meaning="Seconds that it may take, waiting included; then what has come stays, and finish_reason is "
+        "timeout. 0 is no limit.")
     sampling: Sampling = _row(Sampling(), "request",
         meaning="The sampling fields, which stand in the body itself.")
     sequences: tuple[Override, ...] = _row((), "request", neutral=[],

@@ -22,7 +22,7 @@ KINDS = {
     501: "not_supported_error",
     503: "unavailable_error",
 }
-STOP_TYPES = {"length": "limit", "cancelled": "none", "error": "none"}
+STOP_TYPES = {"length": "limit", "timeout": "limit", "cancelled": "none", "error": "none"}
 SNIPPET = "\n\n--- snippet ---\n\n"  # before a file, for a model that has no token for that
 
 

@@ -89,6 +89,7 @@ const ENDS = {
   stop: "ends here",
   length: "",
   cancelled: "stopped",
+  timeout: "out of time",
   interrupted: "interrupted",
   error: "error",
 };

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.fake.test_access import bearer, key_file
 from tests.fake.test_server import Serving, frames, serving
 
 __all__ = ["serving"]  # the fixture
@@ -37,11 +39,58 @@ async def test_who_waits_too_long_gets_an_error_and_who_runs_goes_on(serving: Se
             assert b'"stream"' in await first.content.readuntil(b"\n\n")
 
 
-async def test_what_runs_too_long_ends_with_what_it_has(serving: Serving) -> None:
-    served = await serving("--endless", request_timeout=0.3)
-    events = await served.events({**ENDLESS, "n": 2})
-    assert [e["finish_reason"] for e in events if e["event"] == "stop"] == ["cancelled"] * 2
+TIME_LIMITS = {"server": ({"request_timeout": 0.3}, {}), "request": ({}, {"timeout": 0.3}),
+               "the sooner": ({"request_timeout": 60}, {"timeout": 0.3})}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "fields"), TIME_LIMITS.values(), ids=TIME_LIMITS)
+async def test_what_runs_too_long_ends_with_what_it_has(
+    serving: Serving, settings: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    served = await serving("--endless", **settings)
+    events = await served.events({**ENDLESS, "n": 2, **fields})
+    assert [e["finish_reason"] for e in events if e["event"] == "stop"] == ["timeout"] * 2
     assert (events[-1]["event"], events[-1]["completion_tokens"] > 2) == ("done", True)
+
+
+@pytest.mark.parametrize("mode", ["resident", "per-request"])
+async def test_what_has_no_time_left_before_it_begins_is_an_error(serving: Serving, mode: str) -> None:
+    served = await serving("--endless", parallel=1, engine_mode=mode, max_engines=1)
+    async with served.http.post(served.url + "/v1/events", json=ENDLESS) as first:
+        await first.content.readuntil(b"\n\n")
+        status, data = await served.post({**ENDLESS, "timeout": 0.2, "stream": False})
+        assert (status, b"0.2 s (timeout)" in data) == (503, True)
+
+
+async def test_other_apis_say_of_what_ran_too_long_that_it_is_not_finished(serving: Serving) -> None:
+    served = await serving("--endless")
+    paths = {"/v1/completions": "finish_reason", "/completion": "stop_type", "/api/generate": "done_reason"}
+    body = {"prompt": "x", "stream": False, "timeout": 0.2, "max_tokens": -1}
+    found = {}
+    for path, name in paths.items():
+        status, data = await served.post(body, path)
+        found[name] = (status, f'"{name}":"{"limit" if name == "stop_type" else "length"}"' in data.decode())
+    assert found == dict.fromkeys(paths.values(), (200, True))
+
+
+async def test_who_sends_many_keeps_nobody_out(serving: Serving, tmp_path: Path) -> None:
+    """Per request, so that the order is the pool's; the resident engine has the same rule of its own."""
+    file = key_file(tmp_path / "keys", {"name": "ann"}, {"name": "bob"})
+    served = await serving(api_key_file=str(file), engine_mode="per-request", max_engines=1)
+    order = []
+
+    async def ask(name: str, n: int) -> None:
+        body = {"prompt": "x", "n": n, "max_tokens": 2}
+        async with served.http.post(served.url + "/v1/events", json=body, headers=bearer(name)) as response:
+            assert b'"done"' in await response.read()
+        order.append(name)
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        for name, n in [*[("ann", 256)] * 5, ("bob", 1)]:
+            group.create_task(ask(name, n))
+            await asyncio.sleep(0.02)  # so that they come in this order
+    assert order.index("bob") <= 2
+    assert sorted(order) == ["ann"] * 5 + ["bob"]
 
 
 async def test_a_reader_that_falls_behind_is_cut_off_alone(serving: Serving) -> None:

@@ -388,6 +388,27 @@ async def test_requests_get_their_engine_in_order(settings) -> None:
     assert order == [0, 1, 2, 3]
 
 
+async def test_clients_take_turns(settings) -> None:
+    order = []
+
+    class Known(Pool):
+        name = ""
+
+        def _client(self) -> str:
+            return self.name
+
+    async def asks(name: str) -> None:
+        await run(pool, max_tokens=1)
+        order.append(name)
+
+    async with Known(settings(), mode="per-request", max_engines=2) as pool, asyncio.TaskGroup() as group:
+        for name in ["a"] * 6 + ["b", "c"]:
+            pool.name = name
+            group.create_task(asks(name))
+            await asyncio.sleep(0)
+    assert set(order[:5]) == {"a", "b", "c"}
+
+
 async def test_cancelled_while_waiting_for_a_place_a_request_starts_no_process(settings, journal) -> None:
     async with Pool(settings("--endless", *journal.flags), mode="per-request", max_engines=1) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as running:
