@@ -156,12 +156,19 @@ def tls(settings: Settings) -> ssl.SSLContext | None:
     if settings.tls_cert is None or settings.tls_key is None:
         raise AccessError("--tls-cert and --tls-key go together")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    renew_tls(settings, context)
+    return context
+
+
+def renew_tls(settings: Settings, context: ssl.SSLContext | None) -> None:
+    """The files' certificate for all connections to come; AccessError when they cannot be used."""
+    if context is None or settings.tls_cert is None:
+        return
     try:
         context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except OSError as error:  # SSLError is one
         what = f"{settings.tls_cert} and {settings.tls_key}"
         raise AccessError(f"cannot use {what}: {error.strerror or error}") from None
-    return context
 
 
 def _unknown(message: str) -> RequestError:

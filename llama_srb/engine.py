@@ -353,6 +353,11 @@ class Engine:
             raise EngineError(self.obituary)
         return self.ready
 
+    @property
+    def busy(self) -> bool:
+        """Whether it owes an answer to anyone."""
+        return bool(self._exchanges)
+
     async def ended(self) -> None:
         """Waits until the process is reaped and its last request has ended."""
         await self._ended.wait()

@@ -131,6 +131,7 @@ class Pool:
     | extend()     | None              | None                  | runs    | runs              |
     | cancel(id)   | False             | True if it is here    | same    | same              |
     | wait_ready() | EngineError       | Ready, or EngineError | Ready   | EngineUnavailable |
+    | renew()      | EngineUnavailable | a new engine, beside  | same    | EngineUnavailable |
     | stop(grace)  | nothing           | draining              | same    | ends it sooner    |
 
     resident: a crash is an error for what was running; what waited is served after a pause and a new start.
@@ -149,6 +150,7 @@ class Pool:
         self._prefix: Exchange | None = None  # the last one, only the last one is wanted
         self._engine: Engine | None = None  # the resident one, in whatever state
         self._resident: asyncio.Task[None] | None = None
+        self._residents: set[asyncio.Task[None]] = set()  # with those whose engine has a successor
         self._serving = False  # it has loaded, and _reside knows it
         self._engines: set[Engine] = set()  # all, from before their start until after their end
         self._max_engines = max_engines
@@ -220,8 +222,38 @@ class Pool:
             raise EngineUnavailable(f"no engine at {program}: ./build.sh makes it")
         self._running, self._draining, self._failure, self.ready = True, False, None, None
         if self.mode == "resident":
-            self._resident = self._spawn(self._reside(), "resident engine")
+            self._begin_to_reside(self._reside())
         self._changes()
+
+    def _begin_to_reside(self, work: Coroutine[Any, Any, None]) -> None:
+        self._resident = task = self._spawn(work, "resident engine")
+        self._residents.add(task)
+        task.add_done_callback(self._residents.discard)
+
+    async def renew(self) -> None:
+        """Loads a new engine beside the one that serves, then gives it all that comes from now on.
+
+        The old one ends when its last request has. EngineError when the new one does not load: all stays.
+        """
+        self._require_open()
+        if self.mode == "per-request":
+            return  # the next process is a new one
+        async with contextlib.AsyncExitStack() as stack:
+            engine = await stack.enter_async_context(self._new_engine())
+            ready, old = await engine.loaded(), self._engine
+            self._require_open()
+            self._begin_to_reside(self._succeed(stack.pop_all(), engine))
+            self._hand_over(engine, ready)
+        if old is not None:
+            self._spawn(self._retire(old), f"engine {old.pid} retires")
+
+    async def _retire(self, engine: Engine) -> None:
+        """Its own task sees it end, and that it is no longer the resident's."""
+        log.info("engine %d: has a successor", engine.pid)
+        while engine.busy and not self._draining:
+            await self.changed()
+        if not self._draining:
+            await engine.stop()
 
     async def stop(self, grace: float = 0.0) -> None:
         """Takes no more, lets what is here go on for `grace` seconds, then ends the rest and the engines."""
@@ -250,8 +282,8 @@ class Pool:
 
     async def _end_tasks(self) -> None:
         """A request's task ends with it. Who cancels this is in a hurry: engines are killed, and reaped."""
-        if self._resident is not None:
-            self._resident.cancel()
+        for task in list(self._residents):
+            task.cancel()
         try:
             await self._all_tasks()
         except asyncio.CancelledError:
@@ -439,6 +471,11 @@ class Pool:
                 yield engine
         finally:
             self._engines.discard(engine)
+            if self._engine is engine:
+                self._engine, self._serving = None, False
+                self._changes()
+            elif self._engine is not None and self.state == "ready":
+                self._submit_waiting(self._engine)  # what had only waited in this one
 
     async def _serve_alone(self, exchange: Exchange) -> None:
         """An engine for one request; if that ends before it was sent, this task is cancelled."""
@@ -467,26 +504,45 @@ class Pool:
                 log.error("%s", error)
             except Exception:
                 log.exception("the resident engine's task failed")
+            if not self._is_resident:
+                return
             if lived >= self.settings.stable_after:
                 delay = self.settings.restart_delay
             log.warning("the engine starts again in %.1f s", delay)
             await asyncio.sleep(delay)
             delay = min(2 * delay, self.settings.restart_delay_max)
 
+    @property
+    def _is_resident(self) -> bool:
+        """Whether the task at hand has no successor."""
+        return asyncio.current_task() is self._resident
+
+    async def _succeed(self, stack: contextlib.AsyncExitStack, engine: Engine) -> None:
+        """The life of an engine that has loaded beside another one; then as with any other."""
+        async with stack:
+            await engine.ended()
+        if self._is_resident:
+            await self._reside()
+
     async def _serve_all(self) -> float:
         """One engine's life, serving all that is here and all that comes; the seconds that it was ready."""
-        try:
-            async with self._new_engine() as self._engine:
-                self.ready = await self._engine.loaded()
-                ready_at, self._serving = time.monotonic(), True
-                for exchange in [x for x in self._live.values() if x.state == "new"]:
-                    self._engine.submit(exchange)
-                self._changes()
-                await self._engine.ended()
-                return time.monotonic() - ready_at
-        finally:
-            self._engine, self._serving = None, False
-            self._changes()
+        async with self._new_engine() as engine:
+            self._engine = engine
+            ready, ready_at = await engine.loaded(), time.monotonic()
+            if self._is_resident:
+                self._hand_over(engine, ready)
+            await engine.ended()
+            return time.monotonic() - ready_at
+
+    def _hand_over(self, engine: Engine, ready: Ready) -> None:
+        """From now on this one gets what comes, and what waits."""
+        self._engine, self.ready, self._serving = engine, ready, True
+        self._submit_waiting(engine)
+        self._changes()
+
+    def _submit_waiting(self, engine: Engine) -> None:
+        for exchange in [x for x in self._live.values() if x.state == "new"]:
+            engine.submit(exchange)
 
     def _give_up(self, failure: EngineError) -> None:
         """The first engine did not load: no pause will mend that."""

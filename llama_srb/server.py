@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__, model_info, studio
-from llama_srb.access import Access, AccessError, tls
+from llama_srb.access import Access, AccessError, renew_tls, tls
 from llama_srb.config import Settings, engine_environment
 from llama_srb.connections import Connections
 from llama_srb.dialects import (
@@ -42,7 +42,7 @@ from llama_srb.dialects.vectors import VECTORS
 from llama_srb.limits import LimitedPool, Load
 from llama_srb.logs import name_request, request_id
 from llama_srb.metrics import CONTENT_TYPE, Metrics, memory_of
-from llama_srb.model_info import ModelInfo
+from llama_srb.model_info import ModelFileError, ModelInfo
 from llama_srb.pool import (
     CommandRefused,
     EngineError,
@@ -325,13 +325,18 @@ class Api:
         self.connections = Connections(settings)
         self.pool = pool
         self.model = model
-        self.named = presets
-        fields = {name: preset.fields for name, preset in presets.items()}
-        self.defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
+        self.files = _files(settings)  # that the engine has loaded
+        self.take_presets(presets)
         self.began = time.monotonic()
         self._watched: dict[str, Reply] = {}  # by genkey, the last one last
         self._sockets: set[web.WebSocketResponse] = set()
         self.pages = studio.files()
+
+    def take_presets(self, presets: Mapping[str, Preset]) -> None:
+        """From now on requests may name these."""
+        settings, fields = self.settings, {name: preset.fields for name, preset in presets.items()}
+        self.named = presets
+        self.defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
 
     def app(self) -> web.Application:
         """The aiohttp application; without handler_cancellation, clients that leave would not be noticed."""
@@ -843,12 +848,14 @@ async def serve(
         shutdown_timeout=WRITE_GRACE,
         keepalive_timeout=settings.idle_timeout,
     )
-    sweeper: asyncio.Task[None] | None = None
-    with _signals(access) as stopping:
+    helpers: list[asyncio.Task[None]] = []
+    with _signals() as (hangup, *stopping):
         try:
             site = await _listen(runner, settings, certificate)
             assert runner.server is not None
-            sweeper = asyncio.create_task(api.connections.sweep(runner.server), name="idle connections")
+            reloads = _reload_on(hangup, lambda: _reload(settings, api, certificate))
+            helpers.append(asyncio.create_task(api.connections.sweep(runner.server), name="idle connections"))
+            helpers.append(asyncio.create_task(reloads, name="SIGHUP"))
             await pool.start()
             if await _loads(pool, stopping[0], on_loading):
                 on_ready(_address(site.name, runner))
@@ -858,8 +865,8 @@ async def serve(
             await site.stop()
             await _stop(pool, settings.stop_grace, stopping[1])
         finally:
-            if sweeper is not None:
-                sweeper.cancel()
+            for helper in helpers:
+                helper.cancel()
             await pool.stop()
             await runner.cleanup()
 
@@ -900,21 +907,14 @@ def _check_engine(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _signals(access: Access) -> Any:
-    """Two events: the first signal sets one (stop), the second the other (at once). SIGHUP: keys are read."""
-    loop, events = asyncio.get_running_loop(), (asyncio.Event(), asyncio.Event())
+def _signals() -> Iterator[list[asyncio.Event]]:
+    """Three events, set by SIGHUP, by the first signal to stop, and by the next one: at once."""
+    loop, events = asyncio.get_running_loop(), [asyncio.Event() for _ in range(3)]
 
     def on_signal() -> None:
-        events[events[0].is_set()].set()
+        events[1 + events[1].is_set()].set()
 
-    def on_hangup() -> None:
-        try:
-            access.reload()
-            log.info("the keys were read again")
-        except AccessError as error:
-            log.error("the keys stay as they were: %s", error)
-
-    handlers = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}
+    handlers = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: events[0].set}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:
@@ -922,6 +922,48 @@ def _signals(access: Access) -> Any:
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
+
+
+async def _reload_on(hangup: asyncio.Event, reload: Callable[[], Awaitable[None]]) -> None:
+    """One at a time; what comes meanwhile is one more."""
+    while True:
+        await hangup.wait()
+        hangup.clear()
+        await reload()
+
+
+async def _reload(settings: Settings, api: Api, certificate: SSLContext | None) -> None:
+    """Reads again what may be another by now; what is faulty stays as it was."""
+    for what, read in (
+        ("keys", api.access.reload),
+        ("certificate", lambda: renew_tls(settings, certificate)),
+        ("presets", lambda: api.take_presets(_presets(settings))),
+    ):
+        try:
+            read()
+        except (AccessError, StartError) as error:
+            log.error("the %s stay as they were: %s", what, error)
+    try:
+        await _reload_model(settings, api)
+    except (ModelFileError, EngineError) as error:
+        log.error("the model stays as it was: %s", error)
+    log.info("SIGHUP: keys, presets and model were looked at")
+
+
+async def _reload_model(settings: Settings, api: Api) -> None:
+    """Another file in the model's place is loaded beside it; requests that run go on with the old one."""
+    if api.files == (files := _files(settings)):
+        return
+    model = model_info.read(settings.model)
+    log.info("%s is another file now", settings.model)
+    await api.pool.renew()
+    api.model, api.files = model, files
+
+
+def _files(settings: Settings) -> tuple[tuple[int, ...], ...]:
+    """What tells that a model or an adapter is another file: a name may be a link to it."""
+    found = (path.stat() for path in (settings.model, *settings.lora) if path.exists())
+    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
 
 
 async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:

@@ -352,6 +352,72 @@ async def test_a_pool_can_be_started_again(settings) -> None:
             assert await works(pool)
 
 
+# Renewal
+
+
+async def test_a_new_engine_takes_over_and_the_old_one_finishes_what_it_runs(settings, journal) -> None:
+    async with Pool(settings("--endless", *journal.flags)) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as running:
+            await soon(anext(running))
+            old = running.engine
+            await soon(pool.renew())
+            async with pool.generate(a_request("the next", max_tokens=5)) as generation:
+                await collect(generation)
+                new = generation.engine.pid
+            assert new != old.pid
+            assert isinstance((await soon(anext(running)))[-1], Stream)
+            assert len(children()) == 2
+            running.cancel()
+            assert isinstance((await collect(running))[-1], Done)
+        await soon(old.ended())
+        assert (pool.state, len(children())) == ("ready", 1)
+        os.kill(new, signal.SIGKILL)  # the successor is restarted as any other
+        await until(lambda: pool.state == "loading")
+        assert await works(pool)
+
+
+async def test_a_new_engine_that_does_not_load_changes_nothing(settings) -> None:
+    async with Pool(settings("--endless")) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as running:
+            await soon(anext(running))
+            pool.settings = settings("--exit-while-loading", 3)
+            with pytest.raises(EngineError, match="exit code 3"):
+                await soon(pool.renew())
+            assert isinstance((await soon(anext(running)))[-1], Stream)
+        assert await works(pool)
+
+
+async def test_what_waited_in_an_old_engine_that_dies_goes_to_the_new_one(settings) -> None:
+    async with (
+        Pool(settings("--endless", "-np", 2)) as pool,
+        pool.generate(a_request("running", max_tokens=-1)) as running,
+        pool.generate(a_request("waiting", max_tokens=5)) as waiting,
+    ):
+        await soon(anext(running))
+        await soon(anext(waiting))  # queued
+        await soon(pool.renew())
+        os.kill(running.engine.pid, signal.SIGKILL)
+        assert texts(await collect(waiting), 2) == ["".join(story("waiting", 7, i, 5)) for i in range(2)]
+
+
+@pytest.mark.parametrize("when", ["old one ends", "new one loads"])
+async def test_stop_ends_old_and_new_engines(settings, when: str) -> None:
+    async with (
+        Pool(settings("--endless")) as pool,
+        pool.generate(a_request(max_tokens=-1)) as running,
+    ):
+        await soon(anext(running))
+        pool.settings = settings("--endless", *(["--no-ready"] if when == "new one loads" else []))
+        renewal = asyncio.create_task(pool.renew())
+        await until(lambda: len(children()) == 2)
+        if when == "old one ends":
+            await soon(renewal)
+        await soon(pool.stop())
+        renewal.cancel()
+        await asyncio.wait({renewal})
+        assert children() == set()
+
+
 # Per request
 
 

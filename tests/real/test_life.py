@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,6 +132,32 @@ def test_a_stopped_server_ends_streams_with_an_error_event_and_exits_with_0() ->
         assert list(events)[-1]["event"] in ("error", "done")
         assert server.process.wait(PATIENCE) == 0
         assert not alive(engine)
+
+
+def test_another_model_in_the_place_of_the_first_is_served_without_a_request_lost(tmp_path: Path) -> None:
+    model, fresh = tmp_path / "model.gguf", tmp_path / "fresh.gguf"
+    for path in (model, fresh):
+        shutil.copy(ROOT / "models/storyteller.gguf", path)
+    with running("--model", str(model)) as server, server.streaming() as events:
+        (old,) = engines_of(server.process.pid)
+        fresh.replace(model)
+        server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: len(engines_of(server.process.pid)) == 2, "no second engine")
+        assert next(events)["event"] in ("stream", "stop")
+        assert len(texts_of(server)) == 4
+    assert not alive(old)
+
+
+def test_a_broken_model_in_the_place_of_the_first_changes_nothing(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    shutil.copy(ROOT / "models/storyteller.gguf", model)
+    with running("--model", str(model)) as server, server.streaming() as events:
+        engines = engines_of(server.process.pid)
+        broken(tmp_path / "broken.gguf", 2_000_000).replace(model)
+        server.process.send_signal(signal.SIGHUP)
+        assert len(texts_of(server)) == 4
+        assert next(events)["event"] in ("stream", "stop")
+        assert engines_of(server.process.pid) == engines
 
 
 def broken(path: Path, size: int | None) -> Path:
