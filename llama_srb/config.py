@@ -119,7 +119,7 @@ class Settings(BaseModel):
     api_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_words)] = Field((),
         description="Keys of which requests must have one; better in the environment than on a command line.")
     api_key_file: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
-        description="File of keys, made by `llama-srb keys`; SIGHUP reads it again, as the presets and the model.")
+        description="File of keys, made by `llama-srb keys`; SIGHUP reads it again.")
     jwt_secret: SecretStr | None = Field(None,
         description="Secret of HS256 tokens that are taken for keys, 32 bytes at least.")
     jwt_keys: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
