@@ -1,0 +1,127 @@
+"""Faults that only a real engine can have; tests/fake/test_faults.py lists all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from llama_srb import model_info
+from llama_srb.engine import Engine, EngineError, EngineSettings
+from llama_srb.model_info import ModelFileError
+from llama_srb.pool import Pool
+from llama_srb.protocol import Done, Error
+from llama_srb.request import CompletionRequest, Sampling
+from tests.real.lines import BINARY, STORYTELLER
+from tests.real.models import write_model
+from tests.real.test_life import engines_of, eventually, running, texts_of
+
+PATIENCE = 60.0  # seconds; real engines load, beside whatever else this machine does
+
+
+def settings(model: Path = STORYTELLER, *flags: str, step_timeout: float | None = None) -> EngineSettings:
+    command = (str(BINARY), "-m", str(model), *flags)
+    return EngineSettings(command, load_timeout=PATIENCE, step_timeout=step_timeout, restart_delay=0.05)
+
+
+def endless(prompt: str = "Once", **fields: object) -> CompletionRequest:
+    return CompletionRequest(prompt=prompt, n=2, max_tokens=-1, sampling=Sampling(ignore_eos=True), **fields)
+
+
+async def test_an_engine_that_is_stopped_is_ended_and_another_one_started() -> None:
+    async with asyncio.timeout(PATIENCE), Pool(settings(STORYTELLER, "-c", "4096", step_timeout=1.0)) as pool:
+        async with pool.generate(endless()) as generation:
+            await anext(generation)
+            os.kill(pool.pids[0], signal.SIGSTOP)
+            last = [events[-1] async for events in generation][-1]
+        assert isinstance(last, Error)
+        assert "no step in 1 s while it had 1 request" in last.message
+        async with pool.generate(CompletionRequest(prompt="Once", n=2, max_tokens=3)) as generation:
+            assert isinstance([events[-1] async for events in generation][-1], Done)
+
+
+async def test_a_long_prompt_is_no_hang(tmp_path: Path) -> None:
+    """All of it takes longer than a step may."""
+    write_model(tmp_path / "m.gguf", "llama", context=60_000)
+    text = " ".join(map(str, range(5_000)))
+    async with (
+        asyncio.timeout(PATIENCE),
+        Pool(settings(tmp_path / "m.gguf", "-b", "64", "-t", "1", step_timeout=2.0)) as pool,
+        pool.generate(CompletionRequest(prompt=text, n=1, max_tokens=1)) as generation,
+    ):
+        last = [events[-1] async for events in generation][-1]
+    assert isinstance(last, Done), last
+    assert last.timings["prompt_ms"] > 2000
+
+
+def test_a_model_file_that_is_replaced_or_gone_disturbs_nobody(tmp_path: Path) -> None:
+    model, other = tmp_path / "model.gguf", tmp_path / "other.gguf"
+    shutil.copy(STORYTELLER, model)
+    write_model(other, "llama")
+    with running("--model", str(model)) as server, server.streaming() as events:
+        engines = engines_of(server.process.pid)
+        for change in (lambda: other.replace(model), model.unlink):
+            change()
+            assert len(texts_of(server)) == 4
+            assert next(events)["event"] in ("stream", "stop")
+        assert engines_of(server.process.pid) == engines
+        os.kill(engines[0], signal.SIGKILL)  # now it cannot load, until the file is there again
+        eventually(lambda: server.json("GET", "/health")[0] == 503, "it is still served")
+        shutil.copy(STORYTELLER, model)
+        assert len(texts_of(server)) == 4
+
+
+# Files with false lengths
+
+FALSE = (0, 1, 2**31, 2**32 + 1, 2**40, 2**62, 2**63, 2**64 - 1)
+N_FILES = 60
+
+
+def lengths(data: bytes) -> list[int]:
+    """Where in the header a small 64-bit number stands: counts, lengths, dimensions, offsets."""
+    end = data.index(b"blk.0.ffn_down.weight") if b"blk.0.ffn_down.weight" in data else len(data)
+    numbers = ((at, struct.unpack_from("<Q", data, at)[0]) for at in range(4, min(end, len(data) - 8)))
+    return [at for at, number in numbers if 0 < number < 2**20]
+
+
+def damaged(folder: Path, n: int) -> Iterator[Path]:
+    """Copies of a small model with one or two lengths that are not true; half of them near the beginning."""
+    write_model(folder / "whole.gguf", "llama")
+    data, path, dice = (folder / "whole.gguf").read_bytes(), folder / "damaged.gguf", random.Random(8)
+    places = lengths(data)
+    for turn in range(n):
+        copy = bytearray(data)
+        for _ in range(1 + turn % 2):
+            at = dice.choice(places if turn % 4 < 2 else places[:40])
+            struct.pack_into("<Q", copy, at, dice.choice(FALSE))
+        path.write_bytes(copy)
+        yield path
+
+
+def test_the_header_of_a_file_with_false_lengths_is_an_error_of_one_line(tmp_path: Path) -> None:
+    reasons = []
+    for path in damaged(tmp_path, 2000):
+        try:
+            model_info.read(path)
+        except ModelFileError as error:
+            reasons.append(str(error))
+    assert len(reasons) > 200
+    assert not [reason for reason in reasons if "\n" in reason]
+
+
+async def test_a_model_file_with_false_lengths_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    """Of the server: the engine may exit as it likes, as long as it does."""
+    reasons = []
+    for path in damaged(tmp_path, N_FILES):
+        async with Engine(settings(path, "-c", "256", "--no-warmup")) as engine:
+            try:
+                await engine.loaded()
+            except EngineError as error:
+                reasons.append(str(error))
+    assert len(reasons) > N_FILES // 5
+    assert not [reason for reason in reasons if "while loading" not in reason]
