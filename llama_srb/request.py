@@ -880,6 +880,8 @@ HINTS = frozenset({
 })  # fmt: skip
 
 Fields: TypeAlias = dict[str, Any]
+Reader: TypeAlias = Callable[[object], Any]
+"""Of one field: its value, or RequestError."""
 
 
 def _convert_dynatemp(fields: Fields) -> None:
@@ -1236,6 +1238,21 @@ def unknown_field(name: str, known: Iterable[str] = KNOWN_SPELLINGS) -> str:
     )
 
 
+def read_fields(
+    body: Mapping[str, Any], readers: Mapping[str, Reader], *, required: str = "", strict: bool = False
+) -> Fields:
+    """A small body: each field by its reader, and `warnings` of unknown ones; null is absent."""
+    given = {name: value for name, value in body.items() if value is not None}
+    unknown = [name for name in given if name not in readers]
+    if unknown and strict:
+        raise RequestError(unknown_field(unknown[0], readers), param=unknown[0])
+    if required and required not in given:
+        raise RequestError(f"{required} is missing", param=required)
+    warnings = tuple(unknown_field(name, readers) for name in unknown[:MAX_WARNINGS])
+    values = {name: read(given[name]) for name, read in readers.items() if name in given}
+    return values | {"warnings": warnings}
+
+
 OVERRIDE_SPELLINGS = {spelling: name for spelling, name in CANONICAL.items() if name in OVERRIDE_ROWS}
 
 
@@ -1389,7 +1406,7 @@ class Extension:
         return {"add": self.add, **limit, **({"fork": self.fork.fields()} if self.fork else {})}
 
 
-_READERS: dict[str, Callable[[object], Any]] = {
+_READERS: dict[str, Reader] = {
     "add": lambda value: whole("add", value, 0, MAX_INDEX),
     "max_tokens": lambda value: whole("max_tokens", value, -1, INT32_MAX),
     "fork": _sequence_name("fork", with_id=False),
@@ -1398,12 +1415,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
 
 def extension_from(body: Mapping[str, Any], *, strict: bool = False) -> Extension:
     """A client's fields as an extension; RequestError names what is wrong."""
-    given = {name: value for name, value in body.items() if value is not None}
-    unknown = [name for name in given if name not in _READERS]
-    if unknown and strict:
-        raise RequestError(unknown_field(unknown[0], _READERS), param=unknown[0])
-    warnings = tuple(unknown_field(name, _READERS) for name in unknown[:MAX_WARNINGS])
-    values = {name: read(given[name]) for name, read in _READERS.items() if name in given}
+    values = read_fields(body, _READERS, strict=strict)
     if "max_tokens" in values and "fork" not in values:
         values.setdefault("add", 0)  # a later limit, and nothing else
-    return Extension(**values, warnings=warnings)
+    return Extension(**values)

@@ -10,26 +10,14 @@ import base64
 import math
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import orjson
-
+from llama_srb.dialects.texts import Folded, Text, list_of_texts, model_name, one_text
 from llama_srb.protocol import Done, Embedding, Event
-from llama_srb.request import (
-    INT32_MAX,
-    MAX_EMBEDDED,
-    MAX_WARNINGS,
-    RequestError,
-    is_text,
-    is_tokens,
-    unknown_field,
-    whole,
-    wrong,
-)
+from llama_srb.request import INT32_MAX, MAX_EMBEDDED, Reader, read_fields, whole, wrong
 
-Text: TypeAlias = str | list[int]
 Encoding: TypeAlias = Literal["float", "base64"]
 NOT_USED = frozenset({"user"})
 
@@ -49,54 +37,29 @@ class EmbeddingRequest:
         return {"input": self.input}
 
 
-def _one(name: str, value: object) -> Text:
-    if (isinstance(value, str) and value and is_text(value)) or (
-        isinstance(value, list) and value and is_tokens(value)
-    ):
-        return value
-    raise wrong(name, value, "a text that is not empty, or a list of token ids", "input")
-
-
-def _input(value: object) -> tuple[Text, ...]:
-    """One text, one list of token ids, or a list of either."""
-    if isinstance(value, str) or (isinstance(value, list) and value and is_tokens(value)):
-        return (_one("input", value),)
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_EMBEDDED:
-        raise wrong("input", value, f"a text, or a list of 1 to {MAX_EMBEDDED} texts or lists of token ids")
-    return tuple(_one(f"input[{i}]", item) for i, item in enumerate(value))
-
-
 def _format(value: object) -> object:
     if value not in ("float", "base64"):
         raise wrong("encoding_format", value, '"float" or "base64"')
     return value
 
 
-def _model(value: object) -> str:
-    if not isinstance(value, str):
-        raise wrong("model", value, "a text")
-    return value
+def _one(name: str) -> Callable[[object], Text]:
+    return one_text(name, "a text that is not empty, or a list of token ids", empty=False, param="input")
 
 
-_READERS: Mapping[str, Callable[[object], Any]] = {
-    "input": _input,
+_MANY = f"a text, or a list of 1 to {MAX_EMBEDDED} texts or lists of token ids"
+_READERS: Mapping[str, Reader] = {
+    "input": list_of_texts("input", MAX_EMBEDDED, _MANY, _one),
     "encoding_format": _format,
     "dimensions": lambda value: whole("dimensions", value, 1, INT32_MAX),
-    "model": _model,
+    "model": model_name,
 }
 
 
 def parse(body: Mapping[str, Any], *, strict: bool = False) -> EmbeddingRequest:
     """A body as a request; RequestError names what is wrong."""
-    given = {name: value for name, value in body.items() if value is not None and name not in NOT_USED}
-    unknown = [name for name in given if name not in _READERS]
-    if unknown and strict:
-        raise RequestError(unknown_field(unknown[0], _READERS), param=unknown[0])
-    if "input" not in given:
-        raise RequestError("input is missing", param="input")
-    warnings = tuple(unknown_field(name, _READERS) for name in unknown[:MAX_WARNINGS])
-    values = {name: read(given[name]) for name, read in _READERS.items() if name in given}
-    return EmbeddingRequest(**values, warnings=warnings)
+    used = {name: value for name, value in body.items() if name not in NOT_USED}
+    return EmbeddingRequest(**read_fields(used, _READERS, required="input", strict=strict))
 
 
 def shortened(vector: Sequence[float], dimensions: int | None) -> Sequence[float]:
@@ -119,31 +82,23 @@ def encoded(vector: Sequence[float], encoding: Encoding) -> object:
     return base64.b64encode(floats.tobytes()).decode()
 
 
-class Body:
-    """Events folded into one JSON body, for one request."""
+class Body(Folded):
+    """Of one request."""
 
     def __init__(self, request: EmbeddingRequest, *, model: str) -> None:
+        super().__init__(model=model, warnings=request.warnings)
         self._request = request
-        self._model = model
         self._vectors: dict[int, object] = {}
-        self._done: Done | None = None
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
-        for event in events:
-            self._done = event if isinstance(event, Done) else self._done
-            if isinstance(event, Embedding):
-                vector = shortened(event.embedding, self._request.dimensions)
-                self._vectors[event.index] = encoded(vector, self._request.encoding_format)
+    def gather(self, event: Event) -> None:
+        if isinstance(event, Embedding):
+            vector = shortened(event.embedding, self._request.dimensions)
+            self._vectors[event.index] = encoded(vector, self._request.encoding_format)
 
-    def json(self) -> bytes:
-        """The body; all events must have been taken."""
-        assert self._done is not None
+    def body(self, done: Done) -> dict[str, Any]:
         data = [
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in sorted(self._vectors.items())
         ]
-        n = self._done.prompt_tokens
-        usage = {"prompt_tokens": n, "total_tokens": n}
-        body = {"object": "list", "data": data, "model": self._model, "usage": usage}
-        return orjson.dumps(body | ({"warnings": self._request.warnings} if self._request.warnings else {}))
+        usage = {"prompt_tokens": done.prompt_tokens, "total_tokens": done.prompt_tokens}
+        return {"object": "list", "data": data, "model": self.model, "usage": usage}

@@ -7,29 +7,23 @@ writer asks of one (mean, perplexity), and each token's log-probability.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-import orjson
-
+from llama_srb.dialects.texts import Folded, Text, list_of_texts, model_name, one_text
 from llama_srb.protocol import Done, Event, Score
 from llama_srb.request import (
     MAX_LOGPROBS,
     MAX_SCORED,
-    MAX_WARNINGS,
     LoraScales,
-    RequestError,
-    is_text,
-    is_tokens,
+    Reader,
     lora_fields,
     lora_scales,
-    unknown_field,
+    read_fields,
     whole,
     wrong,
 )
-
-Text: TypeAlias = str | list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +36,7 @@ class ScoreRequest:
     cache: bool = True
     lora: LoraScales | None = None
     model: str | None = None
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     def engine_fields(self) -> dict[str, Any]:
         """The engine's score command without op and id."""
@@ -51,90 +45,53 @@ class ScoreRequest:
         return {**prompt, "texts": self.texts, "logprobs": self.logprobs, **kept, **lora_fields(self.lora)}
 
 
-def _text(name: str) -> Callable[[object], Text]:
-    def read(value: object) -> Text:
-        if isinstance(value, str) and is_text(value):
-            return value
-        if isinstance(value, list) and value and is_tokens(value):
-            return value
-        raise wrong(name, value, "a text or a list of token ids")
-
-    return read
-
-
-def _texts(value: object) -> tuple[Text, ...]:
-    """One text, one list of token ids, or a list of either."""
-    single = isinstance(value, str) or (isinstance(value, list) and bool(value) and is_tokens(value))
-    items = [value] if single else value
-    if not isinstance(items, list) or not 1 <= len(items) <= MAX_SCORED:
-        raise wrong("texts", value, f"a list of 1 to {MAX_SCORED} texts or lists of token ids")
-    return tuple(_text(f"texts[{i}]")(item) for i, item in enumerate(items))
-
-
 def _switch(value: object) -> bool:
     if not isinstance(value, bool):
         raise wrong("cache", value, "true or false")
     return value
 
 
-def _model(value: object) -> str:
-    if not isinstance(value, str):
-        raise wrong("model", value, "a text")
-    return value
+def _one(name: str) -> Callable[[object], Text]:
+    return one_text(name, "a text or a list of token ids")
 
 
-_READERS: Mapping[str, Callable[[object], Any]] = {
-    "texts": _texts,
-    "prompt": _text("prompt"),
+_MANY = f"a list of 1 to {MAX_SCORED} texts or lists of token ids"
+_READERS: Mapping[str, Reader] = {
+    "texts": list_of_texts("texts", MAX_SCORED, _MANY, _one),
+    "prompt": _one("prompt"),
     "logprobs": lambda value: whole("logprobs", value, 0, MAX_LOGPROBS),
     "cache": _switch,
     "lora": lora_scales,
-    "model": _model,
+    "model": model_name,
 }
 
 
 def parse(body: Mapping[str, Any], *, strict: bool = False) -> ScoreRequest:
     """A body as a request; RequestError names what is wrong."""
-    given = {name: value for name, value in body.items() if value is not None}
-    unknown = [name for name in given if name not in _READERS]
-    if unknown and strict:
-        raise RequestError(unknown_field(unknown[0], _READERS), param=unknown[0])
-    if "texts" not in given:
-        raise RequestError("texts is missing", param="texts")
-    warnings = tuple(unknown_field(name, _READERS) for name in unknown[:MAX_WARNINGS])
-    values = {name: read(given[name]) for name, read in _READERS.items() if name in given}
-    return ScoreRequest(**values, warnings=warnings)
+    return ScoreRequest(**read_fields(body, _READERS, required="texts", strict=strict))
 
 
-class Body:
-    """Events folded into one JSON body, for one request."""
+class Body(Folded):
+    """Of one request."""
 
     def __init__(self, request: ScoreRequest, *, model: str) -> None:
-        self._request = request
-        self._model = model
+        super().__init__(model=model, warnings=request.warnings)
         self._scores: list[Score] = []
-        self._done: Done | None = None
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
-        for event in events:
-            self._done = event if isinstance(event, Done) else self._done
-            if isinstance(event, Score):
-                self._scores.append(event)
+    def gather(self, event: Event) -> None:
+        if isinstance(event, Score):
+            self._scores.append(event)
 
-    def json(self) -> bytes:
-        """The body; all events must have been taken."""
-        assert self._done is not None
-        done, scores = self._done, sorted(self._scores, key=lambda score: score.index)
+    def body(self, done: Done) -> dict[str, Any]:
+        scores = sorted(self._scores, key=lambda score: score.index)
         usage = {
             "prompt_tokens": done.prompt_tokens + done.completion_tokens,
             "completion_tokens": 0,
             "total_tokens": done.prompt_tokens + done.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
         }
-        about = {"id": f"score-{done.id}", "object": "list", "model": self._model}
-        body = {**about, "data": list(map(_score, scores)), "usage": usage}
-        return orjson.dumps(body | ({"warnings": self._request.warnings} if self._request.warnings else {}))
+        about = {"id": f"score-{done.id}", "object": "list", "model": self.model}
+        return {**about, "data": list(map(_score, scores)), "usage": usage}
 
 
 def _score(score: Score) -> dict[str, Any]:

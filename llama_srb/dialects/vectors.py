@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
-
-import orjson
 
 from llama_srb.dialects import embeddings, ollama
 from llama_srb.dialects.reply import About, Json
+from llama_srb.dialects.texts import Folded
 from llama_srb.protocol import Done, Embedding, Event
 from llama_srb.request import RequestError
 
@@ -16,28 +15,24 @@ Rows: TypeAlias = list[tuple[float, ...]]
 Shape: TypeAlias = Callable[[Rows, Done], Any]
 
 
-class Vectors:
-    """Events folded into one body, for one request."""
+class Vectors(Folded):
+    """Of one request; names are those of the field that holds the texts."""
 
     def __init__(self, body: Mapping[str, Any], names: tuple[str, ...], shape: Shape) -> None:
         given = [body[name] for name in names if body.get(name) is not None]
         if not given:
             raise RequestError(f"{names[0]} is missing", param=names[0])
         self.request = embeddings.parse({"input": given[0], "dimensions": body.get("dimensions")})
+        super().__init__(model="", warnings=())
         self._shape = shape
         self._rows: dict[int, Any] = {}
-        self._done = Done("", 0, 0, 0, 0)
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
-        for event in events:
-            if isinstance(event, Embedding):
-                self._rows[event.index] = embeddings.shortened(event.embedding, self.request.dimensions)
-            self._done = event if isinstance(event, Done) else self._done
+    def gather(self, event: Event) -> None:
+        if isinstance(event, Embedding):
+            self._rows[event.index] = embeddings.shortened(event.embedding, self.request.dimensions)
 
-    def json(self) -> bytes:
-        """The body; all events must have been taken."""
-        return orjson.dumps(self._shape([self._rows[i] for i in sorted(self._rows)], self._done))
+    def body(self, done: Done) -> Any:
+        return self._shape([self._rows[i] for i in sorted(self._rows)], done)
 
 
 def _native(rows: Rows, done: Done) -> list[Json]:
