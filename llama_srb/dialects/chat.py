@@ -7,31 +7,22 @@ form. What a model thinks is reasoning_content, as DeepSeek and llama-server nam
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 import orjson
 
-from llama_srb.dialects.openai import (
-    END,
-    UNFINISHED,
-    Form,
-    error_body,
-    form_of,
-    marks_of,
-    renumbered,
-    usage_of,
-)
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream
+from llama_srb.dialects.openai import UNFINISHED, Fields, Folded, Form, Frames, form_of, marks_of
+from llama_srb.dialects.reply import Text
+from llama_srb.protocol import Event, Extend, Start, Stop, Stream
 from llama_srb.request import MAX_LOGPROBS, CompletionRequest, Defaults, RequestError, request_from, wrong
 
 N, MAX_TOKENS = 1, -1  # OpenAI's defaults
+PREFIX = "chatcmpl-"  # of ids
 READ_HERE = frozenset({
     "stream", "stream_options", "model", "user", "logprobs", "top_logprobs", "store", "metadata",
     "service_tier", "safety_identifier", "prompt_cache_key",
 })  # fmt: skip
-
-Fields: TypeAlias = dict[str, Any]
 
 
 def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionRequest, Form]:
@@ -91,20 +82,14 @@ def _finish_reason(stop: Stop, *, called: bool) -> str:
     return "tool_calls" if called else "stop"
 
 
-class Chunks:
-    """Events as chunks, for one request; created is in seconds since 1970."""
+class Chunks(Frames):
+    """Events as chunks."""
+
+    kind, prefix = "chat.completion.chunk", PREFIX
 
     def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
-        self._warnings = request.warnings
-        self._form = form
-        self._about = {"object": "chat.completion.chunk", "created": created, "model": model}
-        self._head = b""  # made with the id of the first event; frames begin with it
-        self._tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
+        super().__init__(request, form, model=model, created=created)
         self._called: set[int] = set()  # the choices that called a tool
-
-    def render(self, events: list[Event]) -> bytes:
-        """Frames for these events, which follow those of the last call."""
-        return b"".join(map(self._frames, events))
 
     def _frames(self, event: Event) -> bytes:
         match event:
@@ -114,6 +99,10 @@ class Chunks:
                     b'%b,"choices":[{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b'
                     % (self._head, event.index, orjson.dumps(event.text), self._tail)
                 )
+        return super()._frames(event)
+
+    def _pieces_of(self, event: Event) -> bytes:
+        match event:
             case Stream():
                 if event.tool_calls:
                     self._called.add(event.index)
@@ -122,28 +111,12 @@ class Chunks:
             case Stop():
                 reason = _finish_reason(event, called=event.index in self._called)
                 return self._chunk(event.index, {}, None, reason, marks_of(event))
-            case Queued():
-                return b": queued at position %d\n\n" % event.position
-            case Start():
-                return self._begin(event)
             case Extend():
                 return self._roles(range(event.first, event.count))
-            case Done():
-                last: Fields = {"choices": []}
-                last |= {"ranking": event.ranking} if event.ranking else {}
-                last |= {"usage": usage_of(event)} if self._form.include_usage else {}
-                return (self._framed(last) if len(last) > 1 else b"") + END
-            case Error():
-                kind = "invalid_request_error" if event.code == "invalid_request" else "server_error"
-                error = error_body(event.message, kind=kind, param=event.param, code=event.code)
-                return b"data: %b\n\n" % orjson.dumps(error)
         return b""
 
     def _begin(self, start: Start) -> bytes:
-        about = {"id": f"chatcmpl-{start.id}", **self._about}
-        self._head = b"data: " + orjson.dumps(about)[:-1]
-        warned = self._framed({"choices": [], "warnings": self._warnings}) if self._warnings else b""
-        return warned + self._roles(range(start.count))
+        return super()._begin(start) + self._roles(range(start.count))
 
     def _roles(self, indices: Iterable[int]) -> bytes:
         role = {"role": "assistant", "content": ""}
@@ -160,81 +133,35 @@ class Chunks:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
         return self._framed({"choices": [choice | (marks or {})]})
 
-    def _framed(self, fields: Mapping[str, Any]) -> bytes:
-        tail = b"}\n\n" if "usage" in fields else self._tail
-        return b"%b,%b%b" % (self._head, orjson.dumps(fields)[1:-1], tail)
 
-
-@dataclass(slots=True)
-class _Choice:
-    content: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    calls: list[Fields] = field(default_factory=list)
-    tokens: list[Fields] = field(default_factory=list)
-    stop: Stop | None = None
-
-    def add(self, event: Stream) -> None:
-        self.content.append(event.text)
-        self.reasoning.append(event.reasoning)
-        self.tokens += map(_token, event.tokens)
-        for call in event.tool_calls:
-            if "name" in call:
-                self.calls.append({"id": call["id"], "type": "function", "function": _named(call)})
-            else:
-                self.calls[call["index"]]["function"]["arguments"] += call["arguments"]
-
-    def message(self) -> Fields:
-        content = "".join(self.content)
-        made: Fields = {"role": "assistant", "content": content if content or not self.calls else None}
-        if reasoning := "".join(self.reasoning):
-            made["reasoning_content"] = reasoning
-        return made | ({"tool_calls": self.calls} if self.calls else {})
+def _message(one: Text) -> Fields:
+    calls = [
+        {"id": call["id"], "type": "function", "function": _named(call)}
+        for _, call in sorted(one.calls.items())
+    ]
+    made: Fields = {"role": "assistant", "content": one.text if one.text or not calls else None}
+    if reasoning := "".join(one.thoughts):
+        made["reasoning_content"] = reasoning
+    return made | ({"tool_calls": calls} if calls else {})
 
 
 def _named(call: Mapping[str, Any]) -> Fields:
     return {"name": call["name"], "arguments": call["arguments"]}
 
 
-class Body:
-    """Events folded into one JSON body, for one request; created is in seconds since 1970."""
+class Body(Folded[Text]):
+    """Events folded into one body."""
+
+    kind, prefix = "chat.completion", PREFIX
 
     def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
-        self._request = request
-        self._about = {"object": "chat.completion", "created": created, "model": model}
-        self._choices = [_Choice() for _ in range(request.n)]
-        self._done: Done | None = None
+        super().__init__(request, Text, model=model, created=created)
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
-        for event in events:
-            match event:
-                case Stream():
-                    self._choices[event.index].add(event)
-                case Stop():
-                    self._choices[event.index].stop = event
-                case Again():
-                    self._choices[event.index] = _Choice()
-                case Extend():
-                    self._choices += [_Choice() for _ in range(event.first, event.count)]
-                case Done():
-                    self._done = event
-
-    def json(self) -> bytes:
-        """The body; all events must have been taken."""
-        assert self._done is not None
-        best_first = self._done.ranking or range(len(self._choices))
-        places = {number: i for i, number in enumerate(best_first)}
-        choices = [self._choice(i, self._choices[number], places) for i, number in enumerate(best_first)]
-        body = {"id": f"chatcmpl-{self._done.id}", **self._about, "choices": choices}
-        body["usage"] = usage_of(self._done)
-        return orjson.dumps(body | ({"warnings": self._request.warnings} if self._request.warnings else {}))
-
-    def _choice(self, index: int, one: _Choice, places: Mapping[int, int]) -> Fields:
-        stop = renumbered(one.stop, places)
+    def choice(self, index: int, one: Text, stop: Stop | None) -> Fields:
         assert stop is not None  # each sequence stops before done
         return {
             "index": index,
-            "message": one.message(),
-            "logprobs": None if self._request.logprobs is None else {"content": one.tokens},
+            "message": _message(one),
+            "logprobs": {"content": list(map(_token, one.tokens))} if self._wants_logprobs else None,
             "finish_reason": _finish_reason(stop, called=bool(one.calls)),
         } | marks_of(stop)

@@ -6,13 +6,14 @@ sequence ended is said in OpenAI's words: what was cancelled is "length", since 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
+from llama_srb.dialects.reply import Gathered, OneText, Text
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
 from llama_srb.request import MAX_PROMPTS, CompletionRequest, Defaults, RequestError, request_from, wrong
 
@@ -23,7 +24,10 @@ INFILL = ("prefix", "suffix", "middle")  # tokens that it takes
 SCORES = ("logprob", "mean_logprob", "length", "distinct_2")  # of a choice, with best_of or rank_by
 UNFINISHED = "length"  # finish_reason of all that did not end by itself: OpenAI's clients know no "cancelled"
 
+KIND, PREFIX = "text_completion", "cmpl-"  # of answers and of their ids
+
 Lists: TypeAlias = dict[str, list[Any]]
+Fields: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def _switch(fields: Mapping[str, Any], name: str, param: str) -> bool:
     return bool(value)
 
 
-def error_body(message: str, *, kind: str, param: str | None, code: str | None) -> dict[str, Any]:
+def error_body(message: str, *, kind: str, param: str | None, code: str | None) -> Fields:
     """An error in the form that OpenAI's clients read."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
@@ -162,7 +166,7 @@ class _Piece:
     logprobs: Lists | None = None
     stop: Stop | None = None
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Fields:
         return _choice(self.index, self.text, self.logprobs, self.stop)
 
 
@@ -210,7 +214,7 @@ def _texts(tokens: Iterable[Mapping[str, Any]]) -> list[str]:
     return [token["text"] for token in tokens]
 
 
-def usage_of(done: Done) -> dict[str, Any]:
+def usage_of(done: Done) -> Fields:
     return {
         "prompt_tokens": done.prompt_tokens,
         "completion_tokens": done.completion_tokens,
@@ -219,7 +223,7 @@ def usage_of(done: Done) -> dict[str, Any]:
     }
 
 
-def _choice(index: int, text: str, logprobs: object, stop: Stop | None) -> dict[str, Any]:
+def _choice(index: int, text: str, logprobs: object, stop: Stop | None) -> Fields:
     choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": None}
     if stop is None:
         return choice
@@ -227,9 +231,9 @@ def _choice(index: int, text: str, logprobs: object, stop: Stop | None) -> dict[
     return choice | marks_of(stop)
 
 
-def marks_of(stop: Stop) -> dict[str, Any]:
+def marks_of(stop: Stop) -> Fields:
     """What ranking and dedupe say of a choice."""
-    marks: dict[str, Any] = {}
+    marks: Fields = {}
     if stop.mean_logprob is not None:
         marks["scores"] = {name: getattr(stop, name) for name in SCORES}
     if stop.duplicate_of is not None:
@@ -237,39 +241,38 @@ def marks_of(stop: Stop) -> dict[str, Any]:
     return marks
 
 
-def renumbered(stop: Stop | None, places: Mapping[int, int]) -> Stop | None:
+def _renumbered(stop: Stop | None, places: Mapping[int, int]) -> Stop | None:
     """A stop event whose duplicate_of is a place in the answer."""
     if stop is None or stop.duplicate_of is None:
         return stop
     return replace(stop, duplicate_of=places[stop.duplicate_of])
 
 
-class Chunks:
-    """Events as chunks, for one request; created is in seconds since 1970."""
+class Frames:
+    """Events as frames of one id that end in [DONE], for one request; created is in seconds since 1970.
 
-    def __init__(
-        self, request: CompletionRequest, form: Form, *, model: str, created: int, first: int = 0
-    ) -> None:
+    A dialect writes `_pieces_of`, the frames of what an event adds to choices, and says what its answers are.
+    """
+
+    kind: ClassVar[str]
+    prefix: ClassVar[str]  # of the id
+
+    def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
         self._warnings = request.warnings
         self._form = form
-        self._about = {"object": "text_completion", "created": created, "model": model}
+        self._about = {"object": self.kind, "created": created, "model": model}
         self._head = b""  # made with the id of the first event; frames begin with it
         self._tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
-        self._pieces = _Pieces(request.n, first)
-        self._plain = request.logprobs is None
 
     def render(self, events: list[Event]) -> bytes:
         """Frames for these events, which follow those of the last call."""
         return b"".join(map(self._frames, events))
 
+    def _pieces_of(self, event: Event) -> bytes:
+        raise NotImplementedError
+
     def _frames(self, event: Event) -> bytes:
         match event:
-            case Stream() if self._plain:
-                # Nearly all frames are this one, so it is put together by hand.
-                text = orjson.dumps(event.text)
-                return b'%b,"choices":[{"text":%b,"index":%d,"logprobs":null,"finish_reason":null}]%b' % (
-                    self._head, text, event.index, self._tail,
-                )  # fmt: skip
             case Queued():
                 return b": queued at position %d\n\n" % event.position
             case Start():
@@ -280,80 +283,126 @@ class Chunks:
                 kind = "invalid_request_error" if event.code == "invalid_request" else "server_error"
                 error = error_body(event.message, kind=kind, param=event.param, code=event.code)
                 return b"data: %b\n\n" % orjson.dumps(error)
-        return b"".join(self._framed({"choices": [piece.json()]}) for piece in self._pieces.of(event))
+        return self._pieces_of(event)
+
+    def _name(self, id: str) -> None:
+        self._head = b"data: " + orjson.dumps({"id": self.prefix + id, **self._about})[:-1]
 
     def _begin(self, start: Start) -> bytes:
-        about = {"id": f"cmpl-{start.id}", **self._about}
-        self._head = b"data: " + orjson.dumps(about)[:-1]
-        if not self._warnings:
-            return b""
-        return self._framed({"choices": [_choice(0, "", None, None)], "warnings": self._warnings})
+        self._name(start.id)
+        return self._warned([])
+
+    def _warned(self, choices: list[Fields]) -> bytes:
+        return self._framed({"choices": choices, "warnings": self._warnings}) if self._warnings else b""
 
     def _end(self, done: Done) -> bytes:
-        last: dict[str, Any] = {"choices": []}
+        last: Fields = {"choices": []}
         last |= {"ranking": done.ranking} if done.ranking else {}
         last |= {"usage": usage_of(done)} if self._form.include_usage else {}
         return (self._framed(last) if len(last) > 1 else b"") + END
 
-    def _framed(self, fields: Mapping[str, Any]) -> bytes:
+    def _framed(self, fields: Fields) -> bytes:
         tail = b"}\n\n" if "usage" in fields else self._tail
         return b"%b,%b%b" % (self._head, orjson.dumps(fields)[1:-1], tail)
 
 
-@dataclass(slots=True)
-class _Choice:
-    texts: list[str] = field(default_factory=list)
-    logprobs: Lists = field(default_factory=lambda: _lists((), []))
-    stop: Stop | None = None
+class Folded(Gathered[OneText]):
+    """Events folded into one JSON body, for one request; created is in seconds since 1970.
 
-    def add(self, piece: _Piece) -> None:
-        self.texts.append(piece.text)
-        self.stop = piece.stop or self.stop
+    A dialect writes `choice`, what one of them looks like, and says what its answers are.
+    """
+
+    kind: ClassVar[str]
+    prefix: ClassVar[str]
+
+    def __init__(
+        self, request: CompletionRequest, new: Callable[[], OneText], *, model: str, created: int
+    ) -> None:
+        super().__init__(request.n, new)
+        self._warnings = {"warnings": request.warnings} if request.warnings else {}
+        self._about = {"object": self.kind, "created": created, "model": model}
+        self._wants_logprobs = request.logprobs is not None
+
+    def choice(self, index: int, one: OneText, stop: Stop | None) -> Fields:
+        """One of them; its stop event has places of the answer."""
+        raise NotImplementedError
+
+    def fields(self) -> Fields:
+        """The body; all events must have been taken."""
+        assert self.done is not None
+        places = {number: i for i, number in enumerate(self.ordered)}
+        choices = [
+            self.choice(i, self.texts[number], _renumbered(self.texts[number].stop, places))
+            for number, i in places.items()
+        ]
+        about = {"id": self.prefix + self.done.id, **self._about}
+        return about | {"choices": choices, "usage": usage_of(self.done)} | self._warnings
+
+    def json(self) -> bytes:
+        """The same as JSON."""
+        return orjson.dumps(self.fields())
+
+
+class Chunks(Frames):
+    """Events as chunks."""
+
+    kind, prefix = KIND, PREFIX
+
+    def __init__(
+        self, request: CompletionRequest, form: Form, *, model: str, created: int, first: int = 0
+    ) -> None:
+        super().__init__(request, form, model=model, created=created)
+        self._pieces = _Pieces(request.n, first)
+        self._plain = request.logprobs is None
+
+    def _frames(self, event: Event) -> bytes:
+        if self._plain and isinstance(event, Stream):
+            # Nearly all frames are this one, so it is put together by hand.
+            text = orjson.dumps(event.text)
+            return b'%b,"choices":[{"text":%b,"index":%d,"logprobs":null,"finish_reason":null}]%b' % (
+                self._head, text, event.index, self._tail,
+            )  # fmt: skip
+        return super()._frames(event)
+
+    def _begin(self, start: Start) -> bytes:
+        self._name(start.id)
+        return self._warned([_choice(0, "", None, None)])
+
+    def _pieces_of(self, event: Event) -> bytes:
+        return b"".join(self._framed({"choices": [piece.json()]}) for piece in self._pieces.of(event))
+
+
+@dataclass(slots=True)
+class _Text(Text):
+    """A text in pieces that may begin with the prompt."""
+
+    logprobs: Lists = field(default_factory=lambda: _lists((), []))
+
+    def append(self, piece: _Piece) -> None:
+        self.pieces.append(piece.text)
         for name, values in (piece.logprobs or {}).items():
             self.logprobs[name] += values
 
 
-class Body:
-    """Events folded into one JSON body, for one request; created is in seconds since 1970."""
+class Body(Folded[_Text]):
+    """Events folded into one body."""
+
+    kind, prefix = KIND, PREFIX
 
     def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
-        self._request = request
-        self._about = {"object": "text_completion", "created": created, "model": model}
-        self._choices = [_Choice() for _ in range(request.n)]
+        super().__init__(request, _Text, model=model, created=created)
         self._pieces = _Pieces(request.n)
-        self._done: Done | None = None
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
-        for event in events:
-            self._done = event if isinstance(event, Done) else self._done
-            if isinstance(event, Extend):
-                self._choices += [_Choice() for _ in range(event.first, event.count)]
-            if isinstance(event, Again):
-                self._choices[event.index] = _Choice()
-            for piece in self._pieces.of(event):
-                self._choices[piece.index].add(piece)
+    def _add(self, event: Stream) -> None:
+        pass  # as all that adds to a text, by its pieces
 
-    def json(self) -> bytes:
-        """The body; all events must have been taken."""
-        return orjson.dumps(self.fields())
+    def _take(self, event: Event) -> None:
+        super()._take(event)
+        for piece in self._pieces.of(event):
+            self.texts[piece.index].append(piece)
 
-    def fields(self) -> dict[str, Any]:
-        assert self._done is not None
-        wanted = self._request.logprobs is not None
-        best_first = self._done.ranking or range(len(self._choices))
-        places = {number: i for i, number in enumerate(best_first)}
-        choices = [
-            _choice(i, "".join(one.texts), one.logprobs if wanted else None, renumbered(one.stop, places))
-            for i, one in enumerate(self._choices[number] for number in best_first)
-        ]
-        body = {
-            "id": f"cmpl-{self._done.id}",
-            **self._about,
-            "choices": choices,
-            "usage": usage_of(self._done),
-        }
-        return body | ({"warnings": self._request.warnings} if self._request.warnings else {})
+    def choice(self, index: int, one: _Text, stop: Stop | None) -> Fields:
+        return _choice(index, one.text, one.logprobs if self._wants_logprobs else None, stop)
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -365,11 +414,11 @@ class _Part(Chunks):
     """One of several: all bear one id, and of the ends of all only the last is an end."""
 
     def named(self, id: str) -> _Part:
-        self._head = b"data: " + orjson.dumps({"id": f"cmpl-{id}", **self._about})[:-1]
+        self._name(id)
         return self
 
     def _begin(self, start: Start) -> bytes:
-        return self._framed({"choices": [], "warnings": self._warnings}) if self._warnings else b""
+        return self._warned([])
 
     def _end(self, done: Done) -> bytes:
         return b""
@@ -384,7 +433,7 @@ class ChunksOfMany:
         self._first = dict(
             zip(requests, accumulate((r.n for r in requests.values()), initial=0), strict=False)
         )
-        about: dict[str, Any] = {"model": model, "created": created}
+        about: Fields = {"model": model, "created": created}
         name, *others = requests
         quiet = {id: requests[id].model_copy(update={"warnings": ()}) for id in others}  # told once
         self._parts = {
@@ -448,13 +497,13 @@ class BodyOfMany:
     def json(self) -> bytes:
         """The body; all events must have been taken."""
         bodies = [part.fields() for part in self._parts.values()]
-        choices: list[dict[str, Any]] = []
+        choices: list[Fields] = []
         for body in bodies:
             choices += [_moved_choice(choice, len(choices)) for choice in body["choices"]]
         return orjson.dumps(bodies[0] | {"choices": choices, "usage": usage_of(_sum(self._done))})
 
 
-def _moved_choice(choice: dict[str, Any], by: int) -> dict[str, Any]:
+def _moved_choice(choice: Fields, by: int) -> Fields:
     return {
         name: value + by if name in ("index", "duplicate_of") else value for name, value in choice.items()
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import orjson
 
@@ -74,8 +74,8 @@ class Text:
         self.tokens += event.tokens
         self.thoughts.append(event.reasoning)
         for piece in event.tool_calls:
-            call = self.calls.setdefault(piece["index"], {"name": piece.get("name", ""), "arguments": ""})
-            call["arguments"] += piece["arguments"]
+            new = {"id": piece.get("id", ""), "name": piece.get("name", ""), "arguments": ""}
+            self.calls.setdefault(piece["index"], new)["arguments"] += piece["arguments"]
 
     @property
     def length(self) -> int:
@@ -83,7 +83,51 @@ class Text:
         return self.stop.length if self.stop else len(self.pieces)
 
 
-class Reply:
+OneText = TypeVar("OneText", bound=Text)
+
+
+class Gathered(Generic[OneText]):
+    """One request's events by sequence: what is said again begins anew, an extend brings more."""
+
+    def __init__(self, n: int, new: Callable[[], OneText]) -> None:
+        self._new = new
+        self.texts = [new() for _ in range(n)]
+        self.id = ""  # once it is known
+        self.begun: Start | None = None
+        self.done: Done | None = None
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events, which follow those of the last call."""
+        for event in events:
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Queued():
+                self.id = event.id
+            case Start():
+                self.id, self.begun = event.id, event
+            case Stream():
+                self._add(event)
+            case Stop():
+                self.texts[event.index].stop = event
+            case Again():
+                self.texts[event.index] = self._new()
+            case Extend():
+                self.texts += [self._new() for _ in range(event.first, event.count)]
+            case Done():
+                self.done = event
+
+    def _add(self, event: Stream) -> None:
+        self.texts[event.index].add(event)
+
+    @property
+    def ordered(self) -> list[int]:
+        """The sequences as a body has them: best first, if they are ranked."""
+        return list(self.done.ranking if self.done and self.done.ranking else range(len(self.texts)))
+
+
+class Reply(Gathered[Text]):
     """One request's answer: frames while it runs, or a body at its end.
 
     A dialect writes `piece`, `end`, `body` and `failure`; what a method yields becomes a frame each.
@@ -93,13 +137,10 @@ class Reply:
     pause: ClassVar[bytes] = b": keep-alive\n\n"  # what keeps an idle stream open
 
     def __init__(self, request: CompletionRequest, about: About, *, stream: bool) -> None:
+        super().__init__(request.n, Text)
         self.request = request
         self.about = about
         self.stream = stream
-        self.texts = [Text() for _ in range(request.n)]
-        self.id = ""  # once it is known
-        self.begun: Start | None = None
-        self.done: Done | None = None
         self._last = Stop("", 0, 0, 0, "")
 
     # What a dialect writes
@@ -123,11 +164,6 @@ class Reply:
 
     # What all have in common
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
-        for event in events:
-            self._take(event)
-
     def render(self, events: Iterable[Event]) -> bytes:
         """Frames for these events, which follow those of the last call."""
         return b"".join(self.frame(data) for event in events for data in self._messages(event))
@@ -137,30 +173,8 @@ class Reply:
         return orjson.dumps(self.body())
 
     @property
-    def ordered(self) -> list[int]:
-        """The sequences as a body has them: best first, if they are ranked."""
-        return list(self.done.ranking if self.done and self.done.ranking else range(len(self.texts)))
-
-    @property
     def prompt_tokens(self) -> int:
         return self.begun.prompt_tokens if self.begun else 0
-
-    def _take(self, event: Event) -> None:
-        match event:
-            case Queued():
-                self.id = event.id
-            case Start():
-                self.id, self.begun = event.id, event
-            case Stream():
-                self.texts[event.index].add(event)
-            case Stop():
-                self.texts[event.index].stop = event
-            case Again():
-                self.texts[event.index] = Text()
-            case Extend():
-                self.texts += [Text() for _ in range(event.first, event.count)]
-            case Done():
-                self.done = event
 
     def _messages(self, event: Event) -> Iterator[Json]:
         self._take(event)
