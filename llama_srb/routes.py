@@ -557,36 +557,38 @@ EXTENSION: Schema = {
 
 
 TEXT_OR_IDS: Schema = {"anyOf": [{"type": "string"}, IDS]}
+
+
+def _maybe(kind: str, description: str, **more: Any) -> Schema:
+    """A property that may be null, which is absent."""
+    return {"type": [kind, "null"], **more, "description": description}
+
+
+def _texts_or_ids(most: int, description: str) -> Schema:
+    many = {"type": "array", "items": TEXT_OR_IDS, "minItems": 1, "maxItems": most}
+    return {"anyOf": [{"type": "string", "minLength": 1}, IDS, many], "description": description}
+
+
+MODEL = _maybe("string", "The served model's name.")
 SCORE: Schema = {
     "type": "object",
     "properties": {
-        "texts": {
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                IDS,
-                {"type": "array", "items": TEXT_OR_IDS, "minItems": 1, "maxItems": MAX_SCORED},
-            ],
-            "description": "What is scored, each by itself after the same prompt.",
-        },
+        "texts": _texts_or_ids(MAX_SCORED, "What is scored, each by itself after the same prompt."),
         "prompt": {
             "anyOf": [*TEXT_OR_IDS["anyOf"], {"type": "null"}],
             "default": "",
             "description": "What stands before each of them; computed once. It is not scored.",
         },
-        "logprobs": {
-            "type": ["integer", "null"],
-            "minimum": 0,
-            "maximum": MAX_LOGPROBS,
-            "default": 0,
-            "description": "So many of the likeliest tokens beside each token.",
-        },
-        "cache": {
-            "type": ["boolean", "null"],
-            "default": True,
-            "description": "Use and keep the computed prompt.",
-        },
+        "logprobs": _maybe(
+            "integer",
+            "So many of the likeliest tokens beside each token.",
+            minimum=0,
+            maximum=MAX_LOGPROBS,
+            default=0,
+        ),
+        "cache": _maybe("boolean", "Use and keep the computed prompt.", default=True),
         "lora": {"anyOf": [ADAPTERS, {"type": "null"}], "description": ROWS["lora"].meaning},
-        "model": {"type": ["string", "null"], "description": "The served model's name."},
+        "model": MODEL,
     },
     "required": ["texts"],
 }
@@ -595,25 +597,16 @@ SCORE: Schema = {
 EMBEDDING_INPUT: Schema = {
     "type": "object",
     "properties": {
-        "input": {
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                IDS,
-                {"type": "array", "items": TEXT_OR_IDS, "minItems": 1, "maxItems": MAX_EMBEDDED},
-            ],
-            "description": "The texts, or their token ids.",
-        },
+        "input": _texts_or_ids(MAX_EMBEDDED, "The texts, or their token ids."),
         "encoding_format": {
             "enum": ["float", "base64", None],
             "default": "float",
             "description": "base64: 32-bit floats, little-endian.",
         },
-        "dimensions": {
-            "type": ["integer", "null"],
-            "minimum": 1,
-            "description": "Only the first numbers, so many, brought to length 1 again.",
-        },
-        "model": {"type": ["string", "null"], "description": "The served model's name."},
+        "dimensions": _maybe(
+            "integer", "Only the first numbers, so many, brought to length 1 again.", minimum=1
+        ),
+        "model": MODEL,
         "user": {"description": "Not used."},
     },
     "required": ["input"],

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.conftest import ROOT
 
 
@@ -60,3 +62,10 @@ def serving(*arguments: str) -> Iterator[Server]:
             yield Server(line.split()[0])
         finally:
             process.terminate()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One with the bundled model; conftest.py of a folder imports it."""
+    with serving("--ctx", "8192") as server:
+        yield server

@@ -53,19 +53,16 @@ def _frame(data: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
+def _fields(event: Event, name: str, *keys: str) -> dict[str, Any]:
+    return {"event": name} | {key: getattr(event, key) for key in keys}
+
+
 def _start(event: Start) -> dict[str, Any]:
-    return {
-        "event": "start",
-        "count": event.count,
-        "id": event.id,
-        "prompt_tokens": event.prompt_tokens,
-        "cached_tokens": event.cached_tokens,
-        "seed": event.seed,
-    }
+    return _fields(event, "start", "count", "id", "prompt_tokens", "cached_tokens", "seed")
 
 
 def _queued(event: Queued) -> dict[str, Any]:
-    return {"event": "queued", "position": event.position, "id": event.id}
+    return _fields(event, "queued", "position", "id")
 
 
 def _prompt(event: Prompt) -> dict[str, Any]:
@@ -74,14 +71,12 @@ def _prompt(event: Prompt) -> dict[str, Any]:
 
 
 def _progress(event: Progress) -> dict[str, Any]:
-    return {"event": "progress", "processed": event.processed, "total": event.total}
+    return _fields(event, "progress", "processed", "total")
 
 
 def _stop(event: Stop) -> dict[str, Any]:
-    data = {"event": "stop", "index": event.index, "length": event.length, "stop": event.stop}
     return (
-        data
-        | {"finish_reason": event.finish_reason}
+        _fields(event, "stop", "index", "length", "stop", "finish_reason")
         | ({"stop_text": event.stop_text} if event.stop_text else {})
         | _known(event, "logprob", "mean_logprob", "distinct_2", "duplicate_of")
     )
@@ -93,22 +88,16 @@ def _known(event: Event, *names: str) -> dict[str, Any]:
 
 
 def _extend(event: Extend) -> dict[str, Any]:
-    return {"event": "extend", "first": event.first, "count": event.count}
+    return _fields(event, "extend", "first", "count")
 
 
 def _done(event: Done) -> dict[str, Any]:
-    return {
-        "event": "done",
-        "count": event.count,
-        "prompt_tokens": event.prompt_tokens,
-        "cached_tokens": event.cached_tokens,
-        "completion_tokens": event.completion_tokens,
-        "timings": dict(event.timings),
-    } | ({"ranking": event.ranking} if event.ranking else {})
+    data = _fields(event, "done", "count", "prompt_tokens", "cached_tokens", "completion_tokens")
+    return data | {"timings": dict(event.timings)} | ({"ranking": event.ranking} if event.ranking else {})
 
 
 def _error(event: Error) -> dict[str, Any]:
-    data = {"event": "error", "code": event.code, "message": event.message}
+    data = _fields(event, "error", "code", "message")
     return data | ({"param": event.param} if event.param else {})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,13 +20,7 @@ from tests.clients.fixtures import (
     read_as_silly_tavern,
     silly_tavern,
 )
-from tests.serving import Server, serving
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--ctx", "8192") as server:
-        yield server
+from tests.serving import Server
 
 
 def post(server: Server, path: str, body: Any, kind: str = "application/json") -> bytes:

@@ -7,15 +7,9 @@ from collections.abc import Iterator
 import pytest
 from ollama import Client, ResponseError
 
-from tests.serving import Server, serving
+from tests.serving import Server
 
 ONCE = "Once upon a time,"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--ctx", "8192") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,10 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 from openai.types import Completion, CompletionChoice
 
-from tests.serving import Server, serving
+from tests.serving import Server
 
 ONCE = "Once upon a time,"
 ONCE_IDS = [417, 435, 259, 392, 12]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--ctx", "8192") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from tests.real.models import write_chat_model
 from tests.real.test_chat import CITIES, HELLO, TOOLS, scripted
 from tests.serving import Server, serving
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path = tmp_path_factory.mktemp("chat") / "chat.gguf"
-    write_chat_model(path)
-    with serving("--model", str(path), "--ctx", "16384") as server:
+def server(chat_model: Path) -> Iterator[Server]:
+    with serving("--model", str(chat_model), "--ctx", "16384") as server:
         yield server
 
 

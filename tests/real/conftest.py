@@ -1,25 +1,38 @@
-"""Models that tests of the real engine make, once a session."""
+"""Models that tests of the real engine make, once a session, and a server with the bundled one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.real.models import write_chat_model
 from tests.reference.models import write_bigram, write_plain
+from tests.serving import server
+
+__all__ = ["chat_model", "server"]
+
+
+def _made(factory: pytest.TempPathFactory, name: str, write: Callable[[Path], None]) -> Path:
+    path = factory.mktemp(name) / f"{name}.gguf"
+    write(path)
+    return path
 
 
 @pytest.fixture(scope="session")
 def bigram(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logits that are the same bits whatever the batch: what differs then is the engine's doing."""
-    path = tmp_path_factory.mktemp("bigram") / "bigram.gguf"
-    write_bigram(path)
-    return path
+    return _made(tmp_path_factory, "bigram", write_bigram)
 
 
 @pytest.fixture(scope="session")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled model in F32."""
-    path = tmp_path_factory.mktemp("plain") / "plain.gguf"
-    write_plain(path)
-    return path
+    return _made(tmp_path_factory, "plain", write_plain)
+
+
+@pytest.fixture(scope="session")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a template that knows tools."""
+    return _made(tmp_path_factory, "chat", write_chat_model)

@@ -16,6 +16,7 @@ import numpy as np
 from gguf import GGUFReader, GGUFWriter, TokenType
 
 from tests.conftest import ROOT
+from tests.reference.models import write_out
 
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
 Tensors = dict[str, Matrix]
@@ -172,12 +173,7 @@ def write_model(
     for seed, scale in (merged or {}).items():
         for name, (a, b) in _deltas(seed).items():
             tensors[name] = tensors[name] + np.float32(scale) * (b @ a)
-    for name, tensor in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(tensor, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer, tensors)
 
 
 CHAT_TOKENS = {

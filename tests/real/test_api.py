@@ -18,12 +18,6 @@ ONCE = "Once upon a time,"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--ctx", "8192") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def document(server: Server) -> Any:
     return server.json("GET", "/openapi.json")[1]
 

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import peers
 from tests.real.lines import Answer, Lines
-from tests.real.models import CHAT_TOKENS, write_chat_model, write_model
+from tests.real.models import CHAT_TOKENS, write_model
 
 HELLO = [{"role": "user", "content": "Hello there, how is the weather in Ulm today?"}]
 CITIES, UNITS = ["Ulm", "Bonn"], ["C", "F"]
@@ -59,15 +59,8 @@ def chat(engine: Lines, **fields: Any) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("chat") / "chat.gguf"
-    write_chat_model(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def engine(model: Path) -> Iterator[Lines]:
-    with Lines("-c", "16384", model=model) as engine:
+def engine(chat_model: Path) -> Iterator[Lines]:
+    with Lines("-c", "16384", model=chat_model) as engine:
         yield engine
 
 

@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.serving import Server, serving
+from tests.serving import Server
 
 EXAMPLE = re.compile(r"^    \$ curl ((?:.*\\\n)*.*)\n((?:    .*\n)+)", re.M)
 EXAMPLES = EXAMPLE.findall((ROOT / "docs/dialects.md").read_text())
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--ctx", "8192") as server:
-        yield server
 
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=lambda text: str(text)[-40:])

@@ -6,7 +6,6 @@ tests/real/test_laws.py says that the texts are right; here it is what a client 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,6 @@ def saved(answer: dict[str, Any]) -> int:
     """How many tokens of the prompt had to be computed."""
     computed: int = answer["prompt_tokens"] - answer["cached_tokens"]
     return computed
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--ctx", "8192") as server:
-        yield server
 
 
 # Choosing

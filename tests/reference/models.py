@@ -94,6 +94,11 @@ def _write(path: Path, changed: dict[str, Any], tensors: dict[str, Matrix]) -> N
         if not name.startswith(("GGUF.", "general.architecture")):
             inner = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
             writer.add_key_value(name, changed.get(name, field.contents()), field.types[0], inner)
+    write_out(writer, tensors)
+
+
+def write_out(writer: GGUFWriter, tensors: dict[str, Matrix]) -> None:
+    """The tensors, in F32, and the file's end."""
     for name, tensor in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(tensor, np.float32))
     writer.write_header_to_file()
