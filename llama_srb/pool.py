@@ -38,7 +38,7 @@ from llama_srb.protocol import (
     encode_generate,
     encode_prefix,
 )
-from llama_srb.request import CompletionRequest, Extension
+from llama_srb.request import CompletionRequest, Extension, wrong
 
 __all__ = [
     "CommandRefused",
@@ -71,6 +71,7 @@ class Several:
         self.parts = parts
         self.id = parts[0].id
         self._groups = groups
+        self.n = sum(part.n for part in parts)
         self._open = len(parts)
         self._batches: asyncio.Queue[list[Event]] = asyncio.Queue(maxsize=len(parts))  # no more than are read
         self._tasks: list[asyncio.Task[None]] = []
@@ -373,10 +374,15 @@ class Pool:
         return await generation.extend(encode_extend(generation.id, extension), extension.add)
 
     def cancel(self, id: str, index: int | None = None) -> bool:
-        """Ends a generation, or only the sequence `index`; False when none of that id is here."""
+        """Ends a generation, or only the sequence `index`; False when none of that id is here.
+
+        RequestError when it has no such sequence.
+        """
         exchange = self._groups.get(id) or self._live.get(id)
         if exchange is None:
             return False
+        if index is not None and index >= exchange.n:
+            raise wrong("index", index, f"at most {exchange.n - 1}, the last of {exchange.n}")
         exchange.cancel(index)
         return True
 

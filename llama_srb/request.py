@@ -149,7 +149,9 @@ def _texts(name: str) -> Callable[[object], object]:
 
 
 def _breakers(value: object) -> object:
-    """A list of texts; or the same as a JSON string; or the inside of one: `"\\n", ":"`."""
+    """A list of texts; or the same as a JSON string; or the inside of one: `"\\n", ":"`; or `a,b`."""
+    if isinstance(value, str) and not set(value) & set('["'):
+        value = value.split(",")
     if isinstance(value, str):
         try:
             value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
@@ -506,7 +508,7 @@ class Sampling(_Row):
     dry_penalty_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0, aliases="dry_range",
         meaning="Tokens that DRY looks back on; 0 is off, -1 the whole context.")
     dry_sequence_breakers: Annotated[Texts, BeforeValidator(_breakers)] = _row(DEFAULT_BREAKERS, "repetition",
-        meaning='Texts at which DRY\'s repetitions end; a list, a JSON string, or "\\n", ":" in one string.')
+        meaning='Texts at which DRY\'s repetitions end: a list, or in one string JSON, "\\n", ":" or a,b.')
     mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
         meaning="Hold the surprise steady instead of truncating: 1 Mirostat, 2 Mirostat 2.0.")
     mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100,

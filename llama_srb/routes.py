@@ -122,6 +122,7 @@ GENERATION_ERRORS = {
 }
 CANCELLED = {
     200: _json("It ends; its stream ends with what it had.", "Cancelled"),
+    400: _json("It has no sequence of this index.", "Error"),
     404: _json("Nothing of this id is running.", "Error"),
     **FAILED,
 }

@@ -135,6 +135,7 @@ class Work:
     generation: Generation | Several
     rank: Rank
     size: str
+    prompt: str = "prompt"  # what the client calls that
 
 
 class StartError(Exception):
@@ -176,10 +177,12 @@ def _warnings(warnings: tuple[str, ...]) -> dict[str, Any]:
     return {"warnings": warnings} if warnings else {}
 
 
-def _refused(error: Error) -> web.Response:
-    status = STATUS_OF_CODE.get(error.code, 500)
-    param = "prompt" if error.param == "tokens" else error.param  # the engine has two fields for our one
-    return error_response(status, error.message, param=param, code=error.code)
+def _refused(error: Error, tokens: str = "tokens") -> web.Response:
+    """What the engine calls tokens is a prompt, or texts, to a client."""
+    status, param = STATUS_OF_CODE.get(error.code, 500), error.param
+    return error_response(
+        status, error.message, param=tokens if param == "tokens" else param, code=error.code
+    )
 
 
 def _advice(error: RequestError) -> dict[str, str]:
@@ -438,7 +441,7 @@ class Api:
                 last = batch[-1]
         _brought.set(_brought.get() + _summary(last))
         if isinstance(last, Error):
-            return _refused(last)
+            return _refused(last, "prompt")
         assert isinstance(last, Done)
         answer = {"id": last.id, "prompt_tokens": last.prompt_tokens, "cached_tokens": last.cached_tokens}
         superseded = {"superseded": True} if generation.cancelled else {}
@@ -456,7 +459,8 @@ class Api:
         request = embeddings.parse(await self._body(http), strict=self.settings.strict)
         answer = embeddings.Body(request, model=self._known_model(request.model))
         generation = self.pool.run("embed", **request.engine_fields())
-        return await self._whole(http, Work(generation, list, f"texts={len(request.input)}"), answer)
+        work = Work(generation, list, f"texts={len(request.input)}", "input")
+        return await self._whole(http, work, answer)
 
     def _require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
         if request.continue_ is not None:
@@ -665,7 +669,8 @@ class Api:
         """Vectors of texts, as another server would give them."""
         answer = VECTORS[_path(http)](await self._body(http), self._about())
         generation = self.pool.run("embed", **answer.request.engine_fields())
-        return await self._whole(http, Work(generation, list, f"texts={len(answer.request.input)}"), answer)
+        work = Work(generation, list, f"texts={len(answer.request.input)}", "input")
+        return await self._whole(http, work, answer)
 
     def _about(self) -> About:
         model, ready = self.model, self.pool.ready
@@ -738,7 +743,7 @@ class Api:
             _brought.set(f" {work.size} {generation.id}")
             first = await anext(generation)
             if isinstance(first[0], Error):
-                return _refused(first[0])
+                return _refused(first[0], work.prompt)
             response = web.StreamResponse(headers={"Content-Type": content_type, **STREAM_HEADERS})
             await response.prepare(http)
             try:
@@ -759,7 +764,7 @@ class Api:
                 last = batch[-1]
         _brought.set(_brought.get() + _summary(last))
         if isinstance(last, Error):
-            return _refused(last)
+            return _refused(last, work.prompt)
         return web.Response(body=answer.json(), content_type="application/json")
 
 

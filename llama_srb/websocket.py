@@ -18,7 +18,7 @@ from llama_srb.dialects.messages import Command
 from llama_srb.pool import EngineUnavailable, Generation, Pool
 from llama_srb.protocol import Start
 from llama_srb.ranking import ranking
-from llama_srb.request import CompletionRequest, Extension, RequestError
+from llama_srb.request import CompletionRequest, Extension, RequestError, whole
 
 MAX_RUNNING = 256  # requests of one connection
 MAX_NAMES = 4096  # of requests that are over, which continue may name
@@ -76,7 +76,8 @@ class Connection:
             case "generate":
                 self._start(command)
             case "cancel":
-                self._required(command).cancel(_index(command.body))
+                generation = self._required(command)
+                generation.cancel(_index(command.body, generation.n))
             case "extend":
                 generation = self._required(command)
                 extension = self._read_extension(generation, command.body)
@@ -141,8 +142,5 @@ class Connection:
             await self._socket.send_str(text)
 
 
-def _index(body: Json) -> int | None:
-    index = body.get("index")
-    if index is not None and (type(index) is not int or index < 0):
-        raise RequestError(f"index is {index!r}; it must be a whole number from 0", param="index")
-    return index
+def _index(body: Json, n: int) -> int | None:
+    return None if body.get("index") is None else whole("index", body["index"], 0, n - 1)

@@ -99,6 +99,7 @@ WRONG = [
     ('{"op": "extend", "id": "b"}', "b", "id", "no request b is running"),
     ('{"op": "generate", "id": "a", "prompt": "x"}', "a", "id", "request a is running"),
     ('{"op": "cancel", "id": "a", "index": -1}', "a", "index", "index is -1"),
+    ('{"op": "cancel", "id": "a", "index": 9}', "a", "index", "index is 9; it must be between 0 and"),
     ('{"op": "extend", "id": "a", "fork": {"index": 9}}', "a", "fork.index", "fork.index is 9"),
 ]
 

@@ -95,8 +95,14 @@ def test_a_request_is_cancelled_and_is_not_there_any_more(server: Server, endles
 
 def test_cancelling_what_is_over_or_never_was_does_no_harm(server: Server, endless: Stream) -> None:
     endless.until("stream")
-    for index in (1, 1, 77):
+    for index in (1, 1):
         server.call("DELETE", f"/v1/completions/{endless.id}/{index}")
+    status, answer = server.json("DELETE", f"/v1/completions/{endless.id}/4")
+    assert (status, answer["error"]["message"], answer["error"]["param"]) == (
+        400,
+        "index is 4; it must be at most 3, the last of 4",
+        "index",
+    )
     endless.until("stop")
     assert {endless.until("stream")[-1]["index"] for _ in range(12)} == {0, 2, 3}
 

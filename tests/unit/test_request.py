@@ -316,6 +316,7 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"dry_sequence_breakers": ["a", ""]}, {"dry_sequence_breakers": ["a"]}),
     ({"dry_sequence_breakers": '["\\n", ":", "\\"", "*"]'}, {"dry_sequence_breakers": DEFAULT_DRY}),
     ({"dry_sequence_breakers": '"\\n", ":", "\\"", "*"'}, {"dry_sequence_breakers": DEFAULT_DRY}),
+    ({"dry_sequence_breakers": "a,*,b c"}, {"dry_sequence_breakers": ["a", "*", "b c"]}),
     ({"dry_sequence_breakers": ""}, {"dry_sequence_breakers": []}),
     ({"samplers": "kpt"}, {"samplers": ["top_k", "top_p", "temperature"]}),
     ({"samplers": "edskypmxt"}, {"samplers": list(Sampling().samplers)}),
