@@ -1,7 +1,8 @@
 """Client and AsyncClient, for Python programs: n continuations of one prompt from a running llama-srb server.
 
 Speaks the event stream (POST /v1/events) with httpx and shares no code with the server. The two clients
-differ only in who waits: what a body is, what bytes mean, which error an answer is stands once, above them.
+differ only in who waits: what a body is, what bytes mean, which error an answer is, what is asked for beside
+streams stands once, above them.
 
     ClientError
     ├── UnknownField       a keyword argument that the server has no field for (also a TypeError)
@@ -15,18 +16,18 @@ from __future__ import annotations
 import difflib
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import httpx
 
 __all__ = [
     "Answer", "AsyncClient", "AsyncStream", "Choice", "Client", "ClientError", "ConnectionFailed", "Done",
-    "Error", "Event", "Progress", "Prompt", "Queued", "RequestRefused", "ServerError", "Start", "Stop",
-    "Stream", "Text", "UnknownField", "as_json", "event_from", "failure",
+    "Error", "Event", "Message", "Progress", "Prompt", "Prompted", "Queued", "RequestRefused", "Score",
+    "ServerError", "Start", "Stop", "Stream", "Text", "UnknownField", "as_json", "event_from", "failure",
 ]  # fmt: skip
 
 URL = "http://localhost:9090"
@@ -37,6 +38,8 @@ REFUSED = frozenset({"invalid_request", "context_exceeded"})
 
 Prompted: TypeAlias = str | Sequence[int]
 """A prompt: a text, or its token ids."""
+Message: TypeAlias = Mapping[str, Any]
+"""One of a chat: role and content; more as in OpenAI's chats."""
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -113,11 +116,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """New text of one sequence (the server's event "stream"); tokens only when logprobs were asked for."""
+    """New text of one sequence (the server's event "stream"); tokens only when logprobs were asked for.
+
+    Of a chat: what the model thinks, and pieces of calls of tools; id and name are in a call's first piece.
+    """
 
     index: int
     text: str
     tokens: tuple[Mapping[str, Any], ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +198,8 @@ class Choice:
     """One continuation; while it runs, finish_reason is None and length counts what has come.
 
     length is in tokens. seed with the same request, n and a fresh engine brings the text back, where
-    diversity is none.
+    diversity is none. Of a chat, reasoning is what the model thought, and a call of a tool has id, name and
+    arguments, which are JSON.
     """
 
     index: int
@@ -200,6 +209,24 @@ class Choice:
     stop_text: str = ""
     seed: int | None = None
     tokens: tuple[Mapping[str, Any], ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How likely a text is after its prompt: sum and mean of its tokens' log-probabilities (natural).
+
+    greedy: each token was the likeliest. A text of which nothing is predicted has no mean.
+    """
+
+    index: int
+    sum: float
+    mean: float | None
+    perplexity: float | None
+    count: int
+    greedy: bool
+    tokens: tuple[Mapping[str, Any], ...] = ()
 
 
 class _Growing:
@@ -208,13 +235,31 @@ class _Growing:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.tokens: list[Mapping[str, Any]] = []
+        self.thoughts: list[str] = []
+        self.calls: dict[int, dict[str, str]] = {}
         self.stop: Stop | None = None
 
+    def add(self, event: Text) -> None:
+        self.texts.append(event.text)
+        self.tokens += event.tokens
+        self.thoughts.append(event.reasoning)
+        for piece in event.tool_calls:
+            new = {"id": piece.get("id", ""), "name": piece.get("name", ""), "arguments": ""}
+            self.calls.setdefault(piece["index"], new)["arguments"] += piece["arguments"]
+
     def choice(self, index: int, prompt: str, seed: int | None) -> Choice:
-        text, tokens, stop = prompt + "".join(self.texts), tuple(self.tokens), self.stop
-        if stop is None:
-            return Choice(index, text, len(self.texts), seed=seed, tokens=tokens)
-        return Choice(index, text, stop.length, stop.finish_reason, stop.stop_text, seed, tokens)
+        stop = self.stop or Stop(index, len(self.texts), 0, "")
+        return Choice(
+            index,
+            text=prompt + "".join(self.texts),
+            length=stop.length,
+            finish_reason=stop.finish_reason or None,
+            stop_text=stop.stop_text,
+            seed=seed,
+            tokens=tuple(self.tokens),
+            reasoning="".join(self.thoughts),
+            tool_calls=tuple(call for _, call in sorted(self.calls.items())),
+        )
 
 
 class Answer:
@@ -233,8 +278,7 @@ class Answer:
         self.last = event
         match event:
             case Text():
-                self._sequence(event.index).texts.append(event.text)
-                self._sequence(event.index).tokens += event.tokens
+                self._sequence(event.index).add(event)
             case Stop():
                 self._sequence(event.index).stop = event
             case Start():
@@ -330,21 +374,79 @@ def _address(url: str) -> str:
     return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
 
 
-def _body(prompt: Prompted, n: int | None, more: Mapping[str, Any]) -> dict[str, Any]:
-    given = {"n": n, **more}
-    return {"prompt": prompt, **{name: value for name, value in given.items() if value is not None}}
+def _body(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _timeouts(timeout: float) -> httpx.Timeout:
     return httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
 
 
-class _Common:
-    """What a client knows: where its server is and, once asked, which fields it has."""
+Answered = TypeVar("Answered")
 
-    def __init__(self, url: str) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Question(Generic[Answered]):
+    """What is asked for in one piece: a path, a body, and how the answer reads."""
+
+    path: str
+    body: Mapping[str, Any]
+    read: Callable[[Any], Answered]
+
+
+def _tokenize(text: str, special: bool) -> _Question[list[int]]:
+    body = {"text": text, "add_bos_token": special}
+    return _Question("/v1/token/encode", body, lambda answer: list(answer["tokens"]))
+
+
+def _detokenize(tokens: Sequence[int]) -> _Question[str]:
+    return _Question("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: str(answer["text"]))
+
+
+def _embed(texts: Sequence[Prompted], dimensions: int | None) -> _Question[list[list[float]]]:
+    body = _body(input=list(texts), dimensions=dimensions)
+    return _Question("/v1/embeddings", body, lambda answer: [one["embedding"] for one in answer["data"]])
+
+
+def _score(prompt: Prompted, texts: Sequence[Prompted], logprobs: int) -> _Question[list[Score]]:
+    body = {"prompt": prompt, "texts": list(texts), "logprobs": logprobs}
+    return _Question("/v1/score", body, lambda answer: list(map(_scored, answer["data"])))
+
+
+def _scored(data: Mapping[str, Any]) -> Score:
+    given = {row.name: data[row.name] for row in fields(Score)}
+    return Score(**given | {"tokens": tuple(given["tokens"])})
+
+
+def _prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> _Question[int]:
+    body = _body(prompt=prompt, messages=messages)
+    return _Question("/v1/prefix", body, lambda answer: int(answer["prompt_tokens"]))
+
+
+class _Common:
+    """What a client knows: where its server is, its key and, once asked, which fields the server has."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
         self.url = _address(url)
+        self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._known: frozenset[str] | None = None
+
+    def post(
+        self, http: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any]
+    ) -> httpx.Request:
+        """A request with a body and the key."""
+        # Not httpx's json=: it raises at NaN and lone surrogates, where the server's refusal names the field.
+        content = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **self.headers}
+        return http.build_request("POST", self.url + path, content=content, headers=headers)
+
+    def _read(self, question: _Question[Answered], response: httpx.Response) -> Answered:
+        if response.status_code != 200:
+            raise _refusal(response)
+        try:
+            return question.read(response.json())
+        except (ValueError, LookupError, TypeError):
+            raise ServerError(f"{response.url} answers what is not llama-srb's") from None
 
     def _learn(self, response: httpx.Response) -> None:
         if response.status_code != 200:
@@ -363,10 +465,11 @@ class _Common:
 class _Reading:
     """One stream's state, whoever waits for its bytes."""
 
-    def __init__(self, url: str, body: dict[str, Any]) -> None:
+    def __init__(self, client: _Common, body: dict[str, Any]) -> None:
         self.answer = Answer(body)
         self.id = ""  # what the server calls this request, once the block is entered
-        self._url = url
+        self._caller = client
+        self._url = client.url
         self._body = body
         self._frames = _Frames()
         self._events: deque[Event] = deque()
@@ -377,11 +480,7 @@ class _Reading:
         return self.answer.choices
 
     def _post(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        # Not httpx's json=: it raises at NaN and lone surrogates, where the server's refusal names the field.
-        content = json.dumps(self._body).encode()
-        return http.build_request(
-            "POST", f"{self._url}/v1/events", content=content, headers={"Content-Type": "application/json"}
-        )
+        return self._caller.post(http, "/v1/events", self._body)
 
     def _checked(self, response: httpx.Response) -> None:
         kind = response.headers.get("Content-Type", "")
@@ -422,7 +521,7 @@ class Stream(_Reading):
     """Iterates over events inside `with`; leaving the block early cancels what still runs."""
 
     def __init__(self, client: Client, body: dict[str, Any]) -> None:
-        super().__init__(client.url, body)
+        super().__init__(client, body)
         self._client = client
 
     def __enter__(self) -> Self:
@@ -461,15 +560,22 @@ class Stream(_Reading):
     def cancel(self, index: int | None = None) -> bool:
         """Ends all sequences, or only `index`; False when it had ended. Its stop event still comes."""
         with _our_errors(self._url):
-            return _was_there(self._client.http.delete(self._cancel_url(index)))
+            return _was_there(self._client.http.delete(self._cancel_url(index), headers=self._client.headers))
 
 
 class Client(_Common):
     """A server to call from synchronous code; `with Client() as client:` closes its connections."""
 
-    def __init__(self, url: str = URL, *, timeout: float = TIMEOUT, http: httpx.Client | None = None) -> None:
+    def __init__(
+        self,
+        url: str = URL,
+        *,
+        api_key: str | None = None,
+        timeout: float = TIMEOUT,
+        http: httpx.Client | None = None,
+    ) -> None:
         """timeout is in seconds of silence; http replaces the httpx client that is made otherwise."""
-        super().__init__(url)
+        super().__init__(url, api_key)
         self.http = http or httpx.Client(timeout=_timeouts(timeout))
 
     def __enter__(self) -> Self:
@@ -490,18 +596,52 @@ class Client(_Common):
         more are the fields of docs/api.md: max_tokens, stop, temperature=[0.6, 0.9], … The server is asked
         once which it has; others raise UnknownField.
         """
-        with self.stream(prompt, n=n, **more) as stream:
+        return self._all(self.stream(prompt, n=n, **more))
+
+    def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
+        """n answers to a chat, by the model's own template; more as for complete(), and tools, …"""
+        return self._all(self.stream(n=n, messages=messages, **more))
+
+    def stream(self, prompt: Prompted | None = None, *, n: int | None = None, **more: Any) -> Stream:
+        """The same as events: `with client.stream("Once", n=8) as stream: for event in stream: …`
+
+        messages=[…] in place of the prompt is a chat.
+        """
+        if more and self._known is None:
+            with _our_errors(self.url):
+                self._learn(self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
+        self._check(more)
+        return Stream(self, _body(prompt=prompt, n=n, **more))
+
+    def prefix(self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None) -> int:
+        """Computes a prompt, or a chat's, so that the request that follows starts at once; its tokens."""
+        return self._ask(_prefix(prompt, messages))
+
+    def embed(self, texts: Sequence[Prompted], *, dimensions: int | None = None) -> list[list[float]]:
+        """A vector of length 1 for each text."""
+        return self._ask(_embed(texts, dimensions))
+
+    def score(self, prompt: Prompted, texts: Sequence[Prompted], *, logprobs: int = 0) -> list[Score]:
+        """How likely each text is after the prompt; logprobs: so many alternatives of each token."""
+        return self._ask(_score(prompt, texts, logprobs))
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """The text's tokens; special: with those that the model puts around a text."""
+        return self._ask(_tokenize(text, special))
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+        return self._ask(_detokenize(tokens))
+
+    def _all(self, stream: Stream) -> list[Choice]:
+        with stream:
             for _ in stream:
                 pass
             return stream.choices
 
-    def stream(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> Stream:
-        """The same as events: `with client.stream("Once", n=8) as stream: for event in stream: …`"""
-        if more and self._known is None:
-            with _our_errors(self.url):
-                self._learn(self.http.get(f"{self.url}/v1/samplers"))
-        self._check(more)
-        return Stream(self, _body(prompt, n, more))
+    def _ask(self, question: _Question[Answered]) -> Answered:
+        with _our_errors(self.url):
+            return self._read(question, self.http.send(self.post(self.http, question.path, question.body)))
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -513,7 +653,7 @@ class AsyncStream(_Reading):
     """Iterates over events inside `async with`; leaving the block early cancels what still runs."""
 
     def __init__(self, client: AsyncClient, body: dict[str, Any], more: Mapping[str, Any]) -> None:
-        super().__init__(client.url, body)
+        super().__init__(client, body)
         self._client = client
         self._more = more
 
@@ -554,17 +694,24 @@ class AsyncStream(_Reading):
     async def cancel(self, index: int | None = None) -> bool:
         """Ends all sequences, or only `index`; False when it had ended. Its stop event still comes."""
         with _our_errors(self._url):
-            return _was_there(await self._client.http.delete(self._cancel_url(index)))
+            return _was_there(
+                await self._client.http.delete(self._cancel_url(index), headers=self._client.headers)
+            )
 
 
 class AsyncClient(_Common):
     """A server to call from an event loop; as Client, with await."""
 
     def __init__(
-        self, url: str = URL, *, timeout: float = TIMEOUT, http: httpx.AsyncClient | None = None
+        self,
+        url: str = URL,
+        *,
+        api_key: str | None = None,
+        timeout: float = TIMEOUT,
+        http: httpx.AsyncClient | None = None,
     ) -> None:
         """timeout is in seconds of silence; http replaces the httpx client that is made otherwise."""
-        super().__init__(url)
+        super().__init__(url, api_key)
         self.http = http or httpx.AsyncClient(timeout=_timeouts(timeout))
 
     async def __aenter__(self) -> Self:
@@ -581,18 +728,52 @@ class AsyncClient(_Common):
 
     async def complete(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> list[Choice]:
         """As Client.complete."""
-        async with self.stream(prompt, n=n, **more) as stream:
-            async for _ in stream:
-                pass
-            return stream.choices
+        return await self._all(self.stream(prompt, n=n, **more))
 
-    def stream(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> AsyncStream:
+    async def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
+        """As Client.chat."""
+        return await self._all(self.stream(n=n, messages=messages, **more))
+
+    def stream(self, prompt: Prompted | None = None, *, n: int | None = None, **more: Any) -> AsyncStream:
         """`async with client.stream("Once", n=8) as stream: async for event in stream: …`"""
-        return AsyncStream(self, _body(prompt, n, more), more)
+        return AsyncStream(self, _body(prompt=prompt, n=n, **more), more)
 
     async def check(self, names: Mapping[str, Any]) -> None:
         """UnknownField if the server has no field of one of these names; it is asked once."""
         if names and self._known is None:
             with _our_errors(self.url):
-                self._learn(await self.http.get(f"{self.url}/v1/samplers"))
+                self._learn(await self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
         self._check(names)
+
+    async def prefix(
+        self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None
+    ) -> int:
+        """As Client.prefix."""
+        return await self._ask(_prefix(prompt, messages))
+
+    async def embed(self, texts: Sequence[Prompted], *, dimensions: int | None = None) -> list[list[float]]:
+        """As Client.embed."""
+        return await self._ask(_embed(texts, dimensions))
+
+    async def score(self, prompt: Prompted, texts: Sequence[Prompted], *, logprobs: int = 0) -> list[Score]:
+        """As Client.score."""
+        return await self._ask(_score(prompt, texts, logprobs))
+
+    async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """As Client.tokenize."""
+        return await self._ask(_tokenize(text, special))
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """As Client.detokenize."""
+        return await self._ask(_detokenize(tokens))
+
+    async def _all(self, stream: AsyncStream) -> list[Choice]:
+        async with stream:
+            async for _ in stream:
+                pass
+            return stream.choices
+
+    async def _ask(self, question: _Question[Answered]) -> Answered:
+        with _our_errors(self.url):
+            sent = self.http.send(self.post(self.http, question.path, question.body))
+            return self._read(question, await sent)

@@ -253,6 +253,19 @@ def engine_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
+def environment(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What a server of these settings, and of no others, inherits; None is absent."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    return engine_environment() | {PREFIX + name.upper(): _as_text(name, one) for name, one in given.items()}
+
+
+def _as_text(name: str, value: object) -> str:
+    """As a variable has it."""
+    if isinstance(value, list | tuple):
+        return (shlex.join if name == "engine_args" else ",".join)(map(str, value))
+    return str(value)
+
+
 def arguments() -> list[str]:
     """This process's command line, without the program's name."""
     return sys.argv[1:]

@@ -507,9 +507,9 @@ CHAT_FIELDS: dict[str, Schema] = {
 
 PREFIX: Schema = {
     "allOf": [{"$ref": "#/components/schemas/Request"}],
-    "description": "The prompt; it may be all the request that will follow, of which nothing else is used.",
-    "properties": {"continue": {"type": "null"}, "messages": {"type": "null"}},
-    "required": ["prompt"],
+    "description": "The prompt or messages; it may be all the request that will follow, of which nothing "
+    "else is used.",
+    "properties": {"continue": {"type": "null"}},
 }
 
 

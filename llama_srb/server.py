@@ -57,6 +57,7 @@ from llama_srb.presets import read as read_presets
 from llama_srb.protocol import Done, Error, Event
 from llama_srb.ranking import ranking
 from llama_srb.request import (
+    CHAT,
     CompletionRequest,
     Defaults,
     Extension,
@@ -429,7 +430,11 @@ class Api:
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Computes a prompt for the request that will come; a client that leaves before cancels it."""
-        bodies = openai.prompts(await self._body(http))
+        body = await self._body(http)
+        if body.get("messages") is not None:
+            template = await self.pool.command("template", **llamacpp.template_arguments(body))
+            body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
+        bodies = openai.prompts(body)
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
         request, form = openai.parse(bodies[0], self.defaults, self._infill)

@@ -227,7 +227,7 @@ def _content(body: Json, result: Mapping[str, Any], about: About) -> Json:
     return {"content": result["text"], "prompt": result["text"]}
 
 
-def _template(body: Json) -> Json:
+def template_arguments(body: Json) -> Json:
     """The fields of a chat, checked as for one."""
     fields = {name: value for name, value in body.items() if name in (*CHAT, "reasoning_effort")}
     if fields.get("messages") is None:
@@ -274,7 +274,7 @@ QUESTIONS = {
     "/v1/tokenize": TOKENIZE,
     "/detokenize": DETOKENIZE,
     "/v1/detokenize": DETOKENIZE,
-    "/apply-template": Question(_prompt, "template", _template),
+    "/apply-template": Question(_prompt, "template", template_arguments),
     "/props": Question(_props),
     "/slots": Question(_slots, "status"),
 }

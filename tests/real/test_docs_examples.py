@@ -1,10 +1,12 @@
-"""The examples of docs/dialects.md are tried: each answer has every key that is shown of it."""
+"""The examples of docs/dialects.md and docs/python.md are tried: answers have every key that is shown."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.serving import Server
 
 EXAMPLE = re.compile(r"^    \$ curl ((?:.*\\\n)*.*)\n((?:    .*\n)+)", re.M)
 EXAMPLES = EXAMPLE.findall((ROOT / "docs/dialects.md").read_text())
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_text(), re.M | re.S)
 
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=lambda text: str(text)[-40:])
@@ -25,3 +28,16 @@ def test_an_example_answers_as_shown(server: Server, command: str, shown: str) -
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 7
+    assert len(BLOCKS) >= 4
+
+
+def test_pythons_examples_run_one_after_the_other(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"__name__": "example"}
+    with ExitStack() as left_open:
+        for block in BLOCKS:
+            exec(block.replace("http://localhost:9090", server.url), names)
+            left_open.callback(names["client"].close)
+    printed = capsys.readouterr().out
+    assert "3 ended: cancelled" in printed
+    assert str([417, 435, 259, 392, 12]) in printed
+    assert printed.rstrip().endswith(" 8")

@@ -35,10 +35,11 @@ ARROWS: dict[str, set[str]] = {
     "model_info": set(),
     "studio": set(),
     "client": set(),
+    "serving": {"client", "config"},
 }
 ONLY = {
     "aiohttp": {"server", "websocket", "access", "connections"},
-    "subprocess": {"engine"},
+    "subprocess": {"engine", "serving"},
     "argv": {"config"},
     "environ": {"config"},
 }
