@@ -43,6 +43,7 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number"}
 SWITCH: Schema = {"type": "boolean"}
 ANY: Schema = {}
+MAYBE_COUNT: Schema = {"type": ["integer", "null"], "minimum": 0}
 MAYBE_SWITCH: Schema = {"type": ["boolean", "null"]}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
@@ -108,13 +109,13 @@ CARD = made_of(
 PROMPT: Schema = {"prompt": ANY, "n": ANY, "stream": MAYBE_SWITCH}
 KOBOLD: Schema = {
     "prompt": ANY, "n": ANY, "max_length": ANY, "memory": MAYBE_TEXT, "genkey": MAYBE_TEXT,
-    "trim_stop": MAYBE_SWITCH, "logprobs": MAYBE_SWITCH,
+    "trim_stop": MAYBE_SWITCH, "logprobs": MAYBE_SWITCH, "max_context_length": MAYBE_COUNT,
 }  # fmt: skip
 GENKEY: Schema = {"genkey": MAYBE_TEXT}
 OLLAMA: Schema = {
     "model": TEXT, "prompt": MAYBE_TEXT, "suffix": MAYBE_TEXT, "stream": MAYBE_SWITCH, "raw": MAYBE_SWITCH,
     "system": MAYBE_TEXT, "options": MAYBE_OBJECT, "format": ANY,
-    "n": ANY, "logprobs": MAYBE_SWITCH, "top_logprobs": ANY,
+    "n": ANY, "logprobs": MAYBE_SWITCH, "top_logprobs": ANY, "truncate": MAYBE_SWITCH,
 }  # fmt: skip
 TOKENIZED = made_of("count max_model_len", tokens={"type": "array"}, count=COUNT, max_model_len=COUNT)
 TOKENIZE: Schema = {
@@ -157,7 +158,7 @@ PATHS = (
 
     Path("koboldai", "POST", "/api/v1/generate", "reply",
         "n results; old text-generation-webui's blocking API, too.",
-        json_of(results=list_of(RESULT)), KOBOLD),
+        json_of("warnings", results=list_of(RESULT), warnings=list_of(TEXT)), KOBOLD),
     Path("koboldai", "POST", "/api/extra/generate/stream", "reply",
         "Frames `event: message`.", {SSE: FRAMES}, KOBOLD),
     Path("koboldai", "POST", "/api/extra/generate/check", "kobold_check",
@@ -216,10 +217,12 @@ PATHS = (
     Path("ollama", "POST", "/api/chat", "reply", "n answers to a chat: lines of JSON, or one object.",
         {JSON: GENERATED, NDJSON: FRAMES}, {"messages": MESSAGES, "tools": ANY, "think": ANY, **OLLAMA}),
     Path("ollama", "POST", "/api/embed", "vectors", "Vectors of texts.",
-        json_of(model=TEXT, embeddings=list_of(VECTOR), total_duration=COUNT, load_duration=COUNT,
-                prompt_eval_count=COUNT), {"model": TEXT, "input": ANY, "dimensions": ANY}),
+        json_of("warnings", model=TEXT, embeddings=list_of(VECTOR), total_duration=COUNT, load_duration=COUNT,
+                prompt_eval_count=COUNT, warnings=list_of(TEXT)),
+        {"model": TEXT, "input": ANY, "dimensions": ANY, "truncate": MAYBE_SWITCH}),
     Path("ollama", "POST", "/api/embeddings", "vectors", "The vector of one text.",
-        json_of(embedding=VECTOR), {"model": TEXT, "prompt": ANY}),
+        json_of("warnings", embedding=VECTOR, warnings=list_of(TEXT)),
+        {"model": TEXT, "prompt": ANY, "truncate": MAYBE_SWITCH}),
     Path("ollama", "POST", "/api/show", "ask", "The model.",
         {JSON: having("details", "model_info", "template", "capabilities")},
         {"model": TEXT}),

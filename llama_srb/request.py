@@ -702,6 +702,25 @@ class CompletionRequest(_Row):
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """Tokens that prompt and answer may have together, a longer prompt being cut; None is the context.
+
+    name is the client's field for it; head is what the prompt begins with and keeps, up to half of the room.
+    """
+
+    name: str
+    tokens: int | None = None
+    head: str = ""
+
+
+def limit_of(fields: Mapping[str, Any], *names: str, head: str = "") -> Limit:
+    """The limit by the first of these fields that is there; 0 is none."""
+    name = next((name for name in names if fields.get(name)), names[0])
+    value = fields.get(name)
+    return Limit(name, None if value is None else whole(name, value, 0, INT32_MAX) or None, head)
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One field as a table shows it; bounds are inclusive."""
 

@@ -415,6 +415,13 @@ OPENAI_FIELDS: dict[str, Schema] = {
         "description": "The served model's name; given, it asks for OpenAI's form.",
     },
     "user": {"description": "Not used."},
+    "truncation_length": {
+        "type": ["integer", "null"],
+        "minimum": 0,
+        "maximum": INT32_MAX,
+        "description": "text-generation-webui's: a prompt that is too long for so many tokens, the answer's "
+        "among them, is cut from the left and warned of; else it is refused. Not of the event stream.",
+    },
     "suffix": {
         "description": "What follows; used where the model has infill tokens, else named in warnings."
     },

@@ -39,6 +39,7 @@ from llama_srb.dialects import (
 )
 from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.dialects.vectors import VECTORS
+from llama_srb.fitting import fitted, shortened
 from llama_srb.limits import LimitedPool, Load
 from llama_srb.logs import name_request, request_id
 from llama_srb.metrics import CONTENT_TYPE, Metrics, memory_of
@@ -58,9 +59,11 @@ from llama_srb.protocol import Done, Error, Event
 from llama_srb.ranking import ranking
 from llama_srb.request import (
     CHAT,
+    INT32_MAX,
     CompletionRequest,
     Defaults,
     Extension,
+    Limit,
     RequestError,
     extension_from,
     parse_body,
@@ -386,7 +389,7 @@ class Api:
         if len(bodies) > 1:
             return await self._openai_many(http, bodies)
         request, form = openai.parse(bodies[0], self.defaults, self._infill)
-        self._require_what_continue_needs(request)
+        request = await self._fitted(self._require_what_continue_needs(request), form.limit)
         about: dict[str, Any] = {"model": self._known_model(form.model), "created": int(time.time())}
         if form.stream:
             chunks = openai.Chunks(request, form, **about)
@@ -396,7 +399,8 @@ class Api:
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
         """Several prompts, each with n choices."""
         parsed = [openai.parse(body, self.defaults, self._infill) for body in bodies]
-        requests, form = [request for request, _ in parsed], parsed[0][1]
+        form = parsed[0][1]
+        requests = [await self._fitted(request, form.limit) for request, _ in parsed]
         if requests[0].continue_ is not None:
             raise RequestError(
                 "continue goes on from one sequence; prompt must be one, too", param="continue"
@@ -411,6 +415,12 @@ class Api:
             return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).render)
         return await self._whole(http, work, openai.BodyOfMany(named, **about))
 
+    async def _fitted(self, request: CompletionRequest, limit: Limit | None) -> CompletionRequest:
+        """A prompt that is too long is cut only where the client expects that."""
+        if limit is None or not self._context:
+            return request
+        return await fitted(request, limit, self._context, self.pool.command)
+
     def _work(self, request: CompletionRequest) -> Work:
         return Work(self.pool.generate(request), ranking(request), f"n={request.n}")
 
@@ -422,6 +432,7 @@ class Api:
     async def chat_completions(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat, in OpenAI's form."""
         request, form = chat.parse(await self._body(http), self.defaults)
+        request = await self._fitted(request, form.limit)
         model, created = self._known_model(form.model), int(time.time())
         if form.stream:
             chunks = chat.Chunks(request, form, model=model, created=created)
@@ -654,7 +665,8 @@ class Api:
     async def reply(self, http: web.Request) -> web.StreamResponse:
         """n continuations, as another server would give them."""
         reply = REPLIES[_path(http)](await self._body(http), self._about())
-        work = self._work(self._require_what_continue_needs(reply.request))
+        reply.request = await self._fitted(self._require_what_continue_needs(reply.request), reply.limit)
+        work = self._work(reply.request)
         if isinstance(reply, koboldai.Results):
             self._watch(reply)
         if reply.stream:
@@ -673,13 +685,21 @@ class Api:
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts, as another server would give them."""
         answer = VECTORS[_path(http)](await self._body(http), self._about())
+        if answer.truncate and self.pool.ready:
+            most, command = self.pool.ready.embedding.get("max_tokens", INT32_MAX), self.pool.command
+            answer.shorten([await shortened(text, most, command) for text in answer.request.input])
         generation = self.pool.run("embed", **answer.request.engine_fields())
         work = Work(generation, list, f"texts={len(answer.request.input)}", "input")
         return await self._whole(http, work, answer)
 
+    @property
+    def _context(self) -> int:
+        """Tokens of one sequence."""
+        ready = self.pool.ready
+        return (ready.n_ctx_sequence if ready else 0) or self.model.context or 0
+
     def _about(self) -> About:
-        model, ready = self.model, self.pool.ready
-        path = model.path
+        model, path = self.model, self.model.path
         return About(
             model=path.stem,
             path=str(path),
@@ -689,7 +709,7 @@ class Api:
             quantisation=model.quantisation,
             size_bytes=model.size_bytes,
             modified=path.stat().st_mtime if path.exists() else 0.0,
-            context=(ready.n_ctx_sequence if ready else 0) or model.context or 0,
+            context=self._context,
             parallel=self.settings.parallel,
             chat_template=str(model.metadata.get("tokenizer.chat_template", "")),
             infill=self._infill,

@@ -14,7 +14,7 @@ import orjson
 from llama_srb.dialects.llamacpp import ids_of, switch, text_of, token_json
 from llama_srb.dialects.reply import About, Json, Question, Reply
 from llama_srb.protocol import Error, Stop, Stream
-from llama_srb.request import CompletionRequest, request_from
+from llama_srb.request import CompletionRequest, limit_of, request_from
 
 N, MAX_TOKENS = 1, 1024  # koboldcpp's defaults
 SAMPLING = {  # koboldcpp's, where they differ from llama.cpp's
@@ -40,6 +40,8 @@ class Results(Reply):
 
     def __init__(self, body: Mapping[str, Any], about: About, *, stream: bool) -> None:
         super().__init__(_request(body, about, stream), about, stream=stream)
+        head = text_of(body, "memory", "")
+        self.limit = limit_of(body, "max_context_length", "truncation_length", head=head)
         self.genkey = text_of(body, "genkey", "")
         self._trim_stop = switch(body, "trim_stop", True)
 
@@ -51,7 +53,7 @@ class Results(Reply):
 
     def _message(self, index: int, token: str, finish_reason: str | None) -> Json:
         named = {"index": index} if self.request.n > 1 else {}
-        return {"token": token, "finish_reason": finish_reason} | named
+        return {"token": token, "finish_reason": finish_reason} | named | (self.warned if self.done else {})
 
     def frame(self, data: Json) -> bytes:
         return b"event: message\ndata: %b\n\n" % orjson.dumps(data)
@@ -63,7 +65,7 @@ class Results(Reply):
         return "" if self._trim_stop else stop.stop_text
 
     def body(self) -> Any:
-        return {"results": list(map(self._result, self.ordered))}
+        return {"results": list(map(self._result, self.ordered))} | self.warned
 
     def _result(self, index: int) -> Json:
         text = self.texts[index]

@@ -77,7 +77,6 @@ class Completion(Reply):
     def _final(self, index: int, content: str, tokens: Iterable[Mapping[str, Any]]) -> Json:
         text, prompt = self.texts[index], self.request.prompt
         assert text.stop is not None
-        warned = {"warnings": self.request.warnings} if self.request.warnings else {}
         timed = {"timings": _timings(self.done.timings, text.length, self.prompt_tokens)} if self.done else {}
         return {
             "index": index,
@@ -96,7 +95,7 @@ class Completion(Reply):
             "stopping_word": text.stop.stop_text,
             "tokens_cached": self.prompt_tokens + text.length,
             **timed,
-            **warned,
+            **self.warned,
         }
 
     def _settings(self, index: int) -> Json:

@@ -17,14 +17,22 @@ from llama_srb.dialects.llamacpp import switch, text_of, token_json
 from llama_srb.dialects.openai import can_infill, infill_prompt
 from llama_srb.dialects.reply import About, Json, Question, Reply, Text
 from llama_srb.protocol import Error, Stop, Stream
-from llama_srb.request import MAX_LOGPROBS, CompletionRequest, RequestError, request_from, whole, wrong
+from llama_srb.request import (
+    MAX_LOGPROBS,
+    CompletionRequest,
+    RequestError,
+    limit_of,
+    request_from,
+    whole,
+    wrong,
+)
 
 N, MAX_TOKENS = 1, -1  # Ollama's defaults
 SAMPLING = {"top_p": 0.9, "min_p": 0.0, "repeat_penalty": 1.1}  # where they differ from llama.cpp's
 VERSION = "0.12.0"  # of Ollama: what clients check before they use a field
 READ_HERE = frozenset({
     "model", "stream", "raw", "system", "template", "context", "keep_alive", "images", "suffix", "format",
-    "options", "logprobs", "top_logprobs", "think", "prompt", "messages",
+    "options", "logprobs", "top_logprobs", "think", "prompt", "messages", "truncate", "shift",
 })  # fmt: skip
 RUNNER = frozenset({  # options of Ollama's runner, which are settings of this server
     "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "use_mmap", "use_mlock",
@@ -47,6 +55,9 @@ class Lines(Reply):
     def __init__(self, body: Mapping[str, Any], about: About, beginning: Json) -> None:
         model, stream = model_of(body, about), switch(body, "stream", True)
         super().__init__(_request(body, about, beginning, stream), about, stream=stream)
+        self.limit = (
+            limit_of(body.get("options") or {}, "num_ctx") if switch(body, "truncate", True) else None
+        )
         self._head = {"model": model, "created_at": _time(about.now)}
 
     def said(self, text: str, thought: str, calls: list[Json]) -> Json:
@@ -81,8 +92,7 @@ class Lines(Reply):
         many = {"choices": choices} if len(choices) > 1 else {}
         first = self.texts[0].stop
         assert first is not None
-        warned = {"warnings": self.request.warnings} if self.request.warnings else {}
-        return self._head | texts[0] | self._end(first) | many | warned
+        return self._head | texts[0] | self._end(first) | many
 
     def _line(self, index: int, said: Json) -> Json:
         named = {"index": index} if len(self.texts) > 1 else {}
@@ -103,6 +113,7 @@ class Lines(Reply):
             "prompt_eval_duration": ns.get("prompt_ms", 0),
             "eval_count": self.done.completion_tokens,
             "eval_duration": ns.get("decode_ms", 0),
+            **self.warned,
         }
 
 

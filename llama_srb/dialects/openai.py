@@ -15,7 +15,16 @@ import orjson
 
 from llama_srb.dialects.reply import Gathered, OneText, Text
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
-from llama_srb.request import MAX_PROMPTS, CompletionRequest, Defaults, RequestError, request_from, wrong
+from llama_srb.request import (
+    MAX_PROMPTS,
+    CompletionRequest,
+    Defaults,
+    Limit,
+    RequestError,
+    limit_of,
+    request_from,
+    wrong,
+)
 
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
 READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})
@@ -32,11 +41,15 @@ Fields: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the client wants its answer, and of which model; None is "whichever there is"."""
+    """How the client wants its answer, and of which model; None is "whichever there is".
+
+    limit: where text-generation-webui's clients want a prompt that is too long to be cut; else it is refused.
+    """
 
     stream: bool = False
     include_usage: bool = False
     model: str | None = None
+    limit: Limit | None = None
 
 
 def parse(
@@ -94,7 +107,8 @@ def form_of(body: Mapping[str, Any]) -> Form:
     if options is not None and not isinstance(options, dict):
         raise wrong("stream_options", options, "an object")
     include_usage = _switch(options or {}, "include_usage", "stream_options.include_usage")
-    return Form(_switch(body, "stream", "stream"), include_usage, model)
+    limit = limit_of(body, "truncation_length")
+    return Form(_switch(body, "stream", "stream"), include_usage, model, limit if limit.tokens else None)
 
 
 def _switch(fields: Mapping[str, Any], name: str, param: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 import orjson
 
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream
-from llama_srb.request import CompletionRequest, Defaults
+from llama_srb.request import CompletionRequest, Defaults, Limit
 
 Json: TypeAlias = dict[str, Any]
 SSE = "text/event-stream; charset=utf-8"
@@ -133,6 +133,7 @@ class Reply(Gathered[Text]):
     A dialect writes `piece`, `end`, `body` and `failure`; what a method yields becomes a frame each.
     """
 
+    limit: Limit | None = None  # where a prompt that is too long is cut
     content_type: ClassVar[str] = SSE
     pause: ClassVar[bytes] = b": keep-alive\n\n"  # what keeps an idle stream open
 
@@ -175,6 +176,11 @@ class Reply(Gathered[Text]):
     @property
     def prompt_tokens(self) -> int:
         return self.begun.prompt_tokens if self.begun else 0
+
+    @property
+    def warned(self) -> Json:
+        """The warnings, for the body or the last frame."""
+        return {"warnings": self.request.warnings} if self.request.warnings else {}
 
     def _messages(self, event: Event) -> Iterator[Json]:
         self._take(event)

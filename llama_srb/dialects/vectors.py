@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from llama_srb.dialects import embeddings, ollama
+from llama_srb.dialects.llamacpp import switch
 from llama_srb.dialects.reply import About, Json
-from llama_srb.dialects.texts import Folded
+from llama_srb.dialects.texts import Folded, Text
 from llama_srb.protocol import Done, Embedding, Event
-from llama_srb.request import RequestError
+from llama_srb.request import MAX_WARNINGS, RequestError
 
 Rows: TypeAlias = list[tuple[float, ...]]
 Shape: TypeAlias = Callable[[Rows, Done], Any]
 
 
 class Vectors(Folded):
-    """Of one request; names are those of the field that holds the texts."""
+    """Of one request; names are those of the field that holds the texts; truncate: long ones are cut."""
 
-    def __init__(self, body: Mapping[str, Any], names: tuple[str, ...], shape: Shape) -> None:
+    def __init__(
+        self, body: Mapping[str, Any], names: tuple[str, ...], shape: Shape, *, truncate: bool = False
+    ) -> None:
         given = [body[name] for name in names if body.get(name) is not None]
         if not given:
             raise RequestError(f"{names[0]} is missing", param=names[0])
         self.request = embeddings.parse({"input": given[0], "dimensions": body.get("dimensions")})
+        self.truncate = truncate
         super().__init__(model="", warnings=())
         self._shape = shape
         self._rows: dict[int, Any] = {}
+
+    def shorten(self, texts: Iterable[tuple[Text, int]]) -> None:
+        """The texts as they are embedded, and how many tokens of each went."""
+        inputs, cuts = zip(*texts, strict=True)
+        self.request = replace(self.request, input=inputs)
+        lost = [f"the last {n} tokens of input[{i}] were cut" for i, n in enumerate(cuts) if n]
+        self._warnings = {"warnings": tuple(lost[:MAX_WARNINGS])} if lost else {}
 
     def gather(self, event: Event) -> None:
         if isinstance(event, Embedding):
@@ -43,7 +55,8 @@ def _of_ollama(
     body: Mapping[str, Any], about: About, names: tuple[str, ...], shape: Callable[..., Json]
 ) -> Vectors:
     model = ollama.model_of(body, about)
-    return Vectors(body, names, lambda rows, done: shape(rows, done, model))
+    truncate = switch(body, "truncate", True)
+    return Vectors(body, names, lambda rows, done: shape(rows, done, model), truncate=truncate)
 
 
 def _embed(rows: Rows, done: Done, model: str) -> Json:

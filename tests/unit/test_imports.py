@@ -12,7 +12,17 @@ VOCABULARY = {"request", "protocol"}  # plain data: whoever stands above may spe
 ARROWS: dict[str, set[str]] = {
     "cli": {"server", "client", "pool", "config", "model_info", "keys", "logs"},
     "api": {"cli"},
-    "server": {"routes", "dialects", "ranking", "pool", "config", "model_info", "presets", "websocket"}
+    "server": {
+        "routes",
+        "dialects",
+        "ranking",
+        "pool",
+        "config",
+        "model_info",
+        "presets",
+        "websocket",
+        "fitting",
+    }
     | {"access", "connections", "limits", "logs", "metrics", "studio"},
     "access": {"config", "keys", "routes", "tokens"},
     "connections": {"config", "limits"},
@@ -26,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "routes": {"request", "protocol", "foreign"},
     "foreign": set(),
     "presets": {"request"},
+    "fitting": {"request"},
     "websocket": {"dialects", "pool", "ranking"},
     "ranking": {"request", "protocol"},
     "pool": {"engine"},
