@@ -133,7 +133,7 @@ SCOPES = (
     (r"GET /(metrics|v1/stats)", "metrics"),
     (r"GET /v1/ws", "complete"),
     (r"GET .*", "complete chat embed metrics"),
-    (r"DELETE .*|POST .*/extend", "complete chat"),
+    (r"DELETE .*|POST .*/(extend|stop-generation)", "complete chat"),
     (r"POST .*chat.*", "chat"),
     (r"POST .*embed.*", "embed"),
     (r"POST /(v1/)?lora.*", "admin"),

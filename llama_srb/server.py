@@ -40,6 +40,7 @@ from llama_srb.dialects import (
 from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.fitting import fitted, shortened
+from llama_srb.keys import caller
 from llama_srb.limits import LimitedPool, Load
 from llama_srb.logs import name_request, request_id
 from llama_srb.metrics import CONTENT_TYPE, Metrics, memory_of
@@ -140,6 +141,7 @@ class Work:
     rank: Rank
     size: str
     prompt: str = "prompt"  # what the client calls that
+    owner: str = ""  # who may end it without its id
 
 
 class StartError(Exception):
@@ -335,6 +337,7 @@ class Api:
         self.files = _files(settings)  # that the engine has loaded
         self.take_presets(presets)
         self.began = time.monotonic()
+        self._owners: dict[str, str] = {}  # of what runs, by its id
         self._watched: dict[str, Reply] = {}  # by genkey, the last one last
         self._sockets: set[web.WebSocketResponse] = set()
         self.pages = studio.files()
@@ -391,10 +394,10 @@ class Api:
         request, form = openai.parse(bodies[0], self.defaults, self._infill)
         request = await self._fitted(self._require_what_continue_needs(request), form.limit)
         about: dict[str, Any] = {"model": self._known_model(form.model), "created": int(time.time())}
+        work = self._work(request, _owner(http))
         if form.stream:
-            chunks = openai.Chunks(request, form, **about)
-            return await self._stream(http, self._work(request), chunks.render)
-        return await self._whole(http, self._work(request), openai.Body(request, **about))
+            return await self._stream(http, work, openai.Chunks(request, form, **about).render)
+        return await self._whole(http, work, openai.Body(request, **about))
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
         """Several prompts, each with n choices."""
@@ -410,7 +413,12 @@ class Api:
         named = dict(zip((part.id for part in several.parts), requests, strict=True))
         ranks = {id: ranking(request) for id, request in named.items()}
         size = f"n={requests[0].n} prompts={len(requests)}"
-        work = Work(several, lambda batch: ranks[batch[0].id](batch), size)  # type: ignore[union-attr]
+        work = Work(
+            several,
+            lambda batch: ranks[batch[0].id](batch),  # type: ignore[union-attr]
+            size,
+            owner=_owner(http),
+        )
         if form.stream:
             return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).render)
         return await self._whole(http, work, openai.BodyOfMany(named, **about))
@@ -421,8 +429,8 @@ class Api:
             return request
         return await fitted(request, limit, self._context, self.pool.command)
 
-    def _work(self, request: CompletionRequest) -> Work:
-        return Work(self.pool.generate(request), ranking(request), f"n={request.n}")
+    def _work(self, request: CompletionRequest, owner: str = "") -> Work:
+        return Work(self.pool.generate(request), ranking(request), f"n={request.n}", owner=owner)
 
     @property
     def _infill(self) -> Mapping[str, str]:
@@ -433,11 +441,11 @@ class Api:
         """n answers to a chat, in OpenAI's form."""
         request, form = chat.parse(await self._body(http), self.defaults)
         request = await self._fitted(request, form.limit)
-        model, created = self._known_model(form.model), int(time.time())
+        about: dict[str, Any] = {"model": self._known_model(form.model), "created": int(time.time())}
+        work = self._work(request, _owner(http))
         if form.stream:
-            chunks = chat.Chunks(request, form, model=model, created=created)
-            return await self._stream(http, self._work(request), chunks.render)
-        return await self._whole(http, self._work(request), chat.Body(request, model=model, created=created))
+            return await self._stream(http, work, chat.Chunks(request, form, **about).render)
+        return await self._whole(http, work, chat.Body(request, **about))
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Computes a prompt for the request that will come; a client that leaves before cancels it."""
@@ -743,6 +751,12 @@ class Api:
         reply = await self._watched_by(http)
         return _json(koboldai.aborted(reply is not None and self.pool.cancel(reply.id)))
 
+    async def stop_generation(self, http: web.Request) -> web.Response:
+        """Ends what the caller generates by OpenAI's paths, and nobody else's."""
+        for id in [id for id, owner in self._owners.items() if owner == _owner(http)]:
+            self.pool.cancel(id)
+        return _json("OK")
+
     async def kobold_perf(self, http: web.Request) -> web.Response:
         """How long the last generation took."""
         last = next(reversed(self._watched.values()), None)
@@ -754,6 +768,17 @@ class Api:
             raise web.HTTPRequestEntityTooLarge(self.settings.max_body, http.content_length or 0)
         return parse_body(await http.read())
 
+    @contextlib.asynccontextmanager
+    async def _opened(self, work: Work) -> AsyncIterator[Generation | Several]:
+        """The generation, which its owner may end until the block is left."""
+        async with work.generation as generation:
+            _brought.set(f" {work.size} {generation.id}")
+            self._owners[generation.id] = work.owner
+            try:
+                yield generation
+            finally:
+                del self._owners[generation.id]
+
     async def _stream(
         self,
         http: web.Request,
@@ -764,8 +789,7 @@ class Api:
     ) -> web.StreamResponse:
         """Carries a generation to the client; leaving this function, in whatever way, cancels the rest."""
         rank = work.rank
-        async with work.generation as generation:
-            _brought.set(f" {work.size} {generation.id}")
+        async with self._opened(work) as generation:
             first = await anext(generation)
             if isinstance(first[0], Error):
                 return _refused(first[0], work.prompt)
@@ -782,8 +806,7 @@ class Api:
 
     async def _whole(self, http: web.Request, work: Work, answer: Folded) -> web.Response:
         """One body at the end; a client that leaves before cancels it, too."""
-        async with work.generation as generation:
-            _brought.set(f" {work.size} {generation.id}")
+        async with self._opened(work) as generation:
             async for batch in generation:
                 answer.take(work.rank(batch))
                 last = batch[-1]
@@ -791,6 +814,12 @@ class Api:
         if isinstance(last, Error):
             return _refused(last, work.prompt)
         return web.Response(body=answer.json(), content_type="application/json")
+
+
+def _owner(http: web.Request) -> str:
+    """Who calls: a key's name, or where there are no keys the address."""
+    grant = caller.get()
+    return f"key {grant.name}" if grant else f"address {http.remote}"
 
 
 def _path(http: web.Request) -> str:

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from llama_srb.dialects.llamacpp import ids_of, switch, text_of
-from llama_srb.dialects.reply import About, Json, Question
+from llama_srb.dialects.llamacpp import ids_of, switch, template_arguments, text_of
+from llama_srb.dialects.reply import About, Json, Question, Reply
+from llama_srb.request import MAX_LOGPROBS, request_from, whole
+
+TOP = 50  # of the likeliest tokens, if not said
+READ_HERE = frozenset({"stream", "model", "user", "use_samplers", "top_logits", "suffix"})
+
+
+class Logits(Reply):
+    """Of /v1/internal/logits: probabilities of the next token by its text, the likeliest first."""
+
+    def __init__(self, body: Mapping[str, Any], about: About) -> None:
+        top = whole("top_logits", body.get("top_logits") or TOP, 1, MAX_LOGPROBS)
+        mode = "processed" if switch(body, "use_samplers", False) else "raw"
+        one = {"n": 1, "max_tokens": 1, "min_tokens": 1, "stop": None, "best_of": None}  # an end is no text
+        fields = {**body, **one, "logprobs": top, "logprobs_mode": mode}
+        defaults = about.defaults_of(1, 1, stream=False)
+        super().__init__(request_from(fields, defaults, known=READ_HERE), about, stream=False)
+
+    def body(self) -> Any:
+        probabilities: dict[str, float] = {}
+        for token in self.texts[0].tokens[0].get("top", ()):
+            probabilities.setdefault(token["text"], math.exp(token["logprob"]))
+        return {"logits": probabilities} | self.warned
 
 
 def _text(body: Json) -> Json:
@@ -49,12 +72,21 @@ def _card(about: About) -> Json:
     }
 
 
+def _value(value: Json) -> Question:
+    return Question(lambda body, result, about: value)
+
+
 ENCODE = Question(_tokens, "tokenize", _text)
 DECODE = Question(_decoded, "detokenize", ids_of)
 QUESTIONS = {
     "/v1/internal/encode": ENCODE,
     "/v1/internal/decode": DECODE,
     "/v1/internal/token-count": Question(_length, "tokenize", _text),
+    "/v1/internal/chat-prompt": Question(
+        lambda body, result, about: {"prompt": result["prompt"]}, "template", template_arguments
+    ),
+    "/v1/internal/health": _value({"status": "ok"}),
+    "/v1/internal/lora/list": _value({"lora_names": []}),
     "/v1/internal/model/info": Question(_info),
     "/v1/internal/model/list": Question(lambda body, result, about: {"model_names": [about.model]}),
     "/v1/token/encode": ENCODE,
@@ -62,3 +94,4 @@ QUESTIONS = {
     "/v1/model": Question(lambda body, result, about: _card(about)),
     "/v1/model/list": Question(lambda body, result, about: {"object": "list", "data": [_card(about)]}),
 }
+REPLIES = {"/v1/internal/logits": Logits}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ BODIES: dict[str, list[dict[str, Any]]] = {  # of each path that takes one
     "/v1/internal/encode": [{"text": ONCE}],
     "/v1/internal/decode": [{"tokens": [417]}],
     "/v1/internal/token-count": [{"text": ONCE}],
+    "/v1/internal/logits": [
+        FEW,
+        FEW | {"use_samplers": True, "top_logits": 3, "n": 4},
+        {"prompt": ONCE, "top_logits": 0.5},
+    ],
+    "/v1/internal/chat-prompt": [{"messages": CHAT}, {}],
+    "/v1/internal/stop-generation": [None, {}],
     "/v1/token/encode": [{"text": ONCE, "add_bos_token": False}],
     "/v1/token/decode": [{"tokens": [417]}],
     "/api/generate": [FEW | {"model": "storyteller", "stream": False, "n": 2}, FEW, {"model": "other"}],
@@ -207,6 +215,34 @@ def test_pieces_of_tokens_are_texts_or_bytes(server: Server) -> None:
     assert pieces[0] == "an"
     assert any(isinstance(piece, list) for piece in pieces), "a character of several tokens"
     assert b"".join(p.encode() if isinstance(p, str) else bytes(p) for p in pieces).decode() == "an 狐"
+
+
+# What comes next, and ending what runs
+
+
+def test_logits_are_the_probabilities_of_the_next_token(server: Server) -> None:
+    raw = server.json("POST", "/v1/internal/logits", {"prompt": ONCE, "top_logits": 100})[1]["logits"]
+    assert list(raw.values()) == sorted(raw.values(), reverse=True)
+    assert 0.9 < sum(raw.values()) <= 1.001
+    few = {"prompt": ONCE, "use_samplers": True, "top_k": 2, "top_p": 1, "min_p": 0, "temperature": 1}
+    left = server.json("POST", "/v1/internal/logits", few)[1]["logits"]
+    assert list(left) == list(raw)[:2]
+    assert sum(left.values()) == pytest.approx(1, abs=1e-3)
+
+
+def test_stop_generation_ends_what_openais_paths_generate_and_nothing_else(server: Server) -> None:
+    body = {"prompt": ONCE, "n": 2, "max_tokens": -1, "ignore_eos": True, "stream": True}
+    with closing(server.connect()) as ours, closing(server.connect()) as kobolds:
+        ours.request("POST", "/v1/completions", json.dumps(body))
+        kobolds.request("POST", "/api/extra/generate/stream", json.dumps(body | {"max_length": -1}))
+        first, second = ours.getresponse(), kobolds.getresponse()
+        assert b"choices" in first.readline()
+        assert server.json("POST", "/v1/internal/stop-generation") == (200, "OK")
+        rest = first.read()
+        assert (rest.count(b'"finish_reason":"length"'), rest[-8:]) == (2, b"[DONE]\n\n")
+        assert b"event: message" in second.readline()
+        for _ in range(12):
+            assert second.readline(), "it goes on"
 
 
 # Infill and chats, with a model that can

@@ -23,7 +23,7 @@ ARROWS: dict[str, set[str]] = {
         "websocket",
         "fitting",
     }
-    | {"access", "connections", "limits", "logs", "metrics", "studio"},
+    | {"access", "connections", "keys", "limits", "logs", "metrics", "studio"},
     "access": {"config", "keys", "routes", "tokens"},
     "connections": {"config", "limits"},
     "limits": {"keys", "metrics", "pool"},
