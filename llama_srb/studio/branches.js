@@ -69,7 +69,8 @@ function Leaf({ place, path, focus, found, setHere }) {
   const { node } = place;
   const [x, y] = point(place);
   const label = node.text.trim().replace(/\s+/g, " ") || (node.parent ? "(empty)" : "(the beginning)");
-  const short = label.length > LABEL ? label.slice(0, LABEL - 1) + "…" : label;
+  const short = label.length > LABEL ? label.slice(0, LABEL).replace(/\s\S*$/, "") + "…" : label;
+  const sign = (node.bookmark ? "★ " : "") + (node.folded ? `+${node.children.length} ` : "");
   const kind = [
     "leaf",
     path.has(node.id) && "on-path",
@@ -81,13 +82,12 @@ function Leaf({ place, path, focus, found, setHere }) {
     .filter(Boolean)
     .join(" ");
   return html`<g role="treeitem" class=${kind} id=${`leaf-${node.id}`} tabindex=${node.id === focus ? 0 : -1}
-    aria-level=${place.x + 1} aria-selected=${String(node.id === session.story.current)} aria-label=${label.slice(0, 200)}
+    aria-level=${place.x + 1} aria-selected=${String(node.id === session.story.current)} aria-label=${sign + label.slice(0, 200)}
     aria-expanded=${node.children.length ? String(!node.folded) : undefined}
     onFocus=${() => setHere(node.id)} onClick=${() => goTo(node.id)}>
     <title>${label.slice(0, 400)}</title>
     <circle cx=${x} cy=${y} r=${node.bookmark ? 7 : 5} />
-    ${node.folded && html`<text x=${x + 8} y=${y + 14} class="folded">+${node.children.length}</text>`}
-    <text x=${x + 10} y=${y - 5}>${node.bookmark ? "★ " : ""}${short}</text>
+    <text x=${x + 10} y=${y - 5}>${sign}${short}</text>
   </g>`;
 }
 

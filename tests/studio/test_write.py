@@ -5,53 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.serving import Server
-
-OPENING = "Once upon a time, there was a little fox"
-
-LONG = {"max_tokens": 650, "values": {"ignore_eos": True}}  # some seconds of streaming
-
-
-def editor(page: Page) -> Locator:
-    return page.get_by_label("Story", exact=True)
-
-
-def cards(page: Page) -> Locator:
-    return page.locator(".card")
-
-
-def settings(page: Page, **values: Any) -> None:
-    """Settings as the page keeps them; it is loaded anew with them."""
-    page.evaluate("s => localStorage.setItem('studio.settings', s)", json.dumps(values))
-    page.reload()
-    editor(page).wait_for()
-
-
-def ask(page: Page, text: str = OPENING, n: int = 4) -> None:
-    """Types and asks; returns when all candidates are there."""
-    editor(page).fill(text)
-    editor(page).press("Control+Enter")
-    over(page, n)
-
-
-def over(page: Page, n: int) -> None:
-    expect(cards(page)).to_have_count(n)
-    expect(page.locator(".card.running")).to_have_count(0)
-
-
-def texts(page: Page) -> list[str]:
-    return page.locator(".card .text").all_text_contents()
-
-
-def value(page: Page, other_than: str = OPENING) -> str:
-    """The story, once it is another one."""
-    expect(editor(page)).not_to_have_value(other_than)
-    return editor(page).input_value()
+from tests.studio.steps import LONG, OPENING, ask, cards, editor, over, settings, texts, value
 
 
 def test_asks_streams_and_chooses_by_key_and_goes_on(page: Page) -> None:

@@ -1,0 +1,93 @@
+"""axe-core finds nothing serious or critical in the studio's main states, in light and in dark colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.studio.steps import ask, cards, over, settings
+
+AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
+RUN = """async () => (await axe.run({resultTypes: ["violations"]})).violations
+    .filter(({impact}) => impact === "serious" || impact === "critical")
+    .flatMap(({id, help, nodes}) => nodes.map(({html}) => `${id}: ${help}: ${html.slice(0, 200)}`))"""
+
+
+def empty(page: Page) -> None:
+    pass
+
+
+def candidates(page: Page) -> None:
+    settings(page, max_tokens=8, next=False)
+    ask(page)
+    page.get_by_role("button", name="Pin").nth(1).click()
+
+
+def tree(page: Page) -> None:
+    candidates(page)
+    page.keyboard.press("1")
+    page.get_by_role("button", name="Branches").click()
+    page.get_by_role("treeitem").first.focus()
+    page.get_by_role("button", name="Bookmark").click()
+    page.get_by_role("button", name="Fold").click()
+
+
+def inside(page: Page) -> None:
+    settings(page, max_tokens=12, next=False, colours=True)
+    ask(page)
+    cards(page).first.locator(".token").nth(2).click()
+
+
+def parts_and_diff(page: Page) -> None:
+    candidates(page)
+    page.get_by_role("button", name="Diff").first.click()
+    page.get_by_role("button", name="Part").nth(2).click()
+    page.get_by_role("button", name="Edit").nth(3).click()
+
+
+def controls(page: Page) -> None:
+    settings(
+        page,
+        full=True,
+        structure={"kind": "grammar", "text": "root ::= x"},
+        spreads={"temperature": [0.6, 1.2]},
+    )
+    page.get_by_role("button", name="Settings").click()
+
+
+def stories(page: Page) -> None:
+    page.get_by_role("button", name="Stories").click()
+
+
+def shelf(page: Page) -> None:
+    candidates(page)
+    page.get_by_role("button", name="Keep").first.click()
+    page.get_by_role("button", name="Shelf").click()
+
+
+def chat(page: Page) -> None:
+    settings(page, max_tokens=8, n=3)
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_role("button", name="New chat").click()
+    page.keyboard.press("Escape")
+    page.get_by_label("Your message").fill("Tell me a story.")
+    page.get_by_label("Your message").press("Enter")
+    over(page, 3)
+    page.locator(".card .text").first.click()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "state", [empty, candidates, tree, inside, parts_and_diff, controls, stories, shelf, chat]
+)
+def test_axe_finds_nothing_serious(
+    page: Page, state: Callable[[Page], None], scheme: Literal["light", "dark"]
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    state(page)
+    page.evaluate(AXE)
+    assert page.evaluate(RUN) == []
