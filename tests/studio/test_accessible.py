@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.studio.steps import ask, cards, over, settings
 
@@ -37,8 +37,10 @@ def tree(page: Page) -> None:
 
 
 def inside(page: Page) -> None:
-    settings(page, max_tokens=12, next=False, colours=True)
+    wild = {"temperature": 3, "top_k": 0, "top_p": 1, "min_p": 0}  # so that every colour is there
+    settings(page, max_tokens=24, next=False, colours=True, values=wild)
     ask(page)
+    expect(page.locator(".surprise-5")).not_to_have_count(0)
     cards(page).first.locator(".token").nth(2).click()
 
 
