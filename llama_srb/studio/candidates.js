@@ -17,15 +17,22 @@ import {
   stopOne,
 } from "./session.js";
 import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
-import { Button, changed, html, useChanges, useEffect, useRef, useState } from "./ui.js";
+import { Button, changed, html, still, useChanges, useEffect, useRef, useState } from "./ui.js";
+
+const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
 
 export function Candidates() {
-  useChanges("story", "settings", "status");
+  useChanges("story", "settings", "candidates");
   const [aside, setAside] = useState(false);
   const list = useRef();
   const all = childrenOf(session.story, pointId());
   const shown = candidates(aside);
   const hidden = all.filter((node) => node.aside).length;
+  const drawn = useRef(new Set());
+  let fresh = 0;
+  const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);
+  drawn.current = new Set(now.map(({ id }) => id));
+  useEffect(() => now.length < shown.length && changed("candidates"));
   const finished = new Map();
   for (const node of shown)
     if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
@@ -50,7 +57,7 @@ export function Candidates() {
     </div>
     <div id="candidates" class="cards" ref=${list} tabindex="0" role="group"
       aria-label="Candidates; press 1 to 9 to choose, the arrows to walk" onKeyDown=${(event) => walk(event, list.current)}>
-      ${shown.map(
+      ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
         twin=${finished.get(node.text) !== undefined && finished.get(node.text) !== node.id && node.state !== "running"}
         />`,
@@ -94,10 +101,11 @@ const ENDS = {
   error: "error",
 };
 
-function Card({ id, number, twin }) {
+const Card = still(({ id, number, twin }) => {
   useChanges(id, "settings", "compare");
   const [mode, setMode] = useState("read");
   const node = session.story.nodes[id];
+  if (!node) return null; // of another story; the list is drawn next
   const running = node.state === "running";
   const kind = [
     running && "running",
@@ -123,23 +131,29 @@ function Card({ id, number, twin }) {
           ? html`<${Part} node=${node} done=${() => setMode("read")} />`
           : html`<${Text} node=${node} />`
     }
-    <footer class="actions">
-      ${
-        running
-          ? html`<${Act} label="Stop" letter="s" onClick=${() => stopOne(id)} />`
-          : html`<${Act} label="Longer" letter="l" onClick=${() => longer(id)} />`
-      }
-      <${Act} label="Again" letter="r" onClick=${() => again(id)} />
-      <${Act} label="Part" letter="w" pressed=${mode === "part"}
-        onClick=${() => setMode(mode === "part" ? "read" : "part")} />
-      <${Act} label="Edit" letter="e" onClick=${() => setMode("edit")} disabled=${running} />
-      <${Act} label="Copy" letter="c" onClick=${() => copy(node.text)} />
-      <${Act} label="Pin" letter="p" pressed=${!!node.pinned} onClick=${() => mark(id, { pinned: !node.pinned })} />
-      <${Act} label="Keep" letter="k" onClick=${() => shelve(node.text)} />
-      <${Act} label="Diff" letter="d" pressed=${session.compare === id} onClick=${() => compare(id)} />
-    </footer>
+    <${Actions} id=${id} running=${running} mode=${mode} setMode=${setMode} pinned=${!!node.pinned}
+      compared=${session.compare === id} />
   </article>`;
-}
+});
+
+const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
+  const textNow = () => session.story.nodes[id].text;
+  return html`<footer class="actions">
+    ${
+      running
+        ? html`<${Act} label="Stop" letter="s" onClick=${() => stopOne(id)} />`
+        : html`<${Act} label="Longer" letter="l" onClick=${() => longer(id)} />`
+    }
+    <${Act} label="Again" letter="r" onClick=${() => again(id)} />
+    <${Act} label="Part" letter="w" pressed=${mode === "part"}
+      onClick=${() => setMode(mode === "part" ? "read" : "part")} />
+    <${Act} label="Edit" letter="e" onClick=${() => setMode("edit")} disabled=${running} />
+    <${Act} label="Copy" letter="c" onClick=${() => copy(textNow())} />
+    <${Act} label="Pin" letter="p" pressed=${pinned} onClick=${() => mark(id, { pinned: !pinned })} />
+    <${Act} label="Keep" letter="k" onClick=${() => shelve(textNow())} />
+    <${Act} label="Diff" letter="d" pressed=${compared} onClick=${() => compare(id)} />
+  </footer>`;
+});
 
 const Act = ({ label, letter, onClick, pressed, disabled }) =>
   html`<button type="button" class="act" data-key=${letter} title=${`${label} (${letter})`} disabled=${disabled}
@@ -273,7 +287,7 @@ function Tokens({ node }) {
   const [open, setOpen] = useState(null);
   const bar = useRef();
   const { tokens } = node;
-  useEffect(() => bar.current.style.setProperty("background", strip(tokens)), [tokens]);
+  useEffect(() => bar.current.style.setProperty("background", strip(tokens)), [tokens.length]);
   return html`<div class="entropy" ref=${bar} title="Entropy, token by token" aria-hidden="true"></div>
     <div class="text" onKeyDown=${onKey}>${tokens.map(
       (token, i) => html`<span role="button" key=${i}

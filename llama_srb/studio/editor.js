@@ -5,7 +5,7 @@ import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
 
 export function Editor() {
-  useChanges("text", "story", "status", "settings");
+  useChanges("text", "story");
   const field = useRef();
   useLayoutEffect(() => {
     if (field.current.value !== session.text) field.current.value = session.text;
@@ -26,15 +26,20 @@ export function Editor() {
           onSelect=${moved} onBlur=${commit} onKeyDown=${onKey}></textarea>
       </div>
     </div>
-    <div class="tools">
-      <${Button} label="Undo" icon="↶" keys="Ctrl+Z" disabled=${!canUndo()} onClick=${undo} />
-      <${Button} label="Redo" icon="↷" keys="Ctrl+Shift+Z" disabled=${!canRedo()} onClick=${redo} />
-      <${Count} />
-      <span class="gap"></span>
-      ${session.runs.size > 0 && html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`}
-      <${Button} label=${`Continue × ${session.settings.n}`} keys="Ctrl+Enter" kind="main" onClick=${go} />
-    </div>
+    <${Tools} />
   </section>`;
+}
+
+function Tools() {
+  useChanges("text", "story", "status", "settings");
+  return html`<div class="tools">
+    <${Button} label="Undo" icon="↶" keys="Ctrl+Z" disabled=${!canUndo()} onClick=${undo} />
+    <${Button} label="Redo" icon="↷" keys="Ctrl+Shift+Z" disabled=${!canRedo()} onClick=${redo} />
+    <${Count} />
+    <span class="gap"></span>
+    ${session.runs.size > 0 && html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`}
+    <${Button} label=${`Continue × ${session.settings.n}`} keys="Ctrl+Enter" kind="main" onClick=${go} />
+  </div>`;
 }
 
 /** Asks, and leaves the keys 1 to 9 to the candidates. */

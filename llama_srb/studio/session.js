@@ -379,7 +379,7 @@ const TAKERS = {
     if (!node) return;
     node.text += text;
     if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
-    if (tokens) node.tokens = [...(node.tokens ?? []), ...tokens];
+    if (tokens) (node.tokens ??= []).push(...tokens);
     touched.add(node);
   },
   stop(run, { index, length, finish_reason }, touched) {
@@ -387,6 +387,7 @@ const TAKERS = {
     if (!node) return;
     Object.assign(node, { state: finish_reason, length: (node.length ?? 0) + length });
     touched.add(node);
+    changed("candidates");
   },
   extend(run, { first, count }, touched) {
     for (let index = first; index < count; index++) {

@@ -1,9 +1,11 @@
 // What outlives the page: stories and their nodes in IndexedDB, settings in localStorage.
 //
-// Writes are gathered for a moment. What is still to be written when the page goes away is put into localStorage,
-// which is written at once, and comes back with the next load: a reload in mid-stream loses nothing.
+// Writes are gathered for a moment, and made a part at a time, since copying many tokens holds up the page. What is
+// still to be written when the page goes away is put into localStorage, which is written at once, and comes back with
+// the next load: a reload in mid-stream loses nothing.
 
-const DELAY_MS = 250;
+const DELAY_MS = 500;
+const PART = 1500; // tokens in one transaction
 const RESCUE = "studio.rescue";
 let database;
 let timer = null;
@@ -51,19 +53,31 @@ export function keep(story, changed = []) {
   timer ??= setTimeout(flush, DELAY_MS);
 }
 
-function taken() {
-  const all = [
-    [...heads.values()].map(headOf),
-    [...nodes.values()].map(([story, node]) => ({ ...node, story })),
-  ];
-  heads.clear();
-  nodes.clear();
-  clearTimeout(timer);
-  timer = null;
-  return all;
+/** What is to be written, the oldest first, up to some number of tokens; stories when all their nodes are. */
+function taken(limit = Infinity) {
+  const part = [];
+  for (const [id, [story, node]] of nodes) {
+    if (limit <= 0) break;
+    nodes.delete(id);
+    part.push({ ...node, story });
+    limit -= node.tokens?.length ?? 1;
+  }
+  const whole = nodes.size ? [] : [...heads.values()].map(headOf);
+  if (whole.length) heads.clear();
+  return [whole, part];
 }
 
-export const flush = () => put(...taken());
+/** Writes all that is to be written now; what is kept meanwhile waits for the next time. */
+export async function flush() {
+  clearTimeout(timer);
+  timer = -1; // none is started
+  for (let left = nodes.size; left > 0 || (heads.size && !nodes.size);) {
+    const part = taken(PART);
+    left -= part[1].length;
+    await put(...part);
+  }
+  timer = heads.size ? setTimeout(flush, DELAY_MS) : null;
+}
 
 /** What still has to be said to keep() before the page goes away. */
 export const leaving = [];
@@ -72,11 +86,20 @@ addEventListener("pagehide", () => {
   for (const tell of leaving) tell();
   if (!heads.size) return;
   const [newHeads, newNodes] = taken();
-  try {
-    localStorage.setItem(RESCUE, JSON.stringify({ heads: newHeads, nodes: newNodes }));
-  } catch {} // no room there: the transaction below usually ends even so
+  const light = newNodes.map(({ tokens: _, ...node }) => node);
+  rescue(newHeads, newNodes) || rescue(newHeads, light);
   put(newHeads, newNodes).catch(() => {});
 });
+
+/** False when there is no room: some megabytes are all that there is. */
+function rescue(newHeads, newNodes) {
+  try {
+    localStorage.setItem(RESCUE, JSON.stringify({ heads: newHeads, nodes: newNodes }));
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /** All stories without their nodes, last changed first. */
 export async function stories() {
@@ -89,7 +112,9 @@ export async function load(id) {
   const head = await done(work.objectStore("stories").get(id));
   if (!head) return null;
   const all = await done(work.objectStore("nodes").getAll(allOf(id)));
-  return { ...head, nodes: Object.fromEntries(all.map(({ story, ...node }) => [node.id, node])) };
+  const known = Object.fromEntries(all.map(({ story, ...node }) => [node.id, node]));
+  for (const node of Object.values(known)) node.children = node.children.filter((child) => known[child]);
+  return { ...head, nodes: known, current: known[head.current] ? head.current : head.root };
 }
 
 export async function remove(id) {

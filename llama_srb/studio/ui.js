@@ -7,23 +7,34 @@ import htm from "./vendor/htm.js";
 export { render, useEffect, useLayoutEffect, useRef, useState };
 export const html = htm.bind(h);
 
+const BUDGET_MS = 8; // of drawing in one frame; what is left goes into the next
 const watchers = new Map(); // what is watched → the redraws of its views
-let waiting = new Set();
+const waiting = new Set(); // redraws that are due
+let asked = false; // for a frame
 
-/** Says that something has changed; its views are drawn with the next frame, once. */
+/** Says that something has changed; its views are drawn with the next frame, once; many with some more frames. */
 export function changed(...things) {
-  if (!waiting.size) requestFrame(redraw);
-  for (const thing of things) waiting.add(thing);
+  for (const thing of things) for (const view of watchers.get(thing) ?? []) waiting.add(view);
+  if (waiting.size && !asked) ask();
 }
 
 // A hidden page gets no frames; its views must not lag behind for ever.
-const requestFrame = (work) => (document.hidden ? setTimeout(work, 100) : requestAnimationFrame(work));
+function ask() {
+  asked = true;
+  if (document.hidden) setTimeout(redraw, 100);
+  else requestAnimationFrame(redraw);
+}
 
-function redraw() {
-  const now = waiting;
-  waiting = new Set();
-  const views = new Set([...now].flatMap((thing) => [...(watchers.get(thing) ?? [])]));
-  for (const view of views) view();
+async function redraw() {
+  const until = performance.now() + BUDGET_MS;
+  for (const view of waiting) {
+    waiting.delete(view);
+    view();
+    await null; // Preact has drawn it by then
+    if (performance.now() > until) break;
+  }
+  asked = false;
+  if (waiting.size) ask();
 }
 
 /** Redraws the calling view when one of these changes. */
@@ -31,9 +42,19 @@ export function useChanges(...things) {
   const [, view] = useReducer((count) => count + 1, 0);
   useLayoutEffect(() => {
     for (const thing of things) watchers.set(thing, (watchers.get(thing) ?? new Set()).add(view));
-    return () => things.forEach((thing) => watchers.get(thing)?.delete(view));
+    return () => {
+      waiting.delete(view);
+      for (const thing of things) watchers.get(thing)?.delete(view);
+    };
   }, things);
 }
+
+/** A view that is drawn again only when one of its properties is another, or what it watches has changed. */
+export const still = (View) =>
+  function Still(props) {
+    this.shouldComponentUpdate = (next) => Object.keys(next).some((name) => next[name] !== this.props[name]);
+    return html`<${View} ...${props} />`;
+  };
 
 /** A button; `keys` is the shortcut that its tooltip names. */
 export function Button({ label, keys, icon, onClick, pressed, disabled, kind = "" }) {

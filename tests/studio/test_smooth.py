@@ -1,0 +1,45 @@
+"""64 candidates, as fast as the engine makes them: the page is never busy for more than 50 ms at a time.
+
+A task's length is the time of its thread, as Chromium's tracing has it. The clock on the wall, by which `longtask`
+goes, also counts what the engine and other programs take from the browser meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.studio.steps import OPENING, cards, editor, settings
+
+LONG_US = 50_000
+TRACED = ["disabled-by-default-devtools.timeline", "__metadata"]
+
+
+def longest(trace: bytes) -> int:
+    """Microseconds of the longest task of the page's main thread."""
+    events = json.loads(trace)["traceEvents"]
+    named = [event for event in events if event["name"] == "thread_name"]
+    mains = {(event["pid"], event["tid"]) for event in named if event["args"]["name"] == "CrRendererMain"}
+    tasks = [
+        event for event in events if event["name"] == "RunTask" and (event["pid"], event["tid"]) in mains
+    ]
+    return max(event["tdur"] for event in tasks if "tdur" in event)
+
+
+@pytest.mark.parametrize("colours", [False, True], ids=["plain", "inside"])
+def test_64_candidates_leave_the_page_free(page: Page, browser: Browser, colours: bool) -> None:
+    settings(page, n=64, max_tokens=100, next=False, colours=colours, values={"ignore_eos": True})
+    editor(page).fill(OPENING)
+    browser.start_tracing(page=page, categories=TRACED)
+    editor(page).press("Control+Enter")
+    expect(cards(page)).to_have_count(64)
+    expect(page.locator(".card.running")).to_have_count(0, timeout=60_000)
+    page.locator(
+        ".candidates > .tools .button"
+    ).last.click()  # Reroll; a search by role is a long task of its own
+    expect(page.locator(".card.running")).not_to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(page.locator(".card.running")).to_have_count(0)
+    assert longest(browser.stop_tracing()) < LONG_US
