@@ -10,7 +10,7 @@ export const toJson = (story) => JSON.stringify({ format: FORMAT, version: 1, st
 /** A file's story, under new ids; Error when it is none. */
 export function fromFile(name, text) {
   if (!/\.json$/i.test(name)) return fromText(name, text);
-  const data = JSON.parse(text);
+  const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];
   if (!read) throw new Error(`${name}: a story of the studio, of Obsidian Loom or of mikupad was expected`);
   return read(data, name.replace(/\.json$/i, ""));
@@ -26,7 +26,7 @@ function fromText(name, text) {
 const READERS = [
   [(data) => data.format === FORMAT, (data) => ours(data.story)],
   [(data) => data.nodes && (data.current !== undefined || data.hoisted), loom],
-  [(data) => data.prompt !== undefined || data.sessions, mikupad],
+  [(data) => data.prompt !== undefined, mikupad],
 ];
 
 /** Only what a story has, each text as a text: a file is not to be trusted. */
@@ -44,18 +44,24 @@ function ours({ name, kind, system, scraps, root, current, nodes }) {
   return story;
 }
 
-const KEPT = [
-  "source",
-  "pinned",
-  "aside",
-  "bookmark",
-  "seed",
-  "length",
-  "sampling",
-  "tokens",
-  "born",
-  "seen",
-];
+const one = (...values) => (value) => values.includes(value);
+const isFlag = (value) => typeof value === "boolean";
+const isText = (value) => typeof value === "string";
+const isToken = (token) => isText(token?.text) && (token.top ?? []).every(({ text }) => isText(text));
+const KEPT = {
+  source: one("user", "model", "edit"),
+  state: one("stop", "length", "cancelled", "interrupted", "error", "running"),
+  pinned: isFlag,
+  aside: isFlag,
+  bookmark: isFlag,
+  folded: isFlag,
+  seen: isFlag,
+  seed: Number.isFinite,
+  length: Number.isFinite,
+  born: Number.isFinite,
+  sampling: (values) => Object.values(Object(values)).every((value) => Object(value) !== value),
+  tokens: (tokens) => Array.isArray(tokens) && tokens.every(isToken),
+};
 
 function graft(story, parent, nodes, id, current) {
   const work = [[parent, id]];
@@ -65,37 +71,68 @@ function graft(story, parent, nodes, id, current) {
     const found = nodes[from];
     if (!found || known.has(from)) continue; // a circle ends here
     known.add(from);
-    const kept = Object.fromEntries(
-      KEPT.filter((field) => field in found).map((field) => [field, found[field]]),
-    );
-    const state =
-      found.state === undefined ? {} : { state: found.state === "running" ? "interrupted" : found.state };
-    const node = addNode(story, under, { ...kept, ...state, text: String(found.text ?? "") });
+    const kept = Object.entries(KEPT).filter(([field, fits]) => field in found && fits(found[field]));
+    const node = addNode(story, under, { text: String(found.text ?? "") });
+    for (const [field] of kept) node[field] = found[field];
+    if (node.state === "running") node.state = "interrupted";
     if (from === current) story.current = node.id;
     for (const child of [...(found.children ?? [])].reverse()) work.push([node.id, child]);
   }
 }
 
+/** The state of a note: a flat table of nodes that name their parents. */
 function loom(data, name) {
   const children = {};
   for (const [id, { parentId }] of Object.entries(data.nodes)) (children[parentId ?? ""] ??= []).push(id);
   const story = newStory(name);
   const nodes = Object.fromEntries(
-    Object.entries(data.nodes).map(([id, { text, bookmarked, unread }]) => {
-      return [id, { text, source: "model", bookmark: !!bookmarked, seen: !unread, children: children[id] }];
-    }),
+    Object.entries(data.nodes).map(([id, { text, bookmarked, unread, collapsed, parentId }]) => [
+      id,
+      {
+        text,
+        source: parentId ? "model" : "user",
+        bookmark: !!bookmarked,
+        folded: !!collapsed,
+        seen: !unread,
+        children: children[id],
+      },
+    ]),
   );
   for (const id of children[""] ?? []) graft(story, story.root, nodes, id, data.current);
   return story;
 }
 
+/** A session: each of its properties is JSON within the JSON; each piece of the prompt is one token of the model's. */
 function mikupad(data, name) {
-  const story = newStory(data.name ?? name);
-  const chunks =
-    typeof data.prompt === "string" ? [{ type: "user", content: data.prompt }] : (data.prompt ?? []);
-  for (const { type, content } of chunks) {
-    const source = type === "user" ? "user" : "model";
-    story.current = addNode(story, story.current, { text: String(content ?? ""), source }).id;
+  const property = (value) => (typeof value === "string" ? asJson(value) : value);
+  const story = newStory(String(property(data.name) ?? name));
+  const said = property(data.prompt) ?? [];
+  let node = null;
+  for (const chunk of typeof said === "string" ? [{ type: "user", content: said }] : said) {
+    const source = chunk.type === "user" ? "user" : "model";
+    if (node?.source !== source) node = addNode(story, story.current, { source, seen: true });
+    story.current = node.id;
+    node.text += String(chunk.content ?? "");
+    if (source === "model") (node.tokens ??= []).push(tokenOf(chunk));
   }
+  for (const { tokens, ...one } of Object.values(story.nodes))
+    if (!tokens?.every(Boolean)) delete story.nodes[one.id].tokens;
   return story;
+}
+
+const asJson = (text) => {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+};
+
+/** A piece with its probabilities, as our servers say it; null when it has none. */
+function tokenOf({ content, prob, completion_probabilities }) {
+  const [{ probs } = {}] = completion_probabilities ?? [];
+  if (!Array.isArray(probs) || completion_probabilities.length !== 1) return null;
+  const top = probs.map(({ tok_str, prob }) => ({ text: String(tok_str), logprob: Math.log(prob) }));
+  const own = prob ?? probs.find(({ tok_str }) => tok_str === content)?.prob ?? 0;
+  return { text: String(content), logprob: Math.log(Math.max(own, 1e-9)), top };
 }

@@ -1,6 +1,6 @@
 """64 candidates, as fast as the engine makes them: the page is never busy for more than 50 ms at a time.
 
-A task's length is the time of its thread, as Chromium's tracing has it. The clock on the wall, by which `longtask`
+A task is as long as its thread works, which Chromium traces. The clock on the wall, by which `longtask`
 goes, also counts what the engine and other programs take from the browser meanwhile.
 """
 
