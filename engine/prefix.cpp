@@ -41,6 +41,14 @@ int32_t prefix_tree::n_idle() const {
     return n;
 }
 
+int32_t prefix_tree::n_shared() const {
+    int32_t n = 0;
+    for (const branch & b : branches) {
+        n += b.n_shared;
+    }
+    return n;
+}
+
 //
 // finding
 //

@@ -82,6 +82,7 @@ class prefix_tree {
     int32_t n_cells() const { return n_cells_; }
     int32_t n_used() const;
     int32_t n_idle() const;
+    int32_t n_shared() const; // that would be used besides if each branch had cells of its own
     int32_t n_free() const { return n_cells_ - n_used(); }
 
   private:

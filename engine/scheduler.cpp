@@ -294,6 +294,7 @@ void scheduler::report_status(const std::string & id) {
         .whole("cells", tree.n_cells())
         .whole("cells_used", tree.n_used())
         .whole("cells_idle", tree.n_idle())
+        .whole("cells_shared", tree.n_shared())
         .whole("requests", (int64_t) active.size())
         .whole("queued", (int64_t) queue.size())
         .whole("sequences", n_live())

@@ -24,6 +24,7 @@ GAUGES = {  # of the engine's status
     "cells": "Cells of the KV cache.",
     "cells_used": "Cells that hold something.",
     "cells_idle": "Cells of prompts and continuations that nobody uses now.",
+    "cells_shared": "Cells that would be used besides if nothing were shared.",
     "requests": "Requests that the engine runs.",
     "queued": "Requests that wait in the engine.",
     "sequences": "Sequences that share each decode step.",

@@ -22,6 +22,7 @@ class Server:
     """Where it listens: http://127.0.0.1:PORT."""
 
     url: str
+    pid: int
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection of one's own, so that requests can overlap."""
@@ -59,7 +60,7 @@ def serving(*arguments: str) -> Iterator[Server]:
             assert process.stdout
             line = process.stdout.readline()
             assert line.startswith("http://"), f"{command} did not start: exit code {process.wait()}"
-            yield Server(line.split()[0])
+            yield Server(line.split()[0], process.pid)
         finally:
             process.terminate()
 

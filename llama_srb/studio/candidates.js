@@ -33,6 +33,7 @@ export function Candidates() {
   const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);
   drawn.current = new Set(now.map(({ id }) => id));
   useEffect(() => now.length < shown.length && changed("candidates"));
+  const cut = shown.filter(({ state }) => state === "interrupted");
   const finished = new Map();
   for (const node of shown)
     if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
@@ -43,6 +44,10 @@ export function Candidates() {
         hidden > 0 &&
         html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
         onClick=${() => setAside(!aside)} />`
+      }
+      ${
+        cut.length > 0 &&
+        html`<${Button} label=${`Go on with ${cut.length}`} onClick=${() => cut.forEach(({ id }) => longer(id))} />`
       }
       <span class="gap"></span>
       <label class="check"><input type="checkbox" checked=${session.settings.next}

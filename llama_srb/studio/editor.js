@@ -1,6 +1,6 @@
 // The text. Behind the field lies the same text coloured by where it came from.
 
-import { ask, commit, movedTo, redo, session, stopAll, typed, undo, canRedo, canUndo } from "./session.js";
+import { ask, commit, model, movedTo, redo, session, stopAll, typed, undo, canRedo, canUndo } from "./session.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
 
@@ -76,7 +76,7 @@ function Origins() {
 function Count() {
   const words = (session.text.match(/\S+/g) ?? []).length;
   const { prompt } = session;
-  const { context } = session;
+  const context = model()?.meta?.context;
   const tokens = prompt && context ? ` · ${prompt.tokens} of ${context} tokens` : "";
   return html`<span class="count">${words} words${tokens}</span>`;
 }

@@ -17,6 +17,7 @@ export const DEFAULTS = {
   max_tokens: 60,
   next: true,
   alternatives: 5,
+  model: null, // when the server has several
   colours: false,
   full: false,
   values: {},
@@ -28,6 +29,8 @@ export const DEFAULTS = {
 export const session = {
   story: null,
   stories: [],
+  models: [], // of the server
+  fields: null, // that it takes, with their bounds
   text: "",
   caret: null, // where the editor's caret goes next, when the text was not typed
   at: 0, // where it is
@@ -46,6 +49,12 @@ export const setting = (fields) => {
   changed("settings");
 };
 
+/** The model that is asked: the first one until the writer has chosen another. */
+export function model() {
+  const { models, settings } = session;
+  return models.find(({ id }) => id === settings.model) ?? models[0];
+}
+
 export const pointId = () => session.point ?? session.story.current;
 export const isChat = () => session.story.kind === "chat";
 
@@ -60,8 +69,16 @@ export function say(message) {
 
 export function fail(error) {
   session.error = error && { message: error.message, param: error.param ?? null };
-  if (error?.status === 401) changed("key");
   changed("error");
+}
+
+export const AWAY = "the server has gone away; what had come is kept";
+/** What is told when it has. */
+export const onLost = [];
+
+function lost() {
+  fail({ message: AWAY });
+  for (const tell of onLost) tell();
 }
 
 // ---- stories -----------------------------------------------------------------------------------------
@@ -210,7 +227,7 @@ function awaitPause() {
       session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
       changed("status");
     } catch (error) {
-      if (!(error instanceof ApiError)) changed("offline");
+      if (!(error instanceof ApiError)) for (const tell of onLost) tell();
     }
   }, PAUSE_MS);
 }
@@ -241,6 +258,7 @@ function body(story, point, n) {
   return {
     ...(story.kind === "chat" ? { messages: messages(story, point) } : promptFor(story, point)),
     n,
+    ...(session.models.length > 1 && { model: model().id }),
     max_tokens: settings.max_tokens,
     logprobs: settings.alternatives,
     ...settings.values,
@@ -412,10 +430,7 @@ function name(run, node, index) {
 function failed(run, error) {
   for (const node of run.nodes) if (node?.state === "running") node.state = "interrupted";
   if (error instanceof ApiError) fail(error);
-  else {
-    fail({ message: "the server has gone away; what had come is kept" });
-    changed("offline");
-  }
+  else lost();
 }
 
 /** Candidates that nothing came for leave no trace. */

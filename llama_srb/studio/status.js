@@ -1,20 +1,27 @@
-// How the server is: model, speed, cache, queue; what went wrong; its return after it was away.
+// How the server is: model, speed, cells, queue; what went wrong; its return after it was away.
 
-import { call, key, setKey } from "./api.js";
-import { fail, session } from "./session.js";
+import { ApiError, call, key, setKey } from "./api.js";
+import { AWAY, fail, model, onLost, session, setting } from "./session.js";
 import { changed, html, useChanges, useRef, Button } from "./ui.js";
 
 const EVERY_MS = 3000;
 const AWAY_MS = 1000; // while it is away
 
-const server = { state: "unknown", model: null, needsKey: false };
+const server = { state: "unknown", needsKey: false, refused: false, counts: false, engine: null };
+let timer = null;
 
 /** Looks after the server for as long as the page is open. */
 export async function watch() {
+  clearTimeout(timer);
   const state = await look();
   if (state !== server.state) await turn(state);
-  setTimeout(watch, server.state === "ok" ? EVERY_MS : AWAY_MS);
+  if (state === "ok" && server.counts) await count();
+  clearTimeout(timer);
+  timer = setTimeout(watch, server.state === "ok" ? EVERY_MS : AWAY_MS);
 }
+onLost.push(watch);
+addEventListener("online", watch);
+addEventListener("offline", watch);
 
 async function look() {
   try {
@@ -28,38 +35,59 @@ async function look() {
 async function turn(state) {
   server.state = state;
   if (state === "ok") await learn();
-  changed("server", "offline");
+  else changed("server");
+  if (state === "ok" && session.error?.message === AWAY) fail(null);
 }
 
 async function learn() {
   try {
     const [models, fields] = await Promise.all([call("GET", "v1/models"), call("GET", "v1/samplers")]);
-    Object.assign(server, { model: models.data[0], models: models.data, needsKey: false });
+    session.models = models.data;
+    Object.assign(server, { needsKey: false, refused: false, counts: true });
     session.fields = fields;
-    session.context = server.model.meta?.context ?? null;
     changed("fields", "text");
   } catch (error) {
-    if (error.status === 401) server.needsKey = true;
+    if (error.status === 401) Object.assign(server, { needsKey: true, refused: !!key(), counts: false });
     else server.state = "away";
   }
+  changed("server");
+}
+
+/** What the engine holds; not every key may ask that. */
+async function count() {
+  try {
+    server.engine = (await call("GET", "v1/stats")).engine;
+  } catch (error) {
+    server.counts = !(error instanceof ApiError);
+  }
+  changed("server");
 }
 
 export function Status() {
-  useChanges("server", "status", "offline");
+  useChanges("server", "status", "settings");
   const runs = [...session.runs];
   const tokens = runs.reduce((sum, run) => sum + run.tokens, 0);
   const seconds = runs.length ? (performance.now() - Math.min(...runs.map((run) => run.began))) / 1000 : 0;
   const queued = runs.find((run) => run.position)?.position;
   const { prompt } = session;
+  const { cells, cells_used, cells_shared, queued: waiting } = server.engine ?? {};
   const facts = [
-    server.model?.id,
+    session.models.length < 2 && model()?.id,
     seconds > 0.3 && `${Math.round(tokens / seconds)} tokens/s`,
     queued && `place ${queued} in the queue`,
+    !queued && waiting > 0 && `${waiting} in the queue`,
     prompt && `${prompt.cached} of ${prompt.tokens} prompt tokens cached`,
+    cells && `${cells_used} of ${cells} cells used, ${cells_shared} shared`,
   ].filter(Boolean);
-  return html`<p class="status"><span class=${`dot ${server.state}`} aria-hidden="true"></span>
-    <span class="unseen">server: ${server.state}</span>${facts.join(" · ")}</p>`;
+  return html`<p class="status" title=${facts.join("\n")}>
+    <span class=${`dot ${server.state}`} aria-hidden="true"></span>
+    <span class="unseen">server: ${server.state}</span>
+    ${session.models.length > 1 && html`<${Models} />`} ${facts.join(" · ")}</p>`;
 }
+
+const Models = () =>
+  html`<select aria-label="Model" value=${model().id} onChange=${(event) => setting({ model: event.target.value })}>
+    ${session.models.map(({ id }) => html`<option key=${id}>${id}</option>`)}</select>`;
 
 const STATES = {
   away: "The server is away. What you write is kept here; the page goes on by itself when it is back.",
@@ -69,20 +97,21 @@ const STATES = {
 };
 
 export function Notices() {
-  useChanges("server", "offline", "error", "key");
+  useChanges("server", "error");
   const { error } = session;
   const field = useRef();
   const enter = (event) => {
     event.preventDefault();
     setKey(field.current.value.trim());
     fail(null);
-    learn().then(() => changed("server"));
+    learn().then(watch);
   };
   return html`<div class="notices">
     ${STATES[server.state] && html`<p class="notice" role="alert">${STATES[server.state]}</p>`}
     ${
       server.needsKey &&
-      html`<form class="notice" onSubmit=${enter}><label>This server wants a key
+      html`<form class="notice" onSubmit=${enter}>
+      <label>${server.refused ? "The server does not know this key; another one" : "This server wants a key"}
       <input type="password" ref=${field} autocomplete="off" value=${key()} /></label>
       <button class="button">Use it</button></form>`
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -49,17 +50,38 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def page(browser: Browser, server: Server) -> Iterator[Page]:
-    """A page of a browser that has never been here; it must say nothing on its console."""
+@contextlib.contextmanager
+def visiting(browser: Browser, url: str, pages: int = 1) -> Iterator[list[Page]]:
+    """Pages of a browser that has never been here; they must say nothing on their consoles."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
     said: list[str] = []
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("console", lambda line: said.append(line.text) if line.type == "error" else None)
-    page.goto(server.url)
-    page.get_by_label("Story", exact=True).wait_for()
-    yield page
+    context.on("weberror", lambda error: said.append(str(error.error)))
+    context.on("console", lambda line: said.append(line.text) if line.type == "error" else None)
+    opened = [context.new_page() for _ in range(pages)]
+    for page in opened:
+        page.goto(url)
+        page.get_by_label("Story", exact=True).wait_for()
+    yield opened
     context.close()
     assert [line for line in said if "Failed to load resource" not in line] == []
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    with visiting(browser, server.url) as [page]:
+        yield page
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Goes to a server of one's own with a new browser."""
+    with contextlib.ExitStack() as stack:
+        yield lambda url: stack.enter_context(visiting(browser, url))[0]
+
+
+@pytest.fixture
+def tabs(browser: Browser, server: Server) -> Iterator[list[Page]]:
+    """Two pages of one browser."""
+    with visiting(browser, server.url, pages=2) as pages:
+        yield pages

@@ -1,0 +1,105 @@
+"""The server as a writer meets it: wants a key, goes away in mid-stream, comes back, is busy, has several models."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Callable
+
+from playwright.sync_api import Page, Route, expect
+
+from tests.serving import serving
+from tests.studio.steps import LONG, OPENING, ask, editor, over, settings, texts
+
+Visit = Callable[[str], Page]
+
+
+def test_asks_for_the_key_that_the_server_wants(visit: Visit) -> None:
+    with serving("--api-key", "sesame") as server:
+        page = visit(server.url)
+        field = page.get_by_label("This server wants a key")
+        field.fill("wrong")
+        field.press("Enter")
+        field = page.get_by_label("does not know this key")
+        field.fill("sesame")
+        page.get_by_role("button", name="Use it").click()
+        expect(field).to_have_count(0)
+        expect(page.locator(".status")).to_contain_text("storyteller")
+        settings(page, max_tokens=6, next=False)  # loads the page anew: the key is kept
+        ask(page)
+        expect(page.get_by_label("wants a key")).to_have_count(0)
+
+
+def test_a_server_that_is_killed_in_mid_stream_loses_nothing(visit: Visit) -> None:
+    with contextlib.ExitStack() as first:
+        server = first.enter_context(serving())
+        page = visit(server.url)
+        settings(page, **LONG)
+        editor(page).fill(OPENING)
+        editor(page).press("Control+Enter")
+        expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+        os.kill(server.pid, signal.SIGKILL)
+        expect(page.get_by_role("alert").filter(has_text="server is away")).to_be_visible()
+        expect(page.get_by_text("interrupted")).to_have_count(4)
+        before = texts(page)
+    with serving("--port", server.url.rsplit(":", 1)[1]):
+        expect(page.get_by_role("alert")).to_have_count(0)
+        assert texts(page) == before
+        settings(page, max_tokens=5)
+        page.get_by_role("button", name="Go on with 4").click()
+        over(page, 4)
+        assert all(now.startswith(then) and now > then for now, then in zip(texts(page), before, strict=True))
+
+
+def test_without_a_network_the_page_says_so_and_writing_goes_on(page: Page) -> None:
+    page.context.set_offline(True)
+    expect(page.get_by_role("alert").filter(has_text="away")).to_be_visible()
+    editor(page).fill("Still here")
+    page.context.set_offline(False)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert editor(page).input_value() == "Still here"
+
+
+def test_cells_used_and_shared_are_in_the_status(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    status = page.locator(".status")
+    expect(status).to_contain_text(re.compile(r"[1-9]\d* of \d+ cells used, [1-9]\d* shared"))
+
+
+def test_a_request_that_waits_says_its_place(visit: Visit) -> None:
+    with serving("--parallel", "1", "--ctx", "768") as server:
+        first = visit(server.url)
+        settings(first, **LONG, n=8)
+        editor(first).fill(OPENING)
+        editor(first).press("Control+Enter")
+        expect(first.locator(".status")).to_contain_text("tokens/s")
+        second = visit(server.url)
+        settings(second, max_tokens=5)
+        editor(second).fill("A dog ran through the long grass. " * 12)
+        editor(second).press("Control+Enter")
+        expect(second.locator(".status")).to_contain_text("in the queue")
+        first.keyboard.press("Escape")
+        over(second, 4)
+
+
+def test_several_models_make_a_choice(page: Page) -> None:
+    """The server has one; a list of two is its own with another name in front."""
+
+    def two(route: Route) -> None:
+        answer = route.fetch()
+        listed = answer.json()
+        route.fulfill(response=answer, json={**listed, "data": [{"id": "other"}, *listed["data"]]})
+
+    expect(page.locator(".status")).to_contain_text("storyteller")
+    expect(page.get_by_label("Model")).to_have_count(0)
+    page.route("**/v1/models", two)
+    settings(page, max_tokens=5, next=False)
+    page.get_by_label("Model").select_option("storyteller")
+    with page.expect_request("**/v1/events") as sent:
+        ask(page)
+    assert sent.value.post_data_json["model"] == "storyteller"
+    page.reload()
+    expect(page.get_by_label("Model")).to_have_value("storyteller")
