@@ -7,7 +7,7 @@ reading there, and a sequence that ended before it says so by `done_reason`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ import orjson
 from llama_srb.dialects.llamacpp import switch, text_of, token_json
 from llama_srb.dialects.openai import can_infill, infill_prompt
 from llama_srb.dialects.reply import About, Json, Question, Reply, Text
-from llama_srb.protocol import Error, Stop, Stream
+from llama_srb.protocol import Error, Event, Stop, Stream
 from llama_srb.request import (
     MAX_LOGPROBS,
     CompletionRequest,
@@ -59,6 +59,12 @@ class Lines(Reply):
             limit_of(body.get("options") or {}, "num_ctx") if switch(body, "truncate", True) else None
         )
         self._head = {"model": model, "created_at": _time(about.now)}
+
+    def render(self, events: Iterable[Event]) -> bytes:
+        """A line for all of these, where there is one text: SillyTavern reads one object at a time."""
+        lines = [data for event in events for data in self._messages(event)]
+        together = len(lines) > 1 and all("response" in line for line in lines) and len(self.texts) == 1
+        return b"".join(map(self.frame, [_together(lines)] if together else lines))
 
     def said(self, text: str, thought: str, calls: list[Json]) -> Json:
         """What a piece of text, or all of it, is called."""
@@ -124,6 +130,15 @@ class Messages(Lines):
         message: Json = {"role": "assistant", "content": text}
         message |= {"thinking": thought} if thought else {}
         return {"message": message | ({"tool_calls": calls} if calls else {})}
+
+
+def _together(lines: list[Json]) -> Json:
+    """Lines of one text as one."""
+    whole: Json = {}
+    for line in lines:
+        for name in line.keys() & {"response", "thinking", "logprobs"}:
+            whole[name] = whole[name] + line[name] if name in whole else line[name]
+    return lines[-1] | whole
 
 
 def _calls(text: Text) -> list[Json]:

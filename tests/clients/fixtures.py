@@ -1,54 +1,21 @@
 """Requests as writing tools send them, field by field, and readers that take answers as these tools do.
 
-Of programs that cannot run here: SillyTavern, KoboldAI Lite, Obsidian Loom. Values are their defaults.
+Of programs that are no libraries: SillyTavern 1.19.0, KoboldAI Lite 27eb1dc, Obsidian Loom. Values are their
+defaults.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 ONCE = "Once upon a time,"
 
-SILLY_TAVERN: dict[str, Any] = {  # text completion, the fields of every type
-    "prompt": ONCE, "model": "storyteller", "max_new_tokens": 8, "max_tokens": 8, "logprobs": None,
-    "temperature": 0.7, "top_p": 0.5, "typical_p": 1, "typical": 1, "sampler_seed": 7, "min_p": 0,
-    "repetition_penalty": 1.2, "frequency_penalty": 0, "presence_penalty": 0, "top_k": 40, "skew": 0,
-    "min_length": 0, "minimum_message_content_tokens": 0, "min_tokens": 0, "num_beams": 1,
-    "length_penalty": 1, "early_stopping": False, "add_bos_token": True, "smoothing_factor": 0,
-    "smoothing_curve": 1, "dry_allowed_length": 2, "dry_multiplier": 0, "dry_base": 1.75,
-    "dry_sequence_breakers": '["\\n", ":", "\\"", "*"]', "dry_penalty_last_n": 0, "max_tokens_second": 0,
-    "stopping_strings": ["\nUser:"], "stop": ["\nUser:"], "truncation_length": 512, "ban_eos_token": False,
-    "skip_special_tokens": True, "include_reasoning": True, "top_a": 0, "tfs": 1, "mirostat_mode": 0,
-    "mirostat_tau": 5, "mirostat_eta": 0.1, "custom_token_bans": "", "banned_strings": [],
-    "api_server": "http://127.0.0.1:9090/", "sampler_order": [6, 0, 1, 3, 4, 2, 5],
-    "xtc_threshold": 0.1, "xtc_probability": 0, "nsigma": 0, "top_n_sigma": 0, "min_keep": 0,
-    "adaptive_target": -0.01, "adaptive_decay": 0.9, "rep_pen": 1.2, "rep_pen_range": 0,
-    "repetition_penalty_range": 0, "stream": True,
-}  # fmt: skip
-LLAMACPP: dict[str, Any] = {
-    "api_type": "llamacpp", "n": 3, "n_predict": 8, "num_predict": 8, "repeat_penalty": 1.2, "tfs_z": 1,
-    "repeat_last_n": 0, "n_probs": 0, "mirostat": 0, "ignore_eos": False, "cache_prompt": True, "seed": 7,
-    "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "tfs_z", "typical_p", "top_p", "min_p",
-                 "xtc", "adaptive_p", "temperature"],
-    "logit_bias": [[417, -1.5], [259, False]], "grammar": None, "json_schema": None,
-}  # fmt: skip
-OOBA: dict[str, Any] = {
-    "api_type": "ooba", "encoder_repetition_penalty": 1, "no_repeat_ngram_size": 0, "penalty_alpha": 0,
-    "temperature_last": True, "do_sample": True, "seed": 7, "guidance_scale": 1, "negative_prompt": "",
-    "epsilon_cutoff": 0, "eta_cutoff": 0, "grammar_string": "", "dynamic_temperature": False,
-    "dynatemp_low": 1, "dynatemp_high": 1, "dynatemp_exponent": 1,
-    "sampler_priority": ["repetition_penalty", "presence_penalty", "frequency_penalty", "dry",
-                         "dynamic_temperature", "top_p", "top_k", "typical_p", "epsilon_cutoff", "eta_cutoff",
-                         "tfs", "top_a", "min_p", "mirostat", "quadratic_sampling", "temperature", "xtc",
-                         "encoder_repetition_penalty", "no_repeat_ngram"],
-}  # fmt: skip
-TABBY: dict[str, Any] = {"api_type": "tabby", "n": 3, "speculative_ngram": False}
-GENERIC = (
-    "model", "prompt", "stream", "temperature", "top_p", "frequency_penalty", "presence_penalty", "stop",
-    "seed", "logit_bias", "logprobs", "max_tokens", "n", "best_of",
-)  # fmt: skip
+SILLY_TAVERN: dict[str, Any] = json.loads(Path(__file__).with_name("sillytavern.json").read_text())
+"""Requests by type of text completion, as its own code makes them: the file says of which version."""
 
 KOBOLD_LITE: dict[str, Any] = {
     "n": 1, "max_context_length": 768, "max_length": 8, "rep_pen": 1.05, "temperature": 0.75, "top_p": 0.92,
@@ -64,11 +31,6 @@ LOOM: dict[str, Any] = {
     "model": "storyteller", "prompt": ONCE, "max_tokens": 8, "n": 5, "temperature": 1, "top_p": 1,
     "best_of": 5, "frequency_penalty": 0, "presence_penalty": 0,
 }  # fmt: skip
-
-
-def silly_tavern(kind: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """The request of one of SillyTavern's types."""
-    return SILLY_TAVERN | kind | fields
 
 
 def _appended(fields: dict[str, Any], name: str) -> str:
@@ -95,6 +57,33 @@ def read_as_silly_tavern(data: bytes) -> list[str]:
         else:
             texts[0] += choice.get("text") or one.get("content") or ""
     return [texts[index] for index in sorted(texts)]
+
+
+def probabilities_as_silly_tavern(data: bytes) -> list[list[Any]]:
+    """For each frame of the first text the candidates beside its token."""
+    found = []
+    for line in data.decode().splitlines():
+        one = json.loads(line[6:]) if line.startswith("data: {") else {}
+        choice = (one.get("choices") or [one])[0]
+        if choice.get("index", 0) == 0 and (
+            told := choice.get("logprobs") or one.get("completion_probabilities")
+        ):
+            first = told[0]["top_logprobs"] if isinstance(told, list) else told["top_logprobs"][0]
+            found.append(list(first))
+    return found
+
+
+def read_ollama_as_silly_tavern(chunks: Iterable[bytes]) -> str:
+    """It waits until what has come is one object; what comes as two at once it never reads."""
+    text, rest = "", ""
+    for chunk in chunks:
+        rest += chunk.decode()
+        try:
+            text, rest = text + json.loads(rest)["response"], ""
+        except json.JSONDecodeError:
+            continue
+    assert rest == "", "the end of the text is lost"
+    return text
 
 
 LITE_EVENT = re.compile(r"^event: (.*)\ndata: (.*)(\r?\n){2}")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tests.clients.fixtures import (
-    GENERIC,
     KOBOLD_LITE,
-    LLAMACPP,
     LOOM,
     ONCE,
-    OOBA,
     SILLY_TAVERN,
-    TABBY,
+    probabilities_as_silly_tavern,
     read_as_kobold_lite,
     read_as_silly_tavern,
-    silly_tavern,
+    read_ollama_as_silly_tavern,
 )
 from tests.serving import Server
 
@@ -29,38 +28,65 @@ def post(server: Server, path: str, body: Any, kind: str = "application/json") -
     return data
 
 
-SILLY_TYPES = [
-    ("/completion", LLAMACPP, 3),
-    ("/v1/completions", {"api_type": "koboldcpp"}, 1),
-    ("/v1/completions", OOBA, 1),
-    ("/v1/completions", TABBY, 3),
-    ("/v1/completions", {"api_type": "vllm", "n": 3, "seed": 7, "best_of": 3}, 3),
-    ("/v1/completions", {"api_type": "aphrodite", "n": 3}, 3),
+SILLY_TYPES = [  # where its server sends each type, and how many texts it reads
+    ("ooba", "/v1/completions", 1),
+    ("koboldcpp", "/v1/completions", 1),
+    ("tabby", "/v1/completions", 3),
+    ("vllm", "/v1/completions", 3),
+    ("aphrodite", "/v1/completions", 3),
+    ("generic", "/v1/completions", 1),
+    ("llamacpp", "/completion", 3),
 ]
+UNSUPPORTED = {"ooba": "temperature_last", "tabby": "temperature_last", "aphrodite": "temperature_last"}
 
 
-@pytest.mark.parametrize(("path", "kind", "n"), SILLY_TYPES, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("kind", "path", "n"), SILLY_TYPES, ids=lambda value: str(value))
 def test_silly_tavern_reads_a_stream_into_a_text_and_swipes(
-    server: Server, path: str, kind: dict[str, Any], n: int
+    server: Server, kind: str, path: str, n: int
 ) -> None:
-    data = post(server, path, silly_tavern(kind), "text/event-stream")
+    data = post(server, path, SILLY_TAVERN["default"][kind], "text/event-stream")
     texts = read_as_silly_tavern(data)
     assert len(texts) == n
     assert all(text.startswith(" ") and "undefined" not in text and "null" not in text for text in texts)
-    assert b'"warnings"' not in data or b"temperature_last" in data, "at neutral values nothing is warned of"
+    warnings = re.findall(r'"warnings":(\[.*?\])', data.decode())
+    told = [warning for found in warnings for warning in json.loads(found)]
+    assert [warning.partition(" is ")[0] for warning in dict.fromkeys(told)] == (
+        [UNSUPPORTED[kind]] if kind in UNSUPPORTED else []
+    )
 
 
-def test_silly_tavern_reads_an_array_from_llamacpp_and_choices_from_tabby(server: Server) -> None:
-    native = json.loads(post(server, "/completion", silly_tavern(LLAMACPP, stream=False)))
-    assert [one["index"] for one in native] == [0, 1, 2]
-    assert all(type(one["content"]) is str and one["content"] for one in native)
-    tabby = json.loads(post(server, "/v1/completions", silly_tavern(TABBY, stream=False)))
-    assert all(choice["text"] for choice in tabby["choices"])
+@pytest.mark.parametrize(
+    ("kind", "path", "n"), SILLY_TYPES[:-2] + SILLY_TYPES[-1:], ids=lambda value: str(value)
+)
+def test_silly_tavern_finds_probabilities_beside_each_token(
+    server: Server, kind: str, path: str, n: int
+) -> None:
+    body = SILLY_TAVERN["probabilities"][kind]
+    found = probabilities_as_silly_tavern(post(server, path, body, "text/event-stream"))
+    assert len(found) >= 7
+    assert {len(candidates) for candidates in found} <= {5, 10}
 
 
-def test_silly_taverns_generic_type_sends_openais_fields_only(server: Server) -> None:
-    body = {name: SILLY_TAVERN[name] for name in GENERIC if name in SILLY_TAVERN}
-    assert len(read_as_silly_tavern(post(server, "/v1/completions", body, "text/event-stream"))) == 1
+@pytest.mark.parametrize(("kind", "path", "n"), SILLY_TYPES, ids=lambda value: str(value))
+def test_silly_tavern_reads_one_body(server: Server, kind: str, path: str, n: int) -> None:
+    answer = json.loads(post(server, path, SILLY_TAVERN["default"][kind] | {"stream": False}))
+    if kind == "llamacpp":
+        assert [(one["index"], type(one["content"])) for one in answer] == [(0, str), (1, str), (2, str)]
+    else:
+        assert [type(choice["text"]) for choice in answer["choices"]] == [str] * n
+
+
+def test_silly_tavern_reads_ollamas_lines_as_they_come(server: Server) -> None:
+    body = SILLY_TAVERN["default"]["ollama"] | {
+        "options": {"num_predict": 40, "temperature": 0, "num_ctx": 8192}
+    }
+    whole = json.loads(post(server, "/api/generate", body | {"stream": False}))
+    with closing(server.connect()) as connection:
+        connection.request("POST", "/api/generate", json.dumps(body))
+        response = connection.getresponse()
+        text = read_ollama_as_silly_tavern(iter(lambda: response.read1(1 << 16), b""))
+    assert text == whole["response"]
+    assert whole["eval_count"] == 40
 
 
 def test_what_silly_tavern_asks_when_it_connects(server: Server) -> None:
@@ -94,16 +120,6 @@ def test_all_of_silly_taverns_tokenizers_count_the_same(server: Server) -> None:
         ("/v1/internal/decode", "text"),
     ):
         assert ask(path, {"tokens": ids})[name] == ONCE
-
-
-def test_silly_tavern_through_ollama(server: Server) -> None:
-    options = {name: SILLY_TAVERN[name] for name in ("temperature", "top_p", "top_k", "min_p", "stop")}
-    options |= {"num_predict": 8, "repeat_penalty": 1.2, "tfs_z": 1, "num_ctx": 512}
-    body = {"model": "storyteller", "prompt": ONCE, "raw": True, "stream": True, "keep_alive": -1}
-    body |= {"options": options}
-    lines = post(server, "/api/generate", body, "application/x-ndjson").splitlines()
-    assert "".join(json.loads(line)["response"] for line in lines).strip()
-    assert [json.loads(line)["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
 
 
 def test_kobold_lite_streams_and_polls_and_ends_by_its_genkey(server: Server) -> None:
