@@ -42,13 +42,16 @@ function Page() {
     <main class=${panel ? "with-panel" : ""}>
       ${
         Panel &&
-        html`<aside class=${`panel panel-${panel}`} aria-label=${PANELS[panel][0]}>
+        html`<aside class=${`panel panel-${panel}`} aria-label=${PANELS[panel][0]}
+          inert=${session.elsewhere && panel !== "stories"}>
         <div class="panel-head"><h2>${PANELS[panel][0]}</h2>
           <${Button} label="Close" icon="✕" keys="Esc" onClick=${() => setPanel(null)} /></div>
         <${Panel} /></aside>`
       }
-      ${isChat() ? html`<${Chat} />` : html`<${Editor} />`}
-      <${Candidates} />
+      <div class="columns" inert=${session.elsewhere}>
+        ${isChat() ? html`<${Chat} />` : html`<${Editor} />`}
+        <${Candidates} />
+      </div>
     </main>
     <${Said} />`;
 }
@@ -64,6 +67,7 @@ const KEYS = {
 };
 
 function onKey(event) {
+  if (session.elsewhere) return;
   const command = event.ctrlKey || event.metaKey;
   const field = event.target.closest?.("input, select, textarea:not(#editor)");
   if (command && KEYS[event.key.toLowerCase()] && !field) {

@@ -77,6 +77,6 @@ function Count() {
   const words = (session.text.match(/\S+/g) ?? []).length;
   const { prompt } = session;
   const context = model()?.meta?.context;
-  const tokens = prompt && context ? ` · ${prompt.tokens} of ${context} tokens` : "";
-  return html`<span class="count">${words} words${tokens}</span>`;
+  const tokens = prompt && context && `${prompt.tokens} of ${context} tokens`;
+  return html`<span class="count"><span class=${tokens ? "words" : ""}>${words} words${tokens && " · "}</span>${tokens}</span>`;
 }

@@ -5,6 +5,7 @@
 
 import { ApiError, call, events } from "./api.js";
 import * as store from "./store.js";
+import { hold, take, watchTabs } from "./tabs.js";
 import { addNode, childrenOf, cutAt, newStory, pathTo, promptFor, split, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
@@ -41,6 +42,7 @@ export const session = {
   prompt: null, // {tokens, cached} of the last prompt
   said: "", // for screen readers
   compare: null,
+  elsewhere: false, // another tab changes this story
 };
 
 export const setting = (fields) => {
@@ -100,8 +102,37 @@ export async function openStory(id) {
   show(story);
 }
 
+watchTabs({
+  lost() {
+    session.elsewhere = true;
+    changed("story", "server");
+  },
+  async give() {
+    await finished();
+    commit();
+    await store.flush();
+  },
+  reopen: () => openStory(session.story.id),
+});
+
+/** Ends what streams. */
+async function finished() {
+  while (session.runs.size) {
+    stopAll();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** The other tab keeps what it has, and this one goes on with it. */
+export async function writeHere() {
+  await take();
+  await openStory(session.story.id);
+}
+
 function show(story) {
   stopAll();
+  session.elsewhere = false;
+  hold(story.id);
   Object.assign(session, { story, point: null, error: null, compare: null, prompt: null });
   past.length = future.length = 0;
   store.save("studio.story", story.id);
@@ -145,7 +176,7 @@ function refresh(caret = null) {
   session.text = isChat() ? "" : textOf(session.story);
   session.caret = caret ?? session.text.length;
   session.at = Math.min(session.caret, session.text.length);
-  changed("story", "text");
+  changed("story", "text", "server");
 }
 
 // ---- typing, undo ------------------------------------------------------------------------------------

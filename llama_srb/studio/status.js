@@ -1,7 +1,7 @@
 // How the server is: model, speed, cells, queue; what went wrong; its return after it was away.
 
 import { ApiError, call, key, setKey } from "./api.js";
-import { AWAY, fail, model, onLost, session, setting } from "./session.js";
+import { AWAY, fail, model, onLost, session, setting, writeHere } from "./session.js";
 import { changed, html, useChanges, useRef, Button } from "./ui.js";
 
 const EVERY_MS = 3000;
@@ -107,6 +107,11 @@ export function Notices() {
     learn().then(watch);
   };
   return html`<div class="notices">
+    ${
+      session.elsewhere &&
+      html`<div class="notice" role="alert"><span>This story is open in another tab, which can change it.</span>
+      <${Button} label="Write here instead" onClick=${writeHere} /></div>`
+    }
     ${STATES[server.state] && html`<p class="notice" role="alert">${STATES[server.state]}</p>`}
     ${
       server.needsKey &&

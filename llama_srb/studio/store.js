@@ -4,9 +4,11 @@
 // still to be written when the page goes away is put into localStorage, which is written at once, and comes back with
 // the next load: a reload in mid-stream loses nothing.
 
+import { newId } from "./tree.js";
+
 const DELAY_MS = 500;
 const PART = 1500; // tokens in one transaction
-const RESCUE = "studio.rescue";
+const RESCUE = "studio.rescue."; // and a number of its own for each page, since two may go away at once
 let database;
 let timer = null;
 const heads = new Map(); // story id → story, to be written
@@ -25,10 +27,15 @@ export async function open() {
     request.result.createObjectStore("nodes", { keyPath: ["story", "id"] });
   };
   database = await done(request);
-  const rescued = read(RESCUE, null);
-  if (!rescued) return;
-  await put(rescued.heads, rescued.nodes);
-  localStorage.removeItem(RESCUE);
+}
+
+/** What pages that went away could write to localStorage only. */
+async function recover() {
+  for (const name of Object.keys(localStorage).filter((key) => key.startsWith(RESCUE))) {
+    const rescued = read(name, null);
+    if (rescued) await put(rescued.heads, rescued.nodes);
+    localStorage.removeItem(name);
+  }
 }
 
 const allOf = (story) => IDBKeyRange.bound([story], [story, []]);
@@ -94,7 +101,7 @@ addEventListener("pagehide", () => {
 /** False when there is no room: some megabytes are all that there is. */
 function rescue(newHeads, newNodes) {
   try {
-    localStorage.setItem(RESCUE, JSON.stringify({ heads: newHeads, nodes: newNodes }));
+    localStorage.setItem(RESCUE + newId(), JSON.stringify({ heads: newHeads, nodes: newNodes }));
     return true;
   } catch {
     return false;
@@ -103,11 +110,13 @@ function rescue(newHeads, newNodes) {
 
 /** All stories without their nodes, last changed first. */
 export async function stories() {
+  await recover();
   const all = await done(database.transaction("stories").objectStore("stories").getAll());
   return all.sort((a, b) => b.changed - a.changed);
 }
 
 export async function load(id) {
+  await recover();
   const work = database.transaction(["stories", "nodes"]);
   const head = await done(work.objectStore("stories").get(id));
   if (!head) return null;

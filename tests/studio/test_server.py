@@ -1,4 +1,4 @@
-"""The server as a writer meets it: wants a key, goes away in mid-stream, comes back, is busy, has several models."""
+"""The server as a writer meets it: wants a key, is killed in mid-stream, is busy, has several models."""
 
 from __future__ import annotations
 

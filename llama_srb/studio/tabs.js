@@ -1,0 +1,61 @@
+// One tab at a time changes a story, so that none writes over what another has written. Tabs tell each other; the
+// browser's locks are not there on plain http from another machine.
+
+import { newId } from "./tree.js";
+
+const PATIENCE_MS = 3000; // of a tab that wants a story, with one that does not answer
+const SETTLED_MS = 300; // until what a page wrote while it went away can be read here
+const own = { tab: newId(), since: Date.now() };
+const channel = new BroadcastChannel("llama-srb studio");
+let story = null; // that is open here
+let held = false; // by this tab
+let handler = null; // {lost(), give(), reopen()}: another tab has the story; wants it; is gone
+let free = null; // called when the other tab has let go
+
+const tell = (kind, fields = {}) => channel.postMessage({ kind, story, ...own, ...fields });
+
+const earlier = (other) => own.since < other.since || (own.since === other.since && own.tab < other.tab);
+
+const HEARD = {
+  open(other) {
+    if (held && earlier(other)) tell("held", { to: other.tab });
+  },
+  held({ to }) {
+    if (to !== own.tab) return;
+    held = false;
+    handler.lost();
+  },
+  async give({ tab }) {
+    if (!held) return;
+    await handler.give();
+    held = false;
+    handler.lost();
+    tell("free", { to: tab });
+  },
+  free: ({ to }) => to === own.tab && free?.(),
+  gone: () => held || setTimeout(handler.reopen, SETTLED_MS),
+};
+
+channel.onmessage = ({ data }) => data.story === story && HEARD[data.kind]?.(data);
+addEventListener("pagehide", () => held && tell("gone"));
+addEventListener("pageshow", ({ persisted }) => persisted && handler.reopen());
+
+export const watchTabs = (methods) => (handler = methods);
+
+/** This tab opens a story; the one that has it already says so. */
+export function hold(id) {
+  if (held && story !== id) tell("gone");
+  Object.assign(own, story === id ? {} : { since: Date.now() });
+  story = id;
+  held = true;
+  tell("open");
+}
+
+/** Waits until the tab that has the story has kept it and let it go. */
+export async function take() {
+  tell("give");
+  await new Promise((resolve) => {
+    free = resolve;
+    setTimeout(resolve, PATIENCE_MS);
+  });
+}

@@ -1,0 +1,43 @@
+"""How it fits: phones, large screens, people who want no motion."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.studio.steps import LONG, OPENING, ask, cards, editor, settings
+
+PANELS = ("Stories", "Branches", "Settings", "Shelf")
+CUT = """() => [...document.querySelectorAll(".count, .button, .act, .facts, h2")]
+    .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"""
+
+
+@pytest.mark.parametrize("width", [375, 768, 1280, 2560])
+def test_nothing_is_cut_off_and_nothing_scrolls_sideways(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    settings(page, max_tokens=8)
+    ask(page)
+    expect(page.locator(".count")).to_contain_text("of 768 tokens")
+    for panel in PANELS:
+        page.get_by_role("button", name=panel).click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CUT) == []
+        page.get_by_role("button", name="Close").click()
+    assert page.evaluate(CUT) == []
+
+
+@pytest.mark.parametrize(("wish", "name"), [("reduce", "none"), ("no-preference", "wait")])
+def test_nothing_moves_for_those_who_want_that(
+    page: Page, wish: Literal["reduce", "no-preference"], name: str
+) -> None:
+    page.emulate_media(reduced_motion=wish)
+    settings(page, **LONG)
+    editor(page).fill(OPENING)
+    editor(page).press("Control+Enter")
+    expect(cards(page)).to_have_count(4)
+    moving = page.locator(".card.running .digit").first
+    assert moving.evaluate("one => getComputedStyle(one).animationName") == name
+    moves = "document.getAnimations().length"
+    assert (page.evaluate(moves) == 0) == (name == "none")

@@ -1,0 +1,60 @@
+"""Two tabs on the same story: one changes it, the other is told, nothing is lost."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.studio.steps import LONG, OPENING, ask, cards, editor, settings, texts
+
+
+def told(page: Page, told: bool = True) -> None:
+    expect(page.get_by_role("alert").filter(has_text="another tab")).to_have_count(int(told))
+
+
+def take(page: Page) -> None:
+    page.get_by_role("button", name="Write here instead").click()
+    told(page, False)
+
+
+def test_the_second_tab_is_told_and_can_take_the_story(tabs: list[Page]) -> None:
+    first, second = tabs
+    told(second)
+    told(first, False)
+    editor(first).fill("Mine")
+    expect(second.locator(".columns")).to_have_attribute("inert", "")
+    take(second)
+    told(first)
+    expect(editor(second)).to_have_value("Mine")
+    editor(second).press("End")
+    editor(second).press_sequentially(" too")
+    second.close()
+    told(first, False)
+    expect(editor(first)).to_have_value("Mine too")
+
+
+def test_a_story_is_taken_in_mid_stream(tabs: list[Page]) -> None:
+    reader, writer = tabs
+    told(writer)
+    settings(writer, **LONG)
+    take(writer)
+    told(reader)
+    editor(writer).fill(OPENING)
+    editor(writer).press("Control+Enter")
+    expect(writer.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+    before = texts(writer)
+    take(reader)
+    expect(editor(reader)).to_have_value(OPENING)
+    expect(cards(reader)).to_have_count(4)
+    assert all(now.startswith(then) for now, then in zip(texts(reader), before, strict=True))
+
+
+def test_another_story_can_be_written_in_the_second_tab(tabs: list[Page]) -> None:
+    _, second = tabs
+    told(second)
+    second.get_by_role("button", name="Stories").click()
+    second.get_by_role("button", name="New story").click()
+    told(second, False)
+    settings(second, max_tokens=5, next=False)
+    ask(second)
