@@ -1,4 +1,4 @@
-"""The examples of docs/dialects.md and docs/python.md are tried: answers have every key that is shown."""
+"""The examples of docs/ are tried: answers have every key that is shown."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import ROOT
 from tests.serving import Server
 
 EXAMPLE = re.compile(r"^    \$ curl ((?:.*\\\n)*.*)\n((?:    .*\n)+)", re.M)
-EXAMPLES = EXAMPLE.findall((ROOT / "docs/dialects.md").read_text())
+DOCS = {name: (ROOT / "docs" / name).read_text() for name in ("api.md", "dialects.md")}
+EXAMPLES = [example for text in DOCS.values() for example in EXAMPLE.findall(text)]
+CONVERSATION = re.findall(r"^    ([<>]) (\{.*\})$", DOCS["dialects.md"], re.M)
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_text(), re.M | re.S)
 
 
@@ -27,8 +30,23 @@ def test_an_example_answers_as_shown(server: Server, command: str, shown: str) -
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 7
+    assert len(EXAMPLES) >= 15
+    assert [side for side, _ in CONVERSATION] == [*"><<>"]
     assert len(BLOCKS) >= 4
+
+
+async def test_the_websockets_conversation_goes_as_shown(server: Server) -> None:
+    async with ClientSession() as session, session.ws_connect(server.url + "/v1/ws") as socket:
+        for side, shown in CONVERSATION:
+            if side == ">":
+                await socket.send_str(shown)
+            else:
+                told = await socket.receive_json()
+                assert (told["event"], told["id"]) == (json.loads(shown)["event"], json.loads(shown)["id"])
+                assert told.keys() >= json.loads(shown).keys()
+        while (told := await socket.receive_json())["event"] != "stop":
+            pass
+        assert told["finish_reason"] in ("cancelled", "length")
 
 
 def test_pythons_examples_run_one_after_the_other(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
