@@ -563,6 +563,7 @@ class Api:
         """The same for people and scripts, without the histograms."""
         engine, memory = await self._look()
         now = {"requests_open": self.pool.open, "engine_memory_bytes": memory, "engine": engine}
+        now["tasks"] = len(asyncio.all_tasks())  # of the server: it must not grow
         return _json({"status": self.pool.state, **self.pool.metrics.totals(), **now})
 
     async def _look(self) -> tuple[Mapping[str, Any], int]:

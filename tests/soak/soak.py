@@ -1,0 +1,322 @@
+"""Mixed traffic with random faults against a real server, and what is left of it at the end.
+
+    python -m tests.soak.soak --minutes 60 [--seed 7]
+
+Clients of all dialects ask, leave, time out and send rubbish; engines are killed and stopped, the model is
+replaced, the server is told to read everything again. Nothing may be left: no process, descriptor, task or cell,
+and at most 5 % more memory than after the first part (of the engine: than in the middle of the last part, in
+which nobody harms it). Exits with 1 and says what when something is.
+"""
+
+# ruff: noqa: E501, ASYNC240 (a table; files of /proc)
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+ROOT = Path(__file__).resolve().parents[2]
+N_CLIENTS = 12
+PARTS = (
+    0.3,
+    0.4,
+    0.15,
+    0.15,
+)  # of the whole: with faults, after which what a server keeps is there; the same; calm
+MAY_GROW = 1.05
+STEP_TIMEOUT = 10
+SETTLES = 45  # seconds; an engine that was stopped is found out, and another one loads
+FLAGS = ("--port", "0", "--ctx", "8192", "--parallel", "8", "--cache-ram", "0", "--max-queue", "64",
+         "--max-unread", "20000", "--step-timeout", str(STEP_TIMEOUT), "--stop-grace", "1")  # fmt: skip
+
+WORDS = ("Once", "upon", "a", "time", "there", "was", "the", "big", "red", "dog", "and", "cat")
+CHAT = [{"role": "user", "content": "Tell me a story."}]
+# path, body, and what the end of a whole stream looks like; {} is filled by words
+TRAFFIC: list[tuple[str, str, dict[str, Any], bytes]] = [
+    ("events", "/v1/completions", {"n": 8}, b'"event": "done"'),
+    ("events, many", "/v1/events", {"n": 64, "max_tokens": 8}, b'"event": "done"'),
+    ("events, diverse", "/v1/events", {"n": 4, "diversity": "arithmetic", "dedupe": True}, b'"event": "done"'),
+    ("OpenAI, stream", "/v1/completions", {"n": 2, "stream": True}, b"[DONE]"),
+    ("OpenAI", "/v1/completions", {"n": 3, "best_of": 6, "rank_by": "logprob", "stream": False}, b'"usage"'),
+    ("OpenAI, schema", "/v1/completions", {"stream": False, "json_schema": {"type": "object"}}, b'"usage"'),
+    ("OpenAI, chat", "/v1/chat/completions", {"n": 2, "messages": CHAT}, b'"usage"'),
+    ("llama-server", "/completion", {"stream": True, "cache_prompt": False}, b'"stop":true'),
+    ("KoboldAI", "/api/v1/generate", {"max_length": 12}, b'"results"'),
+    ("Ollama", "/api/generate", {"options": {"num_predict": 12}}, b'"done":true'),
+    ("prefix", "/v1/prefix", {}, b'"prompt_tokens"'),
+    ("score", "/v1/score", {"texts": [" a dog.", " a cat."]}, b'"usage"'),
+    ("embeddings", "/v1/embeddings", {"input": ["a dog", "a cat"]}, b'"embedding"'),
+    ("tokenize", "/tokenize", {"content": "a dog"}, b'"tokens"'),
+    ("timeout", "/v1/events", {"max_tokens": -1, "ignore_eos": True, "timeout": 0.3}, b'"event": "done"'),
+]  # fmt: skip
+RUBBISH = [b"", b"{", b"[]", b'{"prompt": 7}', b'{"prompt": "x", "n": 0}', b'{"prompt": "x", "grammar": "root ::="}',
+           b'{"prompt": "x", "json_schema": {"$ref": "#"}}', b'{"prompt":"' + b"a" * 100_000 + b'"}']  # fmt: skip
+EXPECTED = {200, 400, 500, 503}  # 500: the engine died, 503: the queue is full, or there is no engine now
+
+
+@dataclass(frozen=True)
+class Left:
+    """What an idle server holds."""
+
+    processes: int
+    descriptors: int
+    threads: int
+    tasks: int
+    live_cells: int
+    memory: int  # bytes of the server
+    engine_memory: int
+
+    @property
+    def shown(self) -> str:
+        sizes = f"{self.memory / 2**20:.1f} MiB, engine {self.engine_memory / 2**20:.1f} MiB"
+        counts = f"{self.processes} processes, {self.descriptors} descriptors, {self.threads} threads"
+        return f"{counts}, {self.tasks} tasks, {self.live_cells} live cells, {sizes}"
+
+
+@dataclass
+class Soak:
+    """One server, and what was done to it."""
+
+    url: str
+    process: asyncio.subprocess.Process
+    model: Path
+    dice: random.Random
+    http: aiohttp.ClientSession = field(init=False)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    # Clients
+
+    async def part(self, seconds: float, pause: float | None) -> None:
+        """Some clients, each with one request after the other; a fault every `pause` seconds, if any."""
+        until = time.monotonic() + seconds
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as self.http:
+            harm = [] if pause is None else [self._harm(until, min(30.0, pause))]
+            await asyncio.gather(*(self._client(until) for _ in range(N_CLIENTS)), *harm)
+
+    async def _client(self, until: float) -> None:
+        acts = [
+            (self._ask, 12),
+            (self._leave, 4),
+            (self._send_rubbish, 2),
+            (self._read_slowly, 1),
+            (self._talk, 1),
+        ]
+        while time.monotonic() < until:
+            (act,) = self.dice.choices([act for act, _ in acts], [weight for _, weight in acts])
+            try:
+                async with asyncio.timeout(120):
+                    await act()
+            except TimeoutError:
+                self.wrong.append(f"{act.__name__} took more than 120 s")
+            except (aiohttp.ClientError, ConnectionError) as error:
+                self.wrong.append(f"{act.__name__}: {error!r}")
+
+    def _request(self) -> tuple[str, str, dict[str, Any], bytes]:
+        name, path, fields, end = self.dice.choice(TRAFFIC)
+        prompt = " ".join(self.dice.choices(WORDS, k=30))
+        body = {"max_tokens": self.dice.randint(1, 40)} | fields
+        return name, path, body if "messages" in body or "input" in body else {"prompt": prompt} | body, end
+
+    async def _ask(self) -> None:
+        name, path, body, end = self._request()
+        async with self.http.post(self.url + path, json=body) as response:
+            data = await response.read()
+        whole = end in data if response.status == 200 else response.status in EXPECTED
+        ended = (
+            "whole" if response.status == 200 and whole else "error" if whole or b"error" in data else "cut"
+        )
+        self.outcomes[f"{name}: {ended}"] += 1
+        if ended == "cut":
+            self.wrong.append(f"{name}: {response.status} {data[-200:]!r}")
+
+    async def _leave(self) -> None:
+        _, path, body, _ = self._request()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.dice.random() * 0.5):
+                async with self.http.post(self.url + path, json=body | {"max_tokens": -1}) as response:
+                    await response.content.readany()
+        self.outcomes["left"] += 1
+
+    async def _send_rubbish(self) -> None:
+        async with self.http.post(self.url + "/v1/completions", data=self.dice.choice(RUBBISH)) as response:
+            await response.read()
+        self.outcomes[f"rubbish: {response.status}"] += 1
+        if response.status not in EXPECTED - {500}:
+            self.wrong.append(f"rubbish: {response.status}")
+
+    async def _read_slowly(self) -> None:
+        """So slowly that the server cuts it off, or has no reason to."""
+        body = {"prompt": "Once", "n": 64, "max_tokens": 60, "ignore_eos": True}
+        with contextlib.suppress(aiohttp.ClientError):
+            async with self.http.post(self.url + "/v1/events", json=body) as response:
+                await asyncio.sleep(1)
+                await response.read()
+        self.outcomes["slow reader"] += 1
+
+    async def _talk(self) -> None:
+        """Two requests on a WebSocket, one of which is left alone."""
+        async with self.http.ws_connect(self.url + "/v1/ws") as socket:
+            for id in ("a", "b"):
+                await socket.send_json(
+                    {"op": "generate", "id": id, "prompt": "Once", "n": 2, "max_tokens": 20}
+                )
+            async for message in socket:
+                if json.loads(message.data)["event"] in ("done", "error"):
+                    break
+        self.outcomes["WebSocket"] += 1
+
+    # Faults
+
+    async def _harm(self, until: float, pause: float) -> None:
+        faults = [self._kill, self._stop, self._hang_up, self._replace_model]
+        while time.monotonic() + 2 * pause < until:
+            await asyncio.sleep(self.dice.uniform(0.5, 1.5) * pause)
+            fault = self.dice.choice(faults)
+            self.faults[fault.__name__.strip("_")] += 1
+            fault()
+
+    def _kill(self) -> None:
+        for pid in engines(self.process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+    def _stop(self) -> None:
+        for pid in engines(self.process.pid)[:1]:
+            os.kill(pid, signal.SIGSTOP)
+
+    def _hang_up(self) -> None:
+        self.process.send_signal(signal.SIGHUP)
+
+    def _replace_model(self) -> None:
+        fresh = self.model.with_suffix(".new")
+        shutil.copyfile(self.model, fresh)
+        fresh.replace(self.model)
+        self._hang_up()
+
+    # What is left
+
+    async def left(self, at_most: Left | None = None) -> Left:
+        """Once it is idle; what is on its way out gets a moment to be as little as that."""
+        deadline = time.monotonic() + SETTLES
+        while True:
+            await asyncio.sleep(0.2)
+            found = await self._look()
+            idle = found.live_cells == 0 and found.processes == 1
+            if time.monotonic() > deadline or (idle and not (at_most and more(at_most, found))):
+                return found
+
+    async def _look(self) -> Left:
+        pid, stats = self.process.pid, await self._stats()
+        engine = stats.get("engine") or {}
+        live = engine.get("cells_used", 0) - engine.get("cells_idle", 0) + stats["requests_open"]
+        memory, own = status(pid, "VmRSS") << 10, engines(pid)
+        return Left(len(own), len(os.listdir(f"/proc/{pid}/fd")), status(pid, "Threads"), stats["tasks"], live,
+                    memory, stats["engine_memory_bytes"])  # fmt: skip
+
+    async def _stats(self) -> dict[str, Any]:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(self.url + "/v1/stats", headers={"Connection": "close"}) as response,
+        ):
+            stats: dict[str, Any] = await response.json()
+        return stats
+
+
+def engines(pid: int) -> list[int]:
+    """The server's child processes that are alive."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    found = [int(child) for task in tasks for child in task.read_text().split()]
+    return [child for child in found if Path(f"/proc/{child}/exe").exists()]
+
+
+def status(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+
+@contextlib.asynccontextmanager
+async def server(folder: Path, log: Path) -> AsyncIterator[tuple[str, asyncio.subprocess.Process, Path]]:
+    model = folder / "model.gguf"
+    shutil.copyfile(ROOT / "models/storyteller.gguf", model)
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(ROOT / "api.py"), "--model", str(model), *FLAGS,
+            stdout=asyncio.subprocess.PIPE, stderr=stderr,
+        )  # fmt: skip
+        try:
+            assert process.stdout
+            yield (await process.stdout.readline()).decode().split()[0], process, model
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+
+
+async def soak(seconds: float, seed: int) -> tuple[list[str], list[str]]:
+    """What happened, and what was wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        async with server(Path(folder), log) as (url, process, model):
+            one, found = Soak(url, process, model, random.Random(seed)), list[Left]()
+            for share, harmed in zip(PARTS, (True, True, False, False), strict=True):
+                await one.part(share * seconds, seconds / 12 if harmed else None)
+                found.append(await one.left(found[0] if found else None))
+            pids = engines(process.pid)
+        before, _, calm, after = found
+        wrong = [*one.wrong, *more(before, after)]
+        wrong += grown("memory", before.memory, after.memory)
+        wrong += grown("memory of the engine", calm.engine_memory, after.engine_memory)
+        wrong += [f"exit code {process.returncode}"] * (process.returncode != 0)
+        wrong += [f"engine {pid} outlives its server" for pid in pids if Path(f"/proc/{pid}/exe").exists()]
+        wrong += [
+            line for line in log.read_text().splitlines() if "Traceback" in line or "internal error" in line
+        ]
+    requests = sum(one.outcomes.values())
+    said = [f"{requests} requests, {sum(one.faults.values())} faults in {seconds:.0f} s"]
+    said += [f"  {n:6d} {what}" for what, n in sorted((one.outcomes + one.faults).items())]
+    names = ("after the first part", "after faults", "calm", "at the end")
+    return [*said, *(f"{name}: {left.shown}" for name, left in zip(names, found, strict=True))], wrong
+
+
+def more(before: Left, after: Left) -> list[str]:
+    """What there is more of."""
+    names = ("processes", "descriptors", "threads", "tasks", "live_cells")
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
+    return [f"{name}: {was} before, {now} after" for name, was, now in pairs if now > was]
+
+
+def grown(what: str, before: int, after: int) -> list[str]:
+    sizes = f"{what}: {before / 2**20:.1f} MiB before, {after / 2**20:.1f} after"
+    return [sizes] if after > MAY_GROW * before else []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=7)
+    arguments = parser.parse_args()
+    said, wrong = asyncio.run(soak(60 * arguments.minutes, arguments.seed))
+    print("\n".join(said + [f"WRONG: {line}" for line in wrong]))
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""A short soak; soak.py by itself takes as long as one likes."""
+
+from __future__ import annotations
+
+from tests.soak.soak import soak
+
+
+async def test_a_minute_of_mixed_traffic_with_faults_leaks_nothing() -> None:
+    said, wrong = await soak(60, seed=7)
+    print("\n".join(said))
+    assert wrong == []
