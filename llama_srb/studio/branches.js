@@ -1,7 +1,7 @@
 // The tree of all that was written and offered, drawn; walked with the arrows.
 
-import { goTo, mark, session } from "./session.js";
-import { layout, pathTo, textOf } from "./tree.js";
+import { goTo, joinToParent, mark, session, splitHere } from "./session.js";
+import { joinable, layout, pathTo, textOf } from "./tree.js";
 import { Button, html, useChanges, useEffect, useRef, useState } from "./ui.js";
 
 const WIDE = 190; // of a column
@@ -13,11 +13,13 @@ export function Branches() {
   const [zoom, setZoom] = useState(1);
   const [all, setAll] = useState(false);
   const [sought, setSought] = useState("");
+  const [only, setOnly] = useState(null);
   const { story } = session;
   const [here, setHere] = useState(story.current);
   const path = new Set(pathTo(story).map((node) => node.id));
   const focus = story.nodes[here] ? here : story.current;
-  const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id));
+  const top = story.nodes[only] ? only : story.root;
+  const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id), top);
   const zoomBy = (factor) => setZoom(Math.min(2.5, Math.max(0.25, zoom * factor)));
   const box = useRef();
   useEffect(
@@ -55,7 +57,7 @@ export function Branches() {
         )}
       </svg>
     </div>
-    <${Detail} node=${story.nodes[focus]} />`;
+    <${Detail} node=${story.nodes[focus]} only=${only} setOnly=${setOnly} />`;
 }
 
 const point = ({ x, y }) => [x * WIDE + 14, y * HIGH + HIGH / 2 + 6];
@@ -119,7 +121,7 @@ function walk(event, at, focus, setHere) {
   document.getElementById(`leaf-${to.node.id}`)?.focus();
 }
 
-function Detail({ node }) {
+function Detail({ node, only, setOnly }) {
   const whole = textOf(session.story, node.id);
   return html`<div class="detail">
     <p class="text">${whole.length > 300 ? "…" + whole.slice(-300) : whole}</p>
@@ -128,6 +130,12 @@ function Detail({ node }) {
       <${Button} label="Bookmark" pressed=${!!node.bookmark}
         onClick=${() => mark(node.id, { bookmark: !node.bookmark })} />
       <${Button} label="Fold" pressed=${!!node.folded} onClick=${() => mark(node.id, { folded: !node.folded })} />
+      <${Button} label="Only this" about="Shows this branch alone" pressed=${only === node.id}
+        onClick=${() => setOnly(only === node.id ? null : node.id)} />
+      <${Button} label="Join" about="Makes one piece of this one and the one before it"
+        disabled=${!joinable(session.story, node.id)} onClick=${() => joinToParent(node.id)} />
+      <${Button} label="Split" about="Cuts the text at the editor’s caret: a place to go back to"
+        onClick=${splitHere} />
       <${Button} label=${node.aside ? "Bring back" : "Set aside"} disabled=${!node.parent}
         onClick=${() => mark(node.id, { aside: !node.aside })} />
     </div></div>`;

@@ -20,6 +20,7 @@ import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
 import { Button, changed, html, still, useChanges, useEffect, useRef, useState } from "./ui.js";
 
 const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
+const MANY = 12; // from here on cards are small
 
 export function Candidates() {
   useChanges("story", "settings", "candidates");
@@ -50,23 +51,31 @@ export function Candidates() {
         html`<${Button} label=${`Go on with ${cut.length}`} onClick=${() => cut.forEach(({ id }) => longer(id))} />`
       }
       <span class="gap"></span>
-      <label class="check"><input type="checkbox" checked=${session.settings.next}
+      <label class="check" title="After a choice the next candidates are asked for at once">
+        <input type="checkbox" checked=${session.settings.next}
         onChange=${(event) => setting({ next: event.target.checked })} /> go on by itself</label>
-      <label class="check"><input type="checkbox" checked=${session.settings.colours}
+      <label class="check" title="Tokens coloured by how surprising they were; a click shows what else was likely">
+        <input type="checkbox" checked=${session.settings.colours}
         onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
       ${
         shown.length > 0 &&
-        html`<${Button} label="More" onClick=${() => ask({ more: true })} />
-        <${Button} label="Reroll" onClick=${() => ask()} />`
+        html`<${Button} label="Reroll" about="Others in place of all that are not pinned; these stay behind “earlier”"
+          onClick=${() => ask()} />`
       }
     </div>
-    <div id="candidates" class="cards" ref=${list} tabindex="0" role="group"
+    <div id="candidates" class=${now.length > MANY ? "cards many" : "cards"} ref=${list} tabindex="0" role="group"
       aria-label="Candidates; press 1 to 9 to choose, the arrows to walk" onKeyDown=${(event) => walk(event, list.current)}>
       ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
         twin=${finished.get(node.text) !== undefined && finished.get(node.text) !== node.id && node.state !== "running"}
         />`,
       )}
+      ${
+        shown.length > 0 &&
+        now.length === shown.length &&
+        html`<button type="button" class="more" title="Others at the same place, besides these"
+          onClick=${() => ask({ more: true })}>More<small>× ${session.settings.n}</small></button>`
+      }
       ${
         !shown.length &&
         html`<p class="hint">What the model could write next will stand here, several ways at once.
@@ -81,8 +90,8 @@ const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 /** Arrows go from card to card; letters work on the card that has the focus. */
 function walk(event, list) {
   if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const cards = [...list.querySelectorAll(".card")];
-  const here = cards.indexOf(document.activeElement.closest(".card"));
+  const cards = [...list.querySelectorAll(".card, .more")];
+  const here = cards.indexOf(document.activeElement.closest(".card, .more"));
   if (event.key in STEPS && !list.querySelector(".picking")) {
     event.preventDefault();
     cards[
@@ -184,15 +193,15 @@ function Facts({ node }) {
   const sampling = Object.entries(node.sampling ?? {}).map(([name, value]) => `${name} ${value}`);
   const facts = [
     length && `${length} tokens`,
+    ...sampling,
     mean !== null && `logprob ${mean.toFixed(2)}`,
     node.seed !== undefined && `seed ${node.seed}`,
-    ...sampling,
     node.source === "edit" && "yours",
     node.source === "user" && "your text",
     ENDS[node.state],
     node.children.length > 0 && "goes on",
   ].filter(Boolean);
-  return html`<span class="facts">${facts.join(" · ")}</span>`;
+  return html`<span class="facts" title=${facts.join("\n")}>${facts.join(" · ")}</span>`;
 }
 
 // ---- the text of a card ------------------------------------------------------------------------------
@@ -297,7 +306,7 @@ function Tokens({ node }) {
     <div class="text" onKeyDown=${onKey}>${tokens.map(
       (token, i) => html`<span role="button" key=${i}
       class=${`token surprise-${surprise(token.logprob)}`} tabindex=${i === (open ?? 0) ? 0 : -1}
-      title=${percent(token.logprob)} aria-expanded=${String(open === i)}
+      title=${likely(token)} aria-expanded=${String(open === i)}
       onClick=${() => setOpen(open === i ? null : i)}>${token.text}</span>
       ${open === i && html`<${Alternatives} node=${node} i=${i} done=${() => setOpen(null)} />`}`,
     )}</div>`;
@@ -323,6 +332,12 @@ function strip(tokens) {
   });
   return `linear-gradient(to right, ${stops.join(", ")})`;
 }
+
+/** The token and what else was likely, for those who hover. */
+const likely = ({ text, logprob, top = [] }) =>
+  [{ text, logprob }, ...top.filter((other) => other.text !== text)]
+    .map((one) => `${visible(one.text)}  ${percent(one.logprob)}`)
+    .join("\n");
 
 const percent = (logprob) => `${(100 * Math.exp(logprob ?? 0)).toFixed(1)} %`;
 

@@ -50,7 +50,9 @@ export function Chat() {
 function Said({ node }) {
   const siblings = childrenOf(session.story, node.parent).filter((one) => one.source === node.source);
   const i = siblings.indexOf(node);
+  const last = i + 1 === siblings.length;
   const step = (by) => goTo(siblings[i + by].id);
+  const more = () => (goTo(node.parent), ask({ more: true }));
   return html`<li class=${node.source === "user" ? "said by-user" : "said by-model"}>
     <p class="text">${node.text}</p>
     ${
@@ -58,7 +60,11 @@ function Said({ node }) {
       html`<div class="swipe">
       <${Button} label="The one before" icon="‹" disabled=${i === 0} onClick=${() => step(-1)} />
       ${i + 1} / ${siblings.length}
-      <${Button} label="The next one" icon="›" disabled=${i + 1 === siblings.length} onClick=${() => step(1)} /></div>`
+      ${
+        last && node.source === "model"
+          ? html`<${Button} label="More answers" icon="›+" onClick=${more} />`
+          : html`<${Button} label="The next one" icon="›" disabled=${last} onClick=${() => step(1)} />`
+      }</div>`
     }
   </li>`;
 }

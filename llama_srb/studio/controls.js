@@ -31,7 +31,7 @@ export function Controls() {
         set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} />
     </fieldset>
     <label class="field">Stop strings, one a line
-      <textarea rows="2" value=${settings.stop} onChange=${(event) => setting({ stop: event.target.value })}></textarea></label>
+      <textarea rows="2" value=${settings.stop} onInput=${(event) => setting({ stop: event.target.value })}></textarea></label>
     <label class="check"><input type="checkbox" checked=${settings.full}
       onChange=${(event) => setting({ full: event.target.checked })} /> show every setting</label>
     ${groups.map(
@@ -140,7 +140,7 @@ function Structure() {
       structure.kind !== "none" &&
       html`<textarea class="code" rows="6" ref=${field} spellcheck="false"
       aria-label=${STRUCTURES[structure.kind]} aria-invalid=${String(!!error)} value=${structure.text}
-      onChange=${(event) => put({ text: event.target.value })}></textarea>`
+      onInput=${(event) => put({ text: event.target.value })}></textarea>`
     }
     ${error && html`<p class="bad" role="alert">${error}</p>`}</fieldset>`;
 }

@@ -15,6 +15,7 @@ export function Editor() {
     field.current.setSelectionRange(to, to);
     show(field.current);
   });
+  const left = () => (moved(), commit());
   const moved = () => movedTo(field.current.selectionStart);
   return html`<section class="write" aria-label="Text">
     <div class="sheet">
@@ -23,7 +24,7 @@ export function Editor() {
         <textarea id="editor" ref=${field} aria-label="Story" autofocus spellcheck="true"
           placeholder="Write the beginning, then press Ctrl+Enter."
           onInput=${(event) => typed(event.target.value, event.target.selectionStart)}
-          onSelect=${moved} onBlur=${commit} onKeyDown=${onKey}></textarea>
+          onSelect=${moved} onBlur=${left} onKeyDown=${onKey}></textarea>
       </div>
     </div>
     <${Tools} />
@@ -60,7 +61,7 @@ function show(field) {
   if (field.selectionStart >= field.value.length) sheet.scrollTop = sheet.scrollHeight;
 }
 
-const SOURCES = { user: "by-user", edit: "by-user", model: "by-model" };
+const SOURCES = { user: "by-user", edit: "by-edit", model: "by-model" };
 
 function Origins() {
   let rest = session.text;
@@ -77,6 +78,7 @@ function Count() {
   const words = (session.text.match(/\S+/g) ?? []).length;
   const { prompt } = session;
   const context = model()?.meta?.context;
-  const tokens = prompt && context && `${prompt.tokens} of ${context} tokens`;
-  return html`<span class="count"><span class=${tokens ? "words" : ""}>${words} words${tokens && " · "}</span>${tokens}</span>`;
+  const tokens = prompt && context && `${prompt.tokens} of ${context}`;
+  return html`<span class="count"><span class=${tokens ? "words" : ""}>${words} words${tokens && " · "}</span>
+    ${tokens}<span class=${tokens ? "words" : ""}>${tokens && " tokens"}</span></span>`;
 }

@@ -30,9 +30,9 @@ const READERS = [
 ];
 
 /** Only what a story has, each text as a text: a file is not to be trusted. */
-function ours({ name, kind, system, scraps, root, current, nodes }) {
+function ours({ name, kind, system, tags, scraps, root, current, nodes }) {
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
-  story.system = String(system ?? "");
+  Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
   story.scraps = [...(scraps ?? [])].map(String);
   graft(story, story.root, nodes, root, current);
   const [top] = story.nodes[story.root].children;

@@ -6,7 +6,7 @@
 import { ApiError, call, events } from "./api.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { addNode, childrenOf, cutAt, newStory, pathTo, promptFor, split, textOf, write } from "./tree.js";
+import { addNode, childrenOf, cutAt, join, joinable, newStory, pathTo, promptFor, split, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // a pause that ends a piece of typing
@@ -154,12 +154,25 @@ export async function adopt(story) {
   changed("stories");
 }
 
-export async function renameStory(name) {
-  session.story.name = name.trim() || "Untitled";
+export async function nameStory(fields) {
+  Object.assign(session.story, fields);
   store.keep(session.story);
   await store.flush();
   session.stories = await store.stories();
   changed("stories", "story");
+}
+
+/** Pieces of all stories that hold some words, and stories whose name or tags do. */
+export async function search(words) {
+  await store.flush();
+  const has = (text) => text?.toLowerCase().includes(words.toLowerCase());
+  const names = session.stories.filter(({ name, tags }) => has(name) || has(tags));
+  return [...names.map(({ id }) => ({ story: id })), ...(await store.find(({ text }) => has(text)))];
+}
+
+export async function openPlace({ story, id }) {
+  if (story !== session.story.id) await openStory(story);
+  if (id && session.story.nodes[id]) goTo(id);
 }
 
 export async function deleteStory() {
@@ -591,6 +604,25 @@ export function mark(id, fields) {
   Object.assign(node, fields);
   store.keep(session.story, [node]);
   changed("story", id);
+}
+
+/** The text is cut in two at the caret: a place to go back to. */
+export function splitHere() {
+  commit();
+  const { story } = session;
+  cutAt(story, session.at);
+  store.keep(story, Object.values(story.nodes));
+  changed("story");
+}
+
+/** A node and the one before it become one. */
+export function joinToParent(id) {
+  const { story } = session;
+  const gone = joinable(story, id).id;
+  store.keep(story, join(story, id));
+  for (const was of [...past, ...future]) if (was.current === gone) was.current = id;
+  if (session.point === gone) session.point = null;
+  changed("story");
 }
 
 /** What the writer says in a chat. */

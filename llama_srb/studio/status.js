@@ -117,7 +117,7 @@ export function Notices() {
       server.needsKey &&
       html`<form class="notice" onSubmit=${enter}>
       <label>${server.refused ? "The server does not know this key; another one" : "This server wants a key"}
-      <input type="password" ref=${field} autocomplete="off" value=${key()} /></label>
+      <input type="password" ref=${field} autocomplete="off" defaultValue=${key()} /></label>
       <button class="button">Use it</button></form>`
     }
     ${

@@ -126,6 +126,12 @@ export async function load(id) {
   return { ...head, nodes: known, current: known[head.current] ? head.current : head.root };
 }
 
+/** Nodes of all stories that fit. */
+export async function find(fits) {
+  const all = await done(database.transaction("nodes").objectStore("nodes").getAll());
+  return all.filter(fits);
+}
+
 export async function remove(id) {
   const work = database.transaction(["stories", "nodes"], "readwrite");
   work.objectStore("stories").delete(id);

@@ -1,8 +1,8 @@
 // The shelf of stories: open, name, new, delete, to files and from files.
 
 import { fromFile, toJson, toMarkdown } from "./exchange.js";
-import { adopt, commit, createStory, deleteStory, fail, openStory, renameStory, session } from "./session.js";
-import { Button, download, html, useChanges, useRef } from "./ui.js";
+import { adopt, commit, createStory, deleteStory, fail, nameStory, openPlace, openStory, search, session } from "./session.js";
+import { Button, download, html, useChanges, useRef, useState } from "./ui.js";
 
 export function Stories() {
   useChanges("story", "stories");
@@ -23,7 +23,10 @@ export function Stories() {
     }
   };
   return html`
-    <label class="field">Name <input value=${story.name} onChange=${(event) => renameStory(event.target.value)} /></label>
+    <label class="field">Name <input key=${story.id} defaultValue=${story.name}
+      onChange=${(event) => nameStory({ name: event.target.value.trim() || "Untitled" })} /></label>
+    <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""} placeholder="fox, winter"
+      onChange=${(event) => nameStory({ tags: event.target.value.trim() })} /></label>
     <div class="tools">
       <${Button} label="New story" onClick=${() => createStory()} />
       <${Button} label="New chat" onClick=${() => createStory("Chat", "chat")} />
@@ -34,12 +37,32 @@ export function Stories() {
       <${Button} label="Import" onClick=${() => file.current.click()} />
       <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown" aria-label="File to import" onChange=${read} />
     </div>
+    <${Search} />
     <ul class="list">${session.stories.map(
-      ({ id, name, changed, kind }) => html`<li key=${id}>
+      ({ id, name, changed, kind, tags }) => html`<li key=${id}>
       <button type="button" aria-current=${id === story.id ? "true" : undefined} onClick=${() => openStory(id)}>
         <strong>${id === story.id ? story.name : name}</strong>
-        <small>${kind === "chat" ? "chat · " : ""}${new Date(changed).toLocaleString()}</small></button></li>`,
+        <small>${kind === "chat" ? "chat · " : ""}${tags ? `${tags} · ` : ""}${new Date(changed).toLocaleString()}</small></button></li>`,
     )}</ul>
     <${Button} label="Delete this story" kind="danger"
       onClick=${() => confirm(`Delete “${story.name}” with all its branches?`) && deleteStory()} />`;
+}
+
+const FOUND = 30; // that are shown
+const SHOWN = 80; // characters of each
+
+/** Through all stories: names, tags, and every branch. */
+function Search() {
+  const [found, setFound] = useState(null);
+  const find = async ({ target: { value } }) => setFound(value.trim() ? await search(value.trim()) : null);
+  const names = new Map(session.stories.map(({ id, name }) => [id, name]));
+  return html`<input type="search" aria-label="Search all stories" placeholder="Search all stories" onChange=${find} />
+    ${
+      found &&
+      html`<ul class="list" aria-label="Found">${found.slice(0, FOUND).map(
+        (place) => html`<li key=${place.id ?? place.story}>
+        <button type="button" onClick=${() => openPlace(place)}><strong>${names.get(place.story)}</strong>
+          <small>${place.text?.trim().slice(0, SHOWN)}</small></button></li>`,
+      )}</ul><p class="hint">${found.length ? `${found.length} found` : "Nothing found."}</p>`
+    }`;
 }

@@ -113,9 +113,27 @@ export function write(story, text) {
   const held = story.current;
   const parent = same === old.length ? leaf : cutAt(story, same);
   const changed = [...pathTo(story, held), parent];
-  const node = addNode(story, parent.id, { text: text.slice(same), source: "user" });
-  story.current = node.id;
-  return [...changed, node, ...childrenOf(story, parent.id).flatMap((c) => [c, ...childrenOf(story, c.id)])];
+  const added = same < text.length ? addNode(story, parent.id, { text: text.slice(same), source: "user" }) : parent;
+  story.current = added.id;
+  return [...changed, added, ...childrenOf(story, parent.id).flatMap((c) => [c, ...childrenOf(story, c.id)])];
+}
+
+/** A node that another one can be joined to: its parent, which is not the beginning and has no other child. */
+export function joinable(story, id) {
+  const parent = story.nodes[story.nodes[id].parent];
+  const alone = parent?.parent && parent.children.length === 1 && parent.id !== story.current;
+  return alone ? parent : null;
+}
+
+/** A node and its parent become one, which keeps the node's id; returns it with the one above. */
+export function join(story, id) {
+  const [node, gone] = [story.nodes[id], joinable(story, id)];
+  const above = story.nodes[gone.parent];
+  above.children[above.children.indexOf(gone.id)] = id;
+  const tokens = gone.tokens && node.tokens ? [...gone.tokens, ...node.tokens] : undefined;
+  Object.assign(node, { parent: above.id, text: gone.text + node.text, tokens, ref: undefined });
+  delete story.nodes[gone.id];
+  return [above, node];
 }
 
 function commonPrefix(a, b) {
@@ -151,7 +169,7 @@ export function meanLogprob({ tokens, mean }) {
 }
 
 /** Places of nodes for a drawing: columns by depth, leaves in rows of their own. */
-export function layout(story, shown) {
+export function layout(story, shown, top = story.root) {
   const places = [];
   let row = 0;
   const visit = (id, depth) => {
@@ -164,7 +182,7 @@ export function layout(story, shown) {
     place.y = children.length ? (place.children[0].y + place.children.at(-1).y) / 2 : row++;
     return place;
   };
-  visit(story.root, 0);
+  visit(top, 0);
   return { places, rows: row, columns: 1 + Math.max(...places.map((place) => place.x)) };
 }
 

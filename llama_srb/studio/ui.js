@@ -56,9 +56,9 @@ export const still = (View) =>
     return html`<${View} ...${props} />`;
   };
 
-/** A button; `keys` is the shortcut that its tooltip names. */
-export function Button({ label, keys, icon, onClick, pressed, disabled, kind = "" }) {
-  const title = keys ? `${label} (${keys})` : label;
+/** A button; its tooltip says what it is about and the shortcut `keys`. */
+export function Button({ label, about = label, keys, icon, onClick, pressed, disabled, kind = "" }) {
+  const title = keys ? `${about} (${keys})` : about;
   return html`<button type="button" class=${`button ${kind}`} title=${title} aria-label=${icon ? label : undefined}
     aria-pressed=${pressed === undefined ? undefined : String(pressed)} disabled=${disabled}
     onClick=${onClick}>${icon ? html`<span aria-hidden="true">${icon}</span>` : label}</button>`;

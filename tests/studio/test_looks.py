@@ -11,7 +11,8 @@ from tests.studio.steps import LONG, OPENING, ask, cards, editor, settings
 
 PANELS = ("Stories", "Branches", "Settings", "Shelf")
 CUT = """() => [...document.querySelectorAll(".count, .button, .act, .facts, h2")]
-    .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"""
+    .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1)
+    .map((one) => one.textContent)"""
 
 
 @pytest.mark.parametrize("width", [375, 768, 1280, 2560])

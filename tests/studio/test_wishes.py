@@ -1,0 +1,185 @@
+"""What writers ask of such tools, as far as test_write.py has it not: docs/studio.md lists all of it."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.studio.steps import OPENING, ask, cards, editor, over, settings, texts, value
+
+
+def tree(page: Page) -> Locator:
+    """The leaves of the tree, once it is open."""
+    if not page.get_by_role("tree").count():
+        page.get_by_role("button", name="Branches").click()
+    return page.get_by_role("treeitem")
+
+
+def test_arrows_walk_the_cards_and_enter_chooses(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    third = texts(page)[2]
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowRight", "ArrowUp"):
+        page.keyboard.press(key)
+    expect(cards(page).nth(2)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(editor(page)).to_have_value(OPENING + third)
+
+
+def test_letters_work_on_the_card_that_has_the_focus(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("p")
+    expect(cards(page).first).to_have_class("card pinned")
+    page.keyboard.press("w")
+    page.keyboard.press("ArrowRight")
+    first = texts(page)[0]
+    page.keyboard.press("Enter")
+    assert value(page) == OPENING + " ".join(first.split(" ")[:3])
+
+
+def test_a_retry_is_a_sibling_and_the_count_is_shown(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    old = texts(page)
+    for count in (1, 2):
+        page.get_by_role("button", name="Again").first.click()
+        expect(page.get_by_role("button", name=f"{count} earlier")).to_be_visible()
+        over(page, 4)
+    assert texts(page)[1:] == old[1:]
+    page.get_by_role("button", name="2 earlier").click()
+    expect(cards(page)).to_have_count(6)
+    assert texts(page)[0] == old[0]
+
+
+def test_more_stand_behind_the_last_card(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    old = texts(page)
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("button", name="More")).to_be_focused()
+    page.keyboard.press("Enter")
+    over(page, 8)
+    assert texts(page)[:4] == old
+
+
+def test_the_tree_folds_hoists_bookmarks_and_sets_aside(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    page.keyboard.press("1")
+    ask(page, value(page))
+    expect(tree(page)).to_have_count(9)
+    expect(page.locator(".leaf.unseen-yet")).to_have_count(7)
+    tree(page).nth(1).focus()
+    page.get_by_role("button", name="Only this").click()
+    expect(tree(page)).to_have_count(5)
+    page.get_by_role("button", name="Bookmark").click()
+    expect(page.get_by_role("treeitem", name="★")).to_have_count(1)
+    page.get_by_role("button", name="Only this").click()
+    page.get_by_role("button", name="Fold").click()
+    expect(tree(page)).to_have_count(5)
+    page.get_by_role("button", name="Fold").click()
+    tree(page).last.focus()
+    page.get_by_role("button", name="Set aside").click()
+    expect(tree(page)).to_have_count(8)
+    page.get_by_label("set aside too").check()
+    expect(tree(page)).to_have_count(9)
+
+
+def test_a_piece_is_split_at_the_caret_and_joined_again(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    page.keyboard.press("1")
+    text = value(page)
+    expect(tree(page)).to_have_count(5)
+    editor(page).press("End")
+    for _ in range(4):
+        editor(page).press("ArrowLeft")
+    page.get_by_role("button", name="Split").click()
+    expect(tree(page)).to_have_count(6)
+    page.locator(".leaf.current").focus()
+    page.get_by_role("button", name="Join").click()
+    expect(tree(page)).to_have_count(5)
+    expect(editor(page)).to_have_value(text)
+    page.reload()
+    expect(editor(page)).to_have_value(text)
+    expect(tree(page)).to_have_count(5)
+
+
+def test_undo_after_a_join_finds_the_old_text(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    page.keyboard.press("1")
+    once = value(page)
+    ask(page, once)
+    page.keyboard.press("2")
+    twice = value(page, once)
+    tree(page)
+    page.locator(".leaf.current").focus()
+    expect(page.get_by_role("button", name="Join")).to_be_disabled()  # the one before has other children
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value(once)
+    page.keyboard.press("Control+Shift+Z")
+    expect(editor(page)).to_have_value(twice)
+
+
+def test_a_token_says_what_else_was_likely(page: Page) -> None:
+    settings(page, max_tokens=6, next=False, colours=True)
+    ask(page)
+    title = cards(page).first.locator(".token").first.get_attribute("title")
+    assert title
+    assert len(title.split("\n")) >= 5
+    assert title.count("%") == len(title.split("\n"))
+
+
+def test_text_is_coloured_by_where_it_came_from(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    model, edited = texts(page)[0], " and a very old crow."
+    page.keyboard.press("1")
+    editor(page).press("End")
+    page.keyboard.press("Control+Enter")
+    over(page, 4)
+    page.get_by_role("button", name="Edit").first.click()
+    page.get_by_label("Your version").fill(edited)
+    page.get_by_label("Your version").press("Control+Enter")
+    page.locator(".card .text").filter(has_text=edited).click()
+    expect(page.locator(".origins .by-edit")).to_have_text([edited], use_inner_text=False)
+    expect(page.locator(".origins .by-model")).to_have_text([model])
+    colours = {
+        page.locator(f".origins .by-{kind}").first.evaluate("one => getComputedStyle(one).color")
+        for kind in ("user", "model", "edit")
+    }
+    assert len(colours) == 3
+
+
+def test_a_kept_passage_is_inserted_from_the_shelf(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    kept = texts(page)[1]
+    page.get_by_role("button", name="Keep").nth(1).click()
+    page.keyboard.press("1")
+    chosen = value(page)
+    page.reload()
+    page.get_by_role("button", name="Shelf").click()
+    page.get_by_role("button", name="Insert").click()
+    expect(editor(page)).to_have_value(chosen + kept)
+
+
+def test_all_stories_are_searched_by_text_and_tag(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page, "The heron waited.")
+    page.keyboard.press("1")
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_label("Name").fill("Marsh")
+    page.get_by_label("Tags").fill("birds, winter")
+    page.get_by_role("button", name="New story").click()
+    expect(editor(page)).to_have_value("")
+    for words, text in (("heron", "The heron waited."), ("winter", "The heron waited.")):
+        page.get_by_role("button", name="New story").click()
+        expect(editor(page)).to_have_value("")
+        page.get_by_label("Search all stories").fill(words)
+        page.get_by_label("Search all stories").press("Enter")
+        page.get_by_role("list", name="Found").get_by_role("button").first.click()
+        assert value(page, "").startswith(text)
