@@ -53,7 +53,7 @@ export function Candidates() {
       <span class="gap"></span>
       <label class="check" title="After a choice the next candidates are asked for at once">
         <input type="checkbox" checked=${session.settings.next}
-        onChange=${(event) => setting({ next: event.target.checked })} /> go on by itself</label>
+        onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>
       <label class="check" title="Tokens coloured by how surprising they were; a click shows what else was likely">
         <input type="checkbox" checked=${session.settings.colours}
         onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
@@ -79,7 +79,9 @@ export function Candidates() {
       ${
         !shown.length &&
         html`<p class="hint">What the model could write next will stand here, several ways at once.
-        Choose one with a click or its number, and it becomes part of the text.</p>`
+        Choose one with a click or its number, and it becomes part of the text.</p>
+        <p class="hint"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,
+        <kbd>Ctrl</kbd> <kbd>Z</kbd> takes back; the arrows walk through the candidates.</p>`
       }
     </div>
   </section>`;

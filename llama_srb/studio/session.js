@@ -6,7 +6,7 @@
 import { ApiError, call, events } from "./api.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { addNode, childrenOf, cutAt, join, joinable, newStory, pathTo, promptFor, split, textOf, write } from "./tree.js";
+import { addNode, childrenOf, cutAt, drop, join, joinable, newStory, pathTo, promptFor, split, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // a pause that ends a piece of typing
@@ -341,10 +341,12 @@ export async function ask({ n = session.settings.n, more = false } = {}) {
   const there = candidates();
   if (more && (await extended(point, n))) return;
   const pinned = there.filter((node) => node.pinned).length;
-  if (!more) await setAside(there.filter((node) => !node.pinned && !node.children.length));
+  const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length);
+  setAside(story, old);
   const count = more ? n : Math.max(1, n - pinned);
   const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, samplingOf(i, count)));
   await start(point, nodes);
+  if (!nodes.some((node) => node.text)) setAside(story, old, false);
 }
 
 /** Where the caret is: the end of the text, or a place within it that the tree gets a border at. */
@@ -361,9 +363,10 @@ function place() {
 const candidate = (story, point, sampling, after = null, fields = {}) =>
   addNode(story, point, { state: "running", sampling, tokens: [], ...fields }, after);
 
-async function setAside(nodes) {
-  for (const node of nodes) node.aside = true;
-  store.keep(session.story, nodes);
+function setAside(story, nodes, aside = true) {
+  for (const node of nodes) node.aside = aside;
+  store.keep(story, nodes);
+  changed("story");
 }
 
 /** More candidates in the stream that runs; false when none does. */
@@ -487,12 +490,11 @@ function over(run) {
     if (!node || node.state !== "running") continue;
     node.state = "cancelled";
   }
-  for (const node of run.nodes) {
-    if (!node || node.text || node.state === "stop" || node.state === "length") continue;
-    node.aside = true;
-  }
-  store.keep(story, run.nodes.filter(Boolean));
-  changed("story", "status", ...run.nodes.filter(Boolean).map((node) => node.id));
+  const empty = run.nodes.filter((node) => node && !node.text && !["stop", "length"].includes(node.state));
+  for (const node of empty) drop(story, node);
+  const kept = run.nodes.filter((node) => node && story.nodes[node.id]);
+  store.keep(story, [story.nodes[run.point], ...kept]);
+  changed("story", "status", ...kept.map((node) => node.id));
 }
 
 // ---- stopping ----------------------------------------------------------------------------------------
@@ -569,8 +571,9 @@ export async function again(id) {
   stopOne(id);
   fail(null);
   const node = candidate(story, old.parent, old.sampling, id);
-  await setAside([old]);
+  setAside(story, [old]);
   await start(old.parent, [node], own(old));
+  if (!node.text) setAside(story, [old], false);
 }
 
 /** A node's own sampling, as a request of one has it. */

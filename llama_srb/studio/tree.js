@@ -33,6 +33,13 @@ export function addNode(story, parent, fields, after = null) {
   return node;
 }
 
+/** Takes away a node that nothing was ever written in. */
+export function drop(story, { id, parent }) {
+  const siblings = story.nodes[parent].children;
+  siblings.splice(siblings.indexOf(id), 1);
+  delete story.nodes[id];
+}
+
 /** From the root to a node. */
 export function pathTo(story, id = story.current) {
   const path = [];

@@ -223,15 +223,18 @@ def test_a_field_out_of_range_is_said_and_a_wrong_grammar_is_marked(page: Page) 
     expect(field).to_have_attribute("aria-invalid", "true")
 
 
-def test_the_page_of_a_phone(page: Page) -> None:
-    page.set_viewport_size({"width": 375, "height": 720})
-    settings(page, max_tokens=8)
+def test_a_refused_request_leaves_the_candidates_that_were_there(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
     ask(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 375
-    for panel in ("Stories", "Branches", "Settings", "Shelf"):
-        page.get_by_role("button", name=panel).click()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375
-        page.get_by_role("button", name="Close").click()
+    old = texts(page)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Kind").select_option("grammar")
+    page.get_by_role("textbox", name="Grammar (GBNF)").fill('root ::= "a"\nx ::= nothere\n')
+    page.get_by_role("button", name="Reroll").click()
+    expect(page.get_by_role("alert").filter(has_text="line 2").first).to_be_visible()
+    expect(cards(page)).to_have_count(4)
+    assert texts(page) == old
+    expect(page.get_by_role("button", name="earlier")).to_have_count(0)
 
 
 def test_the_server_goes_away_and_comes_back(page: Page, server: Server) -> None:
