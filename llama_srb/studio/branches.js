@@ -38,7 +38,8 @@ export function Branches() {
     <div class="tools">
       <${Button} label="Smaller" icon="−" onClick=${() => zoomBy(0.8)} />
       <${Button} label="Larger" icon="+" onClick=${() => zoomBy(1.25)} />
-      <label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> set aside too</label>
+      <label class="check"><input type="checkbox" checked=${all}
+        onChange=${() => setAll(!all)} /> set aside too</label>
       <input type="search" aria-label="Search the branches" placeholder="Search" value=${sought}
         onInput=${(event) => setSought(event.target.value)} />
     </div>
@@ -85,7 +86,8 @@ function Leaf({ place, path, focus, found, setHere }) {
     .filter(Boolean)
     .join(" ");
   return html`<g role="treeitem" class=${kind} id=${`leaf-${node.id}`} tabindex=${node.id === focus ? 0 : -1}
-    aria-level=${place.x + 1} aria-selected=${String(node.id === session.story.current)} aria-label=${sign + label.slice(0, 200)}
+    aria-level=${place.x + 1} aria-selected=${String(node.id === session.story.current)}
+    aria-label=${sign + label.slice(0, 200)}
     aria-expanded=${node.children.length ? String(!node.folded) : undefined}
     onFocus=${() => setHere(node.id)} onClick=${() => goTo(node.id)}>
     <title>${label.slice(0, 400)}</title>
@@ -130,7 +132,8 @@ function Detail({ node, only, setOnly }) {
       <${Button} label="Go there" keys="Enter" onClick=${() => goTo(node.id)} />
       <${Button} label="Bookmark" pressed=${!!node.bookmark}
         onClick=${() => mark(node.id, { bookmark: !node.bookmark })} />
-      <${Button} label="Fold" pressed=${!!node.folded} onClick=${() => mark(node.id, { folded: !node.folded })} />
+      <${Button} label="Fold" pressed=${!!node.folded}
+        onClick=${() => mark(node.id, { folded: !node.folded })} />
       <${Button} label="Only this" about="Shows this branch alone" pressed=${only === node.id}
         onClick=${() => setOnly(only === node.id ? null : node.id)} />
       <${Button} label="Join" about="Makes one piece of this one and the one before it"

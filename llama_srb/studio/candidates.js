@@ -38,6 +38,8 @@ export function Candidates() {
   const finished = new Map();
   for (const node of shown)
     if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
+  const isTwin = (node) =>
+    node.state !== "running" && finished.has(node.text) && finished.get(node.text) !== node.id;
   return html`<section class="candidates" aria-label="Candidates">
     <div class="tools">
       <h2>${shown.length ? `${shown.length} candidate${shown.length > 1 ? "s" : ""}` : "Candidates"}</h2>
@@ -48,27 +50,30 @@ export function Candidates() {
       }
       ${
         cut.length > 0 &&
-        html`<${Button} label=${`Go on with ${cut.length}`} onClick=${() => cut.forEach(({ id }) => longer(id))} />`
+        html`<${Button} label=${`Go on with ${cut.length}`}
+          onClick=${() => cut.forEach(({ id }) => longer(id))} />`
       }
       <span class="gap"></span>
       <label class="check" title="After a choice the next candidates are asked for at once">
         <input type="checkbox" checked=${session.settings.next}
         onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>
-      <label class="check" title="Tokens coloured by how surprising they were; a click shows what else was likely">
+      <label class="check"
+        title="Tokens coloured by how surprising they were; a click shows what else was likely">
         <input type="checkbox" checked=${session.settings.colours}
         onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
       ${
         shown.length > 0 &&
-        html`<${Button} label="Reroll" about="Others in place of all that are not pinned; these stay behind “earlier”"
+        html`<${Button} label="Reroll"
+          about="Others in place of all that are not pinned; these stay behind “earlier”"
           onClick=${() => ask()} />`
       }
     </div>
-    <div id="candidates" class=${now.length > MANY ? "cards many" : "cards"} ref=${list} tabindex="0" role="group"
-      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk" onKeyDown=${(event) => walk(event, list.current)}>
+    <div id="candidates" class=${now.length > MANY ? "cards many" : "cards"} ref=${list} tabindex="0"
+      role="group"
+      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk"
+      onKeyDown=${(event) => walk(event, list.current)}>
       ${now.map(
-        (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
-        twin=${finished.get(node.text) !== undefined && finished.get(node.text) !== node.id && node.state !== "running"}
-        />`,
+        (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1} twin=${isTwin(node)} />`,
       )}
       ${
         shown.length > 0 &&
@@ -138,7 +143,8 @@ const Card = still(({ id, number, twin }) => {
     event.preventDefault();
     choose(id);
   };
-  return html`<article class=${`card ${kind}`} tabindex="-1" aria-label=${label} aria-busy=${running} onKeyDown=${onKey}>
+  return html`<article class=${`card ${kind}`} tabindex="-1" aria-label=${label} aria-busy=${running}
+    onKeyDown=${onKey}>
     <header><span class="digit" aria-hidden="true">${number}</span><${Facts} node=${node} /></header>
     ${
       mode === "edit"
@@ -172,7 +178,8 @@ const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
 });
 
 const Act = ({ label, letter, onClick, pressed, disabled }) =>
-  html`<button type="button" class="act" data-key=${letter} title=${`${label} (${letter})`} disabled=${disabled}
+  html`<button type="button" class="act" data-key=${letter} title=${`${label} (${letter})`}
+    disabled=${disabled}
     aria-pressed=${pressed === undefined ? undefined : String(pressed)} onClick=${onClick}>${label}</button>`;
 
 function compare(id) {

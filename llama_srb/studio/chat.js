@@ -28,7 +28,8 @@ export function Chat() {
   };
   return html`<section class="write chat" aria-label="Chat">
     <details class="system"><summary>System prompt</summary>
-      <textarea aria-label="System prompt" rows="3" value=${story.system} onInput=${instruct}></textarea></details>
+      <textarea aria-label="System prompt" rows="3" value=${story.system}
+        onInput=${instruct}></textarea></details>
     <ol class="sheet">${pathTo(story)
       .filter((node) => node.parent)
       .map(
@@ -41,7 +42,8 @@ export function Chat() {
       ${
         session.runs.size
           ? html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`
-          : html`<${Button} label=${`Send × ${session.settings.n}`} keys="Enter" kind="main" onClick=${send} />`
+          : html`<${Button} label=${`Send × ${session.settings.n}`} keys="Enter" kind="main"
+            onClick=${send} />`
       }
     </div></section>`;
 }

@@ -24,14 +24,16 @@ export function Controls() {
   return html`
     <${Presets} />
     <fieldset><legend>How much</legend>
-      <${Number_} label="Candidates" low=${1} high=${64} value=${settings.n} set=${(n) => setting({ n: n ?? DEFAULTS.n })} />
+      <${Number_} label="Candidates" low=${1} high=${64} value=${settings.n}
+        set=${(n) => setting({ n: n ?? DEFAULTS.n })} />
       <${Number_} label="Tokens each" low=${1} value=${settings.max_tokens}
         set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} />
       <${Number_} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
         set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} />
     </fieldset>
     <label class="field">Stop strings, one a line
-      <textarea rows="2" value=${settings.stop} onInput=${(event) => setting({ stop: event.target.value })}></textarea></label>
+      <textarea rows="2" value=${settings.stop}
+        onInput=${(event) => setting({ stop: event.target.value })}></textarea></label>
     <label class="check"><input type="checkbox" checked=${settings.full}
       onChange=${(event) => setting({ full: event.target.checked })} /> show every setting</label>
     ${groups.map(
@@ -78,8 +80,10 @@ function Field({ row }) {
   const put = (value) => setting({ values: without(values, name, value) });
   const wrong = session.error?.param === name;
   if (type === "bool")
-    return html`<label class="check" title=${meaning}><input type="checkbox" checked=${values[name] ?? row.default}
-      onChange=${(event) => put(event.target.checked === row.default ? null : event.target.checked)} /> ${name}</label>`;
+    return html`<label class="check" title=${meaning}><input type="checkbox"
+      checked=${values[name] ?? row.default}
+      onChange=${({ target: { checked } }) => put(checked === row.default ? null : checked)} />
+      ${" "}${name}</label>`;
   const give = (place, value) => {
     const ends = [...spread];
     ends[place] = value ?? ends[place];
@@ -97,7 +101,8 @@ function Field({ row }) {
       spread
         ? html`<${Number_} label=${`${name}, first`} low=${low} high=${high} step=${step} value=${spread[0]}
         set=${(value) => give(0, value)} about=${meaning} />
-      <${Number_} label="last" low=${low} high=${high} step=${step} value=${spread[1]} set=${(value) => give(1, value)} />`
+      <${Number_} label="last" low=${low} high=${high} step=${step} value=${spread[1]}
+        set=${(value) => give(1, value)} />`
         : html`<${Number_} label=${name} low=${low} high=${high} step=${step} value=${values[name]}
         placeholder=${String(row.default)} set=${put} about=${meaning} />`
     }
@@ -133,8 +138,11 @@ function Structure() {
   useEffect(() => error && field.current && select(field.current, error), [error]);
   const put = (fields) => setting({ structure: { ...structure, ...fields } });
   return html`<fieldset><legend>What each text must be</legend>
-    <label class="field">Kind <select value=${structure.kind} onChange=${(event) => put({ kind: event.target.value })}>
-      ${Object.entries(STRUCTURES).map(([kind, label]) => html`<option key=${kind} value=${kind}>${label}</option>`)}
+    <label class="field">Kind <select value=${structure.kind}
+      onChange=${(event) => put({ kind: event.target.value })}>
+      ${Object.entries(STRUCTURES).map(
+        ([kind, label]) => html`<option key=${kind} value=${kind}>${label}</option>`,
+      )}
     </select></label>
     ${
       structure.kind !== "none" &&

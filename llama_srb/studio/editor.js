@@ -1,6 +1,18 @@
 // The text. Behind the field lies the same text coloured by where it came from.
 
-import { ask, commit, model, movedTo, redo, session, stopAll, typed, undo, canRedo, canUndo } from "./session.js";
+import {
+  ask,
+  canRedo,
+  canUndo,
+  commit,
+  model,
+  movedTo,
+  redo,
+  session,
+  stopAll,
+  typed,
+  undo,
+} from "./session.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
 

@@ -102,7 +102,7 @@ function loom(data, name) {
   return story;
 }
 
-/** A session: each of its properties is JSON within the JSON; each piece of the prompt is one token of the model's. */
+/** A session: each property is JSON within the JSON; a piece of the prompt is the writer's or one token. */
 function mikupad(data, name) {
   const property = (value) => (typeof value === "string" ? asJson(value) : value);
   const story = newStory(String(property(data.name) ?? name));

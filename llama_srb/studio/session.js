@@ -1,12 +1,25 @@
 // What the writer does: asking, choosing, going on, going back. The only part that changes a story.
 //
-// A run is one request: `nodes` are the candidates that it fills, by index; null is one whose text is no longer
-// taken, because the writer has chosen it in mid-stream.
+// A run is one request: `nodes` are the candidates that it fills, by index; null is one whose text is no
+// longer taken, because the writer has chosen it in mid-stream.
 
 import { ApiError, call, events } from "./api.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { addNode, childrenOf, cutAt, drop, join, joinable, newStory, pathTo, promptFor, split, textOf, write } from "./tree.js";
+import {
+  addNode,
+  childrenOf,
+  cutAt,
+  drop,
+  join,
+  joinable,
+  newStory,
+  pathTo,
+  promptFor,
+  split,
+  textOf,
+  write,
+} from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // a pause that ends a piece of typing

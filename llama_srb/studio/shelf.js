@@ -12,8 +12,11 @@ export function Shelf() {
     if (text) shelve(text);
   };
   return html`
-    ${!isChat() && html`<div class="tools"><${Button} label="Keep the selection" onClick=${keepSelection} /></div>`}
-    ${!scraps.length && html`<p class="hint">“Keep” on a candidate puts it here; the story stays as it is.</p>`}
+    ${
+      !isChat() &&
+      html`<div class="tools"><${Button} label="Keep the selection" onClick=${keepSelection} /></div>`
+    }
+    ${!scraps.length && html`<p class="hint">“Keep” on a candidate puts it here; the story stays.</p>`}
     <ul class="list">${scraps.map(
       (text, i) => html`<li key=${i}><p class="text">${text}</p><div class="tools">
       <${Button} label="Insert" onClick=${() => insert(text)} disabled=${isChat()} />

@@ -86,7 +86,8 @@ export function Status() {
 }
 
 const Models = () =>
-  html`<select aria-label="Model" value=${model().id} onChange=${(event) => setting({ model: event.target.value })}>
+  html`<select aria-label="Model" value=${model().id}
+    onChange=${(event) => setting({ model: event.target.value })}>
     ${session.models.map(({ id }) => html`<option key=${id}>${id}</option>`)}</select>`;
 
 const STATES = {
@@ -109,7 +110,8 @@ export function Notices() {
   return html`<div class="notices">
     ${
       session.elsewhere &&
-      html`<div class="notice" role="alert"><span>This story is open in another tab, which can change it.</span>
+      html`<div class="notice" role="alert">
+      <span>This story is open in another tab, which can change it.</span>
       <${Button} label="Write here instead" onClick=${writeHere} /></div>`
     }
     ${STATES[server.state] && html`<p class="notice" role="alert">${STATES[server.state]}</p>`}

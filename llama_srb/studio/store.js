@@ -1,8 +1,8 @@
 // What outlives the page: stories and their nodes in IndexedDB, settings in localStorage.
 //
-// Writes are gathered for a moment, and made a part at a time, since copying many tokens holds up the page. What is
-// still to be written when the page goes away is put into localStorage, which is written at once, and comes back with
-// the next load: a reload in mid-stream loses nothing.
+// Writes are gathered for a moment, and made a part at a time, since copying many tokens holds up the
+// page. What is still to be written when the page goes away is put into localStorage, which is written at
+// once, and comes back with the next load: a reload in mid-stream loses nothing.
 
 import { newId } from "./tree.js";
 

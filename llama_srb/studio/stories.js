@@ -1,7 +1,18 @@
 // The shelf of stories: open, name, new, delete, to files and from files.
 
 import { fromFile, toJson, toMarkdown } from "./exchange.js";
-import { adopt, commit, createStory, deleteStory, fail, nameStory, openPlace, openStory, search, session } from "./session.js";
+import {
+  adopt,
+  commit,
+  createStory,
+  deleteStory,
+  fail,
+  nameStory,
+  openPlace,
+  openStory,
+  search,
+  session,
+} from "./session.js";
 import { Button, download, html, useChanges, useRef, useState } from "./ui.js";
 
 export function Stories() {
@@ -25,7 +36,8 @@ export function Stories() {
   return html`
     <label class="field">Name <input key=${story.id} defaultValue=${story.name}
       onChange=${(event) => nameStory({ name: event.target.value.trim() || "Untitled" })} /></label>
-    <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""} placeholder="fox, winter"
+    <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""}
+      placeholder="fox, winter"
       onChange=${(event) => nameStory({ tags: event.target.value.trim() })} /></label>
     <div class="tools">
       <${Button} label="New story" onClick=${() => createStory()} />
@@ -35,18 +47,23 @@ export function Stories() {
       <${Button} label="Export Markdown" onClick=${save("md", "text/markdown", toMarkdown)} />
       <${Button} label="Export JSON" onClick=${save("json", "application/json", toJson)} />
       <${Button} label="Import" onClick=${() => file.current.click()} />
-      <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown" aria-label="File to import" onChange=${read} />
+      <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown" aria-label="File to import"
+        onChange=${read} />
     </div>
     <${Search} />
     <ul class="list">${session.stories.map(
       ({ id, name, changed, kind, tags }) => html`<li key=${id}>
-      <button type="button" aria-current=${id === story.id ? "true" : undefined} onClick=${() => openStory(id)}>
+      <button type="button" aria-current=${id === story.id ? "true" : undefined}
+        onClick=${() => openStory(id)}>
         <strong>${id === story.id ? story.name : name}</strong>
-        <small>${kind === "chat" ? "chat · " : ""}${tags ? `${tags} · ` : ""}${new Date(changed).toLocaleString()}</small></button></li>`,
+        <small>${facts(kind === "chat" && "chat", tags, new Date(changed).toLocaleString())}</small>
+        </button></li>`,
     )}</ul>
     <${Button} label="Delete this story" kind="danger"
       onClick=${() => confirm(`Delete “${story.name}” with all its branches?`) && deleteStory()} />`;
 }
+
+const facts = (...all) => all.filter(Boolean).join(" · ");
 
 const FOUND = 30; // that are shown
 const SHOWN = 80; // characters of each
@@ -56,7 +73,8 @@ function Search() {
   const [found, setFound] = useState(null);
   const find = async ({ target: { value } }) => setFound(value.trim() ? await search(value.trim()) : null);
   const names = new Map(session.stories.map(({ id, name }) => [id, name]));
-  return html`<input type="search" aria-label="Search all stories" placeholder="Search all stories" onChange=${find} />
+  return html`<input type="search" aria-label="Search all stories" placeholder="Search all stories"
+    onChange=${find} />
     ${
       found &&
       html`<ul class="list" aria-label="Found">${found.slice(0, FOUND).map(

@@ -1,5 +1,5 @@
-// One tab at a time changes a story, so that none writes over what another has written. Tabs tell each other; the
-// browser's locks are not there on plain http from another machine.
+// One tab at a time changes a story, so that none writes over what another has written. Tabs tell each
+// other; the browser's locks are not there on plain http from another machine.
 
 import { newId } from "./tree.js";
 

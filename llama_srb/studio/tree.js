@@ -1,7 +1,7 @@
 // A story as a tree of pieces of text. Pure data: no page, no server, no storage.
 //
-// A node is never removed and its text never changes once something grew from it: what a writer alters becomes
-// another branch. The text is what stands on the path from the root to `current`.
+// A node is never removed and its text never changes once something grew from it: what a writer alters
+// becomes another branch. The text is what stands on the path from the root to `current`.
 
 /** 128 random bits; crypto.randomUUID is not there on plain http from another machine. */
 export const newId = () =>
@@ -120,12 +120,13 @@ export function write(story, text) {
   const held = story.current;
   const parent = same === old.length ? leaf : cutAt(story, same);
   const changed = [...pathTo(story, held), parent];
-  const added = same < text.length ? addNode(story, parent.id, { text: text.slice(same), source: "user" }) : parent;
+  const rest = text.slice(same);
+  const added = rest ? addNode(story, parent.id, { text: rest, source: "user" }) : parent;
   story.current = added.id;
   return [...changed, added, ...childrenOf(story, parent.id).flatMap((c) => [c, ...childrenOf(story, c.id)])];
 }
 
-/** A node that another one can be joined to: its parent, which is not the beginning and has no other child. */
+/** What a node can be joined to: its parent, if that is not the beginning and has no other child. */
 export function joinable(story, id) {
   const parent = story.nodes[story.nodes[id].parent];
   const alone = parent?.parent && parent.children.length === 1 && parent.id !== story.current;
@@ -151,7 +152,7 @@ function commonPrefix(a, b) {
   return i > 0 && half >= 0xd800 && half < 0xdc00 ? i - 1 : i;
 }
 
-/** What a request for continuations of a node says: the candidate to go on from exactly, or the whole text. */
+/** What a request for continuations of a node says: the candidate to go on from exactly, or all the text. */
 export function promptFor(story, id) {
   let rest = "";
   for (const node of pathTo(story, id).reverse()) {

@@ -12,7 +12,7 @@ const watchers = new Map(); // what is watched → the redraws of its views
 const waiting = new Set(); // redraws that are due
 let asked = false; // for a frame
 
-/** Says that something has changed; its views are drawn with the next frame, once; many with some more frames. */
+/** Says that something has changed; its views are drawn with the next frame, once, or soon after. */
 export function changed(...things) {
   for (const thing of things) for (const view of watchers.get(thing) ?? []) waiting.add(view);
   if (waiting.size && !asked) ask();
@@ -59,7 +59,8 @@ export const still = (View) =>
 /** A button; its tooltip says what it is about and the shortcut `keys`. */
 export function Button({ label, about = label, keys, icon, onClick, pressed, disabled, kind = "" }) {
   const title = keys ? `${about} (${keys})` : about;
-  return html`<button type="button" class=${`button ${kind}`} title=${title} aria-label=${icon ? label : undefined}
+  return html`<button type="button" class=${`button ${kind}`} title=${title}
+    aria-label=${icon ? label : undefined}
     aria-pressed=${pressed === undefined ? undefined : String(pressed)} disabled=${disabled}
     onClick=${onClick}>${icon ? html`<span aria-hidden="true">${icon}</span>` : label}</button>`;
 }
