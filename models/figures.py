@@ -10,6 +10,7 @@ one; divided by the stories' own bytes, so that the ends cost but do not count.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import re
@@ -27,6 +28,15 @@ TEMPERATURES = (0.7, 0.85, 1.0)
 SAMPLES = 40  # a temperature
 LONGEST = 400  # tokens in which a story should have ended
 COPIED = 13  # words in a row that count as copied
+SHOWN = (0.0, 0.7, 1.2)  # temperatures of the stories printed
+STORY = """\
+Once upon a time, there was a little fox named Finn. Finn lived in a small red house near the river with \
+his mom. One day, he found a shiny blue stone under a tree. "Look, Mom! I found a treasure!" he said. His \
+mom smiled and said, "It is very pretty, Finn. But maybe somebody lost it." Finn was sad, because he \
+wanted to keep the stone. Then he saw a little duck who was crying by the water. "What is wrong?" asked \
+Finn. "I lost my blue stone," said the duck. Finn gave the stone back to her. The duck was so happy that \
+she gave him a big hug. They played together by the river all day, and from then on they were best \
+friends."""
 
 Event = dict[str, Any]
 
@@ -146,10 +156,11 @@ class Copies:
 
 
 def report(model: Path, held_out: list[str], copies: Copies, windows: list[int]) -> None:
-    print(f"{model}: {model.stat().st_size:,} bytes")
+    print(f"{model}: {model.stat().st_size:,} bytes, sha256 {hashlib.sha256(model.read_bytes()).hexdigest()}")
     with Engine(model, "-c", "16384", "-np", "40") as engine:
         for window in (size for size in windows if size <= engine.ready["model"]["n_ctx_train"]):
             print(f"  bits per byte, windows of {window}: {bits_per_byte(engine, held_out, window):.4f}")
+        print(f"  bits per byte of the story of a fox: {bits_per_byte(engine, [STORY], max(windows)):.4f}")
         for temperature in TEMPERATURES:
             texts, ended = samples(engine, SAMPLES, temperature=temperature)
             share, longest = copies.measure(texts)
@@ -158,6 +169,8 @@ def report(model: Path, held_out: list[str], copies: Copies, windows: list[int])
                 f" self-BLEU of 8 {self_bleu(texts[:8]):.3f},"
                 f" {COPIED}-grams copied {share:.2%}, longest run {longest} words"
             )
+        for temperature in SHOWN:
+            print(f"\nTemperature {temperature}:\n\n{samples(engine, 1, temperature=temperature)[0][0]}")
 
 
 def main() -> None:

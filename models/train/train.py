@@ -29,15 +29,15 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What decides the result beside shape and data; the phases are (until this progress, row length)."""
+    """What decides the result beside shape and data; the phases are (from this progress, row length)."""
 
     batch_tokens: int = 4096
-    phases: tuple[tuple[float, int], ...] = ((0.8, 256), (1.0, 1024))
-    muon_rate: float = 0.02
-    adam_rate: float = 0.004
+    phases: tuple[tuple[float, int], ...] = ((0.0, 256), (0.8, 1024))
+    muon_rate: float = 0.014
+    adam_rate: float = 0.003
     weight_decay: float = 0.1
     warm_until: float = 0.01
-    decay_from: float = 0.4
+    decay_from: float = 0.2
     valid_every: int = 200
     patience: int = 5
     seed: int = 1
@@ -47,7 +47,7 @@ class Recipe:
         return min(progress / self.warm_until + 0.01, (1 - progress) / (1 - self.decay_from), 1.0)
 
     def length(self, progress: float) -> int:
-        return next(length for until, length in self.phases if progress < until)
+        return [length for since, length in self.phases if since <= progress][-1]
 
 
 def optimizers(model: Llama, recipe: Recipe) -> list[torch.optim.Optimizer]:
@@ -118,14 +118,14 @@ class Run:
         self.step += 1
         return loss.item()
 
-    def validate(self) -> float:
+    def validate(self, progress: float) -> float:
         """Mean loss on the stories kept aside; saves the model when it is the best so far."""
-        length, tokens = self.recipe.length(0.999), self.recipe.batch_tokens
+        length = self.recipe.length(progress)
+        tokens = min(self.recipe.batch_tokens, (self.valid.size - 1) // length * length)
         self.valid.seek(0, 0)
+        batches = [self.valid.take(tokens, length) for _ in range((self.valid.size - 1) // tokens)]
         with torch.no_grad():
-            losses = [
-                self.loss(self.valid.take(tokens, length)).item() for _ in range(self.valid.size // tokens)
-            ]
+            losses = [self.loss(batch).item() for batch in batches]
         mean = sum(losses) / len(losses)
         self.best, self.worse = (mean, 0) if mean < self.best else (self.best, self.worse + 1)
         self.save("last")
@@ -139,18 +139,20 @@ class Run:
     def train(self, steps: int | None, minutes: float) -> None:
         """Until the schedule's end, or until the stories that don't train have got worse `patience` times."""
         loss = math.nan
-        with tqdm(total=100, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}") as bar:
+        done = round(100 * self.progress(steps, minutes), 1)
+        form = "{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
+        with tqdm(total=100, initial=done, unit="%", bar_format=form) as bar:
             while (progress := self.progress(steps, minutes)) < 1 and self.worse < self.recipe.patience:
                 started = time.monotonic()
                 loss = self.update(progress)
                 if self.step % self.recipe.valid_every == 0:
-                    self.log(progress, loss, self.validate())
+                    self.log(progress, loss, self.validate(progress))
                 self.seconds += time.monotonic() - started
                 bar.n = round(100 * progress, 1)
                 bar.set_postfix(
                     step=self.step, epoch=self.feed.epoch, loss=f"{loss:.3f}", best=f"{self.best:.4f}"
                 )
-        self.log(1.0, loss, self.validate())
+        self.log(1.0, loss, self.validate(1.0))
 
     def log(self, progress: float, loss: float, valid: float) -> None:
         reading = {"step": self.step, "epoch": self.feed.epoch, "offset": self.feed.offset, "loss": loss}

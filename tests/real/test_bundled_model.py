@@ -1,0 +1,73 @@
+"""The bundled model is the one of its card (models/README.md), and what the card says of it holds."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+
+import pytest
+from gguf import GGUFReader
+
+from models.figures import LONGEST, STORY, Engine, bits_per_byte, samples, self_bleu
+from tests.conftest import ROOT
+
+MODEL, CARD = ROOT / "models/storyteller.gguf", ROOT / "models/README.md"
+MOST_BYTES = 10_000_000
+CONTEXT = 1024
+METADATA = {
+    "general.architecture": "llama",
+    "general.name": "Storyteller",
+    "general.author": "llama-srb",
+    "general.license": "CDLA-Sharing-1.0 (training data)",
+    "llama.context_length": CONTEXT,
+    "tokenizer.ggml.pre": "gpt-2",
+    "tokenizer.ggml.add_bos_token": True,
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine(MODEL, "-c", "16384", "-np", "40", "-t", "2") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def stories(engine: Engine) -> tuple[list[str], float]:
+    """40 stories at the card's middle temperature, and the share that ended by itself."""
+    return samples(engine, 40, temperature=0.85)
+
+
+def on_the_card(pattern: str) -> str:
+    found = re.search(pattern, CARD.read_text(encoding="utf-8"))
+    assert found, f"the card has no {pattern}"
+    return found[1]
+
+
+def test_the_file_is_that_of_the_card() -> None:
+    data = MODEL.read_bytes()
+    assert hashlib.sha256(data).hexdigest() == on_the_card(r"sha256 \| ([0-9a-f]{64})")
+    assert len(data) <= MOST_BYTES
+
+
+def test_the_metadata_says_who_made_it_and_what_it_takes() -> None:
+    fields = GGUFReader(MODEL).fields
+    assert {name: fields[name].contents() for name in METADATA} == METADATA
+    assert "tokenizer.chat_template" not in fields
+
+
+def test_stories_end_by_themselves(stories: tuple[list[str], float]) -> None:
+    texts, ended = stories
+    assert ended >= 0.8, f"{ended:.0%} end within {LONGEST} tokens"
+    assert min(len(text.split()) for text in texts) > 20  # an end that comes at once is no story's
+
+
+def test_stories_of_one_prompt_differ(stories: tuple[list[str], float]) -> None:
+    texts, _ = stories
+    assert len(set(texts)) == len(texts)
+    assert self_bleu(texts[:8]) < 0.5  # 1 when all are the same
+
+
+def test_a_new_story_costs_the_bits_that_the_card_says(engine: Engine) -> None:
+    said = float(on_the_card(r"fox and his stone \| ([0-9.]+) bits per byte"))
+    assert bits_per_byte(engine, [STORY], CONTEXT) == pytest.approx(said, rel=0.005)

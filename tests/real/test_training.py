@@ -1,0 +1,92 @@
+"""The trainer (models/train): a run goes on where it stood, and llama.cpp computes what PyTorch does.
+
+Needs `pip install .[train]`, which the other tests don't.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.figures import STORY, Engine
+from tests.conftest import ROOT
+
+torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # its compiler's own
+
+STORIES = [STORY.replace("Finn", name) for name in ("Finn", "Lily", "Tom", "Anna", "Ben")] * 4
+STEPS = 4
+END = [0]
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "models/train"))
+        torch.compiler.set_stance("force_eager")  # compiling takes longer than the steps
+        import train
+
+        yield train
+        torch.compiler.set_stance("default")
+
+
+def start(trainer: Any, folder: Path) -> Any:
+    """A run of two tiny layers that lengthens its rows half-way."""
+    shape = trainer.Shape(vocabulary=400, width=32, layers=2, heads=2, feed_forward=64, context=64)
+    recipe = trainer.Recipe(batch_tokens=256, phases=((0.0, 32), (0.5, 64)))
+    tokenizer = trainer.tokenizer_for(folder, STORIES, shape.vocabulary)
+    return trainer.Run(folder, shape, recipe, trainer.encode(tokenizer, STORIES))
+
+
+def advance(run: Any, steps: int) -> list[float]:
+    return [run.update(run.progress(STEPS, 0)) for _ in range(steps)]
+
+
+def test_an_interrupted_run_goes_on_as_if_it_had_not_been(trainer: Any, tmp_path: Path) -> None:
+    whole = advance(start(trainer, tmp_path), STEPS)
+    before = start(trainer, tmp_path)
+    losses = advance(before, 2)
+    before.save("last")
+    after = start(trainer, tmp_path)
+    after.resume()
+    assert losses + advance(after, STEPS - 2) == whole
+    assert whole[-1] < whole[0]
+
+
+def test_a_run_ends_with_its_schedule_and_logs_what_it_found(trainer: Any, tmp_path: Path) -> None:
+    run = start(trainer, tmp_path)
+    run.train(STEPS, 0)
+    assert run.step == STEPS
+    assert math.isfinite(run.best)
+    assert (tmp_path / "best.pt").exists()
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 1
+
+
+def test_rows_are_the_stories_in_an_order_of_each_epochs_own(trainer: Any) -> None:
+    feed = trainer.Feed([np.array([0, i, i]) for i in range(1, 9)], seed=1)
+    first = [feed.take(8, 4) for _ in range(3)]
+    assert [row.shape for row in first] == [(2, 5)] * 3
+    assert (first[0][0, -1], first[0][1, -1]) == (first[0][1, 0], first[1][0, 0])
+    assert sorted({int(token) for batch in first for token in batch.flat}) == list(range(9))
+    feed.take(8, 4)
+    assert (feed.epoch, feed.offset) == (1, 8)
+
+
+def test_llama_cpp_finds_a_text_as_likely_as_pytorch(trainer: Any, tmp_path: Path) -> None:
+    run = start(trainer, tmp_path)
+    advance(run, STEPS)
+    run.save("best")
+    trainer.export(tmp_path / "best.pt", tmp_path / "tokenizer.json", tmp_path / "m.gguf", "f32")
+    ids = trainer.encode(trainer.Tokenizer.from_file(str(tmp_path / "tokenizer.json")), [STORY])[0][:60]
+    rows = torch.from_numpy(ids)[None]
+    with torch.no_grad():
+        nats = run.model(rows[:, :-1], rows[:, 1:]).item() * (len(ids) - 1)
+    with Engine(tmp_path / "m.gguf", "-c", "128", "-t", "1") as engine:
+        assert engine.ask("tokenize", text=STORY, add_special=True)[-1]["tokens"][:60] == ids.tolist()
+        scored = engine.ask("score", tokens=END, texts=[ids[1:].tolist()])
+    (score,) = [event for event in scored if event["event"] == "score"]
+    assert -score["logprob"] == pytest.approx(nats, abs=0.05)
