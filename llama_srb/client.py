@@ -130,24 +130,33 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One sequence has ended, after length tokens; stop is 1 when a stop token or stop string ended it."""
+    """One sequence has ended, after length tokens; stop is 1 when a stop token or stop string ended it.
+
+    With best_of or rank_by: sum and mean of its tokens' logprobs, and its share of different pairs of words;
+    with dedupe the index of a sequence that has said the same.
+    """
 
     index: int
     length: int
     stop: int
     finish_reason: str
     stop_text: str = ""
+    logprob: float | None = None
+    mean_logprob: float | None = None
+    distinct_2: float | None = None
+    duplicate_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All sequences have ended."""
+    """All sequences have ended; with best_of or rank_by, ranking is their order, best first."""
 
     count: int
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     timings: Mapping[str, float] = field(default_factory=dict)
+    ranking: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +307,15 @@ class Answer:
     def choices(self) -> list[Choice]:
         """All n, ended or not; none before the start event."""
         return [self.choice(index) for index in range(len(self._growing))]
+
+    @property
+    def ranked(self) -> list[Choice]:
+        """The same, best first where the request says by what."""
+        return (
+            [self.choice(index) for index in self.done.ranking]
+            if self.done and self.done.ranking
+            else self.choices
+        )
 
     def choice(self, index: int) -> Choice:
         """One of them."""
@@ -637,7 +655,7 @@ class Client(_Common):
         with stream:
             for _ in stream:
                 pass
-            return stream.choices
+            return stream.answer.ranked
 
     def _ask(self, question: _Question[Answered]) -> Answered:
         with _our_errors(self.url):
@@ -771,7 +789,7 @@ class AsyncClient(_Common):
         async with stream:
             async for _ in stream:
                 pass
-            return stream.choices
+            return stream.answer.ranked
 
     async def _ask(self, question: _Question[Answered]) -> Answered:
         with _our_errors(self.url):

@@ -20,7 +20,7 @@ COMMON: dict[str, Any] = {"api_key": SecretStr("-"), "max_retries": 0}
 
 @pytest.fixture
 def completions(server: Server) -> OpenAI:
-    more = {"model": "storyteller", "max_tokens": 6, "seed": 7, "top_p": 0.9}
+    more: dict[str, Any] = {"model": "storyteller", "max_tokens": 6, "seed": 7, "top_p": 0.9}
     return OpenAI(base_url=server.url + "/v1", **COMMON, **more)
 
 

@@ -88,6 +88,19 @@ def test_one_sequence_of_a_running_stream_is_cancelled(client: Client) -> None:
     assert [choice.length for choice in stream.choices][:3] == [300] * 3
 
 
+def test_the_best_of_more_come_best_first(client: Client) -> None:
+    with client.stream(ONCE, n=2, best_of=6, max_tokens=8, diversity="none") as stream:
+        stops = {event.index: event for event in stream if isinstance(event, Stop)}
+    assert stream.answer.done
+    assert sorted(stream.answer.done.ranking) == [0, 1]
+    best, second = stream.answer.ranked
+    first, last = stops[best.index].mean_logprob, stops[second.index].mean_logprob
+    assert first is not None
+    assert last is not None
+    assert first >= last
+    assert len(client.complete(ONCE, n=3, best_of=5, max_tokens=2)) == 3
+
+
 def test_a_sequence_that_there_is_not_cannot_be_cancelled(client: Client) -> None:
     with client.stream(ONCE, n=2, max_tokens=-1, ignore_eos=True) as stream:
         with pytest.raises(RequestRefused, match="index is 2; it must be at most 1"):
@@ -168,5 +181,5 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
         ({"ctx": -1}, "LLAMA_SRB_CTX is '-1'"),
         ({"timeout": 0.01}, "no answer in 0.01 s"),
     ):
-        with pytest.raises(NotStarted, match=reason), llama_srb.serve(**settings):  # type: ignore[arg-type]
+        with pytest.raises(NotStarted, match=reason), llama_srb.serve(**settings):
             pass
