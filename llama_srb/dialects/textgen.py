@@ -27,7 +27,8 @@ class Logits(Reply):
 
     def body(self) -> Any:
         probabilities: dict[str, float] = {}
-        for token in self.texts[0].tokens[0].get("top", ()):
+        first = next(iter(self.texts[0].tokens), {})  # none if it was cancelled before
+        for token in first.get("top", ()):
             probabilities.setdefault(token["text"], math.exp(token["logprob"]))
         return {"logits": probabilities} | self.warned
 

@@ -1,0 +1,14 @@
+"""A few thousand of the bodies of which bodies.py sends as many as one likes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.soak.bodies import try_bodies
+
+
+@pytest.mark.parametrize(("count", "engine"), [(4000, None), (1000, ROOT / "build/bin/llama-batched")])
+async def test_no_body_is_an_error_of_the_server(count: int, engine: object) -> None:
+    said, wrong = await try_bodies(count, 8, engine)
+    assert wrong == [], said

@@ -1,0 +1,100 @@
+"""Whatever a body holds, a parser makes a request of it, whose line the engine can read, or a RequestError."""
+
+# ruff: noqa: E501 (imports, tables)
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llama_srb.dialects import (
+    chat,
+    embeddings,
+    events,
+    koboldai,
+    llamacpp,
+    messages,
+    ollama,
+    openai,
+    scores,
+    textgen,
+)
+from llama_srb.dialects.reply import About
+from llama_srb.dialects.vectors import VECTORS
+from llama_srb.protocol import Lines, ProtocolError, encode, encode_generate, parse
+from llama_srb.request import Defaults, RequestError, extension_from, parse_body
+from tests.hostile import NAMES, VALUES
+
+ABOUT = About("m", context=4096)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=8,
+)
+BODIES = st.dictionaries(
+    st.sampled_from(NAMES) | st.text(max_size=9), st.sampled_from(VALUES) | JSON, max_size=6
+)
+
+
+def of_openai(body: dict[str, Any]) -> None:
+    for one in openai.prompts(body):
+        encode_generate("1", openai.parse(one, Defaults())[0])
+
+
+def reply(make: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
+    return lambda body: encode_generate("1", make(body, ABOUT).request)
+
+
+def question(one: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda body: encode(one.op, "1", **one.arguments(body))
+
+
+PARSERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "events": lambda body: encode_generate("1", events.parse(body, Defaults())),
+    "openai": of_openai,
+    "chat": lambda body: encode_generate("1", chat.parse(body, Defaults())[0]),
+    "embeddings": lambda body: encode("embed", "1", **embeddings.parse(body).engine_fields()),
+    "scores": lambda body: encode("score", "1", **scores.parse(body).engine_fields()),
+    "extend": lambda body: extension_from(body, strict=False),
+}  # fmt: skip
+for dialect in (llamacpp, koboldai, ollama, textgen):
+    PARSERS |= {path: reply(make) for path, make in getattr(dialect, "REPLIES", {}).items()}
+    PARSERS |= {path: question(one) for path, one in dialect.QUESTIONS.items() if one.op}
+PARSERS |= {path: (lambda body, make=make: make(body, ABOUT)) for path, make in VECTORS.items()}
+
+
+@pytest.mark.parametrize("read", PARSERS.values(), ids=PARSERS)
+@settings(max_examples=150, deadline=None)
+@given(body=BODIES)
+def test_a_body_is_a_request_or_a_request_error(
+    read: Callable[[dict[str, Any]], Any], body: dict[str, Any]
+) -> None:
+    with contextlib.suppress(RequestError):
+        read(dict(body))
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    data=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="surrogatepass"))
+)
+def test_bytes_are_a_body_or_a_message_or_a_request_error(data: bytes) -> None:
+    for read in (parse_body, messages.parse):
+        with contextlib.suppress(RequestError):
+            read(data)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    chunks=st.lists(
+        st.binary(max_size=80) | st.sampled_from((b'{"event":"stream",', b'"id":"1"}', b"\n")), max_size=9
+    )
+)
+def test_lines_are_events_or_protocol_errors(chunks: list[bytes]) -> None:
+    lines = Lines()
+    for line in (line for chunk in chunks for line in lines.feed(chunk)):
+        with contextlib.suppress(ProtocolError):
+            parse(line)
