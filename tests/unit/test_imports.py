@@ -10,8 +10,9 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "llama_srb"
 VOCABULARY = {"request", "protocol"}  # plain data: whoever stands above may speak it
 ARROWS: dict[str, set[str]] = {
-    "cli": {"server", "client", "pool", "config", "model_info", "keys", "logs"},
+    "cli": {"server", "client", "pool", "config", "model_info", "keys", "logs", "doctor"},
     "api": {"cli"},
+    "doctor": {"access", "config", "model_info"},
     "server": {
         "routes",
         "dialects",
@@ -50,7 +51,7 @@ ARROWS: dict[str, set[str]] = {
 }
 ONLY = {
     "aiohttp": {"server", "websocket", "access", "connections"},
-    "subprocess": {"engine", "serving"},
+    "subprocess": {"doctor", "engine", "serving"},
     "argv": {"config"},
     "environ": {"config"},
 }

@@ -1,0 +1,37 @@
+"""`llama-srb doctor`: whether `serve` with the same options can start, and what to do where it cannot."""
+
+from __future__ import annotations
+
+import click
+
+from llama_srb import config, doctor
+from llama_srb.config import SettingsError
+
+from . import Refused
+from .options import Command, setting_options
+
+
+def _doctor(config_file: str | None, **options: object) -> None:
+    try:
+        settings = config.load(
+            {**options, "engine_args": click.get_current_context().obj}, config=config_file
+        )
+    except SettingsError as error:
+        raise Refused(error) from error
+    worst = False
+    for name, found in doctor.examine(settings):
+        worst = worst or found.verdict == "bad"
+        click.echo(f"{found.verdict:4}  {name:12}  {found.what}")
+        if found.advice:
+            click.echo(f"{'':20}-> {found.advice}")
+    click.get_current_context().exit(int(worst))
+
+
+COMMAND = Command(
+    "doctor",
+    callback=_doctor,
+    params=setting_options(),
+    help="Check compiler, engine, GPU, model, port, keys and limits for a server with these options.",
+    epilog="Exits with 1 when the server could not start.",
+    context_settings={"max_content_width": 110},
+)
