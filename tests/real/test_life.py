@@ -71,7 +71,7 @@ def running(*arguments: str) -> Iterator[Running]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout
-            yield Running(process.stdout.readline().split()[0], process)
+            yield Running(process.stdout.readline().split()[0], process.pid, process)
         finally:
             process.terminate()
 
