@@ -116,6 +116,27 @@ async def test_a_body_that_never_ends_is_408(serving: Serving) -> None:
     writer.close()
 
 
+PADDING = b"a" * 5000
+HEADERS = {
+    "a long line": b"GET /" + 2 * PADDING + b" HTTP/1.1\r\n\r\n",
+    "a long field": b"GET / HTTP/1.1\r\nX-A: " + 2 * PADDING + b"\r\n\r\n",
+    "a long name": b"GET / HTTP/1.1\r\n" + 2 * PADDING + b": 1\r\n\r\n",
+    "many fields": b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * 5000 + b"\r\n",
+    "a field that never ends": b"GET / HTTP/1.1\r\nX-A: " + 20 * PADDING,
+}
+
+
+@pytest.mark.parametrize("sent", HEADERS.values(), ids=HEADERS)
+async def test_headers_are_bounded(serving: Serving, sent: bytes) -> None:
+    served = await serving()
+    host, port = served.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(sent)
+    async with asyncio.timeout(20):
+        assert b" 400 " in await reader.readline()
+    writer.close()
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n"])
 async def test_a_connection_without_a_request_is_closed(serving: Serving, sent: bytes) -> None:
     served = await serving(idle_timeout=0.1)
@@ -126,7 +147,8 @@ async def test_a_connection_without_a_request_is_closed(serving: Serving, sent: 
     writer.close()
 
 
-async def test_many_connections_at_once_are_all_served(serving: Serving) -> None:
+async def test_500_connections_at_once_are_all_served(serving: Serving) -> None:
+    """By one thread, which is the clients' too; tests/soak/load.py measures it."""
     served = await serving("--flood", max_queue=1000)
     body: dict[str, Any] = {"prompt": "x", "n": 1, "max_tokens": 2}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
@@ -135,4 +157,4 @@ async def test_many_connections_at_once_are_all_served(serving: Serving) -> None
             async with http.post(served.url + "/v1/events", json=body) as response:
                 return str(frames(await response.read())[-1]["event"])
 
-        assert await asyncio.gather(*(one() for _ in range(200))) == ["done"] * 200
+        assert await asyncio.gather(*(one() for _ in range(500))) == ["done"] * 500
