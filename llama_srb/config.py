@@ -248,9 +248,12 @@ _OURS = {
 OWNED_FLAGS = {flag: instead for instead, flags in _OURS.items() for flag in flags.split()}
 
 
+_SECRET = re.compile(rf"{PREFIX}|.*PASSW(OR)?D|(.*_)?(TOKEN|SECRET|CREDENTIAL|KEY)S?(_.*)?$", re.IGNORECASE)
+
+
 def engine_environment() -> dict[str, str]:
-    """What an engine inherits: all but this server's settings, some of which are secret."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    """What a child process inherits: all but this server's settings, and what is secret by its name."""
+    return {name: value for name, value in os.environ.items() if not _SECRET.match(name)}
 
 
 def environment(settings: Mapping[str, Any]) -> dict[str, str]:

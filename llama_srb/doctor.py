@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from llama_srb import model_info
 from llama_srb.access import Access, AccessError, tls
-from llama_srb.config import Settings
+from llama_srb.config import Settings, engine_environment
 from llama_srb.model_info import ModelFileError
 
 Verdict: TypeAlias = Literal["ok", "warn", "bad"]
@@ -39,7 +39,9 @@ class Finding:
 def _said(*command: str) -> str | None:
     """What a program writes; None when it is not there, fails or hangs."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=engine_environment()
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout + done.stderr if done.returncode == 0 else None
@@ -105,7 +107,6 @@ def _port(settings: Settings) -> Finding:
     try:
         socket.create_server((settings.host, settings.port), family=family).close()
     except OSError as error:
-        reason = error.strerror or error
         reason = error.strerror or error
         return Finding("bad", f"{settings.host} port {settings.port}: {reason}", "--port takes another")
     return Finding("ok", f"{settings.host} port {settings.port} is free")

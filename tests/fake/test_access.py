@@ -18,7 +18,7 @@ import aiohttp
 import jwt
 import pytest
 
-from llama_srb import config, keys, server
+from llama_srb import config, doctor, keys, server
 from llama_srb.keys import Key
 from tests.conftest import ROOT
 from tests.fake.test_server import Served, Serving, serving
@@ -154,15 +154,35 @@ def told_to(pid: int) -> bytes:
     return b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("environ", "cmdline"))
 
 
+SECRETS = ("LLAMA_SRB_API_KEY", "LLAMA_SRB_JWT_SECRET", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD",
+           "OPENAI_API_KEY", "db_passwd", "GOOGLE_CREDENTIALS")  # fmt: skip
+PLAIN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GGML_CUDA_P2P", "KEYBOARD", "MONKEY")
+
+
 async def test_an_engine_gets_no_secrets(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LLAMA_SRB_API_KEY", "hunter2")
-    served = await serving(api_key="hunter2")
+    """Neither in its environment nor on its command line, from wherever the server has them."""
+    for name in SECRETS:
+        monkeypatch.setenv(name, "hunter2")
+    for name in PLAIN:
+        monkeypatch.setenv(name, "1")
+    served = await serving(api_key="hunter2", jwt_secret="hunter2" * 5)
     pids = [note["pid"] for note in served.noted() if note["what"] == "ready"]
     assert pids
     for pid in pids:
         told = told_to(pid)
         assert b"hunter2" not in told
-        assert b"PATH=" in told
+        assert [name for name in (*PLAIN, "PATH") if f"\0{name}=".encode() not in b"\0" + told] == []
+
+
+def test_the_doctors_programs_get_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "engine"
+    program.write_text(f"#!/bin/sh\nenv > {tmp_path}/told\necho version 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LLAMA_SRB_API_KEY", "hunter2")
+    settings = config.load({"engine": str(program)}, environ={})
+    assert doctor.CHECKS["engine"](settings).verdict == "ok"
+    told = (tmp_path / "told").read_text()
+    assert ("hunter2" in told, "PATH=" in told) == (False, True)
 
 
 # Web pages and names

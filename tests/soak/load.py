@@ -83,8 +83,9 @@ async def measured(url: str, pid: int, connections: int, seconds: float) -> list
         took = sorted(second for part in answers for second in part)
     median, late = statistics.median(firsts), took[int(0.99 * len(took))]
     return [
-        f"{connections} streams at once: {n_events / seconds:.0f} events a second, first text after {median:.2f} s "
-        f"(the last after {firsts[-1]:.2f} s), {busy:.0f} % of a core, {memory:.0f} MiB",
+        f"{connections} streams at once: {n_events / seconds:.0f} events a second, "
+        f"first text after {median:.2f} s (the last after {firsts[-1]:.2f} s), "
+        f"{busy:.0f} % of a core, {memory:.0f} MiB",
         f"{CLIENTS} clients, small answers: {len(took) / seconds:.0f} requests a second, "
         f"median {1000 * statistics.median(took):.0f} ms, 99 % within {1000 * late:.0f} ms",
     ]
