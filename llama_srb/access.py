@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -29,6 +29,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 QUERY_KEY = "api_key"
 QUERY_PATHS = frozenset({"/v1/ws"})  # a browser's WebSocket can send no header
+ORIGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//(\[[0-9a-z:.%]+\]|[\w.-]+)(?::\d*)?", re.IGNORECASE | re.ASCII)
 BY_PATH: Mapping[tuple[str, str], Route] = {(route.method, route.path): route for route in ROUTES}
 
 
@@ -87,7 +88,8 @@ class Access:
         """Pages of this server itself name it as their origin."""
         if origin is None or self.allowed_origin(origin) is not None or origin.partition("//")[2] == host:
             return
-        message = f"pages of {origin[:100]} may not call this server; --cors {origin[:100]} would let them"
+        origin = _shown(origin)
+        message = f"pages of {origin} may not call this server; --cors {origin} would let them"
         raise RequestError(message, status=403, code="origin_not_allowed")
 
     def _require_name(self, host: str | None) -> None:
@@ -95,7 +97,8 @@ class Access:
             return
         name = _host_of("//" + host)
         if name not in self._names and not name.endswith(".localhost") and not _is_address(name):
-            message = f"{name[:100]} is no name of this server; --allowed-hosts {name[:100]} makes it one"
+            host = _shown(name.removeprefix("//"))
+            message = f"{host} is no name of this server; --allowed-hosts {host} makes it one"
             raise RequestError(message, status=403, code="host_not_allowed")
 
     # Keys
@@ -187,10 +190,13 @@ def _names_of_this_server(settings: Settings) -> frozenset[str]:
 
 def _host_of(url: str) -> str:
     """The host of an origin; what is none comes back, and is known to nobody."""
-    try:
-        return (urlsplit(url).hostname or url).rstrip(".")
-    except ValueError:
-        return url
+    match = ORIGIN.fullmatch(url)
+    return match[1].strip("[]").rstrip(".").lower() if match else url
+
+
+def _shown(header: str) -> str:
+    """Of a header, which may be any bytes, what a message can hold."""
+    return header[:100].encode("ascii", "backslashreplace").decode()
 
 
 def _is_address(host: str) -> bool:

@@ -134,8 +134,9 @@ class Settings(BaseModel):
         description="The certificate's private key as PEM.")
     max_queue: int = Field(256, ge=0, le=100_000,
         description="Requests that may wait for their start; the next one gets 503.")
-    max_unread: int = Field(100_000, ge=1, le=10_000_000,
-        description="Events that a client may be behind; then its connection is ended.")
+    max_unread: int = Field(250_000, ge=1, le=10_000_000,
+        description="Events that a client may be behind, tokens and alternatives of logprobs counted too; "
+        "then its connection is ended. An answer in one piece may hold four times as many of those.")
     queue_timeout: float | None = Field(None, gt=0, le=86400,
         description="Seconds after which a request that still waits gets an error (default: none).")
     request_timeout: float | None = Field(None, gt=0, le=86400,

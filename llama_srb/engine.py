@@ -37,6 +37,7 @@ from llama_srb.protocol import (
     Result,
     Stop,
     Stream,
+    bulk,
     encode,
     encode_cancel,
     parse,
@@ -135,6 +136,7 @@ class Exchange:
         self._cancelled_early: list[int] = []
         self._extending: deque[asyncio.Future[Extend | None]] = deque()  # answered in the order of sending
         self._pending: list[Event] = []
+        self.unread = 0  # events that its reader has not taken, and what they hold
         self._last: Event | None = None
         self._unseen = False
         self._waiter: asyncio.Future[None] | None = None
@@ -149,17 +151,13 @@ class Exchange:
     ) -> None:
         self._unseen = True
         self._pending.clear()
+        self.unread = 0
         self.cancel()
 
     @property
     def last(self) -> Event | None:
         """The last event that came, seen or not."""
         return self._last
-
-    @property
-    def unread(self) -> int:
-        """Events that came and that its reader has not taken."""
-        return len(self._pending)
 
     @property
     def waits(self) -> bool:
@@ -176,7 +174,7 @@ class Exchange:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        events, self._pending = self._pending, []
+        events, self._pending, self.unread = self._pending, [], 0
         return events
 
     def expire(self) -> None:
@@ -234,12 +232,13 @@ class Exchange:
         if self._reason:
             events = [self._with_reason(event) for event in events]
         self._last = events[-1]
+        if not self._unseen:
+            self._pending += events
+            self.unread += len(events) + bulk(events)
         self.on_events(events)
         for event in events:
             if type(event) is Extend and self._extending:
                 self._answer_extend(event)
-        if not self._unseen:
-            self._pending += events
         if isinstance(self._last, CLOSING):
             self._close()
         if self._waiter is not None and not self._waiter.done():

@@ -21,6 +21,7 @@ from llama_srb.request import CompletionRequest, Extension, RequestError, wrong
 log = logging.getLogger(__name__)
 
 MINUTE = 60.0
+SHARE = 256  # requests of one connection among which the bound of unread events may be divided
 QUEUE_RETRY = 5  # seconds after which a full queue is worth another try
 
 address: ContextVar[str] = ContextVar("address", default="")
@@ -35,7 +36,7 @@ class Load:
     """What a server lets pile up; times in seconds, None is no limit."""
 
     max_queue: int = 256
-    max_unread: int = 100_000
+    max_unread: int = 250_000
     queue_timeout: float | None = None
     request_timeout: float | None = None
 
@@ -74,6 +75,7 @@ class LimitedPool(Pool):
         self._load = load
         self.metrics = Metrics()
         self.on_engine_start = self.metrics.engine_started
+        self._leaving: dict[str, Callable[[], None]] = {}  # what ends its connection, by an exchange's id
         self._callers: dict[str, Grant] = {}  # of what runs, by its id
         self._budgets: dict[str, Budget] = {}  # by the caller's name
 
@@ -122,22 +124,28 @@ class LimitedPool(Pool):
             self._require_turn(grant)
         exchange = super()._exchange(id, line, n, on_enter)
         if n:
-            exchange.on_events = self._watch(exchange, self.metrics.clock(), hang_up.get())
+            exchange.on_events = self._watch(exchange, self.metrics.clock())
         return exchange
 
-    def _watch(
-        self, exchange: Exchange, clock: Clock, leave: Callable[[], None]
-    ) -> Callable[[list[Event]], None]:
+    def _watch(self, exchange: Exchange, clock: Clock) -> Callable[[list[Event]], None]:
         """Sees a generation's events before its reader does, who may be too slow for them."""
 
         def take(events: list[Event]) -> None:
             clock.take(events)
-            if exchange.unread > self._load.max_unread and not exchange.cancelled:
-                log.warning("request %s: its reader is %d events behind", exchange.id, exchange.unread)
-                exchange.cancel()
-                leave()
+            if exchange.unread > self._load.max_unread // SHARE and not exchange.cancelled:
+                self._require_reader(exchange)
 
         return take
+
+    def _require_reader(self, exchange: Exchange) -> None:
+        """A connection may have many requests; what counts is all that it is behind."""
+        leave = self._leaving.get(exchange.id)
+        mine = [one for one in self._live.values() if self._leaving.get(one.id) == leave]
+        behind = sum(one.unread for one in mine)
+        if leave is not None and behind > self._load.max_unread:
+            log.warning("request %s: its reader is %d events behind", exchange.id, behind)
+            exchange.cancel()
+            leave()
 
     def _client(self) -> str:
         grant = caller.get()
@@ -155,11 +163,13 @@ class LimitedPool(Pool):
 
     def _take(self, exchange: Exchange) -> None:
         super()._take(exchange)
+        self._leaving[exchange.id] = hang_up.get()
         if (grant := caller.get()) is not None:
             self._callers[exchange.id] = grant
 
     def _forget(self, exchange: Exchange) -> None:
         super()._forget(exchange)
+        self._leaving.pop(exchange.id, None)
         grant = self._callers.pop(exchange.id, None)
         if grant is not None and grant.tokens_per_minute is not None and isinstance(exchange.last, Done):
             spent = exchange.last.prompt_tokens + exchange.last.completion_tokens

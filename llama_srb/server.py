@@ -25,7 +25,7 @@ from aiohttp.typedefs import Middleware
 from llama_srb import __version__, model_info, studio
 from llama_srb.access import Access, AccessError, renew_tls, tls
 from llama_srb.config import Settings, engine_environment
-from llama_srb.connections import Connections
+from llama_srb.connections import BODY, Connections, http_log
 from llama_srb.dialects import (
     chat,
     embeddings,
@@ -56,7 +56,7 @@ from llama_srb.pool import (
 )
 from llama_srb.presets import SHIPPED, Preset, PresetError
 from llama_srb.presets import read as read_presets
-from llama_srb.protocol import Done, Error, Event
+from llama_srb.protocol import Done, Error, Event, bulk
 from llama_srb.ranking import ranking
 from llama_srb.request import (
     CHAT,
@@ -117,6 +117,7 @@ ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body,
 DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
 DIALECT_OF = {route.path: route.dialect for route in ROUTES}
+WHOLE = 4  # times --max-unread
 MAX_WATCHED = 64  # of the generations that koboldcpp's clients look on
 
 _brought: ContextVar[str] = ContextVar("brought", default="")
@@ -209,7 +210,7 @@ def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamRespon
         return error_response(404, f"there is no {http.path} here")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return error_response(413, f"the body is larger than --max-body, {http.client_max_size} bytes")
-    return error_response(error.status, error.reason)
+    return error_response(error.status, error.text if error.status == 400 and error.text else error.reason)
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
     wanted = request.headers.get("Access-Control-Request-Headers", "*")
     headers = {
         "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
-        "Access-Control-Allow-Headers": wanted,
+        "Access-Control-Allow-Headers": wanted if wanted.isascii() else "*",
         "Access-Control-Max-Age": "86400",
     }
     return web.Response(status=204, headers=headers)
@@ -736,7 +737,7 @@ class Api:
 
     async def _watched_by(self, http: web.Request) -> Reply | None:
         """The generation of the genkey; without one that which was sent without one."""
-        body = parse_body(data) if (data := await http.read()).strip() else {}
+        body = parse_body(data) if (data := http[BODY]).strip() else {}
         return self._watched.get(llamacpp.text_of(body, "genkey", ""))
 
     async def kobold_check(self, http: web.Request) -> web.Response:
@@ -765,9 +766,7 @@ class Api:
         return _json(koboldai.performance(last, running, self._about()))
 
     async def _body(self, http: web.Request) -> dict[str, Any]:
-        if (http.content_length or 0) > self.settings.max_body:
-            raise web.HTTPRequestEntityTooLarge(self.settings.max_body, http.content_length or 0)
-        return parse_body(await http.read())
+        return parse_body(http[BODY])
 
     @contextlib.asynccontextmanager
     async def _opened(self, work: Work) -> AsyncIterator[Generation | Several]:
@@ -807,14 +806,24 @@ class Api:
 
     async def _whole(self, http: web.Request, work: Work, answer: Folded) -> web.Response:
         """One body at the end; a client that leaves before cancels it, too."""
+        room = WHOLE * self.settings.max_unread
         async with self._opened(work) as generation:
             async for batch in generation:
+                if (room := room - bulk(batch)) < 0:
+                    raise _too_large(WHOLE * self.settings.max_unread)
                 answer.take(work.rank(batch))
                 last = batch[-1]
         _brought.set(_brought.get() + _summary(last))
         if isinstance(last, Error):
             return _refused(last, work.prompt)
         return web.Response(body=answer.json(), content_type="application/json")
+
+
+def _too_large(most: int) -> RequestError:
+    message = f"the answer has more than {most} tokens and alternatives to them (4 times --max-unread)"
+    return RequestError(
+        f"{message}; ask for a stream, or for less", param="logprobs", code="answer_too_large"
+    )
 
 
 def _owner(http: web.Request) -> str:
@@ -905,6 +914,8 @@ async def serve(
         api.app(),
         handler_cancellation=True,  # off by default; else a client that leaves is noticed when we write
         access_log=None,
+        logger=http_log,
+        auto_decompress=False,  # connections.py says why
         shutdown_timeout=WRITE_GRACE,
         keepalive_timeout=settings.idle_timeout,
     )
