@@ -1,0 +1,291 @@
+"""What nobody sends by mistake, below and around the bodies of requests; the server is the real program.
+
+Each gets an answer or loses its connection; others are served meanwhile, and the log has no traceback.
+"""
+
+# ruff: noqa: E501 (tables)
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import socket
+import struct
+import subprocess
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.bench import Bench
+from tests.soak.soak import status
+
+PATIENCE = 20.0  # seconds
+HOST = b" HTTP/1.1\r\nHost: localhost\r\n"
+SMALL = b'{"prompt":"x","n":1,"max_tokens":1}'
+ENDLESS = b'{"prompt":"x","n":64,"max_tokens":-1,"logprobs":20}'
+MEMORY = 128  # MiB that an attack may cost
+FLAGS = ("--body-timeout", "1", "--idle-timeout", "1", "--max-unread", "4000", "--log-level", "info")
+
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks into /proc")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The server that is attacked."""
+
+    port: int
+    pid: int
+    log: Path
+    idle: int  # descriptors
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def answer(self, *pieces: bytes) -> bytes:
+        """The first that comes back; pieces are sent a moment apart."""
+        with self.connect() as client, contextlib.suppress(ConnectionError, TimeoutError):
+            for piece in pieces:
+                client.sendall(piece)
+                time.sleep(0.05 * (len(pieces) > 1))
+            return client.recv(1 << 16)
+        return b""
+
+    @property
+    def memory(self) -> int:
+        return status(self.pid, "VmHWM") // 1024
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    folder = tmp_path_factory.mktemp("attacked")
+    bench, log = Bench(folder), folder / "log"
+    command = bench.command("serve", *FLAGS, "--", "--endless")
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen(
+            command, env=bench.environ, stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[0]
+            idle = len(os.listdir(f"/proc/{process.pid}/fd"))
+            yield Target(int(url.rpartition(":")[2]), process.pid, log, idle)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(autouse=True)
+def _unharmed(target: Target) -> Iterator[None]:
+    """After each attack others are served, and nothing was a surprise."""
+    before = target.memory
+    yield
+    assert b" 200 " in target.answer(post(SMALL))[:20]
+    log = target.log.read_text()
+    assert [line for line in log.splitlines() if "Traceback" in line or "internal error" in line] == []
+    assert target.memory - before < MEMORY
+
+
+def get(path: bytes, *fields: bytes) -> bytes:
+    return b"GET " + path + HOST + b"".join(field + b"\r\n" for field in fields) + b"\r\n"
+
+
+def post(body: bytes, *fields: bytes) -> bytes:
+    head = b"POST /v1/events" + HOST + b"".join(field + b"\r\n" for field in fields)
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def chunked(*parts: bytes) -> bytes:
+    return b"POST /v1/events" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(parts)
+
+
+BOMB = gzip.compress(bytes(1 << 28), 9)
+ATTACKS: dict[str, tuple[bytes, bytes]] = {  # what is sent, and the status of the answer
+    "no host": (b"GET /health HTTP/1.1\r\n\r\n", b"400"),
+    "two hosts": (get(b"/health", b"Host: evil.example"), b"400"),
+    "a host that is none": (b"GET /health HTTP/1.1\r\nHost: [::1\r\n\r\n", b"403"),
+    "a host of any bytes": (b"GET /health HTTP/1.1\r\nHost: \xff\xfe\r\n\r\n", b"403"),
+    "a host behind a user": (b"GET /health HTTP/1.1\r\nHost: localhost@evil.example\r\n\r\n", b"403"),
+    "a host before a fragment": (b"GET /health HTTP/1.1\r\nHost: evil.example#localhost\r\n\r\n", b"403"),
+    "a rebound name": (b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"403"),
+    "an origin of any bytes": (get(b"/health", b"Origin: \xff\xfe"), b"403"),
+    "an origin with a user": (get(b"/health", b"Origin: http://evil.example@localhost"), b"403"),
+    "an origin with a path": (get(b"/health", b"Origin: http://localhost/\xff"), b"403"),
+    "a page's text/plain": (post(SMALL, b"Origin: http://evil.example", b"Content-Type: text/plain"), b"403"),
+    "a preflight of any bytes": (
+        b"OPTIONS /v1/events" + HOST + b"Origin: http://localhost\r\nAccess-Control-Request-Headers: \xff\r\n\r\n", b"204"),
+    "a proxy's CONNECT": (b"CONNECT evil.example:443" + HOST + b"\r\n", b"404"),
+    "a TRACE": (b"TRACE /" + HOST + b"\r\n", b"405"),
+    "a star": (b"GET *" + HOST + b"\r\n", b"400"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(200)), b"400"),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
+    "HTTP/9.9": (b"GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n", b"400"),
+    "a name with a space": (get(b"/health", b"X : y"), b"400"),
+    "a folded field": (get(b"/health", b"X: a", b" b"), b"400"),
+    "a field with a NUL": (get(b"/health", b"X: a\0b"), b"400"),
+    "a key in a broken field": (get(b"/health", b"Authorization: Bearer hunter2\0"), b"400"),
+    "a path with an escape": (get(b"/\x1b[2J"), b"400"),
+    "a path of any bytes": (get(b"/\xff\xfe"), b"400"),
+    "a path with a forged line": (get(b"/x%0d%0a2026-01-01 I forged"), b"400"),
+    "a path of wrong percents": (get(b"/%zz%ff%00"), b"404"),
+    "a path upwards": (get(b"/../../../etc/passwd"), b"404"),
+    "a path upwards, in percents": (get(b"/studio/..%2f..%2fserver.py"), b"404"),
+    "a path upwards, in more percents": (get(b"/studio/%2e%2e/server.py"), b"404"),
+    "a model upwards": (get(b"/v1/models/..%2f..%2fetc%2fpasswd"), b"404"),
+    "a length and chunks": (post(SMALL, b"Transfer-Encoding: chunked"), b"400"),
+    "two lengths": (post(SMALL, b"Content-Length: 3"), b"400"),
+    "a length below 0": (b"POST /v1/events" + HOST + b"Content-Length: -1\r\n\r\n", b"400"),
+    "a length without end": (b"POST /v1/events" + HOST + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n", b"400"),
+    "a length beyond --max-body": (b"POST /v1/events" + HOST + b"Content-Length: 99999999999\r\n\r\n", b"413"),
+    "chunks beyond --max-body": (chunked(*[b"100000\r\n" + bytes(1 << 20) + b"\r\n"] * 17), b"413"),
+    "a chunk of no size": (chunked(b"zz\r\n"), b"400"),
+    "a chunk of every size": (chunked(b"f" * 40 + b"\r\n"), b"400"),
+    "20,000 trailers": (chunked(b"0\r\n", b"A: b\r\n" * 20_000, b"\r\n"), b"400"),
+    "a packed body": (post(BOMB, b"Content-Encoding: gzip"), b"415"),
+    "a body packed by nobody": (post(SMALL, b"Content-Encoding: evil"), b"415"),
+    "an odd Expect": (post(SMALL, b"Expect: evil"), b"417"),
+    "a key of any bytes": (post(SMALL, b"Authorization: Bearer \xff.\xff.\xff"), b"200"),
+    "a name of any bytes": (post(SMALL, b"X-Request-Id: \xff\xfe%s"), b"200"),
+    "an Accept of any bytes": (post(SMALL, b"Accept: \xff\xfe", b"Content-Type: \xff; charset=\xfe"), b"200"),
+    "a WebSocket without a key": (get(b"/v1/ws", b"Connection: upgrade", b"Upgrade: websocket"), b"400"),
+    "a WebSocket of no WebSocket": (get(b"/v1/ws"), b"400"),
+    "a sequence beyond all": (b"DELETE /v1/completions/%00/99999999999999999999" + HOST + b"\r\n", b"404"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "code"), ATTACKS.values(), ids=ATTACKS)
+def test_an_attack_gets_its_answer(target: Target, sent: bytes, code: bytes) -> None:
+    assert target.answer(sent).split(b" ")[1:2] == [code]
+
+
+def test_the_log_has_no_key_of_a_broken_request(target: Target) -> None:
+    target.answer(get(b"/health", b"Authorization: Bearer hunter2\0"))
+    assert "hunter2" not in target.log.read_text()
+
+
+def test_rubbish_after_a_request_ends_the_connection(target: Target) -> None:
+    assert b" 200 " in target.answer(post(SMALL), b"\0\1\2" * 1000)
+
+
+@pytest.mark.parametrize("sent", [chunked(b"5\r\n{"), chunked(), post(b"")[:-4] + b"9\r\n\r\n{"])
+def test_a_body_that_stops_is_408(target: Target, sent: bytes) -> None:
+    assert b" 408 " in target.answer(sent)
+
+
+def test_heads_that_drip_keep_nobody_out(target: Target) -> None:
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(target.connect()) for _ in range(200)]
+        for client in slow:
+            client.sendall(get(b"/health", b"X: y")[:-2])
+        assert b" 200 " in target.answer(post(SMALL))
+        for client in slow:  # --idle-timeout ends them
+            assert client.recv(100) == b""
+    eventually(lambda: target.descriptors <= target.idle)
+
+
+def test_2000_requests_in_one_piece_are_answered_in_order(target: Target) -> None:
+    with target.connect() as client:
+        client.sendall(get(b"/health") * 2000 + get(b"/nowhere", b"Connection: close"))
+        data = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert (data.count(b" 200 OK"), data.count(b" 404 ")) == (2000, 1)
+
+
+def test_a_reader_that_falls_behind_loses_its_connection_without_reading(target: Target) -> None:
+    """uvloop, which the program has and the other tests have not, closes what is unread only when told to abort."""
+    with target.connect() as client:
+        client.sendall(post(ENDLESS))
+        eventually(lambda: "events behind" in target.log.read_text())
+        eventually(lambda: target.descriptors <= target.idle)
+
+
+def test_large_bodies_have_a_place_or_are_sent_away(target: Target) -> None:
+    body = b'{"prompt":"x","n":1,"max_tokens":1,"junk":"' + b"a" * (2 << 20) + b'"}'
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(target.connect()) for _ in range(17)]
+        for client in clients:
+            client.sendall(post(body)[:1000])
+        said = clients[-1].recv(1 << 16)
+        assert (b" 503 " in said, b"Retry-After: 5" in said) == (True, True)
+    eventually(lambda: b" 200 " in target.answer(post(body)))
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# WebSockets
+
+UPGRADE = get(b"/v1/ws", b"Connection: upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13",
+              b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", b"Sec-WebSocket-Extensions: permessage-deflate")  # fmt: skip
+
+
+def frame(
+    opcode: int, data: bytes, *, last: bool = True, packed: bool = False, length: int | None = None
+) -> bytes:
+    size = len(data) if length is None else length
+    head = bytes([last << 7 | packed << 6 | opcode])
+    short = (
+        bytes([0x80 | size])
+        if size < 126
+        else bytes([0x80 | 126]) + struct.pack(">H", size)
+        if size < 65536
+        else b""
+    )
+    return head + (short or bytes([0x80 | 127]) + struct.pack(">Q", size)) + bytes(4) + data
+
+
+def deflated(data: bytes) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)[:-4]
+
+
+def command(id: int) -> bytes:
+    fields = {"op": "generate", "id": str(id), "prompt": "x", "n": 1, "max_tokens": 2}
+    return frame(1, json.dumps(fields).encode())
+
+
+CLOSED = b"\x88\x02"  # a close frame with a code
+FLOODS: dict[str, tuple[bytes, bytes]] = {  # frames, and what must be in the answer
+    "a reserved opcode": (frame(5, b"{}"), CLOSED + struct.pack(">H", 1002)),
+    "a length of 2^62": (frame(1, b"x", length=2**62), CLOSED + struct.pack(">H", 1009)),
+    "fragments beyond --max-body": (frame(1, b"{", last=False) + frame(0, bytes(1 << 20), last=False) * 17,
+                                    CLOSED + struct.pack(">H", 1009)),
+    "a continuation of nothing": (frame(0, b"x"), CLOSED + struct.pack(">H", 1002)),
+    "a ping that is too long": (frame(9, b"x" * 1000), CLOSED + struct.pack(">H", 1002)),
+    "a packed message": (frame(1, deflated(bytes(1 << 28)), packed=True), CLOSED + struct.pack(">H", 1009)),
+    "a message that is badly packed": (frame(1, b"\xff" * 100, packed=True), CLOSED),
+    "a text of any bytes": (frame(1, b"\xff\xfe"), CLOSED + struct.pack(">H", 1007)),
+    "100,000 pongs": (frame(10, b"x") * 100_000 + frame(8, b""), b"\x88"),
+    "20,000 times rubbish": (frame(1, b"x") * 20_000 + frame(8, b""), b"\x88"),
+    "1,000 requests": (b"".join(map(command, range(1000))) + frame(8, b""), b"\x88"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "told"), FLOODS.values(), ids=FLOODS)
+def test_a_flood_of_frames_is_answered_or_ends_the_connection(
+    target: Target, sent: bytes, told: bytes
+) -> None:
+    data = b""
+    with target.connect() as client, contextlib.suppress(ConnectionError):
+        client.sendall(UPGRADE)
+        while b"\r\n\r\n" not in data:
+            data += client.recv(1 << 16)
+        data = data.partition(b"\r\n\r\n")[2]
+        with contextlib.suppress(ConnectionError):
+            client.sendall(sent)
+        while told not in data and (piece := client.recv(1 << 16)):
+            data += piece
+    assert told in data
