@@ -22,7 +22,7 @@ export function Branches() {
   const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id), top);
   const zoomBy = (factor) => setZoom(Math.min(2.5, Math.max(0.25, zoom * factor)));
   const box = useRef();
-  useEffect(() => setZoom(Math.min(1, Math.max(0.6, box.current.clientWidth / (columns * WIDE)))), []);
+  useEffect(() => setZoom(Math.min(1, Math.max(0.75, box.current.clientWidth / (columns * WIDE)))), []);
   useEffect(
     () => box.current.querySelector(".current")?.scrollIntoView({ block: "center", inline: "center" }),
     [],

@@ -85,7 +85,7 @@ export function Candidates() {
         !shown.length &&
         html`<p class="hint">What the model could write next will stand here, several ways at once.
         Choose one with a click or its number, and it becomes part of the text.</p>
-        <p class="hint"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,
+        <p class="hint keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,${" "}
         <kbd>Ctrl</kbd> <kbd>Z</kbd> takes back; the arrows walk through the candidates.</p>`
       }
     </div>

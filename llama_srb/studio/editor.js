@@ -34,7 +34,7 @@ export function Editor() {
       <div class="page">
         <${Origins} />
         <textarea id="editor" ref=${field} aria-label="Story" autofocus spellcheck="true"
-          placeholder="Write the beginning, then press Ctrl+Enter."
+          placeholder="Write the beginning, then press Continue or Ctrl+Enter."
           onInput=${(event) => typed(event.target.value, event.target.selectionStart)}
           onSelect=${moved} onBlur=${left} onKeyDown=${onKey}></textarea>
       </div>
@@ -91,6 +91,7 @@ function Count() {
   const { prompt } = session;
   const context = model()?.meta?.context;
   const tokens = prompt && context && `${prompt.tokens} of ${context}`;
-  return html`<span class="count"><span class=${tokens ? "words" : ""}>${words} words${tokens && " · "}</span>
+  return html`<span class="count" title=${tokens ? `${words} words · ${tokens} tokens` : undefined}>
+    <span class=${tokens ? "words" : ""}>${words} words${tokens && " · "}</span>
     ${tokens}<span class=${tokens ? "words" : ""}>${tokens && " tokens"}</span></span>`;
 }

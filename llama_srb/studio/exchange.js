@@ -50,7 +50,7 @@ const isText = (value) => typeof value === "string";
 const isToken = (token) => isText(token?.text) && (token.top ?? []).every(({ text }) => isText(text));
 const KEPT = {
   source: one("user", "model", "edit"),
-  state: one("stop", "length", "cancelled", "interrupted", "error", "running"),
+  state: one("stop", "length", "cancelled", "timeout", "interrupted", "error", "running"),
   pinned: isFlag,
   aside: isFlag,
   bookmark: isFlag,
