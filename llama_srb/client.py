@@ -421,13 +421,18 @@ def _detokenize(tokens: Sequence[int]) -> _Question[str]:
     return _Question("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: str(answer["text"]))
 
 
-def _embed(texts: Sequence[Prompted], dimensions: int | None) -> _Question[list[list[float]]]:
-    body = _body(input=list(texts), dimensions=dimensions)
+def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
+    """A text is one text, not as many as it has letters."""
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def _embed(texts: str | Sequence[Prompted], dimensions: int | None) -> _Question[list[list[float]]]:
+    body = _body(input=_several(texts), dimensions=dimensions)
     return _Question("/v1/embeddings", body, lambda answer: [one["embedding"] for one in answer["data"]])
 
 
-def _score(prompt: Prompted, texts: Sequence[Prompted], logprobs: int) -> _Question[list[Score]]:
-    body = {"prompt": prompt, "texts": list(texts), "logprobs": logprobs}
+def _score(prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int) -> _Question[list[Score]]:
+    body = {"prompt": prompt, "texts": _several(texts), "logprobs": logprobs}
     return _Question("/v1/score", body, lambda answer: list(map(_scored, answer["data"])))
 
 
@@ -469,8 +474,10 @@ class _Common:
     def _learn(self, response: httpx.Response) -> None:
         if response.status_code != 200:
             raise _refusal(response)
-        rows = [row for table in ("request", "samplers") for row in response.json()[table]]
-        self._known = frozenset(name for row in rows for name in (row["name"], *row["aliases"]))
+        tables = response.json()
+        rows = [row for table in ("request", "samplers") for row in tables[table]]
+        names = {name for row in rows for name in (row["name"], *row["aliases"])}
+        self._known = frozenset(names | tables.get("converted", {}).keys())
 
     def _check(self, names: Mapping[str, Any]) -> None:
         for name in names:
@@ -635,11 +642,11 @@ class Client(_Common):
         """Computes a prompt, or a chat's, so that the request that follows starts at once; its tokens."""
         return self._ask(_prefix(prompt, messages))
 
-    def embed(self, texts: Sequence[Prompted], *, dimensions: int | None = None) -> list[list[float]]:
+    def embed(self, texts: str | Sequence[Prompted], *, dimensions: int | None = None) -> list[list[float]]:
         """A vector of length 1 for each text."""
         return self._ask(_embed(texts, dimensions))
 
-    def score(self, prompt: Prompted, texts: Sequence[Prompted], *, logprobs: int = 0) -> list[Score]:
+    def score(self, prompt: Prompted, texts: str | Sequence[Prompted], *, logprobs: int = 0) -> list[Score]:
         """How likely each text is after the prompt; logprobs: so many alternatives of each token."""
         return self._ask(_score(prompt, texts, logprobs))
 
@@ -769,11 +776,15 @@ class AsyncClient(_Common):
         """As Client.prefix."""
         return await self._ask(_prefix(prompt, messages))
 
-    async def embed(self, texts: Sequence[Prompted], *, dimensions: int | None = None) -> list[list[float]]:
+    async def embed(
+        self, texts: str | Sequence[Prompted], *, dimensions: int | None = None
+    ) -> list[list[float]]:
         """As Client.embed."""
         return await self._ask(_embed(texts, dimensions))
 
-    async def score(self, prompt: Prompted, texts: Sequence[Prompted], *, logprobs: int = 0) -> list[Score]:
+    async def score(
+        self, prompt: Prompted, texts: str | Sequence[Prompted], *, logprobs: int = 0
+    ) -> list[Score]:
         """As Client.score."""
         return await self._ask(_score(prompt, texts, logprobs))
 

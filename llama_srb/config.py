@@ -258,7 +258,8 @@ def engine_environment() -> dict[str, str]:
 
 
 def environment(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What a server of these settings, and of no others, inherits; None is absent."""
+    """What a server of these settings, and of no others, inherits; None is absent. SettingsError."""
+    _refuse_unknown(settings, Settings.model_fields, "")
     given = {name: value for name, value in settings.items() if value is not None}
     return engine_environment() | {PREFIX + name.upper(): _as_text(name, one) for name, one in given.items()}
 

@@ -289,6 +289,8 @@ def _structure_text(name: str) -> Callable[[object], object]:
 
 def _schema(value: object) -> object:
     """A JSON schema as JSON, which keeps the order of its properties: they are written in this order."""
+    if value == "":  # none, as an empty grammar is
+        return None
     if isinstance(value, str) and is_text(value):
         try:
             value = orjson.loads(value)
@@ -600,7 +602,7 @@ class CompletionRequest(_Row):
         aliases="grammar_string guided_grammar ebnf", neutral="",
         meaning="What each text must be, in GBNF; the rule root is the whole text.")
     json_schema: Annotated[SchemaText | None, BeforeValidator(_schema)] = _row(None, "structure",
-        aliases="guided_json",
+        aliases="guided_json", neutral="",
         meaning="Each text is JSON that fits this schema, its properties in the schema's order.")
     regex: Annotated[str | None, BeforeValidator(_structure_text("regex"))] = _row(None, "structure",
         aliases="guided_regex regex_pattern", neutral="",
@@ -889,13 +891,15 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "early_stopping": (False,),
     "num_beams": (1,),
     "images": ([],),
+    "template": ("",),
+    "context": ([],),
 }
 
 # Fields of other servers that say nothing about the text: how they are to run, and for whom.
 HINTS = frozenset({
-    "truncation_length", "max_context_length", "num_ctx", "max_seq_len", "id_slot", "n_keep", "n_discard",
-    "n_indent", "t_max_prompt_ms", "genkey", "priority", "request_id", "cache_salt", "user", "trim_stop",
-    "return_tokens", "timings_per_token", "sse_ping_interval", "keep_alive", "quiet", "api_type",
+    "truncation_length", "max_context_length", "num_ctx", "n_ctx", "max_seq_len", "id_slot", "n_keep",
+    "n_discard", "n_indent", "t_max_prompt_ms", "genkey", "priority", "request_id", "cache_salt", "user",
+    "trim_stop", "return_tokens", "timings_per_token", "sse_ping_interval", "keep_alive", "quiet", "api_type",
     "api_server", "auto_max_new_tokens", "replace_instruct_placeholders", "memory",
     "include_reasoning", "legacy_api", "max_tokens_second", "minimum_message_content_tokens",
 })  # fmt: skip
@@ -993,10 +997,12 @@ def _convert_sampler_order(fields: Fields) -> None:
         fields["samplers"] = tuple(dict.fromkeys(known))
 
 
-def _convert_n_probs(fields: Fields) -> None:
-    """n_probs 0 is llama.cpp's "none", where logprobs 0 is OpenAI's "of the sampled token only"."""
+def _convert_no_logprobs(fields: Fields) -> None:
+    """n_probs 0 (llama.cpp) and logprobs false (koboldcpp) are none; logprobs 0 is of the token alone."""
     if fields.get("n_probs") == 0 and fields["n_probs"] is not False:
         del fields["n_probs"]
+    if fields.get("logprobs") is False:
+        del fields["logprobs"]
 
 
 def _convert_formats(fields: Fields) -> None:
@@ -1074,7 +1080,7 @@ def _convert_probs_mode(fields: Fields) -> None:
 
 
 CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
-    _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_n_probs, _convert_probs_mode,
+    _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_no_logprobs, _convert_probs_mode,
     _convert_formats,
     _convert_tool_choice, _convert_reasoning_effort,
 )  # fmt: skip
@@ -1097,9 +1103,10 @@ CONVERTED = {  # what CONVERSIONS read, and what becomes of it
     '{"type": "json_schema", "json_schema": {"schema": …}} that one, {"type": "text"} none',
     "reasoning_effort": "none: enable_thinking false; else in chat_template_kwargs",
     "structured_outputs": "vLLM's json, regex, choice, grammar: json_schema, regex, choice, grammar",
+    "preset": "the fields of the preset of that name (/v1/presets), but for what is given besides",
 }
 # fmt: on
-KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *HINTS, "preset")
+KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *HINTS)
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -1202,8 +1209,8 @@ def request_from(
 
 
 def _preset(name: object, presets: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The fields of a preset; what a body itself says goes before them."""
-    if name in (None, ""):
+    """The fields of a preset; what a body itself says goes before them. "None" is text-generation-webui's."""
+    if name in (None, "", "None"):
         return {}
     if not isinstance(name, str) or name not in presets:
         raise wrong("preset", name, "one of " + (", ".join(sorted(presets)) or "none: there are no presets"))
@@ -1244,7 +1251,7 @@ def _warning(name: str, value: object, fields: Fields, spellings: Mapping[str, s
         return unknown_field(name, spellings)
     if _is_neutral(value, UNSUPPORTED[name]):
         return ""
-    return f"{name} is {_shown(value)}, but llama.cpp has no such setting; it is not used"
+    return f"{name} is {_shown(value)}, but there is no such setting here; it is not used"
 
 
 def _is_neutral(value: object, neutral: tuple[object, ...]) -> bool:

@@ -218,7 +218,7 @@ OURS = (
         "Every preset, which a request may name: what it is for, and its fields.",
         {200: _json("A list.", "Presets"), **FAILED}),
     Route("GET", "/v1/samplers", "samplers",
-        "Every request field: name, type, default, bounds, aliases, meaning.",
+        "Every request field: name, type, default, bounds, aliases, meaning; what others become.",
         {200: _json("The table.", "Fields"), **FAILED}),
     Route("GET", "/openapi.json", "openapi",
         "This API as an OpenAPI 3.1 document.",
@@ -397,6 +397,7 @@ CONVERTED_SHAPES: dict[str, Schema] = {
     },
     "structured_outputs": {"type": ["object", "null"]},
     "post_sampling_probs": {"type": ["boolean", "null"]},
+    "preset": {"type": ["string", "null"]},
 }
 
 # What OpenAI's clients send beside the rows; the dialects read these themselves.
@@ -473,12 +474,11 @@ def _request(defaults: Defaults) -> Schema:
         name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
         for name, values in UNSUPPORTED.items()
     } | {name: {"description": "Not used; it says nothing about the text."} for name in sorted(HINTS)}
-    preset = {"preset": {"type": ["string", "null"], "description": "A name of /v1/presets."}}
     return {
         "type": "object",
         "description": "A prompt and how to continue it. null is absent. n and max_tokens default to "
         "OpenAI's 1 and 16 in OpenAI's form. Unknown fields are named in warnings, or refused with --strict.",
-        "properties": _fields(rows, "Request") | preset | converted | neutral | OPENAI_FIELDS,
+        "properties": _fields(rows, "Request") | converted | neutral | OPENAI_FIELDS,
         "anyOf": [
             {"properties": {"prompt": {"not": {"type": "null"}}}, "required": ["prompt"]},
             {"properties": {"continue": {"type": "object"}}, "required": ["continue"]},
@@ -904,7 +904,11 @@ ANSWERS: dict[str, Schema] = {
     "Presets": _object(
         object={"const": "list"}, data=_list(_object(name=TEXT, about=TEXT, fields={"type": "object"}))
     ),
-    "Fields": _object(samplers=_list(_ref("Field")), request=_list(_ref("Field"))),
+    "Fields": _object(
+        samplers=_list(_ref("Field")),
+        request=_list(_ref("Field")),
+        converted={"type": "object", "additionalProperties": TEXT},
+    ),
     "Field": _object(
         name=TEXT,
         type={"enum": [*OF_TYPE]},

@@ -60,6 +60,7 @@ from llama_srb.protocol import Done, Error, Event, bulk
 from llama_srb.ranking import ranking
 from llama_srb.request import (
     CHAT,
+    CONVERTED,
     INT32_MAX,
     CompletionRequest,
     Defaults,
@@ -627,8 +628,9 @@ class Api:
         return _json({"object": "list", "data": data})
 
     async def samplers(self, http: web.Request) -> web.Response:
-        """Every sampling field: name, type, default, bounds, aliases, meaning."""
-        return _json({"samplers": samplers_table(), "request": request_table()})
+        """Every request field, and what those of other servers become."""
+        tables = {"samplers": samplers_table(), "request": request_table(), "converted": CONVERTED}
+        return _json(tables)
 
     async def openapi(self, http: web.Request) -> web.Response:
         """The whole API as an OpenAPI document."""

@@ -35,10 +35,14 @@ def serve(
     ctx=8192; the environment's (LLAMA_SRB_*) do not count. NotStarted if not ready in timeout seconds.
     """
     given = {"model": model, "host": "127.0.0.1", "port": 0, "stop_grace": 0, **settings}
+    try:
+        inherited = config.environment(given)
+    except config.SettingsError as error:
+        raise NotStarted(str(error), code="not_started") from None
     command = [sys.executable, "-P", "-m", "llama_srb.cli", "serve"]
     with subprocess.Popen(
         command,
-        env=config.environment(given),
+        env=inherited,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

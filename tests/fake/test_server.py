@@ -430,8 +430,10 @@ async def test_models_tells_what_the_file_says(serving: Serving) -> None:
 async def test_samplers_gives_the_table(serving: Serving) -> None:
     served = await serving()
     async with served.http.get(served.url + "/v1/samplers") as response:
-        rows = {row["name"]: row for row in (await response.json())["samplers"]}
+        tables = await response.json()
+    rows = {row["name"]: row for row in tables["samplers"]}
     assert (rows["temperature"]["default"], rows["temperature"]["aliases"]) == (0.8, ["temp"])
+    assert {"preset", "dynatemp_low", "response_format"} <= tables["converted"].keys()
 
 
 ORIGINS = [
