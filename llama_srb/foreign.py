@@ -74,7 +74,7 @@ def json_of(optional: str = "", **properties: Schema) -> dict[str, Schema]:
     return {JSON: made_of(optional, **properties)}
 
 
-FINAL = made_of(
+FINAL = made_of(  # without response_fields
     "timings warnings completion_probabilities",
     index=COUNT, content=TEXT, tokens=IDS, id_slot=COUNT, stop={"const": True}, model=TEXT,
     tokens_predicted=COUNT, tokens_evaluated=COUNT, generation_settings={"type": "object"}, prompt=TEXT,
@@ -92,7 +92,7 @@ GENERATED = made_of(
     "response message thinking choices warnings logprobs",
     message={"type": "object"}, thinking=TEXT,
     model=TEXT, created_at=TEXT, response=TEXT, done={"const": True},
-    done_reason={"enum": ["stop", "length"]},
+    done_reason={"enum": ["stop", "length", "load", "unload"]},
     total_duration=COUNT, load_duration=COUNT, prompt_eval_count=COUNT, prompt_eval_duration=COUNT,
     eval_count=COUNT, eval_duration=COUNT, choices=list_of({"type": "object"}), warnings=list_of(TEXT),
     logprobs=list_of({"type": "object"}),
@@ -106,10 +106,13 @@ CARD = made_of(
     id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, parameters={"type": "object"}
 )
 
-PROMPT: Schema = {"prompt": ANY, "n": ANY, "stream": MAYBE_SWITCH}
+PROMPT: Schema = {
+    "prompt": ANY, "n": ANY, "stream": MAYBE_SWITCH, "response_fields": {"type": ["array", "null"]},
+}  # fmt: skip
 KOBOLD: Schema = {
     "prompt": ANY, "n": ANY, "max_length": ANY, "memory": MAYBE_TEXT, "genkey": MAYBE_TEXT,
-    "trim_stop": MAYBE_SWITCH, "logprobs": MAYBE_SWITCH, "max_context_length": MAYBE_COUNT,
+    "trim_stop": MAYBE_SWITCH, "max_context_length": MAYBE_COUNT,
+    "logprobs": {"type": ["boolean", "integer", "null"]},
 }  # fmt: skip
 GENKEY: Schema = {"genkey": MAYBE_TEXT}
 OLLAMA: Schema = {

@@ -244,8 +244,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.StreamResponse:
     """An error under another server's path reads as that server's."""
     response = await handler(request)
-    resource = request.match_info.route.resource
-    form = ERROR_FORMS.get(DIALECT_OF.get(resource.canonical, "") if resource else "")
+    resource = request.match_info.route.resource  # none where the method is wrong
+    form = ERROR_FORMS.get(DIALECT_OF.get(resource.canonical if resource else request.path, ""))
     if form is not None and isinstance(response, web.Response) and FAULT in response:
         response.body = orjson.dumps(form(response.status, **response[FAULT]))
     return response

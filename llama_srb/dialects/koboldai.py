@@ -24,7 +24,7 @@ SAMPLING = {  # koboldcpp's, where they differ from llama.cpp's
 LOGPROBS = 5  # alternatives that `logprobs: true` means
 VERSION = "1.104"  # of KoboldCpp: KoboldAI Lite offers what this version can do, up to adaptive-p
 API_VERSION = "1.2.5"  # of KoboldAI's API: stop_sequence and use_default_badwordsids
-READ_HERE = frozenset({"stream", "model", "logprobs", "memory", "genkey", "trim_stop", "quiet"})
+READ_HERE = frozenset({"stream", "model", "memory", "genkey", "trim_stop", "quiet"})
 KINDS = {400: "bad_input", 503: "service_unavailable"}
 
 
@@ -87,9 +87,8 @@ def _request(body: Mapping[str, Any], about: About, stream: bool) -> CompletionR
     defaults = about.defaults_of(N, MAX_TOKENS, stream=stream, sampling=SAMPLING)
     memory, prompt = text_of(body, "memory", ""), body.get("prompt")
     whole = memory + prompt if isinstance(prompt, str) else prompt
-    request = request_from({**body, "prompt": whole}, defaults, known=READ_HERE)
-    wanted = switch(body, "logprobs", False)
-    return request.model_copy(update={"logprobs": LOGPROBS if wanted else None})
+    told = {"logprobs": LOGPROBS} if body.get("logprobs") is True else {}
+    return request_from({**body, "prompt": whole, **told}, defaults, known=READ_HERE)
 
 
 def logprobs(reply: Reply, index: int) -> Json | None:

@@ -6,6 +6,7 @@ tools/server/README.md and server-task.cpp of llama.cpp.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,9 @@ from llama_srb.protocol import Error, Stop, Stream
 from llama_srb.request import CHAT, RequestError, Sampling, request_from, wrong
 
 N, MAX_TOKENS = 1, -1  # llama-server's defaults
-READ_HERE = frozenset({"stream", "model", "return_tokens", "input_prefix", "input_suffix", "input_extra"})
+READ_HERE = frozenset({
+    "stream", "model", "return_tokens", "response_fields", "input_prefix", "input_suffix", "input_extra",
+})  # fmt: skip
 KINDS = {
     400: "invalid_request_error",
     404: "not_found_error",
@@ -38,7 +41,9 @@ class Completion(Reply):
     def __init__(self, body: Mapping[str, Any], about: About, *, stream: bool) -> None:
         defaults = about.defaults_of(N, MAX_TOKENS, stream=stream)
         request = request_from({**body, "prompt": one_prompt(body.get("prompt"))}, defaults, known=READ_HERE)
-        self._probabilities = request.logprobs is not None
+        self._asked = request.logprobs is not None
+        self._token = token_json if request.logprobs_mode == "raw" else _drawn_token
+        self._paths = _paths(body)
         if body.get("return_tokens") and request.logprobs is None:
             request = request.model_copy(update={"logprobs": 0})  # only so does the engine tell tokens
         super().__init__(request, about, stream=stream)
@@ -57,11 +62,11 @@ class Completion(Reply):
         }
 
     def end(self, index: int, stop: Stop) -> Iterator[Json]:
-        yield self._final(index, "", ())
+        yield self._chosen(self._final(index, "", ()))
 
     def body(self) -> Any:
         finals = [
-            self._final(i, one.text, one.tokens) | self._logprobs(one.tokens) | {"index": place}
+            self._chosen(self._final(i, one.text, one.tokens) | self._logprobs(one.tokens) | {"index": place})
             for place, i in enumerate(self.ordered)
             for one in [self.texts[i]]
         ]
@@ -71,8 +76,12 @@ class Completion(Reply):
         return error_body(500, error.message, code=error.code)
 
     def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Json:
-        made = list(map(token_json, tokens)) if self._probabilities else []
+        made = list(map(self._token, tokens)) if self._asked else []
         return {"completion_probabilities": made} if made else {}
+
+    def _chosen(self, final: Json) -> Json:
+        """What response_fields names of it, each under its path."""
+        return {path: value for path in self._paths for value in _at(path, final)} if self._paths else final
 
     def _final(self, index: int, content: str, tokens: Iterable[Mapping[str, Any]]) -> Json:
         text, prompt = self.texts[index], self.request.prompt
@@ -127,6 +136,33 @@ def token_json(token: Mapping[str, Any]) -> Json:
 def _one(token: Mapping[str, Any]) -> Json:
     text = token["text"]
     return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
+
+
+def _drawn_token(token: Mapping[str, Any]) -> Json:
+    """The same by probabilities, as with post_sampling_probs."""
+    return _drawn(token) | {"top_probs": list(map(_drawn, token.get("top", ())))}
+
+
+def _drawn(token: Mapping[str, Any]) -> Json:
+    one = _one(token)
+    return one | {"prob": math.exp(one.pop("logprob"))}
+
+
+def _paths(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """response_fields: content, timings/prompt_n, …"""
+    paths = body.get("response_fields") or []
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise wrong("response_fields", paths, "a list of names of fields")
+    return tuple(paths)
+
+
+def _at(path: str, data: Any) -> list[Any]:
+    """What stands there, if anything does."""
+    for name in path.split("/"):
+        if not isinstance(data, dict) or name not in data:
+            return []
+        data = data[name]
+    return [data]
 
 
 def one_prompt(prompt: object) -> object:

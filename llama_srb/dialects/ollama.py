@@ -31,8 +31,8 @@ N, MAX_TOKENS = 1, -1  # Ollama's defaults
 SAMPLING = {"top_p": 0.9, "min_p": 0.0, "repeat_penalty": 1.1}  # where they differ from llama.cpp's
 VERSION = "0.12.0"  # of Ollama: what clients check before they use a field
 READ_HERE = frozenset({
-    "model", "stream", "raw", "system", "template", "context", "keep_alive", "images", "suffix", "format",
-    "options", "logprobs", "top_logprobs", "think", "prompt", "messages", "truncate", "shift",
+    "model", "name", "stream", "raw", "system", "keep_alive", "suffix", "format", "options", "logprobs",
+    "top_logprobs", "think", "prompt", "messages", "truncate", "shift",
 })  # fmt: skip
 RUNNER = frozenset({  # options of Ollama's runner, which are settings of this server
     "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "use_mmap", "use_mlock",
@@ -51,6 +51,7 @@ class Lines(Reply):
 
     content_type = "application/x-ndjson"
     pause = b""  # a line must be JSON
+    loading = ""  # what was done, where nothing was to be said
 
     def __init__(self, body: Mapping[str, Any], about: About, beginning: Json) -> None:
         model, stream = model_of(body, about), switch(body, "stream", True)
@@ -98,7 +99,8 @@ class Lines(Reply):
         many = {"choices": choices} if len(choices) > 1 else {}
         first = self.texts[0].stop
         assert first is not None
-        return self._head | texts[0] | self._end(first) | many
+        loaded = {"done_reason": self.loading} if self.loading else {}
+        return self._head | texts[0] | self._end(first) | loaded | many
 
     def _line(self, index: int, said: Json) -> Json:
         named = {"index": index} if len(self.texts) > 1 else {}
@@ -169,11 +171,13 @@ def generate(body: Mapping[str, Any], about: About) -> Reply:
     """/api/generate."""
     model = model_of(body, about)
     prompt, suffix = text_of(body, "prompt", ""), text_of(body, "suffix", "")
+    if not prompt and not suffix:
+        return _loaded(Lines, body, about)
     if suffix:
         if not can_infill(about.infill):
             raise RequestError(f"{model} does not support insert", param="suffix")
         prompt = infill_prompt(about.infill, prompt, suffix)
-    elif about.chat_template and prompt and not switch(body, "raw", False):
+    elif about.chat_template and not switch(body, "raw", False):
         system = text_of(body, "system", "")
         messages = [{"role": "system", "content": system}] * bool(system) + [
             {"role": "user", "content": prompt}
@@ -187,7 +191,17 @@ def chat(body: Mapping[str, Any], about: About) -> Reply:
     messages = body.get("messages")
     if not isinstance(messages, list):
         raise wrong("messages", messages, "a list of messages")
+    if not messages:
+        return _loaded(Messages, body, about)
     return Messages(body, about, {"messages": list(map(_message, messages))} | _think(body))
+
+
+def _loaded(kind: type[Lines], body: Mapping[str, Any], about: About) -> Lines:
+    """Who has nothing to say wants the model to be loaded, or not to be: here it is as long as the server."""
+    named = {name: body[name] for name in ("model", "name") if name in body}
+    reply = kind({**named, "stream": False}, about, {"prompt": "", "max_tokens": 0})
+    reply.loading = "unload" if body.get("keep_alive") in (0, "0", "0s") else "load"
+    return reply
 
 
 def _think(body: Mapping[str, Any]) -> Json:
@@ -197,6 +211,8 @@ def _think(body: Mapping[str, Any]) -> Json:
 
 def _message(message: object) -> object:
     """A message with its calls as OpenAI has them: with an id, and arguments as text."""
+    if isinstance(message, dict) and message.get("images"):
+        raise RequestError("messages has images: there are only texts here", param="messages")
     if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
         return message
     return message | {"tool_calls": [_openai_call(i, call) for i, call in enumerate(message["tool_calls"])]}

@@ -63,10 +63,16 @@ BODIES: dict[str, list[dict[str, Any]]] = {  # of each path that takes one
     "/v1/internal/stop-generation": [None, {}],
     "/v1/token/encode": [{"text": ONCE, "add_bos_token": False}],
     "/v1/token/decode": [{"tokens": [417]}],
-    "/api/generate": [FEW | {"model": "storyteller", "stream": False, "n": 2}, FEW, {"model": "other"}],
+    "/api/generate": [
+        FEW | {"model": "storyteller", "stream": False, "n": 2},
+        FEW,
+        {"model": "storyteller"},
+        {"model": "other"},
+    ],
     "/api/chat": [
         FEW | {"messages": CHAT, "stream": False, "n": 2, "prompt": None},
         {"messages": CHAT, "n": 0},
+        {"messages": [], "keep_alive": 0},
     ],
     "/embedding": [{"content": ONCE}, {"input": [ONCE, [417, 435]], "dimensions": 8}, {}],
     "/embeddings": [{"input": ONCE}, {"input": []}],
@@ -124,6 +130,70 @@ def test_the_best_of_more_come_first(server: Server) -> None:
     assert len(server.json("POST", "/api/v1/generate", fields)[1]["results"]) == 2
 
 
+# What a client may want of an answer
+
+
+def test_probabilities_after_the_samplers_are_llama_servers(server: Server) -> None:
+    body = FEW | {"n_probs": 3, "post_sampling_probs": True, "temperature": 1, "top_p": 1, "min_p": 0}
+    for token in server.json("POST", "/completion", body)[1]["completion_probabilities"]:
+        assert token.keys() == {"id", "token", "bytes", "prob", "top_probs"}
+        assert [one.keys() for one in token["top_probs"]] == [{"id", "token", "bytes", "prob"}] * 3
+        assert 0 < sum(one["prob"] for one in token["top_probs"]) <= 1.001
+    frames = server.events(body | {"stream": True}, "/completion")
+    assert all("prob" in frame["completion_probabilities"][0] for frame in frames if not frame["stop"])
+
+
+def test_response_fields_are_all_that_is_answered(server: Server) -> None:
+    body = FEW | {"response_fields": ["content", "timings/predicted_n", "no/such"]}
+    one = server.json("POST", "/completion", body)[1]
+    assert one == {"content": one["content"], "timings/predicted_n": 2}
+    assert [each.keys() for each in server.json("POST", "/completion", body | {"n": 2})[1]] == [
+        one.keys()
+    ] * 2
+    *texts, last = server.events(body | {"stream": True}, "/completion")
+    assert "".join(frame["content"] for frame in texts).startswith(" ")
+    assert last == {"content": "", "timings/predicted_n": 2}
+
+
+def test_kobolds_logprobs_are_five_alternatives_or_as_many_as_are_said(server: Server) -> None:
+    for said, n in ((True, 5), (3, 3)):
+        result = server.json("POST", "/api/v1/generate", FEW | {"logprobs": said})[1]["results"][0]
+        assert [len(token["top_logprobs"]) for token in result["logprobs"]["content"]] == [n, n]
+    for none in (False, None):
+        assert (
+            server.json("POST", "/api/v1/generate", FEW | {"logprobs": none})[1]["results"][0]["logprobs"]
+            is None
+        )
+
+
+LOADED = [
+    ("/api/generate", {"model": "storyteller"}, "load"),
+    (
+        "/api/generate",
+        {"model": "storyteller", "prompt": "", "stream": True, "options": {"num_predict": 9}},
+        "load",
+    ),
+    ("/api/generate", {"model": "storyteller:latest", "keep_alive": 0}, "unload"),
+    ("/api/chat", {"model": "storyteller", "messages": []}, "load"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "reason"), LOADED, ids=str)
+def test_ollamas_clients_load_a_model_by_saying_nothing(
+    server: Server, path: str, body: dict[str, Any], reason: str
+) -> None:
+    answer = server.json("POST", path, body)[1]
+    assert (answer["done"], answer["done_reason"], answer["eval_count"]) == (True, reason, 0)
+    said = answer["response"] if path == "/api/generate" else answer["message"]["content"]
+    assert said == ""
+
+
+def test_what_ollama_has_and_this_server_has_not_is_warned_of(server: Server) -> None:
+    body = FEW | {"stream": False, "images": ["aGk="], "template": "{{ .Prompt }}", "context": [1, 2]}
+    warnings = server.json("POST", "/api/generate", body)[1]["warnings"]
+    assert [warning.split()[0] for warning in warnings] == ["images", "template", "context"]
+
+
 # Vectors
 
 
@@ -179,6 +249,11 @@ ERRORS = [
     ("/api/chat", {"messages": "x"}, 400, lambda e: "messages is" in e["error"]),
     ("/api/chat", {"messages": [{"role": "assistant", "tool_calls": [7]}]}, 400, lambda e: "messages is 7" in e["error"]),
     ("/api/generate", {"prompt": "x", "model": "other"}, 404, lambda e: "not found" in e["error"]),
+    ("/api/chat", {"messages": [{"role": "user", "content": "?", "images": ["aGk="]}]}, 400, lambda e: "images" in e["error"]),
+    ("/completion", {"prompt": "x", "response_fields": "content"}, 400, lambda e: "response_fields is" in e["error"]["message"]),
+    ("/props", {}, 405, lambda e: e["error"]["code"] == 405),
+    ("/api/v1/model", {}, 405, lambda e: "takes GET" in e["detail"]["msg"]),
+    ("/api/tags", {}, 405, lambda e: "takes GET" in e["error"]),
     ("/api/generate", b" " * (16 << 20) + b" ", 413, lambda e: "--max-body" in e["error"]),
 ]  # fmt: skip
 
