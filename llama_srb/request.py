@@ -646,7 +646,8 @@ class CompletionRequest(_Row):
     add_generation_prompt: bool | None = _row(None, "chat",
         meaning="false: the prompt ends behind the last message, and none of the assistant is begun.")
     continue_final_message: bool | None = _row(None, "chat", neutral=False,
-        meaning="true: the texts go on with the last message, which is the assistant's.")
+        meaning="The texts go on with the last message, which is the assistant's; the default if it is, and "
+        "calls no tool.")
     warnings: tuple[str, ...] = Field((), exclude=True)
     # fmt: on
 
@@ -1070,6 +1071,17 @@ def _convert_reasoning_effort(fields: Fields) -> None:
         fields["chat_template_kwargs"] = {"reasoning_effort": effort, **kwargs}
 
 
+def _convert_last_message(fields: Fields) -> None:
+    """What the assistant has begun it goes on with, unless the client says otherwise: as llama-server."""
+    messages = fields.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if not isinstance(last, dict) or last.get("role") != "assistant":
+        return
+    begun = last.get("content") and not last.get("tool_calls")
+    if begun and not fields.keys() & {"continue_final_message", "add_generation_prompt"}:
+        fields["continue_final_message"] = True
+
+
 def _convert_probs_mode(fields: Fields) -> None:
     """llama.cpp's switch for the same."""
     processed = fields.pop("post_sampling_probs", None)
@@ -1082,7 +1094,7 @@ def _convert_probs_mode(fields: Fields) -> None:
 CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
     _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_no_logprobs, _convert_probs_mode,
     _convert_formats,
-    _convert_tool_choice, _convert_reasoning_effort,
+    _convert_tool_choice, _convert_reasoning_effort, _convert_last_message,
 )  # fmt: skip
 # fmt: off
 CONVERTED = {  # what CONVERSIONS read, and what becomes of it

@@ -77,7 +77,7 @@ class Route:
     @property
     def operation(self) -> str:
         """Its name, unlike all others': of what serves many paths only the path tells."""
-        if self.handler in MANIFOLD:
+        if self.handler in MANIFOLD or self.path in SHORT:
             return re.sub(r"\W", "_", self.method.lower() + self.path)
         return "_".join([self.handler, *self.parameters])
 
@@ -140,8 +140,11 @@ SCOPES = (
     (r".*", "complete"),
 )
 
+# As llama-server has them: for an address that was entered without /v1.
+SHORT = {"/models": "/v1/models", "/chat/completions": "/v1/chat/completions"}
+
 # fmt: off
-OURS = (
+OURS: tuple[Route, ...] = (
     Route("POST", "/v1/completions", "completions",
         "n continuations of one prompt: OpenAI's form when stream or model is given or JSON accepted, "
         "else the event stream.",
@@ -249,6 +252,12 @@ OURS = (
          503: _json("The engine is loading, draining or stopped (/health).", "Health")}),
 )
 # fmt: on
+OURS += tuple(
+    dataclasses.replace(route, path=short, summary=f"The same as {route.path}.")
+    for short, path in SHORT.items()
+    for route in OURS
+    if route.path == path
+)
 
 
 def _of_others(path: foreign.Path) -> Route:

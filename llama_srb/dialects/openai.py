@@ -29,6 +29,7 @@ from llama_srb.request import (
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
 READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})
 END = b"data: [DONE]\n\n"
+NO_INFILL = "suffix is not used: the model has no tokens for what stands between two texts"
 INFILL = ("prefix", "suffix", "middle")  # tokens that it takes
 SCORES = ("logprob", "mean_logprob", "length", "distinct_2")  # of a choice, with best_of or rank_by
 UNFINISHED = "length"  # finish_reason of all that did not end by itself: OpenAI's clients know no "cancelled"
@@ -66,7 +67,7 @@ def parse(
     body = _with_suffix(body, infill)
     request = request_from(body, ours, known=READ_HERE)
     if body.get("suffix"):
-        request = request.model_copy(update={"warnings": (*request.warnings, "suffix is not used")})
+        request = request.model_copy(update={"warnings": (*request.warnings, NO_INFILL)})
     return request, form
 
 

@@ -172,6 +172,8 @@ ANSWERS: list[tuple[str, str, str, Any]] = [
     ("DELETE", "/v1/completions/{id}", "/v1/completions/17", None),
     ("DELETE", "/v1/completions/{id}/{index}", "/v1/completions/17/3", None),
     ("GET", "/v1/models", "/v1/models", None),
+    ("GET", "/models", "/models", None),
+    ("POST", "/chat/completions", "/chat/completions", {"messages": HELLO, "max_tokens": 1}),
     ("GET", "/v1/models/{name}", "/v1/models/storyteller", None),
     ("GET", "/v1/models/{name}", "/v1/models/other", None),
     ("GET", "/v1/presets", "/v1/presets", None),

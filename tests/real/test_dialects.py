@@ -358,7 +358,9 @@ def test_openais_suffix_and_ollamas_are_infill_where_the_model_can(able: Server,
     ollama = able.json("POST", "/api/generate", fields | {"model": "able", "stream": False})[1]
     assert ollama["prompt_eval_count"] == n_tokens
     warned = server.json("POST", "/v1/completions", fields | {"stream": False})[1]
-    assert warned["warnings"] == ["suffix is not used"]
+    assert warned["warnings"] == [
+        "suffix is not used: the model has no tokens for what stands between two texts"
+    ]
     status, error = server.json("POST", "/api/generate", fields)
     assert (status, error) == (400, {"error": "storyteller does not support insert"})
 
@@ -378,6 +380,35 @@ def test_the_template_writes_the_prompt_of_a_chat(able: Server) -> None:
     ]
     assert raw["prompt_eval_count"] == told["prompt_eval_count"] == chat["prompt_eval_count"]
     assert chat["message"]["role"] == "assistant"
+
+
+BEGUN = [*CHAT, {"role": "assistant", "content": "Once upon"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "goes_on"),
+    [
+        ({}, True),
+        ({"continue_final_message": True}, True),
+        ({"continue_final_message": False}, False),
+        ({"add_generation_prompt": True}, False),
+        ({"messages": [*BEGUN, CHAT[0]]}, False),
+        ({"messages": [*CHAT, {"role": "assistant", "content": ""}]}, False),
+    ],
+)
+def test_what_the_assistant_has_begun_it_goes_on_with(
+    able: Server, fields: dict[str, Any], goes_on: bool
+) -> None:
+    body = {"messages": BEGUN, **fields}
+    prompt = able.json("POST", "/apply-template", body)[1]["prompt"]
+    assert prompt.endswith("Once upon") == goes_on
+    n_tokens = able.json("POST", "/tokenize", {"prompt": prompt})[1]["count"]
+    for path in ("/v1/chat/completions", "/chat/completions"):
+        answer = able.json("POST", path, body | {"max_tokens": 1})[1]
+        assert answer["usage"]["prompt_tokens"] == n_tokens
+    if len(fields) == 0:
+        ollama = able.json("POST", "/api/chat", body | {"stream": False, "num_predict": 1})[1]
+        assert ollama["prompt_eval_count"] == n_tokens
 
 
 def test_a_chat_of_n_answers_has_an_index_a_line(able: Server) -> None:

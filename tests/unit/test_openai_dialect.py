@@ -112,7 +112,7 @@ def test_a_bad_body_is_refused_by_name(fields: dict[str, Any], param: str) -> No
 def test_openais_own_fields_are_no_mistake() -> None:
     fields = {"stream": True, "stream_options": {}, "model": "m", "user": "u", "suffix": "", "best_of": 1}
     assert not openai.parse({"prompt": "x", **fields}, Defaults(strict=True))[0].warnings
-    assert parse(suffix="x")[0].warnings == ("suffix is not used",)
+    assert parse(suffix="x")[0].warnings == (openai.NO_INFILL,)
 
 
 def test_chunks_carry_one_choice_each_and_end_with_done() -> None:
