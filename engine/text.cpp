@@ -169,17 +169,28 @@ size_t phrase_guard::feed(std::string_view piece) {
     return n_back;
 }
 
+// Every held token may be taken back: what stands before it must then not end in a phrase's beginning that
+// has been cleared.
+size_t phrase_guard::n_clear() const {
+    size_t n = starts.size();
+    for (size_t i = n; i > 0 && i >= n; i--) {
+        const std::string before    = lower.substr(0, i < starts.size() ? starts[i] : lower.size());
+        const size_t      undecided = before.size() - unfinished_suffix(before, phrases);
+        if (undecided < before.size()) {
+            const auto behind = std::upper_bound(starts.begin(), starts.end(), undecided);
+            n                 = std::min(n, (size_t) (behind - starts.begin()) - 1);
+        }
+    }
+    return n;
+}
+
 std::string phrase_guard::take_clear() {
-    const size_t undecided = lower.size() - unfinished_suffix(lower, phrases);
-    const size_t n_clear =
-        undecided == lower.size()
-            ? starts.size()
-            : (size_t) (std::upper_bound(starts.begin(), starts.end(), undecided) - starts.begin()) - 1;
-    const size_t n_bytes = n_clear == starts.size() ? held.size() : starts[n_clear];
+    const size_t n       = n_clear();
+    const size_t n_bytes = n == starts.size() ? held.size() : starts[n];
     std::string  clear   = held.substr(0, n_bytes);
     held.erase(0, n_bytes);
     lower.erase(0, n_bytes);
-    starts.erase(starts.begin(), starts.begin() + (std::ptrdiff_t) n_clear);
+    starts.erase(starts.begin(), starts.begin() + (std::ptrdiff_t) n);
     for (size_t & start : starts) {
         start -= n_bytes;
     }

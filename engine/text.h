@@ -54,6 +54,8 @@ class phrase_guard {
     size_t n_held() const { return starts.size(); } // tokens whose text is held back
 
   private:
+    size_t n_clear() const; // tokens from the first on that are held no longer
+
     std::vector<std::string> phrases; // in lower case
     std::string              held;    // bytes of the tokens
     std::string              lower;   // the same in lower case

@@ -236,6 +236,20 @@ def test_a_banned_string_is_not_said_and_the_text_before_it_stays(engine: Lines)
             assert own == untouched or phrase.lower() in untouched.lower()
 
 
+def test_a_banned_string_that_another_ones_step_back_makes_possible_is_not_said(engine: Lines) -> None:
+    """The beginning of one must stay held while the beginning of another behind it may be taken back."""
+    pieces = [token["text"] for token in engine.generate(**TALE, logprobs=0).tokens[0]]
+    n_said = 0
+    for i in range(1, 30):
+        taken_back = "".join(pieces[i : i + 2])
+        other = engine.generate(**TALE, banned_strings=[taken_back], logprobs=0).tokens[0]
+        said = pieces[i - 1] + other[i]["text"]
+        answer = engine.generate(**TALE, banned_strings=[taken_back, said])
+        assert said.lower() not in answer.texts[0].lower()
+        n_said += [token["text"] for token in other[:i]] == pieces[:i] and other[i]["text"] != pieces[i]
+    assert n_said >= 10
+
+
 def test_banned_strings_of_one_sequence_are_its_own(engine: Lines) -> None:
     everyone = engine.generate(**TALE | {"n": 4})
     _, phrase = phrases_across_tokens(engine, 2)[3]
