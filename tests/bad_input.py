@@ -100,11 +100,11 @@ PROMPTS = [
          "prompt is 7; it must be a text or a list of token ids", "prompt"),
     Case("two prompts that continue one", {"prompt": ["a", "b"], "stream": False, "continue": {"id": "17", "index": 0}},
          "continue goes on from one sequence; prompt must be one, too", "continue"),
-    Case("a prompt of 2,000 words", {"prompt": "word " * 2000},
-         "the prompt has at least 769 tokens; with one more it exceeds the context of 768 tokens per sequence",
+    Case("a prompt of 4,000 words", {"prompt": "word " * 4000},
+         "the prompt has at least 1333 tokens; with one more it exceeds the context of 1024 tokens per sequence",
          "prompt", code="context_exceeded"),
     Case("a token id above the vocabulary", {"prompt": [99_999]},
-         "tokens is 99999; it must be between 0 and 2047", "prompt", code="invalid_request"),
+         "tokens is 99999; it must be between 0 and 4095", "prompt", code="invalid_request"),
 ]  # fmt: skip
 
 COUNTS = [
@@ -194,8 +194,8 @@ CONTINUED = [
          path="/v1/prefix"),
     Case("a prefix with continue", {"continue": {"id": "17", "index": 0}},
          "continue has no prefix to compute; send the text as the prompt", "continue", path="/v1/prefix"),
-    Case("a prefix of 2,000 words", {"prompt": "word " * 2000},
-         "the prompt has at least 769 tokens; with one more it exceeds the context of 768 tokens per sequence",
+    Case("a prefix of 4,000 words", {"prompt": "word " * 4000},
+         "the prompt has at least 1333 tokens; with one more it exceeds the context of 1024 tokens per sequence",
          "prompt", path="/v1/prefix", code="context_exceeded"),
 ]  # fmt: skip
 

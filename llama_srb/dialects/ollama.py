@@ -280,7 +280,7 @@ def _details(about: About) -> Json:
 
 
 def _short(count: int) -> str:
-    """3049920 as 3.05M."""
+    """4458752 as 4.46M."""
     for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
         if count >= size:
             return f"{count / size:.3g}{letter}"

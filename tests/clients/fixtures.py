@@ -18,7 +18,7 @@ SILLY_TAVERN: dict[str, Any] = json.loads(Path(__file__).with_name("sillytavern.
 """Requests by type of text completion, as its own code makes them: the file says of which version."""
 
 KOBOLD_LITE: dict[str, Any] = {
-    "n": 1, "max_context_length": 768, "max_length": 8, "rep_pen": 1.05, "temperature": 0.75, "top_p": 0.92,
+    "n": 1, "max_context_length": 1024, "max_length": 8, "rep_pen": 1.05, "temperature": 0.75, "top_p": 0.92,
     "top_k": 100, "top_a": 0, "typical": 1, "tfs": 1, "rep_pen_range": 360, "rep_pen_slope": 0.7,
     "sampler_order": [6, 0, 1, 3, 4, 2, 5], "memory": "A tale.\n", "trim_stop": True, "genkey": "KCPP7000",
     "min_p": 0, "dynatemp_range": 0, "dynatemp_exponent": 1, "smoothing_factor": 0, "nsigma": 0,

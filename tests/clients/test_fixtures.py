@@ -172,7 +172,7 @@ def test_what_kobold_lite_asks_when_it_connects(server: Server) -> None:
     )
     assert server.json("GET", "/api/v1/model")[1]["result"] not in ("", "ReadOnly", "inactive")
     for path in ("/api/v1/config/max_context_length", "/api/extra/true_max_context_length"):
-        assert server.json("GET", path)[1] == {"value": 768}
+        assert server.json("GET", path)[1] == {"value": 1024}
 
 
 def test_loom_says_nothing_of_streams_and_reads_json(server: Server) -> None:

@@ -207,7 +207,7 @@ def test_leaving_early_ends_the_request(openai: OpenAI, server: Server) -> None:
 # Several prompts
 
 
-PROMPTS = [ONCE, "The end", "Lily had a red"]
+PROMPTS = [ONCE, "The end", "The sun was"]
 
 
 def test_each_of_several_prompts_has_n_choices(openai: OpenAI) -> None:

@@ -423,8 +423,8 @@ async def test_models_tells_what_the_file_says(serving: Serving) -> None:
     async with served.http.get(served.url + "/v1/models") as response:
         (model,) = (await response.json())["data"]
     assert (model["id"], model["object"]) == ("storyteller", "model")
-    assert model["meta"]["parameters"] == 3_049_920
-    assert (model["meta"]["context"], model["meta"]["n_ctx"]) == (768, 16384)
+    assert model["meta"]["parameters"] == 4_458_752
+    assert (model["meta"]["context"], model["meta"]["n_ctx"]) == (1024, 16384)
 
 
 async def test_samplers_gives_the_table(serving: Serving) -> None:

@@ -57,7 +57,7 @@ def endless(server: Server) -> Iterator[Stream]:
 
 def test_300_sequences_on_32_places_come_in_waves_from_one_prefill(server: Server) -> None:
     events = server.events(
-        {"prompt": "Lily had a red", "n": 300, "max_tokens": 3, "seed": 7, "temperature": 2}
+        {"prompt": "Lily had a red", "n": 300, "max_tokens": 4, "seed": 7, "temperature": 2}
     )
     stops = Counter(event["index"] for event in events if event["event"] == "stop")
     assert stops == dict.fromkeys(range(300), 1)

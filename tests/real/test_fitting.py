@@ -16,7 +16,7 @@ from llama_srb.request import CompletionRequest, Limit, request_from
 from tests.serving import Server
 
 LONG = "".join(f"The hare counts to {i} and runs on. " for i in range(300))
-CONTEXT = 768  # of the bundled model
+CONTEXT = 1024  # of the bundled model
 
 
 def ids_of(server: Server, text: str) -> list[int]:
@@ -49,7 +49,7 @@ def test_koboldcpp_keeps_the_memory_and_the_end(server: Server) -> None:
 def test_without_a_limit_it_is_the_context(server: Server) -> None:
     kobold = server.json("POST", "/api/v1/generate", {"prompt": LONG, "max_length": 68})[1]
     assert kobold["results"][0]["prompt_tokens"] == CONTEXT - 68
-    assert kobold["warnings"] == warned(len(ids_of(server, LONG)) - 700, CONTEXT, "the context")
+    assert kobold["warnings"] == warned(len(ids_of(server, LONG)) - (CONTEXT - 68), CONTEXT, "the context")
     ollama = {"prompt": LONG, "stream": False, "options": {"num_ctx": 10**6, "num_predict": 68}}
     answer = server.json("POST", "/api/generate", ollama)[1]
     assert (answer["prompt_eval_count"], answer["warnings"]) == (CONTEXT - 68, kobold["warnings"])
@@ -98,7 +98,7 @@ WRONG = [
     ("/api/generate", {"options": {"num_ctx": "x"}}, 'num_ctx is \\"x\\"; it must be a whole number'),
     ("/api/generate", {"truncate": "no"}, 'truncate is \\"no\\"; it must be true or false'),
     ("/v1/completions", {"stream": False, "truncation_length": 1.5}, "truncation_length is 1.5; it must be"),
-    ("/api/generate", {"prompt": LONG, "truncate": False}, "exceeds the context of 768 tokens"),
+    ("/api/generate", {"prompt": LONG, "truncate": False}, "exceeds the context of 1024 tokens"),
 ]
 
 

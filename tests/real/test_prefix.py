@@ -25,7 +25,7 @@ def words(seed: int, n: int) -> str:
     return " ".join(random.Random(seed).choices(" ".join(WORDS).split(), k=n))
 
 
-LONG = words(1, 560)  # 600 tokens; no part of it comes twice
+LONG = words(1, 600)  # 602 tokens; no part of it comes twice
 SMALL_STEPS = ("-c", "4096", "-np", "4", "-ub", "64", "-t", "1")  # a long prompt takes ten
 FLAGS = ("-c", "8192", "-np", "8", "-t", "1")
 
@@ -309,7 +309,7 @@ def test_a_faulty_extend_harms_nobody(engine: Paced, fields: Request) -> None:
 def test_a_context_that_holds_a_third_of_the_load_finishes_all_of_it(tmp_path: Path) -> None:
     requests = [story(words(seed, 60), n=4, max_tokens=80, min_tokens=80) for seed in range(6)]
     with Paced(tmp_path / "log", "-c", "768", "-np", "24", "-t", "1") as engine:
-        answers = engine.generate_all(*requests)  # 6 prompts of 70 and 24 times 80
+        answers = engine.generate_all(*requests)  # 6 prompts of 62 and 24 times 80
         check_idle(engine)
     assert [answer.lengths for answer in answers] == [[80] * 4] * 6
     assert rests(answers) > 0
@@ -323,21 +323,22 @@ def test_one_request_larger_than_the_pool_finishes(tmp_path: Path) -> None:
 
 
 def test_a_prefix_that_had_to_give_its_cells_back_is_computed_later(bigram: Path, tmp_path: Path) -> None:
-    """It and seven sequences need more than there is, and it is the youngest."""
+    """It and seven sequences need more than there is, and it is the youngest.
+
+    Long lines, unread, keep the seven from being over when it comes."""
     with Paced(tmp_path / "log", "-c", "256", "-np", "8", "-t", "1", model=bigram) as engine:
-        ids = engine.send(
-            {"op": "generate", **story("Once", n=7, max_tokens=60, min_tokens=60)},
-            {"op": "prefix", "tokens": [*range(100, 345)]},
-        )
+        older = engine.begin(**story("Once", n=7, max_tokens=60, min_tokens=60, logprobs=200))
+        engine.read_until(older, "stream", n=21)
+        ids = [older, *engine.send({"op": "prefix", "tokens": [*range(100, 345)]})]
         story_, prefix = engine.answers(ids)
         check_idle(engine)
     assert story_.lengths == [60] * 7
     assert prefix.done["line"] > story_.done["line"]
 
 
-@pytest.mark.parametrize("n_context", [768, 256], ids=["of the model", "of the pool"])
+@pytest.mark.parametrize("n_context", [1024, 256], ids=["of the model", "of the pool"])
 def test_at_the_limit_of_a_sequence_it_stops_with_length(tmp_path: Path, n_context: int) -> None:
-    flags = ("-c", str(max(n_context, 256) * (4 if n_context == 768 else 1)), "-np", "4", "-t", "1")
+    flags = ("-c", str(max(n_context, 256) * (4 if n_context == 1024 else 1)), "-np", "4", "-t", "1")
     with Paced(tmp_path / "log", *flags) as engine:
         answer = engine.generate(**story(words(1, 100), n=2, max_tokens=-1, min_tokens=5000))
         check_idle(engine)

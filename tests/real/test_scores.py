@@ -210,7 +210,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # fields, param, part of 
     "an empty one": ({"texts": ["a", ""]}, "texts", "texts[1] is empty"),
     "a number": ({"texts": [7]}, "texts", "number"),
     "no token": ({"texts": [[99999]]}, "tokens", "99999"),
-    "too long": ({"texts": ["a", "dog " * 900]}, "texts", "texts[1] has"),
+    "too long": ({"texts": ["a", "dog " * 1100]}, "texts", "texts[1] has"),
     "two prompts": ({"texts": ["a"], "prompt": "x", "tokens": [1]}, "prompt", "only one"),
     "sampling": ({"texts": ["a"], "sampling": {}}, "sampling", "no field"),
 }

@@ -313,7 +313,7 @@ WRONG = [  # beyond those of tests/bad_input.py: field, text, where, what
     ("grammar", 'root ::= "a"{9999999999}', (1, 14), "at most 2147483647"),
     ("grammar", 'root ::= "a"{x}', (1, 14), "a number"),
     ("grammar", "root ::= <no such token>", (1, 10), "no such token"),
-    ("grammar", "root ::= <[2048]>", (1, 10), "no such token"),
+    ("grammar", "root ::= <[4096]>", (1, 10), "no such token"),
     ("grammar", 'root ::= "a"\nroot ::= "b"', (2, 1), "is there already"),
     ("grammar", 'root ::= a\na ::= b | "x"\nb ::= ("y"?) a', (2, 1), "left recursion"),
     ("grammar", "root ::= " + "(" * 300, (1, 210), "more than 200 deep"),

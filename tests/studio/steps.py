@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 OPENING = "Once upon a time, there was a little fox"
 
-LONG = {"max_tokens": 650, "values": {"ignore_eos": True}}  # some seconds of streaming
+LONG = {"max_tokens": 1000, "values": {"ignore_eos": True}}  # some seconds of streaming
 
 
 def editor(page: Page) -> Locator:

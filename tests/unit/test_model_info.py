@@ -55,9 +55,9 @@ def test_the_bundled_model_tells_what_it_is() -> None:
         "Storyteller",
         "llama",
         "Q8_0",
-        768,
+        1024,
     )
-    assert info.parameters == 3_049_920
+    assert info.parameters == 4_458_752
     assert info.size_bytes == BUNDLED.stat().st_size
 
 
