@@ -124,7 +124,7 @@ class Access:
             return known
         if known is not None:
             raise _unknown(f"the key {known.name} has expired")
-        if self._tokens is None or key.count(".") != 2:
+        if self._tokens is None or key.count(".") != 2 or not key.isascii():
             raise _unknown("there is no such key")
         try:
             return self._tokens.grant(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -122,6 +123,48 @@ async def test_tokens_are_keys(serving: Serving) -> None:
     assert await ask(served, bearer(token)) == (200, None)
     assert await ask(served, bearer(jwt.encode(claims, SECRET, "HS256"))) == (403, "scope_missing")
     assert await ask(served, bearer(token[:-2])) == (401, "invalid_api_key")
+
+
+def encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+HS256 = encoded(b'{"alg":"HS256"}')
+RUBBISH = {
+    "an unknown key": "srb-" + "a" * 43,
+    "any bytes": "\udcff\udcfe",
+    "any bytes, three times": "\udcff.\udcff.\udcff",
+    "no header": "..",
+    "a header that is a list": encoded(b"[]") + ".W10.x",
+    "a header that is deep": encoded(b"[" * 5000) + ".W10.x",
+    "a header of another form": encoded(b'{"alg":["HS256"],"kid":{}}') + ".W10.x",
+    "no algorithm": encoded(b'{"alg":"none"}') + "." + encoded(b'{"sub":"ann","exp":99999999999}') + ".",
+    "claims that are a list": HS256 + ".W10.x",
+    "a signature of nothing": HS256 + "." + encoded(b'{"sub":"ann","exp":99999999999}') + ".",
+    "parts that are no base64": HS256 + ".%%%.%%%",
+}
+
+
+@pytest.mark.parametrize("key", RUBBISH.values(), ids=RUBBISH)
+async def test_a_key_that_is_rubbish_is_a_401(serving: Serving, key: str) -> None:
+    served = await serving(jwt_secret=SECRET)
+    host, port = served.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-api-key: {key}\r\n\r\n"
+    writer.write(head.encode(errors="surrogateescape"))
+    assert b" 401 " in await reader.readline()
+    writer.close()
+
+
+CLAIMS: list[dict[str, Any]] = [{"scope": 7}, {"scope": [7]}, {"sub": ["ann"]}, {"sub": "\ud800"},
+                                {"max_n": "x"}, {"exp": "x"}, {"exp": float("inf")}, {"nbf": {}}]  # fmt: skip
+
+
+@pytest.mark.parametrize("claims", CLAIMS)
+async def test_claims_that_are_rubbish_are_no_500(serving: Serving, claims: dict[str, Any]) -> None:
+    whole = {"sub": "ann", "exp": time.time() + 60, "scope": "complete"} | claims
+    status, _ = await ask(await serving(jwt_secret=SECRET), bearer(jwt.encode(whole, SECRET)))
+    assert status in (401, 403)
 
 
 async def test_sighup_reads_the_keys_again_and_keeps_them_if_it_cannot(
