@@ -22,7 +22,11 @@ function Page() {
   useChanges("story", "stories");
   const [panel, setPanel] = useState(null);
   useEffect(() => {
-    const onKey = (event) => event.key === "Escape" && !event.defaultPrevented && setPanel(null);
+    const onKey = (event) => {
+      if (event.key !== "Escape" || event.defaultPrevented) return;
+      setPanel(null);
+      document.querySelector("#editor, .say textarea").focus();
+    };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, []);

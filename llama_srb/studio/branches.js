@@ -2,7 +2,7 @@
 
 import { goTo, joinToParent, mark, session, splitHere } from "./session.js";
 import { joinable, layout, pathTo, textOf } from "./tree.js";
-import { Button, html, useChanges, useEffect, useRef, useState } from "./ui.js";
+import { Button, changed, html, useChanges, useEffect, useRef, useState } from "./ui.js";
 
 const WIDE = 190; // of a column
 const HIGH = 34; // of a row
@@ -22,6 +22,14 @@ export function Branches() {
   const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id), top);
   const zoomBy = (factor) => setZoom(Math.min(2.5, Math.max(0.25, zoom * factor)));
   const box = useRef();
+  useEffect(() => {
+    session.branching = true;
+    changed("settings");
+    return () => {
+      session.branching = false;
+      changed("settings");
+    };
+  }, []);
   useEffect(() => setZoom(Math.min(1, Math.max(0.75, box.current.clientWidth / (columns * WIDE)))), []);
   useEffect(
     () => box.current.querySelector(".current")?.scrollIntoView({ block: "center", inline: "center" }),

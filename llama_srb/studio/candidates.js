@@ -6,6 +6,8 @@ import {
   branch,
   candidates,
   choose,
+  insert,
+  isChat,
   longer,
   mark,
   pointId,
@@ -15,9 +17,10 @@ import {
   setting,
   shelve,
   stopOne,
+  wanted,
 } from "./session.js";
 import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
-import { Button, changed, html, still, useChanges, useEffect, useRef, useState } from "./ui.js";
+import { Button, changed, html, still, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
 
 const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
 const MANY = 12; // from here on cards are small
@@ -26,6 +29,7 @@ export function Candidates() {
   useChanges("story", "settings", "candidates");
   const [aside, setAside] = useState(false);
   const list = useRef();
+  useKeptFocus(list);
   const all = childrenOf(session.story, pointId());
   const shown = candidates(aside);
   const hidden = all.filter((node) => node.aside).length;
@@ -54,9 +58,12 @@ export function Candidates() {
           onClick=${() => cut.forEach(({ id }) => longer(id))} />`
       }
       <span class="gap"></span>
-      <label class="check" title="After a choice the next candidates are asked for at once">
+      ${
+        !isChat() &&
+        html`<label class="check" title="After a choice the next candidates are asked for at once">
         <input type="checkbox" checked=${session.settings.next}
-        onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>
+        onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>`
+      }
       <label class="check"
         title="Tokens coloured by how surprising they were; a click shows what else was likely">
         <input type="checkbox" checked=${session.settings.colours}
@@ -79,20 +86,44 @@ export function Candidates() {
         shown.length > 0 &&
         now.length === shown.length &&
         html`<button type="button" class="more" title="Others at the same place, besides these"
-          onClick=${() => ask({ more: true })}>More<small>× ${session.settings.n}</small></button>`
+          onClick=${() => ask({ more: true })}>More<small>× ${wanted()}</small></button>`
       }
       ${
         !shown.length &&
         html`<p class="hint">What the model could write next will stand here, several ways at once.
         Choose one with a click or its number, and it becomes part of the text.</p>
         <p class="hint keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,${" "}
-        <kbd>Ctrl</kbd> <kbd>Z</kbd> takes back; the arrows walk through the candidates.</p>`
+        <kbd>Ctrl</kbd> <kbd>Z</kbd> takes back, <kbd>Esc</kbd> leads back to the text; the arrows walk
+        through the candidates, and with <kbd>Shift</kbd> a click takes one as far as the word.</p>
+        <${Openings} />`
       }
     </div>
   </section>`;
 }
 
-const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+const OPENINGS = [
+  "Once upon a time, a little fox found a door in an old tree. Behind the door",
+  "Mia and her grandpa had built a boat. One windy morning",
+  "It was late, and all the toys were asleep but one. He",
+];
+
+/** For those who look at an empty page. */
+function Openings() {
+  useChanges("text");
+  if (session.text || isChat()) return null;
+  return html`<div class="openings"><p class="hint">Or begin with one of these:</p>${OPENINGS.map(
+    (text) => html`<button type="button" class="opening" key=${text}
+      onClick=${() => (insert(text), ask())}>${text} …</button>`,
+  )}</div>`;
+}
+
+/** How many cards an arrow goes on, in rows of so many. */
+const STEPS = {
+  ArrowRight: () => 1,
+  ArrowLeft: () => -1,
+  ArrowDown: (columns) => columns,
+  ArrowUp: (columns) => -columns,
+};
 
 /** Arrows go from card to card; letters work on the card that has the focus. */
 function walk(event, list) {
@@ -101,9 +132,9 @@ function walk(event, list) {
   const here = cards.indexOf(document.activeElement.closest(".card, .more"));
   if (event.key in STEPS && !list.querySelector(".picking")) {
     event.preventDefault();
-    cards[
-      (here + STEPS[event.key] + cards.length + (here < 0 && STEPS[event.key] < 0)) % cards.length
-    ]?.focus();
+    const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;
+    const to = here < 0 ? 0 : here + STEPS[event.key](columns);
+    cards[Math.min(Math.max(to, 0), cards.length - 1)]?.focus();
     return;
   }
   const action =
@@ -125,6 +156,8 @@ const ENDS = {
 const Card = still(({ id, number, twin }) => {
   useChanges(id, "settings", "compare");
   const [mode, setMode] = useState("read");
+  const card = useRef();
+  useKeptFocus(card);
   const node = session.story.nodes[id];
   if (!node) return null; // of another story; the list is drawn next
   const running = node.state === "running";
@@ -143,9 +176,11 @@ const Card = still(({ id, number, twin }) => {
     event.preventDefault();
     choose(id);
   };
-  return html`<article class=${`card ${kind}`} tabindex="-1" aria-label=${label} aria-busy=${running}
-    onKeyDown=${onKey}>
-    <header><span class="digit" aria-hidden="true">${number}</span><${Facts} node=${node} /></header>
+  return html`<article class=${`card ${kind}`} ref=${card} tabindex="-1" aria-label=${label}
+    aria-busy=${running} onKeyDown=${onKey}>
+    <header><button type="button" class="digit" tabindex="-1" title=${`Choose (${number})`}
+      aria-label=${`Choose ${number}`} onClick=${() => choose(id)}>${number}</button>
+      <${Facts} node=${node} /></header>
     ${
       mode === "edit"
         ? html`<${Rewrite} node=${node} done=${() => setMode("read")} />`
@@ -163,22 +198,28 @@ const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
   return html`<footer class="actions">
     ${
       running
-        ? html`<${Act} label="Stop" letter="s" onClick=${() => stopOne(id)} />`
-        : html`<${Act} label="Longer" letter="l" onClick=${() => longer(id)} />`
+        ? html`<${Act} label="Stop" letter="s" about="No more for this one" onClick=${() => stopOne(id)} />`
+        : html`<${Act} label="Longer" letter="l" about="Writes on, still a candidate"
+          onClick=${() => longer(id)} />`
     }
-    <${Act} label="Again" letter="r" onClick=${() => again(id)} />
-    <${Act} label="Part" letter="w" pressed=${mode === "part"}
-      onClick=${() => setMode(mode === "part" ? "read" : "part")} />
-    <${Act} label="Edit" letter="e" onClick=${() => setMode("edit")} disabled=${running} />
+    <${Act} label="Again" letter="r" about="Another in its place; this one stays behind “earlier”"
+      onClick=${() => again(id)} />
+    <${Act} label="Part" letter="w" about="Takes the first words only; so does Shift and a click on a word"
+      pressed=${mode === "part"} onClick=${() => setMode(mode === "part" ? "read" : "part")} />
+    <${Act} label="Edit" letter="e" about="Your own version, beside it"
+      onClick=${() => setMode("edit")} disabled=${running} />
     <${Act} label="Copy" letter="c" onClick=${() => copy(textNow())} />
-    <${Act} label="Pin" letter="p" pressed=${pinned} onClick=${() => mark(id, { pinned: !pinned })} />
-    <${Act} label="Keep" letter="k" onClick=${() => shelve(textNow())} />
-    <${Act} label="Diff" letter="d" pressed=${compared} onClick=${() => compare(id)} />
+    <${Act} label="Pin" letter="p" about="Stays when the others are rolled again" pressed=${pinned}
+      onClick=${() => mark(id, { pinned: !pinned })} />
+    <${Act} label="Keep" letter="k" about="Puts it on the shelf, for another place"
+      onClick=${() => shelve(textNow())} />
+    <${Act} label="Diff" letter="d" about="How the others differ from it, word by word" pressed=${compared}
+      onClick=${() => compare(id)} />
   </footer>`;
 });
 
-const Act = ({ label, letter, onClick, pressed, disabled }) =>
-  html`<button type="button" class="act" data-key=${letter} title=${`${label} (${letter})`}
+const Act = ({ label, letter, about = label, onClick, pressed, disabled }) =>
+  html`<button type="button" class="act" data-key=${letter} title=${`${about} (${letter})`}
     disabled=${disabled}
     aria-pressed=${pressed === undefined ? undefined : String(pressed)} onClick=${onClick}>${label}</button>`;
 
@@ -355,7 +396,11 @@ function Alternatives({ node, i, done }) {
   return html`<span class="alternatives" role="group" aria-label=${`Instead of ${text}`}>
     ${top.map(
       (one) => html`<button type="button" disabled=${one.text === text}
-      onClick=${() => (done(), branch(node.id, i, one))}><span>${visible(one.text)}</span>
+      onClick=${({ currentTarget }) => {
+        currentTarget.closest(".card").focus();
+        done();
+        branch(node.id, i, one);
+      }}><span>${visible(one.text)}</span>
       <span>${percent(one.logprob)}</span></button>`,
     )}
     ${!top.length && "no alternatives were asked for"}</span>`;

@@ -1,12 +1,12 @@
 // A chat: what was said, and a field for what is said next. The answers to choose from are the candidates.
 
-import { ask, goTo, sayInChat, session, stopAll } from "./session.js";
+import { ask, goTo, sayInChat, session, stopAll, wanted } from "./session.js";
 import * as store from "./store.js";
 import { childrenOf, pathTo } from "./tree.js";
 import { Button, html, useChanges, useEffect, useRef } from "./ui.js";
 
 export function Chat() {
-  useChanges("story", "status");
+  useChanges("story", "status", "settings");
   const { story } = session;
   const field = useRef();
   const end = useRef();
@@ -42,7 +42,7 @@ export function Chat() {
       ${
         session.runs.size
           ? html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`
-          : html`<${Button} label=${`Send × ${session.settings.n}`} keys="Enter" kind="main"
+          : html`<${Button} label=${`Send × ${wanted()}`} keys="Enter" kind="main"
             onClick=${send} />`
       }
     </div></section>`;

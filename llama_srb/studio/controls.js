@@ -26,6 +26,8 @@ export function Controls() {
     <fieldset><legend>How much</legend>
       <${Number_} label="Candidates" low=${1} high=${64} value=${settings.n}
         set=${(n) => setting({ n: n ?? DEFAULTS.n })} />
+      <${Number_} label="Beside the branches" low=${1} high=${64} value=${settings.n_branches}
+        set=${(n) => setting({ n_branches: n ?? DEFAULTS.n_branches })} />
       <${Number_} label="Tokens each" low=${1} value=${settings.max_tokens}
         set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} />
       <${Number_} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
@@ -65,11 +67,13 @@ function Presets() {
 
 /** A number or nothing, with its bounds. */
 function Number_({ label, low, high, step = 1, value, placeholder, set, about }) {
+  const field = useRef();
+  const typing = field.current && field.current === document.activeElement;
   const take = (event) =>
     event.target.reportValidity() && set(event.target.value === "" ? null : event.target.valueAsNumber);
   return html`<label class="field number">${label}
-    <input type="number" min=${low} max=${high} step=${step} value=${value ?? ""} placeholder=${placeholder}
-      title=${about} onChange=${take} /></label>`;
+    <input type="number" ref=${field} min=${low} max=${high} step=${step} placeholder=${placeholder}
+      value=${typing ? field.current.value : (value ?? "")} title=${about} onChange=${take} /></label>`;
 }
 
 function Field({ row }) {
@@ -77,7 +81,7 @@ function Field({ row }) {
   const { values, spreads } = session.settings;
   const spread = spreads[name];
   const step = type === "int" ? 1 : "any";
-  const put = (value) => setting({ values: without(values, name, value) });
+  const put = (value) => setting({ values: without(session.settings.values, name, value) });
   const wrong = session.error?.param === name;
   if (type === "bool")
     return html`<label class="check" title=${meaning}><input type="checkbox"
@@ -85,9 +89,8 @@ function Field({ row }) {
       onChange=${({ target: { checked } }) => put(checked === row.default ? null : checked)} />
       ${" "}${name}</label>`;
   const give = (place, value) => {
-    const ends = [...spread];
-    ends[place] = value ?? ends[place];
-    setting({ spreads: { ...spreads, [name]: ends } });
+    const { spreads } = session.settings; // as they are now, which may not be drawn yet
+    setting({ spreads: { ...spreads, [name]: spreads[name].with(place, value ?? spreads[name][place]) } });
   };
   const toggle = () => {
     const start = values[name] ?? row.default;
@@ -99,9 +102,9 @@ function Field({ row }) {
   return html`<div class=${wrong ? "row bad" : "row"}>
     ${
       spread
-        ? html`<${Number_} label=${`${name}, first`} low=${low} high=${high} step=${step} value=${spread[0]}
+        ? html`<${Number_} label=${name} low=${low} high=${high} step=${step} value=${spread[0]}
         set=${(value) => give(0, value)} about=${meaning} />
-      <${Number_} label="last" low=${low} high=${high} step=${step} value=${spread[1]}
+      <${Number_} label="to" low=${low} high=${high} step=${step} value=${spread[1]}
         set=${(value) => give(1, value)} />`
         : html`<${Number_} label=${name} low=${low} high=${high} step=${step} value=${values[name]}
         placeholder=${String(row.default)} set=${put} about=${meaning} />`

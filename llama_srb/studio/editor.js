@@ -12,6 +12,7 @@ import {
   stopAll,
   typed,
   undo,
+  wanted,
 } from "./session.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
@@ -27,8 +28,8 @@ export function Editor() {
     field.current.setSelectionRange(to, to);
     show(field.current);
   });
-  const left = () => (moved(), commit());
-  const moved = () => movedTo(field.current.selectionStart);
+  const moved = ({ target }) => movedTo(target.selectionStart);
+  const left = (event) => (moved(event), commit());
   return html`<section class="write" aria-label="Text">
     <div class="sheet">
       <div class="page">
@@ -50,8 +51,8 @@ function Tools() {
     <${Button} label="Redo" icon="↷" keys="Ctrl+Shift+Z" disabled=${!canRedo()} onClick=${redo} />
     <${Count} />
     <span class="gap"></span>
-    ${session.runs.size > 0 && html`<${Button} label="Stop all" keys="Esc" onClick=${stopAll} />`}
-    <${Button} label=${`Continue × ${session.settings.n}`} keys="Ctrl+Enter" kind="main" onClick=${go} />
+    ${session.runs.size > 0 && html`<${Button} label="Stop all" keys="Esc" kind="stop" onClick=${stopAll} />`}
+    <${Button} label=${`Continue × ${wanted()}`} keys="Ctrl+Enter" kind="main" onClick=${go} />
   </div>`;
 }
 

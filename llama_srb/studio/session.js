@@ -28,9 +28,10 @@ const HISTORY = 500;
 
 export const DEFAULTS = {
   n: 4,
+  n_branches: 8, // while the tree is looked at
   max_tokens: 60,
   next: true,
-  alternatives: 5,
+  alternatives: 10,
   model: null, // when the server has several
   colours: false,
   full: false,
@@ -55,6 +56,7 @@ export const session = {
   prompt: null, // {tokens, cached} of the last prompt
   said: "", // for screen readers
   compare: null,
+  branching: false, // the tree is open
   elsewhere: false, // another tab changes this story
 };
 
@@ -68,6 +70,12 @@ export const setting = (fields) => {
 export function model() {
   const { models, settings } = session;
   return models.find(({ id }) => id === settings.model) ?? models[0];
+}
+
+/** How many are asked for at a time: more, as branches, beside the tree. */
+export function wanted() {
+  const { n, n_branches } = session.settings;
+  return session.branching ? Math.max(n, n_branches) : n;
 }
 
 export const pointId = () => session.point ?? session.story.current;
@@ -151,6 +159,8 @@ function show(story) {
   store.save("studio.story", story.id);
   refresh(textOf(story).length);
 }
+
+const UNNAMED = ["Untitled", "Chat"];
 
 export async function createStory(name = "Untitled", kind = "story") {
   const story = newStory(name, kind);
@@ -321,16 +331,8 @@ function body(story, point, n) {
     ...settings.values,
     ...Object.fromEntries(lists),
     ...(stop.length && { stop }),
-    ...(kind !== "none" && text.trim() && { [kind]: kind === "json_schema" ? schema(text) : text }),
+    ...(kind !== "none" && text.trim() && { [kind]: text }),
   };
-}
-
-function schema(text) {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new ApiError(400, { message: `json_schema: ${error.message}`, param: "json_schema" });
-  }
 }
 
 const ROLES = { user: "user", model: "assistant" };
@@ -345,9 +347,10 @@ function messages(story, point) {
 }
 
 /** n candidates at the caret. Those that are there and not pinned are set aside, unless `more` are wanted. */
-export async function ask({ n = session.settings.n, more = false } = {}) {
+export async function ask({ n = wanted(), more = false } = {}) {
   commit();
   fail(null);
+  nameByItsWords();
   const { story } = session;
   if (!more) place();
   const point = pointId();
@@ -355,11 +358,27 @@ export async function ask({ n = session.settings.n, more = false } = {}) {
   if (more && (await extended(point, n))) return;
   const pinned = there.filter((node) => node.pinned).length;
   const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length);
+  quit(old);
   setAside(story, old);
   const count = more ? n : Math.max(1, n - pinned);
   const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, samplingOf(i, count)));
   await start(point, nodes);
-  if (!nodes.some((node) => node.text)) setAside(story, old, false);
+  const kept = old.filter(({ id }) => story.nodes[id]);
+  if (!nodes.some((node) => node.text)) setAside(story, kept, false);
+}
+
+/** A story that has no name yet is called by its first words. */
+function nameByItsWords() {
+  const [, words] = /^\s*(.{0,40}\S)(?!\S)/.exec(textOf(session.story)) ?? [];
+  if (words && UNNAMED.includes(session.story.name)) nameStory({ name: words });
+}
+
+/** No more for these; a request that has no others ends. */
+function quit(nodes) {
+  for (const run of session.runs) {
+    if (run.nodes.every((node) => !node || nodes.includes(node))) stop(run);
+    else for (const { id } of run.nodes.filter((node) => nodes.includes(node))) stopOne(id);
+  }
 }
 
 /** Where the caret is: the end of the text, or a place within it that the tree gets a border at. */
@@ -410,6 +429,7 @@ async function start(point, nodes, prompt = null) {
   };
   run.known = new Promise((resolve) => (run.knows = resolve)); // until then it cannot be named to the server
   session.runs.add(run);
+  store.keep(story, [story.nodes[point]]); // which has new children
   changed("story", "status");
   try {
     const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
@@ -473,6 +493,7 @@ const TAKERS = {
       name(run, run.nodes[index], index);
       touched.add(run.nodes[index]);
     }
+    store.keep(run.story, [run.story.nodes[run.point]]);
     changed("story");
   },
   error(run, { message, param, code }) {

@@ -77,7 +77,7 @@ export function Status() {
     queued && `place ${queued} in the queue`,
     !queued && waiting > 0 && `${waiting} in the queue`,
     prompt && `${prompt.cached} of ${prompt.tokens} prompt tokens cached`,
-    cells && `${cells_used} of ${cells} cells used, ${cells_shared} shared`,
+    cells && `${cells_used} of ${cells} cells, ${cells_shared} saved by sharing`,
   ].filter(Boolean);
   return html`<p class="status" title=${facts.join("\n")}>
     <span class=${`dot ${server.state}`} aria-hidden="true"></span>

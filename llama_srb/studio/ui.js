@@ -49,6 +49,15 @@ export function useChanges(...things) {
   }, things);
 }
 
+/** When that within an element which has the focus goes away, the element gets it. */
+export function useKeptFocus(element) {
+  const inside = element.current?.contains(document.activeElement);
+  useLayoutEffect(() => {
+    if (inside && !element.current?.contains(document.activeElement))
+      element.current?.focus({ preventScroll: true });
+  });
+}
+
 /** A view that is drawn again only when one of its properties is another, or what it watches has changed. */
 export const still = (View) =>
   function Still(props) {

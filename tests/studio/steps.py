@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
 OPENING = "Once upon a time, there was a little fox"
+
+Body = dict[str, Any]
 
 LONG = {"max_tokens": 1000, "values": {"ignore_eos": True}}  # some seconds of streaming
 
@@ -34,6 +37,15 @@ def ask(page: Page, text: str = OPENING, n: int = 4) -> None:
     over(page, n)
 
 
+def asked(page: Page, text: str = OPENING) -> Body:
+    """Types and asks; returns what the server is sent."""
+    editor(page).fill(text)
+    with page.expect_request("**/v1/events") as sent:
+        editor(page).press("Control+Enter")
+    body: Body = sent.value.post_data_json
+    return body
+
+
 def over(page: Page, n: int) -> None:
     expect(cards(page)).to_have_count(n)
     expect(page.locator(".card.running")).to_have_count(0)
@@ -47,3 +59,11 @@ def value(page: Page, other_than: str = OPENING) -> str:
     """The story, once it is another one."""
     expect(editor(page)).not_to_have_value(other_than)
     return editor(page).input_value()
+
+
+def computed(page: Page) -> int:
+    """How many tokens of the last prompt were not cached."""
+    said = page.locator(".status").inner_text()
+    found = re.search(r"(\d+) of (\d+) prompt tokens cached", said)
+    assert found, said
+    return int(found[2]) - int(found[1])

@@ -66,7 +66,7 @@ def test_cells_used_and_shared_are_in_the_status(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
     status = page.locator(".status")
-    expect(status).to_contain_text(re.compile(r"[1-9]\d* of \d+ cells used, [1-9]\d* shared"))
+    expect(status).to_contain_text(re.compile(r"[1-9]\d* of \d+ cells, [1-9]\d* saved by sharing"))
 
 
 def test_a_request_that_waits_says_its_place(visit: Visit) -> None:

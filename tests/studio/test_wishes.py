@@ -27,6 +27,27 @@ def test_arrows_walk_the_cards_and_enter_chooses(page: Page) -> None:
     expect(editor(page)).to_have_value(OPENING + third)
 
 
+def test_arrows_go_by_rows_and_the_focus_stays_with_the_candidates(page: Page) -> None:
+    settings(page, max_tokens=4)
+    ask(page)
+    for key, number in (("Down", 0), ("Down", 2), ("Right", 3), ("Up", 1), ("Up", 0), ("Left", 0)):
+        page.keyboard.press(f"Arrow{key}")
+        expect(cards(page).nth(number)).to_be_focused()
+    page.keyboard.press("Enter")
+    chosen = value(page)
+    expect(page.locator("#candidates")).to_be_focused()
+    over(page, 4)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("e")
+    expect(page.get_by_label("Your version")).to_be_focused()
+    page.keyboard.type("Mine")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#candidates")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(editor(page)).to_be_focused()
+    assert editor(page).input_value() == chosen
+
+
 def test_letters_work_on_the_card_that_has_the_focus(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
@@ -135,6 +156,48 @@ def test_a_token_says_what_else_was_likely(page: Page) -> None:
     assert title
     assert len(title.split("\n")) >= 5
     assert title.count("%") == len(title.split("\n"))
+
+
+def test_a_candidate_that_is_looked_into_is_chosen_by_its_number(page: Page) -> None:
+    settings(page, max_tokens=6, next=False, colours=True)
+    ask(page)
+    tokens = cards(page).nth(2).locator(".token").all_text_contents()
+    page.get_by_role("button", name="Choose 3").click()
+    expect(editor(page)).to_have_value(OPENING + "".join(tokens))
+
+
+def test_the_same_text_twice_is_grey(page: Page) -> None:
+    settings(page, max_tokens=6, next=False, n=3, spreads={"temperature": [0, 0]})
+    ask(page, n=3)
+    expect(page.locator(".card.twin")).to_have_count(2)
+    expect(cards(page).first).not_to_have_class("card twin")
+
+
+def test_the_words_in_which_two_candidates_differ_are_marked(page: Page) -> None:
+    settings(page, max_tokens=12, next=False, n=2)
+    ask(page, n=2)
+    first, second = texts(page)
+    page.get_by_role("button", name="Diff").first.click()
+    marked = cards(page).nth(1)
+    expect(marked.locator("ins")).not_to_have_count(0)
+    gone, new = (marked.locator(kind).all_text_contents() for kind in ("del", "ins"))
+    assert gone
+    both = marked.locator(".text").text_content() or ""
+    assert len(both) == len(second) + sum(map(len, gone))
+    assert all(word in first for word in gone)
+    assert all(word in second for word in new)
+
+
+def test_an_empty_page_has_openings_and_a_story_is_called_by_its_words(page: Page) -> None:
+    settings(page, max_tokens=6)
+    page.locator(".opening").first.click()
+    over(page, 4)
+    words = value(page, "")
+    assert words.startswith("Once upon a time,")
+    name = page.get_by_role("heading", level=1).inner_text()
+    assert len(name) > 20
+    assert words.startswith(name)
+    expect(page.locator(".opening")).to_have_count(0)
 
 
 def test_text_is_coloured_by_where_it_came_from(page: Page) -> None:
