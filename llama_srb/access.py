@@ -31,6 +31,8 @@ QUERY_KEY = "api_key"
 QUERY_PATHS = frozenset({"/v1/ws"})  # a browser's WebSocket can send no header
 ORIGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//(\[[0-9a-z:.%]+\]|[\w.-]+)(?::\d*)?", re.IGNORECASE | re.ASCII)
 BY_PATH: Mapping[tuple[str, str], Route] = {(route.method, route.path): route for route in ROUTES}
+PROGRAMS = ("app", "tauri", "vscode-file", "vscode-webview")
+"""Schemes of programs that are made of pages, as Obsidian is: no page of the web has such an origin."""
 
 
 class AccessError(Exception):
@@ -82,7 +84,8 @@ class Access:
 
     def _is_named(self, origin: str) -> bool:
         cors = self._settings.cors
-        return origin in cors or ("localhost" in cors and _is_local(_host_of(origin)))
+        here = origin.partition("://")[0] in PROGRAMS or _is_local(_host_of(origin))
+        return origin in cors or ("localhost" in cors and here)
 
     def _require_origin(self, origin: str | None, host: str | None) -> None:
         """Pages of this server itself name it as their origin."""

@@ -110,7 +110,7 @@ class Settings(BaseModel):
         description="Folder of TOML files, each a preset that requests may name, beside the shipped ones.")
     cors: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("localhost",),
         description="Origins of web pages that may call this server; localhost is every page of this "
-        "computer, * all, empty none.")
+        "computer and its programs, * all, empty none.")
     allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field((),
         description="More names under which a server without keys may be called, beside localhost, its own "
         "and addresses; * is all.")

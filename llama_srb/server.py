@@ -226,6 +226,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except web.HTTPException as error:
         return _http_error(error, request)
     except RequestError as error:
+        if error.status == 403:  # a page's own script does not get to see why
+            _brought.set(f": {error.message}")
         return error_response(
             error.status, error.message, param=error.param, code=error.code, headers=_advice(error)
         )

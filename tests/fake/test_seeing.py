@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from llama_srb import logs
+from tests.conftest import until
 from tests.fake.test_access import bearer, key_file
 from tests.fake.test_server import Served, Serving, serving
 
@@ -113,6 +114,15 @@ async def test_the_answer_bears_the_name_that_the_log_line_has(
     async with asyncio.timeout(10):
         while name not in caplog.text:  # noqa: ASYNC110 (the line is written after the answer)
             await asyncio.sleep(0.005)
+
+
+async def test_the_log_says_why_a_page_was_refused_and_how_to_let_it_in(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    served = await serving()
+    assert (await text_of(served, "/v1/models", Origin="https://lite.koboldai.net"))[0] == 403
+    await until(lambda: "--cors https://lite.koboldai.net would let them" in caplog.text)
 
 
 def test_json_lines_hold_name_and_fields_and_exceptions() -> None:
