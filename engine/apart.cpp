@@ -5,16 +5,34 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const int n_tries = 3;
+static const int    n_tries      = 3;
+static const rlim_t n_max_memory = (rlim_t) 1 << 30; // bytes beyond what there is at the fork
+
+// A text that doubles takes all the memory there is in the time that it has. As llama.cpp's own size is known
+// from /proc only, this is for Linux.
+static void limit_memory() {
+    unsigned long n_pages = 0;
+    FILE *        file    = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%lu", &n_pages) == 1) {
+        const rlim_t n_bytes = n_pages * (rlim_t) sysconf(_SC_PAGESIZE) + n_max_memory;
+        const rlimit limit   = {n_bytes, n_bytes};
+        setrlimit(RLIMIT_AS, &limit);
+    }
+    if (file) {
+        fclose(file);
+    }
+}
 
 [[noreturn]] static void work_and_write(const std::function<std::string()> & work, int fd) {
     alarm(2 * t_apart_ms / 1000); // should the parent be killed
-    dup2(fd, STDERR_FILENO);      // its warnings
+    limit_memory();
+    dup2(fd, STDERR_FILENO); // its warnings
     const std::string made = '\0' + work();
     size_t            n    = 0;
     for (ssize_t k = 1; k > 0 && n < made.size(); n += (size_t) std::max(k, ssize_t(0))) {

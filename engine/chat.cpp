@@ -135,25 +135,20 @@ std::string text_of(const common_chat_params & made) {
     return all.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// Templates loop over messages, and tools' schemas are converted to a grammar, which may take for ever.
-json apply_apart(const common_chat_templates * templates, common_chat_templates_inputs & inputs,
-                 const std::string & messages, const std::string & tools) {
-    const auto work = [&]() -> std::string {
+// What `work` with a template makes, which may take for ever; `fault` says of what that would be a fault.
+std::string made_apart(const std::function<std::string()> & work, const std::string & fault) {
+    const auto caught = [&]() -> std::string {
         try {
-            inputs.messages = common_chat_msgs_parse_oaicompat(common_json::parse(messages));
-            inputs.tools    = tools.empty() ? std::vector<common_chat_tool>()
-                                            : common_chat_tools_parse_oaicompat(common_json::parse(tools));
-            return text_of(common_chat_templates_apply(templates, inputs));
+            return work();
         } catch (const std::exception & e) {
             return std::string("\0", 1) + e.what();
         }
     };
     std::string  told;
-    const bool   done = run_apart(work, n_max_made, told);
+    const bool   done = run_apart(caught, n_max_made, told);
     const size_t mark = told.find('\0');
     if (!done || mark == std::string::npos || mark + 1 == told.size()) {
-        invalid("messages", "messages and tools are too large: to make a prompt of them takes more than " +
-                                std::to_string(t_apart_ms / 1000) + " seconds or " +
+        invalid("messages", fault + " takes more than " + std::to_string(t_apart_ms / 1000) + " seconds or " +
                                 std::to_string(n_max_made >> 20) + " MiB, or never ends");
     }
     std::string made = told.substr(mark + 1);
@@ -162,7 +157,19 @@ json apply_apart(const common_chat_templates * templates, common_chat_templates_
         std::replace(message.begin(), message.end(), '\n', ' ');
         invalid("messages", "the chat template refuses: " + take_utf8(message));
     }
-    return json::parse(made);
+    return made;
+}
+
+// Templates loop over messages, and tools' schemas are converted to a grammar.
+json apply_apart(const common_chat_templates * templates, common_chat_templates_inputs & inputs,
+                 const std::string & messages, const std::string & tools) {
+    const auto work = [&] {
+        inputs.messages = common_chat_msgs_parse_oaicompat(common_json::parse(messages));
+        inputs.tools    = tools.empty() ? std::vector<common_chat_tool>()
+                                        : common_chat_tools_parse_oaicompat(common_json::parse(tools));
+        return text_of(common_chat_templates_apply(templates, inputs));
+    };
+    return json::parse(made_apart(work, "messages and tools are too large: to make a prompt of them"));
 }
 
 grammar_start read_start(const json & made) {
@@ -216,12 +223,28 @@ std::shared_ptr<const chat_format> read_format(const json & made, const common_c
 
 } // namespace
 
+// To find out what a template knows, llama.cpp runs it: a model's may do harm, so first it is run apart.
+void chat_templates::load() {
+    try {
+        if (fault.empty()) {
+            made_apart([&] { return common_chat_templates_init(model, "") ? "sound" : ""; },
+                       "the model's chat template is of no use: to try it");
+        }
+    } catch (const command_error & e) {
+        fault = e.what();
+    }
+    if (!fault.empty()) {
+        invalid("messages", fault);
+    }
+    templates = common_chat_templates_init(model, "");
+    if (!common_chat_templates_was_explicit(templates.get())) {
+        fprintf(stderr, "llama-batched: the model has no chat template; chats are written as ChatML\n");
+    }
+}
+
 chat_prompt chat_templates::apply(const json & fields) {
     if (!templates) {
-        templates = common_chat_templates_init(model, "");
-        if (!common_chat_templates_was_explicit(templates.get())) {
-            fprintf(stderr, "llama-batched: the model has no chat template; chats are written as ChatML\n");
-        }
+        load();
     }
     if (!fields.contains("messages")) {
         invalid("messages", "messages is missing");

@@ -46,8 +46,11 @@ class chat_templates {
     chat_prompt apply(const nlohmann::json & fields);
 
   private:
+    void load();
+
     const llama_model *                    model;
     std::shared_ptr<common_chat_templates> templates; // made with the first chat
+    std::string                            fault;     // why they cannot be
 };
 
 // What a piece of text adds to a message.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace fs = std::filesystem;
@@ -45,6 +46,7 @@ using file_ptr = std::unique_ptr<FILE, closer>;
 
 prefix_store::prefix_store(store_params p) : params(std::move(p)) {
     if (has_disk()) {
+        umask(S_IRWXG | S_IRWXO); // what the files hold is people's prompts
         std::error_code failed;
         fs::create_directories(params.directory, failed);
         if (failed) {

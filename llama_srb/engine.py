@@ -50,6 +50,7 @@ READ_SIZE = 256 << 10  # bytes of one read; asyncio's 64 KiB would cut a large d
 LOG_LINES_KEPT = 40  # of stderr: llama.cpp says in about ten why it cannot load
 LOG_LINES_SHOWN = 5  # of those, in an error message
 LOG_LINE_LIMIT = 16 << 10  # bytes of one line of stderr that are kept
+OWN_WORDS = "llama-batched: "  # of stderr: a full disk, say; all else is llama.cpp's
 LOG_GRACE = 1.0  # seconds for the rest of stderr after the exit: its child might have inherited the pipe
 
 LOOKS = 4  # of the watchdog in one step_timeout; in the middle of them it asks, and an answer needs a step
@@ -549,7 +550,8 @@ class Engine:
         text = line[:LOG_LINE_LIMIT].decode(errors="replace").rstrip()
         if text:
             self._log_lines.append(text)
-            log.debug("engine %d: %s", self.pid, text)
+            level = logging.WARNING if text.startswith(OWN_WORDS) else logging.DEBUG
+            log.log(level, "engine %d says: %s", self.pid, text)
 
     # End
 

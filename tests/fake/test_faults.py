@@ -35,6 +35,8 @@ FAULTS = {
         "real/test_life.py::test_another_model_in_the_place_of_the_first_is_served_without_a_request_lost",
     "model file replaced by a broken one":
         "real/test_life.py::test_a_broken_model_in_the_place_of_the_first_changes_nothing",
+    "model file with a hostile chat template": "real/test_hostile_models.py::test_a_template_harms_its_own_chats_only",
+    "attacks on the server's HTTP": "fake/test_attacks.py::test_an_attack_gets_its_answer",
     "model file lies about its sizes": "real/test_faults.py::test_a_model_file_with_false_lengths_is_an_error_and_no_crash",
     "port taken": "fake/test_cli.py::test_a_taken_port_is_named",
     "port stolen by another server": "fake/test_faults.py::test_nobody_can_take_the_port_while_it_is_served",
@@ -56,7 +58,7 @@ FAULTS = {
     "SIGHUP with a broken preset": "fake/test_faults.py::test_sighup_reads_presets_again_and_keeps_them_if_it_cannot",
     "server killed": "real/test_life.py::test_a_killed_server_leaves_no_engine",
     "server killed in mid-prompt": "real/test_life.py::test_a_killed_server_leaves_no_engine_in_mid_prefill",
-    "all of it at random": "soak/test_soak.py::test_a_minute_of_mixed_traffic_with_faults_leaks_nothing",
+    "all of it at random": "soak/test_soak.py::test_two_minutes_of_mixed_traffic_with_faults_leak_nothing",
 }
 # fmt: on
 

@@ -136,6 +136,12 @@ def test_a_prefix_command_fills_the_folder_too(shelf: Shelf) -> None:
     assert n_computed(shelf.ask()[0]) == 1
 
 
+def test_only_their_owner_reads_the_files(shelf: Shelf) -> None:
+    shelf.ask()
+    modes = [path.stat().st_mode & 0o777 for path in (shelf.folder, *shelf.files)]
+    assert [oct(mode) for mode in modes] == ["0o700", "0o600"]
+
+
 def test_without_cache_nothing_goes_to_disk(shelf: Shelf) -> None:
     with shelf.engine("--cache-cells", "0") as engine:
         engine.generate(**story(cache=False))

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from tests.conftest import ROOT
+
+LEVELS = ("info", "warning", "error", "exception", "log")
 
 
 def test_generated_blocks_are_not_stale() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "api_docs"), "--check"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def logged() -> Iterator[str]:
+    """The formats of all log lines above debug."""
+    for file in (ROOT / "llama_srb").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"log.{level}" for level in LEVELS}:
+                texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+                yield next(text for text in texts if isinstance(text, str))
+
+
+def test_each_log_line_is_explained() -> None:
+    """But for those that are only what somebody else says."""
+    section = (ROOT / "docs/operations.md").read_text().partition("### What each log line means")[2]
+    lines = {re.sub(r"%[-.\d]*[a-z]", "…", format) for format in logged()}
+    telling = {line for line in lines if re.search(r"[a-z]{4}", line)}
+    assert len(telling) > 12
+    assert [line for line in telling if f"`{line}" not in section] == []

@@ -1,0 +1,49 @@
+"""Models whose metadata means harm: chats get an error or an answer in time, and nothing else notices."""
+
+# ruff: noqa: E501 (a table)
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.real.lines import Lines
+from tests.real.models import write_model
+
+HELLO = [{"role": "user", "content": "Hello there"}]
+TEMPLATES = {
+    "loops for ever": "{% for i in range(1000000000) %}{% for j in range(1000000000) %}x{% endfor %}{% endfor %}",
+    "grows without end": "{% set ns = namespace(t='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}{{ ns.t }}",
+    "calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "repeats a text": "{{ 'x' * 1000000000000 }}",
+    "divides by nothing": "{{ 1 // 0 }}{{ 1 % 0 }}",
+    "looks below": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "reads files": "{% include '/etc/passwd' %}{% import '/etc/passwd' as f %}",
+    "raises": "{{ raise_exception('no') }}",
+    "ends early": "{% for m in messages %}{{ m",
+    "is deep": "{{" + "(" * 20_000 + "1" + ")" * 20_000 + "}}",
+    "is deep in blocks": "{% if 1 %}" * 5_000 + "x" + "{% endif %}" * 5_000,
+    "is no text": "\x00\x01\x1b[2J\x7f{{ messages }}",
+    "is empty": "",
+    "is long": "{{ messages[0].content }}" + "x" * 2_000_000,
+}  # fmt: skip
+LOADS = 60.0  # seconds
+ANSWERS = 30.0  # seconds; a template has two
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_a_template_harms_its_own_chats_only(tmp_path: Path, template: str) -> None:
+    path = tmp_path / "model.gguf"
+    write_model(path, "llama", chat_template=template)
+    with Lines("-c", "512", model=path) as engine:
+        began = time.monotonic()
+        chat, plain = engine.answers(
+            engine.send(
+                {"op": "chat", "messages": HELLO, "max_tokens": 2},
+                {"op": "generate", "prompt": "1 2 3", "max_tokens": 2},
+            )
+        )
+        assert time.monotonic() - began < ANSWERS
+        assert chat.events[-1]["event"] in ("done", "error")
+        assert plain.done["completion_tokens"] == 2
