@@ -240,7 +240,8 @@ async function copy(text) {
 function Facts({ node }) {
   const mean = meanLogprob(node);
   const length = node.tokens?.length || node.length;
-  const sampling = Object.entries(node.sampling ?? {}).map(([name, value]) => `${name} ${value}`);
+  const { seed: _, ...values } = node.sampling ?? {}; // the request's; node.seed is its own
+  const sampling = Object.entries(values).map(([name, value]) => `${name} ${value}`);
   const facts = [
     length && `${length} tokens`,
     ...sampling,

@@ -76,7 +76,7 @@ export function Status() {
     seconds > 0.3 && `${Math.round(tokens / seconds)} tokens/s`,
     queued && `place ${queued} in the queue`,
     !queued && waiting > 0 && `${waiting} in the queue`,
-    prompt && `${prompt.cached} of ${prompt.tokens} prompt tokens cached`,
+    prompt && `${prompt.cached} of ${prompt.tokens} tokens cached`,
     cells && `${cells_used} of ${cells} cells, ${cells_shared} saved by sharing`,
   ].filter(Boolean);
   return html`<p class="status" title=${facts.join("\n")}>

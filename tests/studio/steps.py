@@ -64,6 +64,6 @@ def value(page: Page, other_than: str = OPENING) -> str:
 def computed(page: Page) -> int:
     """How many tokens of the last prompt were not cached."""
     said = page.locator(".status").inner_text()
-    found = re.search(r"(\d+) of (\d+) prompt tokens cached", said)
+    found = re.search(r"(\d+) of (\d+) tokens cached", said)
     assert found, said
     return int(found[2]) - int(found[1])

@@ -28,14 +28,18 @@ def test_the_settings_are_the_servers_own(page: Page, server: Server) -> None:
 
 
 def test_a_spread_gives_each_candidate_its_own_value(page: Page) -> None:
-    settings(page, max_tokens=4, next=False, n=8)
+    settings(page, max_tokens=4, next=False, n=8, values={"seed": 7})
     panel(page)
     page.get_by_role("button", name="spread").first.click()
+    expect(page.get_by_label("to", exact=True)).to_be_visible()
     page.get_by_label("temperature", exact=True).fill("0.6")
     page.get_by_label("to", exact=True).fill("1.3")
     assert asked(page)["temperature"] == [0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3]
     over(page, 8)
-    expect(cards(page).nth(3)).to_contain_text("temperature 0.9")
+    facts = cards(page).nth(3).locator(".facts")
+    expect(facts).to_contain_text("temperature 0.9")
+    expect(facts).to_contain_text("seed 10")
+    expect(facts).not_to_contain_text("seed 7")
 
 
 def test_a_preset_sets_values_and_ones_own_is_kept(page: Page) -> None:
