@@ -152,7 +152,8 @@ class Run:
                 bar.set_postfix(
                     step=self.step, epoch=self.feed.epoch, loss=f"{loss:.3f}", best=f"{self.best:.4f}"
                 )
-        self.log(1.0, loss, self.validate(1.0))
+        if self.worse < self.recipe.patience:
+            self.log(1.0, loss, self.validate(1.0))
 
     def log(self, progress: float, loss: float, valid: float) -> None:
         reading = {"step": self.step, "epoch": self.feed.epoch, "offset": self.feed.offset, "loss": loss}
@@ -165,7 +166,12 @@ def tokenizer_for(folder: Path, texts: list[str], vocabulary: int) -> Tokenizer:
     """The folder's tokenizer, trained on `texts` the first time."""
     file = folder / "tokenizer.json"
     if not file.exists():
-        train_tokenizer(texts, vocabulary).save(str(file))
+        trained = train_tokenizer(texts, vocabulary)
+        if (found := trained.get_vocab_size()) < vocabulary:
+            raise click.ClickException(
+                f"{len(texts)} stories give a vocabulary of {found} tokens; it must have {vocabulary}"
+            )
+        trained.save(str(file))
     return Tokenizer.from_file(str(file))
 
 

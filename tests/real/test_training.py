@@ -34,10 +34,10 @@ def trainer() -> Any:
         torch.compiler.set_stance("default")
 
 
-def start(trainer: Any, folder: Path) -> Any:
+def start(trainer: Any, folder: Path, **more: Any) -> Any:
     """A run of two tiny layers that lengthens its rows half-way."""
     shape = trainer.Shape(vocabulary=400, width=32, layers=2, heads=2, feed_forward=64, context=64)
-    recipe = trainer.Recipe(batch_tokens=256, phases=((0.0, 32), (0.5, 64)))
+    recipe = trainer.Recipe(batch_tokens=256, phases=((0.0, 32), (0.5, 64)), **more)
     tokenizer = trainer.tokenizer_for(folder, STORIES, shape.vocabulary)
     return trainer.Run(folder, shape, recipe, trainer.encode(tokenizer, STORIES))
 
@@ -64,6 +64,21 @@ def test_a_run_ends_with_its_schedule_and_logs_what_it_found(trainer: Any, tmp_p
     assert math.isfinite(run.best)
     assert (tmp_path / "best.pt").exists()
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_run_that_gets_no_better_stops_early_and_keeps_its_best(trainer: Any, tmp_path: Path) -> None:
+    """At a rate of 0 each reading is that of the first one."""
+    run = start(trainer, tmp_path, valid_every=1, patience=2, muon_rate=0.0, adam_rate=0.0)
+    run.train(1000, 0)
+    assert run.step == 3
+    assert torch.load(tmp_path / "best.pt")["place"][0] == 1
+    assert torch.load(tmp_path / "last.pt")["place"][0] == 3
+
+
+def test_too_few_stories_for_the_vocabulary_are_refused(trainer: Any, tmp_path: Path) -> None:
+    with pytest.raises(trainer.click.ClickException, match=r"20 stories give .* it must have 4096"):
+        trainer.tokenizer_for(tmp_path, STORIES, 4096)
+    assert not (tmp_path / "tokenizer.json").exists()
 
 
 def test_rows_are_the_stories_in_an_order_of_each_epochs_own(trainer: Any) -> None:
