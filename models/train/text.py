@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 END = "<|endoftext|>"  # id 0: begins and ends every story
 
-Tokens = NDArray[np.int64]
+Tokens = NDArray[np.uint16]  # two bytes each: the full data set has half a billion
 
 
 def stories(files: list[Path]) -> list[str]:
@@ -29,9 +29,12 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, texts: list[str]) -> list[Tokens]:
+def encode(tokenizer: Tokenizer, texts: list[str], at_once: int = 1000) -> list[Tokens]:
     """Each story as END and its tokens."""
-    return [np.array([0, *e.ids], dtype=np.int64) for e in tokenizer.encode_batch(texts)]
+    batches = (texts[i : i + at_once] for i in range(0, len(texts), at_once))
+    return [
+        np.array([0, *e.ids], dtype=np.uint16) for batch in batches for e in tokenizer.encode_batch(batch)
+    ]
 
 
 class Feed:
@@ -48,7 +51,7 @@ class Feed:
 
     def _shuffled(self) -> Tokens:
         order = random.Random(self.seed + self.epoch).sample(self.documents, len(self.documents))
-        return np.concatenate([*order, np.zeros(1, dtype=np.int64)])
+        return np.concatenate([*order, np.zeros(1, dtype=np.uint16)])
 
     def seek(self, epoch: int, offset: int) -> None:
         if epoch != self.epoch:
@@ -56,10 +59,10 @@ class Feed:
             self._packed = self._shuffled()
         self.offset = offset
 
-    def take(self, tokens: int, length: int) -> Tokens:
+    def take(self, tokens: int, length: int) -> NDArray[np.int64]:
         """The next (tokens / length, length + 1) of the epoch; neighbouring rows share one token."""
         if self.offset + tokens >= len(self._packed):
             self.seek(self.epoch + 1, 0)
         starts = range(self.offset, self.offset + tokens, length)
         self.offset += tokens
-        return np.stack([self._packed[i : i + length + 1] for i in starts])
+        return np.stack([self._packed[i : i + length + 1] for i in starts]).astype(np.int64)

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import torch
 from export import export
 from model import Llama, Shape
+from numpy.typing import NDArray
 from text import Feed, Tokens, encode, stories, train_tokenizer
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -70,7 +72,7 @@ class Run:
     def __init__(self, folder: Path, shape: Shape, recipe: Recipe, documents: list[Tokens]) -> None:
         torch.manual_seed(recipe.seed)
         self.folder, self.shape, self.recipe = folder, shape, recipe
-        held_out = max(len(documents) // 100, 1)  # one story in a hundred decides when to stop
+        held_out = min(max(len(documents) // 100, 1), 200)  # so many decide when to stop
         self.valid = Feed(documents[:held_out], recipe.seed)
         self.feed = Feed(documents[held_out:], recipe.seed)
         self.model = Llama(shape).to(DEVICE)
@@ -99,7 +101,7 @@ class Run:
         self.feed.seek(*state["feed"])
         self.step, self.seconds, self.best, self.worse = state["place"]
 
-    def loss(self, batch: Tokens) -> Tensor:
+    def loss(self, batch: NDArray[np.int64]) -> Tensor:
         rows = torch.from_numpy(batch).to(DEVICE)
         with half_precision():
             loss: Tensor = self.compiled(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())

@@ -82,7 +82,7 @@ def test_too_few_stories_for_the_vocabulary_are_refused(trainer: Any, tmp_path: 
 
 
 def test_rows_are_the_stories_in_an_order_of_each_epochs_own(trainer: Any) -> None:
-    feed = trainer.Feed([np.array([0, i, i]) for i in range(1, 9)], seed=1)
+    feed = trainer.Feed([np.array([0, i, i], np.uint16) for i in range(1, 9)], seed=1)
     first = [feed.take(8, 4) for _ in range(3)]
     assert [row.shape for row in first] == [(2, 5)] * 3
     assert (first[0][0, -1], first[0][1, -1]) == (first[0][1, 0], first[1][0, 0])
@@ -97,7 +97,7 @@ def test_llama_cpp_finds_a_text_as_likely_as_pytorch(trainer: Any, tmp_path: Pat
     run.save("best")
     trainer.export(tmp_path / "best.pt", tmp_path / "tokenizer.json", tmp_path / "m.gguf", "f32")
     ids = trainer.encode(trainer.Tokenizer.from_file(str(tmp_path / "tokenizer.json")), [STORY])[0][:60]
-    rows = torch.from_numpy(ids)[None]
+    rows = torch.from_numpy(ids.astype(np.int64))[None]
     with torch.no_grad():
         nats = run.model(rows[:, :-1], rows[:, 1:]).item() * (len(ids) - 1)
     with Engine(tmp_path / "m.gguf", "-c", "128", "-t", "1") as engine:
