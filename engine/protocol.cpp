@@ -103,15 +103,15 @@ static adapter_set read_adapters(const json & body, const model_facts & facts) {
     return body.contains("lora") ? facts.adapters.read(body["lora"]) : facts.adapters.defaults();
 }
 
-static std::vector<llama_token> read_tokens(const json & value, const model_facts & facts) {
+static std::vector<llama_token> read_tokens(const json & value, const model_facts & facts,
+                                            const char * name = "tokens") {
     if (!value.is_array()) {
-        invalid("tokens", std::string("tokens is ") + value.type_name() + "; it must be a list of token ids");
+        invalid(name, std::string(name) + " is " + value.type_name() + "; it must be a list of token ids");
     }
     std::vector<llama_token> tokens;
     tokens.reserve(value.size());
     for (const json & entry : value) {
-        tokens.push_back(
-            (llama_token) read_integer("tokens", entry, 0, llama_vocab_n_tokens(facts.vocab) - 1));
+        tokens.push_back((llama_token) read_integer(name, entry, 0, llama_vocab_n_tokens(facts.vocab) - 1));
     }
     return tokens;
 }
@@ -424,9 +424,9 @@ static void parse_score(command & c, const json & body, const model_facts & fact
         if (text.is_string() && !exact) {
             read_scored_text(*request, tokenize_beginning(prompt + text.get<std::string>(), facts.vocab));
         } else if (text.is_string() || text.is_array()) {
-            const auto own =
-                text.is_string() ? common_tokenize(facts.vocab, text, false, true) : read_tokens(text, facts);
-            auto whole = request->prompt;
+            const auto own   = text.is_string() ? common_tokenize(facts.vocab, text, false, true)
+                                                : read_tokens(text, facts, "texts");
+            auto       whole = request->prompt;
             whole.insert(whole.end(), own.begin(), own.end());
             read_scored_text(*request, whole);
         } else {
@@ -482,7 +482,7 @@ static void parse_embed(command & c, const json & body, const model_facts & fact
             invalid("input", name + " is " + text.type_name() + "; it must be a text or a list of token ids");
         }
         c.texts.push_back(text.is_string() ? common_tokenize(facts.vocab, text.get<std::string>(), true, true)
-                                           : read_tokens(text, facts));
+                                           : read_tokens(text, facts, "input"));
         const size_t n = c.texts.back().size();
         if (n == 0 || n > (size_t) facts.embedding.n_max) {
             throw command_error(n == 0 ? "invalid_request" : "context_exceeded",

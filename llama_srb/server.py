@@ -37,6 +37,7 @@ from llama_srb.dialects import (
     scores,
     textgen,
 )
+from llama_srb.dialects.fields import text_of
 from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.fitting import fitted, shortened
@@ -142,7 +143,6 @@ class Work:
     generation: Generation | Several
     rank: Rank
     size: str
-    prompt: str = "prompt"  # what the client calls that
     owner: str = ""  # who may end it without its id
 
 
@@ -185,8 +185,8 @@ def _warnings(warnings: tuple[str, ...]) -> dict[str, Any]:
     return {"warnings": warnings} if warnings else {}
 
 
-def _refused(error: Error, tokens: str = "tokens") -> web.Response:
-    """What the engine calls tokens is a prompt, or texts, to a client."""
+def _refused(error: Error, tokens: str = "prompt") -> web.Response:
+    """A prompt of token ids is tokens to the engine."""
     status, param = STATUS_OF_CODE.get(error.code, 500), error.param
     return error_response(
         status, error.message, param=tokens if param == "tokens" else param, code=error.code
@@ -234,7 +234,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except EngineUnavailable as error:
         return error_response(503, str(error), code="unavailable")
     except CommandRefused as refused:
-        return _refused(refused.error)
+        return _refused(refused.error, "tokens")
     except ConnectionError:
         raise  # nobody is there to answer to
     except Exception:
@@ -397,7 +397,7 @@ class Api:
             return await self._openai_many(http, bodies)
         request, form = openai.parse(bodies[0], self.defaults, self._infill)
         request = await self._fitted(self._require_what_continue_needs(request), form.limit)
-        about: dict[str, Any] = {"model": self._known_model(form.model), "created": int(time.time())}
+        about = self._of_answer(form.model)
         work = self._work(request, _owner(http))
         if form.stream:
             return await self._stream(http, work, openai.Chunks(request, form, **about).render)
@@ -412,7 +412,7 @@ class Api:
             raise RequestError(
                 "continue goes on from one sequence; prompt must be one, too", param="continue"
             )
-        about: dict[str, Any] = {"model": self._known_model(form.model), "created": int(time.time())}
+        about = self._of_answer(form.model)
         several = self.pool.generate_all(requests)
         named = dict(zip((part.id for part in several.parts), requests, strict=True))
         ranks = {id: ranking(request) for id, request in named.items()}
@@ -433,6 +433,10 @@ class Api:
             return request
         return await fitted(request, limit, self._context, self.pool.command)
 
+    def _of_answer(self, model: str | None) -> dict[str, Any]:
+        """What OpenAI's answers tell of themselves."""
+        return {"model": self._known_model(model), "created": int(time.time())}
+
     def _work(self, request: CompletionRequest, owner: str = "") -> Work:
         return Work(self.pool.generate(request), ranking(request), f"n={request.n}", owner=owner)
 
@@ -445,7 +449,7 @@ class Api:
         """n answers to a chat, in OpenAI's form."""
         request, form = chat.parse(await self._body(http), self.defaults)
         request = await self._fitted(request, form.limit)
-        about: dict[str, Any] = {"model": self._known_model(form.model), "created": int(time.time())}
+        about = self._of_answer(form.model)
         work = self._work(request, _owner(http))
         if form.stream:
             return await self._stream(http, work, chat.Chunks(request, form, **about).render)
@@ -469,7 +473,7 @@ class Api:
                 last = batch[-1]
         _brought.set(_brought.get() + _summary(last))
         if isinstance(last, Error):
-            return _refused(last, "prompt")
+            return _refused(last)
         assert isinstance(last, Done)
         answer = {"id": last.id, "prompt_tokens": last.prompt_tokens, "cached_tokens": last.cached_tokens}
         superseded = {"superseded": True} if generation.cancelled else {}
@@ -487,7 +491,7 @@ class Api:
         request = embeddings.parse(await self._body(http), strict=self.settings.strict)
         answer = embeddings.Body(request, model=self._known_model(request.model))
         generation = self.pool.run("embed", **request.engine_fields())
-        work = Work(generation, list, f"texts={len(request.input)}", "input")
+        work = Work(generation, list, f"texts={len(request.input)}")
         return await self._whole(http, work, answer)
 
     def _require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
@@ -703,7 +707,7 @@ class Api:
             most, command = self.pool.ready.embedding.get("max_tokens", INT32_MAX), self.pool.command
             answer.shorten([await shortened(text, most, command) for text in answer.request.input])
         generation = self.pool.run("embed", **answer.request.engine_fields())
-        work = Work(generation, list, f"texts={len(answer.request.input)}", "input")
+        work = Work(generation, list, f"texts={len(answer.request.input)}")
         return await self._whole(http, work, answer)
 
     @property
@@ -742,7 +746,7 @@ class Api:
     async def _watched_by(self, http: web.Request) -> Reply | None:
         """The generation of the genkey; without one that which was sent without one."""
         body = parse_body(data) if (data := http[BODY]).strip() else {}
-        return self._watched.get(llamacpp.text_of(body, "genkey", ""))
+        return self._watched.get(text_of(body, "genkey", ""))
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation until now."""
@@ -796,7 +800,7 @@ class Api:
         async with self._opened(work) as generation:
             first = await anext(generation)
             if isinstance(first[0], Error):
-                return _refused(first[0], work.prompt)
+                return _refused(first[0])
             response = web.StreamResponse(headers={"Content-Type": content_type, **STREAM_HEADERS})
             await response.prepare(http)
             try:
@@ -819,7 +823,7 @@ class Api:
                 last = batch[-1]
         _brought.set(_brought.get() + _summary(last))
         if isinstance(last, Error):
-            return _refused(last, work.prompt)
+            return _refused(last)
         return web.Response(body=answer.json(), content_type="application/json")
 
 

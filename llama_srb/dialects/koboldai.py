@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from llama_srb.dialects.llamacpp import ids_of, switch, text_of, token_json
-from llama_srb.dialects.reply import About, Json, Question, Reply
+from llama_srb.dialects.fields import ids_of, switch, text_of
+from llama_srb.dialects.reply import About, Json, Question, Reply, token_json, told
 from llama_srb.protocol import Error, Stop, Stream
 from llama_srb.request import CompletionRequest, limit_of, request_from
 
@@ -158,7 +158,7 @@ def aborted(found: bool) -> Json:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _version(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _version(about: About) -> Json:
     others = (
         "protected", "txt2img", "vision", "audio", "transcribe", "multiplayer", "websearch", "tts",
         "embeddings", "music", "savedata", "admin", "router", "guidance", "mcp",
@@ -171,20 +171,16 @@ def _special(body: Json) -> Json:
     return {"text": text_of(body, "prompt"), "add_special": switch(body, "special", True)}
 
 
-def _value(value: Any) -> Question:
-    return Question(lambda body, result, about: value(about))
-
-
 QUESTIONS = {
-    "/api/v1/model": _value(lambda about: {"result": f"koboldcpp/{about.model}"}),
-    "/api/v1/info/version": _value(lambda about: {"result": API_VERSION}),
-    "/api/v1/config/max_context_length": _value(lambda about: {"value": about.context}),
-    "/api/v1/config/max_length": _value(lambda about: {"value": MAX_TOKENS}),
-    "/api/v1/config/soft_prompts_list": _value(lambda about: {"values": []}),
-    "/api/v1/config/soft_prompt": _value(lambda about: {"value": ""}),
-    "/api/extra/version": Question(_version),
-    "/api/extra/true_max_context_length": _value(lambda about: {"value": about.context}),
-    "/api/extra/preloadstory": _value(lambda about: {}),
+    "/api/v1/model": told(lambda about: {"result": f"koboldcpp/{about.model}"}),
+    "/api/v1/info/version": told(lambda about: {"result": API_VERSION}),
+    "/api/v1/config/max_context_length": told(lambda about: {"value": about.context}),
+    "/api/v1/config/max_length": told(lambda about: {"value": MAX_TOKENS}),
+    "/api/v1/config/soft_prompts_list": told(lambda about: {"values": []}),
+    "/api/v1/config/soft_prompt": told(lambda about: {"value": ""}),
+    "/api/extra/version": told(_version),
+    "/api/extra/true_max_context_length": told(lambda about: {"value": about.context}),
+    "/api/extra/preloadstory": told(lambda about: {}),
     "/api/extra/tokencount": Question(
         lambda body, result, about: {"value": len(result["tokens"]), "ids": result["tokens"]},
         "tokenize",

@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from llama_srb.dialects.fields import ids_of, switch, text_of
 from llama_srb.dialects.openai import INFILL, infill_prompt
-from llama_srb.dialects.reply import About, Json, Question, Reply
+from llama_srb.dialects.reply import About, Json, Question, Reply, token_json, told
 from llama_srb.protocol import Error, Stop, Stream
 from llama_srb.request import CHAT, RequestError, Sampling, request_from, wrong
 
@@ -128,24 +129,14 @@ def _timings(ms: Mapping[str, float], predicted: int, prompt: int) -> Json:
     return made
 
 
-def token_json(token: Mapping[str, Any]) -> Json:
-    """A token with its alternatives."""
-    return _one(token) | {"top_logprobs": list(map(_one, token.get("top", ())))}
-
-
-def _one(token: Mapping[str, Any]) -> Json:
-    text = token["text"]
-    return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
-
-
 def _drawn_token(token: Mapping[str, Any]) -> Json:
     """The same by probabilities, as with post_sampling_probs."""
     return _drawn(token) | {"top_probs": list(map(_drawn, token.get("top", ())))}
 
 
 def _drawn(token: Mapping[str, Any]) -> Json:
-    one = _one(token)
-    return one | {"prob": math.exp(one.pop("logprob"))}
+    one = token_json(token)
+    return {name: one[name] for name in ("id", "token", "bytes")} | {"prob": math.exp(one["logprob"])}
 
 
 def _paths(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -195,34 +186,6 @@ def _extra(body: Mapping[str, Any], about: About) -> str:
     separator = about.infill.get("separator")
     heads = (f"{separator}{text_of(file, 'filename', 'tmp')}\n" if separator else SNIPPET for file in files)
     return "".join(head + text_of(file, "text") for head, file in zip(heads, files, strict=True))
-
-
-def switch(body: Mapping[str, Any], name: str, default: bool) -> bool:
-    """A field that is true or false; null is absent."""
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise wrong(name, value, "true or false")
-    return default if value is None else value
-
-
-def text_of(body: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A field that is a text."""
-    value = body.get(name)
-    if value is None and default is not None:
-        return default
-    if value is None:
-        raise RequestError(f"{name} is missing", param=name)
-    if not isinstance(value, str):
-        raise wrong(name, value, "a text")
-    return value
-
-
-def ids_of(body: Mapping[str, Any], name: str = "tokens") -> Json:
-    """Token ids as the engine's argument."""
-    value = body.get(name)
-    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
-        raise wrong(name, value, "a list of token ids")
-    return {"tokens": value}
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -275,7 +238,7 @@ def _prompt(body: Json, result: Mapping[str, Any], about: About) -> Json:
     return {"prompt": result["prompt"]}
 
 
-def _props(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _props(about: About) -> Json:
     settings = Sampling().model_dump(mode="json")
     return {
         "default_generation_settings": {"params": settings, "n_ctx": about.context},
@@ -304,13 +267,14 @@ def _slots(body: Json, result: Mapping[str, Any], about: About) -> list[Json]:
 
 TOKENIZE = Question(_tokens, "tokenize", _tokenize)
 DETOKENIZE = Question(_content, "detokenize", ids_of)
+TEMPLATE = Question(_prompt, "template", template_arguments)
 QUESTIONS = {
     "/tokenize": TOKENIZE,
     "/v1/tokenize": TOKENIZE,
     "/detokenize": DETOKENIZE,
     "/v1/detokenize": DETOKENIZE,
-    "/apply-template": Question(_prompt, "template", template_arguments),
-    "/props": Question(_props),
+    "/apply-template": TEMPLATE,
+    "/props": told(_props),
     "/slots": Question(_slots, "status"),
 }
 REPLIES = {"/completion": complete, "/completions": complete, "/infill": infill}

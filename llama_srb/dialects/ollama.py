@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from llama_srb.dialects.llamacpp import switch, text_of, token_json
+from llama_srb.dialects.fields import switch, text_of
 from llama_srb.dialects.openai import can_infill, infill_prompt
-from llama_srb.dialects.reply import About, Json, Question, Reply, Text
+from llama_srb.dialects.reply import About, Json, Question, Reply, Text, token_json, told
 from llama_srb.protocol import Error, Event, Stop, Stream
 from llama_srb.request import (
     MAX_LOGPROBS,
@@ -301,11 +301,11 @@ def _entry(about: About) -> Json:
     }
 
 
-def _tags(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _tags(about: About) -> Json:
     return {"models": [_entry(about)]}
 
 
-def _running(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _running(about: About) -> Json:
     """Loaded it stays, so it expires in a day from now, whenever one asks."""
     more = {"expires_at": _time(about.now + 86400), "size_vram": 0, "context_length": about.context}
     return {"models": [_entry(about) | more]}
@@ -334,9 +334,9 @@ def _chats(about: About) -> list[str]:
 
 
 QUESTIONS = {
-    "/api/tags": Question(_tags),
-    "/api/ps": Question(_running),
+    "/api/tags": told(_tags),
+    "/api/ps": told(_running),
     "/api/show": Question(_show),
-    "/api/version": Question(lambda body, result, about: {"version": VERSION}),
+    "/api/version": told(lambda about: {"version": VERSION}),
 }
 REPLIES = {"/api/generate": generate, "/api/chat": chat}

@@ -55,6 +55,21 @@ class Question:
     arguments: Callable[[Json], Json] = lambda body: {}
 
 
+def told(value: Callable[[About], Any]) -> Question:
+    """A path that answers what this server says of itself."""
+    return Question(lambda body, result, about: value(about))
+
+
+def token_json(token: Mapping[str, Any]) -> Json:
+    """A token with its alternatives."""
+    return _alone(token) | {"top_logprobs": list(map(_alone, token.get("top", ())))}
+
+
+def _alone(token: Mapping[str, Any]) -> Json:
+    text = token["text"]
+    return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
+
+
 @dataclass(slots=True)
 class Text:
     """What has come of one sequence."""

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from llama_srb.dialects.llamacpp import ids_of, switch, template_arguments, text_of
-from llama_srb.dialects.reply import About, Json, Question, Reply
+from llama_srb.dialects.fields import ids_of, switch, text_of
+from llama_srb.dialects.llamacpp import TEMPLATE
+from llama_srb.dialects.reply import About, Json, Question, Reply, told
 from llama_srb.request import MAX_LOGPROBS, request_from, whole
 
 TOP = 50  # of the likeliest tokens, if not said
@@ -51,7 +52,7 @@ def _decoded(body: Json, result: Mapping[str, Any], about: About) -> Json:
     return {"text": result["text"]}
 
 
-def _info(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _info(about: About) -> Json:
     return {"model_name": about.model, "lora_names": [], "loader": "llama.cpp"}
 
 
@@ -73,26 +74,20 @@ def _card(about: About) -> Json:
     }
 
 
-def _value(value: Json) -> Question:
-    return Question(lambda body, result, about: value)
-
-
 ENCODE = Question(_tokens, "tokenize", _text)
 DECODE = Question(_decoded, "detokenize", ids_of)
 QUESTIONS = {
     "/v1/internal/encode": ENCODE,
     "/v1/internal/decode": DECODE,
     "/v1/internal/token-count": Question(_length, "tokenize", _text),
-    "/v1/internal/chat-prompt": Question(
-        lambda body, result, about: {"prompt": result["prompt"]}, "template", template_arguments
-    ),
-    "/v1/internal/health": _value({"status": "ok"}),
-    "/v1/internal/lora/list": _value({"lora_names": []}),
-    "/v1/internal/model/info": Question(_info),
-    "/v1/internal/model/list": Question(lambda body, result, about: {"model_names": [about.model]}),
+    "/v1/internal/chat-prompt": TEMPLATE,
+    "/v1/internal/health": told(lambda about: {"status": "ok"}),
+    "/v1/internal/lora/list": told(lambda about: {"lora_names": []}),
+    "/v1/internal/model/info": told(_info),
+    "/v1/internal/model/list": told(lambda about: {"model_names": [about.model]}),
     "/v1/token/encode": ENCODE,
     "/v1/token/decode": DECODE,
-    "/v1/model": Question(lambda body, result, about: _card(about)),
-    "/v1/model/list": Question(lambda body, result, about: {"object": "list", "data": [_card(about)]}),
+    "/v1/model": told(_card),
+    "/v1/model/list": told(lambda about: {"object": "list", "data": [_card(about)]}),
 }
 REPLIES = {"/v1/internal/logits": Logits}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from llama_srb.dialects import embeddings, ollama
-from llama_srb.dialects.llamacpp import switch
+from llama_srb.dialects.fields import switch
 from llama_srb.dialects.reply import About, Json
 from llama_srb.dialects.texts import Folded, Text
 from llama_srb.protocol import Done, Embedding, Event

@@ -242,6 +242,8 @@ ERRORS = [
     ("/v1/internal/encode", {}, 400, lambda e: e["error"]["message"] == "text is missing"),
     ("/v1/token/decode", {"tokens": "x"}, 400, lambda e: e["error"]["param"] == "tokens"),
     ("/v1/token/decode", {"tokens": [99999]}, 400, lambda e: e["error"]["param"] == "tokens"),
+    ("/v1/score", {"prompt": "x", "texts": ["a", [99999]]}, 400, lambda e: e["error"]["param"] == "texts"),
+    ("/v1/score", {"prompt": [99999], "texts": [[5]]}, 400, lambda e: e["error"]["param"] == "prompt"),
     ("/v1/embeddings", {"input": [[99999]]}, 400, lambda e: e["error"]["param"] == "input"),
     ("/api/generate", {"prompt": "x", "options": {"top_k": "y"}}, 400, lambda e: "top_k" in e["error"]),
     ("/api/generate", {"prompt": "x", "options": 7}, 400, lambda e: "options is 7" in e["error"]),

@@ -159,7 +159,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # fields, param, part of 
     "none": ({"input": []}, "input", "a list of 1 to 2048"),
     "a number": ({"input": [7]}, "input", "input[0] is number"),
     "no tokens": ({"input": [[]]}, "input", "input[0] has 0 tokens"),
-    "no token": ({"input": [[99999]]}, "tokens", "99999"),
+    "no token": ({"input": [[99999]]}, "input", "99999"),
     "pooling": ({"input": ["a"], "pooling": "cls"}, "pooling", "no field"),
 }
 
