@@ -25,12 +25,13 @@ LOGPROBS = 5  # alternatives that `logprobs: true` means
 VERSION = "1.104"  # of KoboldCpp: KoboldAI Lite offers what this version can do, up to adaptive-p
 API_VERSION = "1.2.5"  # of KoboldAI's API: stop_sequence and use_default_badwordsids
 READ_HERE = frozenset({"stream", "model", "memory", "genkey", "trim_stop", "quiet"})
-KINDS = {400: "bad_input", 503: "service_unavailable"}
+KINDS = {401: "unauthorized", 503: "service_unavailable"}
 
 
 def error_body(status: int, message: str, *, param: str | None = None, code: str | None = None) -> Json:
     """An error as koboldcpp writes it."""
-    return {"detail": {"msg": message, "type": KINDS.get(status, "server_error")}}
+    other = "bad_input" if status < 500 else "server_error"
+    return {"detail": {"msg": message, "type": KINDS.get(status, other)}}
 
 
 class Results(Reply):

@@ -20,8 +20,9 @@ N, MAX_TOKENS = 1, -1  # llama-server's defaults
 READ_HERE = frozenset({
     "stream", "model", "return_tokens", "response_fields", "input_prefix", "input_suffix", "input_extra",
 })  # fmt: skip
-KINDS = {
-    400: "invalid_request_error",
+KINDS = {  # of an error; others are the client's below 500, and the server's above
+    401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     501: "not_supported_error",
     503: "unavailable_error",
@@ -32,7 +33,8 @@ SNIPPET = "\n\n--- snippet ---\n\n"  # before a file, for a model that has no to
 
 def error_body(status: int, message: str, *, param: str | None = None, code: str | None = None) -> Json:
     """An error as llama-server writes it."""
-    kind = "exceed_context_size_error" if code == "context_exceeded" else KINDS.get(status, "server_error")
+    other = "invalid_request_error" if status < 500 else "server_error"
+    kind = "exceed_context_size_error" if code == "context_exceeded" else KINDS.get(status, other)
     return {"error": {"code": status, "message": message, "type": kind}}
 
 

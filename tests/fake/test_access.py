@@ -228,6 +228,25 @@ def test_the_doctors_programs_get_no_secrets(tmp_path: Path, monkeypatch: pytest
     assert ("hunter2" in told, "PATH=" in told) == (False, True)
 
 
+FORMS = [  # of a refusal, by a path of each API
+    (
+        "/completion",
+        {"error": {"code": 401, "message": "there is no such key", "type": "authentication_error"}},
+    ),
+    ("/api/v1/generate", {"detail": {"msg": "there is no such key", "type": "unauthorized"}}),
+    ("/api/generate", {"error": "there is no such key"}),
+]
+
+
+@pytest.mark.parametrize(("path", "answer"), FORMS)
+async def test_who_has_no_key_is_told_in_the_form_of_each_api(
+    serving: Serving, path: str, answer: dict[str, Any]
+) -> None:
+    served = await serving(api_key="one")
+    async with served.http.post(served.url + path, json={}, headers=bearer("two")) as response:
+        assert (response.status, await response.json()) == (401, answer)
+
+
 # Web pages and names
 
 PAGES: list[tuple[dict[str, Any], dict[str, str], str | None]] = [

@@ -253,7 +253,7 @@ ERRORS = [
     ("/api/generate", {"prompt": "x", "model": "other"}, 404, lambda e: "not found" in e["error"]),
     ("/api/chat", {"messages": [{"role": "user", "content": "?", "images": ["aGk="]}]}, 400, lambda e: "images" in e["error"]),
     ("/completion", {"prompt": "x", "response_fields": "content"}, 400, lambda e: "response_fields is" in e["error"]["message"]),
-    ("/props", {}, 405, lambda e: e["error"]["code"] == 405),
+    ("/props", {}, 405, lambda e: e["error"]["type"] == "invalid_request_error" and e["error"]["code"] == 405),
     ("/api/v1/model", {}, 405, lambda e: "takes GET" in e["detail"]["msg"]),
     ("/api/tags", {}, 405, lambda e: "takes GET" in e["error"]),
     ("/api/generate", b" " * (16 << 20) + b" ", 413, lambda e: "--max-body" in e["error"]),
