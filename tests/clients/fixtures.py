@@ -1,7 +1,7 @@
 """Requests as writing tools send them, field by field, and readers that take answers as these tools do.
 
-Of programs that are no libraries: SillyTavern 1.19.0, KoboldAI Lite 27eb1dc, Obsidian Loom. Values are their
-defaults.
+Of programs that are no libraries: SillyTavern 1.19.0, KoboldAI Lite 27eb1dc, Obsidian Loom, mikupad. Values
+are their defaults; mikupad's are its names for each API with values of ours.
 """
 
 from __future__ import annotations
@@ -31,6 +31,46 @@ LOOM: dict[str, Any] = {
     "model": "storyteller", "prompt": ONCE, "max_tokens": 8, "n": 5, "temperature": 1, "top_p": 1,
     "best_of": 5, "frequency_penalty": 0, "presence_penalty": 0,
 }  # fmt: skip
+
+
+_MIKUPAD: dict[str, Any] = {
+    "prompt": ONCE, "n_ctx": 8192, "n_predict": 6, "temperature": 0.7, "dynatemp_range": 0, "top_k": 40,
+    "top_p": 0.95, "min_p": 0, "typical_p": 1, "tfs_z": 1, "repeat_penalty": 1.1, "repeat_last_n": 256,
+    "mirostat": 0, "mirostat_tau": 5, "mirostat_eta": 0.1, "ignore_eos": False, "n_probs": 10, "stop": [],
+    "stream": True,
+}  # fmt: skip
+
+
+def _renamed(**names: str) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in _MIKUPAD.items()}
+
+
+MIKUPAD: dict[str, dict[str, Any]] = {  # by the path that it asks for the type
+    "/completion": _MIKUPAD | {"cache_prompt": True, "post_sampling_probs": True},
+    "/api/extra/generate/stream": _renamed(
+        n_ctx="max_context_length", n_predict="max_length", n_probs="logprobs", repeat_penalty="rep_pen",
+        repeat_last_n="rep_pen_range", tfs_z="tfs", typical_p="typical", stop="stop_sequence",
+        ignore_eos="use_default_badwordsids",
+    ),
+    "/v1/completions": _renamed(
+        n_ctx="max_context_length", n_predict="max_tokens", n_probs="logprobs",
+        repeat_penalty="repetition_penalty", repeat_last_n="repetition_penalty_range", tfs_z="tfs",
+        mirostat="mirostat_mode", ignore_eos="ban_eos_token",
+    ),
+}  # fmt: skip
+
+
+def read_as_mikupad(data: bytes) -> tuple[str, list[int]]:
+    """The text, and how many candidates stand beside each piece of it."""
+    text, candidates = "", []
+    for line in data.decode().splitlines():
+        one = json.loads(line[6:]) if line.startswith("data: {") else {}
+        choice = (one.get("choices") or [{}])[0]
+        probabilities = (one.get("completion_probabilities") or [{}])[0].get("top_probs")
+        told = probabilities or (choice.get("logprobs") or {}).get("top_logprobs", [{}])[0]
+        text += choice.get("text") or one.get("content") or one.get("token") or ""
+        candidates += [len(told)] if told else []
+    return text, candidates
 
 
 def _appended(fields: dict[str, Any], name: str) -> str:

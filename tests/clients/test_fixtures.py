@@ -12,10 +12,12 @@ import pytest
 from tests.clients.fixtures import (
     KOBOLD_LITE,
     LOOM,
+    MIKUPAD,
     ONCE,
     SILLY_TAVERN,
     probabilities_as_silly_tavern,
     read_as_kobold_lite,
+    read_as_mikupad,
     read_as_silly_tavern,
     read_ollama_as_silly_tavern,
 )
@@ -173,6 +175,18 @@ def test_what_kobold_lite_asks_when_it_connects(server: Server) -> None:
     assert server.json("GET", "/api/v1/model")[1]["result"] not in ("", "ReadOnly", "inactive")
     for path in ("/api/v1/config/max_context_length", "/api/extra/true_max_context_length"):
         assert server.json("GET", path)[1] == {"value": 1024}
+
+
+@pytest.mark.parametrize(("path", "body"), MIKUPAD.items(), ids=list(MIKUPAD))
+def test_mikupad_reads_a_text_and_the_candidates_beside_it(
+    server: Server, path: str, body: dict[str, Any]
+) -> None:
+    data = post(server, path, body, "text/event-stream")
+    text, candidates = read_as_mikupad(data)
+    assert text.startswith(" ")
+    assert b"warnings" not in data
+    assert bool(candidates) == (path != "/api/extra/generate/stream")  # koboldcpp's frames have none
+    assert all(0 < n <= 10 for n in candidates)
 
 
 def test_loom_says_nothing_of_streams_and_reads_json(server: Server) -> None:
