@@ -30,6 +30,9 @@ static std::string unknown_logprob_json(llama_token token, const llama_vocab * v
     return json + ",\"logprob\":null,\"top\":[]}";
 }
 
+// Steps that are shorter than this share a write: each wakes the reader, who needs one of the cores
+static constexpr int64_t WRITE_US = 2000;
+
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
                      embedder & vectors)
     : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store), vectors(vectors),
@@ -55,6 +58,11 @@ void scheduler::run(command_reader & reader) {
         sweep(); // what was cancelled takes no part in this step
         admit();
         plan();
+        const bool steady = batch.n_tokens == n_last_tokens && batch.n_tokens > 0 && n_prefill == 0;
+        if (!steady) {
+            write_out();
+        }
+        n_last_tokens = batch.n_tokens;
         if (batch.n_tokens > 0 && decode()) {
             n_step_tokens += batch.n_tokens;
             draw();
@@ -64,9 +72,17 @@ void scheduler::run(command_reader & reader) {
             vectors.step(batch.n_tokens > 0 ? n_chunk : params.n_batch, out);
         }
         sweep();
-        write_lines(params.fd_out, out);
+        const bool idle = active.empty() && queue.empty() && !vectors.busy();
+        if (!steady || idle || ggml_time_us() - written_at >= WRITE_US) {
+            write_out();
+        }
         tree.trim(); // now nobody waits for it
     }
+}
+
+void scheduler::write_out() {
+    write_lines(params.fd_out, out);
+    written_at = ggml_time_us();
 }
 
 //

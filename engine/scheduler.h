@@ -155,6 +155,7 @@ class scheduler {
 
     // draw
     void             draw();
+    void             write_out();
     void             report_progress(request & r);
     void             start_on_row(request & r, int32_t i_row);
     void             collect_echo();
@@ -218,4 +219,6 @@ class scheduler {
 
     int64_t n_turns = 0;
     int64_t n_steps = 0, n_step_tokens = 0; // since the start
+    int32_t n_last_tokens = 0;              // of the step before
+    int64_t written_at    = 0;              // us
 };
