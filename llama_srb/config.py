@@ -105,7 +105,8 @@ class Settings(BaseModel):
     max_body: Annotated[int, BeforeValidator(_size)] = Field(16 << 20, ge=1,
         description="Largest request body, in bytes or as 16MiB.")
     strict: bool = Field(False,
-        description="Refuse unknown request fields instead of naming them in warnings.")
+        description="Refuse unknown request fields instead of naming them in warnings, and names of other "
+        "models.")
     presets: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
         description="Folder of TOML files, each a preset that requests may name, beside the shipped ones.")
     cors: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("localhost",),

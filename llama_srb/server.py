@@ -435,7 +435,7 @@ class Api:
 
     def _of_answer(self, model: str | None) -> dict[str, Any]:
         """What OpenAI's answers tell of themselves."""
-        return {"model": self._known_model(model), "created": int(time.time())}
+        return {"model": self._named_model(model), "created": int(time.time())}
 
     def _work(self, request: CompletionRequest, owner: str = "") -> Work:
         return Work(self.pool.generate(request), ranking(request), f"n={request.n}", owner=owner)
@@ -465,7 +465,7 @@ class Api:
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
         request, form = openai.parse(bodies[0], self.defaults, self._infill)
-        self._known_model(form.model)
+        self._named_model(form.model)
         self._require_what_keeps_prefixes(request)
         async with self.pool.prefix(request) as generation:
             _brought.set(f" {generation.id}")
@@ -482,14 +482,14 @@ class Api:
     async def score(self, http: web.Request) -> web.Response:
         """How likely the model finds each of some texts after one prompt."""
         request = scores.parse(await self._body(http), strict=self.settings.strict)
-        answer = scores.Body(request, model=self._known_model(request.model))
+        answer = scores.Body(request, model=self._named_model(request.model))
         generation = self.pool.run("score", **request.engine_fields())
         return await self._whole(http, Work(generation, list, f"texts={len(request.texts)}"), answer)
 
     async def embeddings(self, http: web.Request) -> web.Response:
         """Vectors of texts."""
         request = embeddings.parse(await self._body(http), strict=self.settings.strict)
-        answer = embeddings.Body(request, model=self._known_model(request.model))
+        answer = embeddings.Body(request, model=self._named_model(request.model))
         generation = self.pool.run("embed", **request.engine_fields())
         work = Work(generation, list, f"texts={len(request.input)}")
         return await self._whole(http, work, answer)
@@ -531,14 +531,21 @@ class Api:
         if fork is not None and fork.index >= n:
             raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
 
-    def _known_model(self, name: str | None) -> str:
-        """The name that answers bear: the asked one, if it is one of our model's."""
+    def _named_model(self, name: str | None) -> str:
+        """The name that answers bear. Tools send others by habit, which only --strict minds."""
         path = self.model.path
-        if name is None or name in (path.stem, path.name, self.model.name):
-            return name or path.stem
-        raise RequestError(
-            f"there is no model {name[:100]} here, only {path.stem}", param="model", status=404
-        )
+        if name is None or not (self.settings.strict or self._is_model(name)):
+            return path.stem
+        self._require_model(name)
+        return name
+
+    def _is_model(self, name: str) -> bool:
+        return name in (self.model.path.stem, self.model.path.name, self.model.name)
+
+    def _require_model(self, name: str) -> None:
+        if not self._is_model(name):
+            message = f"there is no model {name[:100]} here, only {self.model.path.stem}"
+            raise RequestError(message, param="model", status=404)
 
     async def cancel(self, http: web.Request) -> web.Response:
         """Ends a request, or one sequence of it."""
@@ -625,7 +632,7 @@ class Api:
 
     async def model_named(self, http: web.Request) -> web.Response:
         """One model of that list."""
-        self._known_model(http.match_info["name"])
+        self._require_model(http.match_info["name"])
         return _json(self._model())
 
     async def presets(self, http: web.Request) -> web.Response:

@@ -160,8 +160,6 @@ PER_SEQUENCE = [
 ]  # fmt: skip
 
 FORMS = [
-    Case("another model", {"prompt": "x", "model": "gpt-4"}, "there is no model gpt-4 here, only storyteller",
-         "model", 404),
     field("model 7", "model is 7; it must be a text", model=7),
     field('stream "yes"', 'stream is "yes"; it must be true or false', stream="yes"),
     Case("stream_options 7", {"prompt": "x", "stream": True, "stream_options": 7},

@@ -176,8 +176,14 @@ REFUSALS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"stop": 7}, BadRequestError, "stop"),
     ({"prompt": "word " * 2000}, BadRequestError, "prompt"),
     ({"prompt": ["a", 7]}, BadRequestError, "prompt"),
-    ({"model": "gpt-4"}, NotFoundError, "model"),
 ]
+
+
+def test_another_models_name_is_answered_by_the_one_that_is_here(openai: OpenAI) -> None:
+    assert complete(openai, model="gpt-4").model == "storyteller"
+    with pytest.raises(NotFoundError) as raised:
+        openai.models.retrieve("gpt-4")
+    assert "there is no model gpt-4 here, only storyteller" in str(raised.value)
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["body", "stream"])

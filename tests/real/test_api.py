@@ -136,6 +136,8 @@ def test_strict_refuses_unknown_fields_and_takes_all_known_ones() -> None:
     with serving("--strict", "--ctx", "4096") as server:
         status, answer = server.json("POST", "/v1/completions", {"prompt": ONCE, "temprature": 1})
         assert (status, answer["error"]["param"]) == (400, "temprature")
+        status, answer = server.json("POST", "/v1/completions", {"prompt": ONCE, "model": "gpt-4"})
+        assert (status, answer["error"]["param"]) == (404, "model")
         known = {"temp": 0.5, "typical": 1, "rep_pen": 1.1, "top_a": 0, "max_new_tokens": 2, "n": 1}
         assert "warnings" not in server.events({"prompt": ONCE, **known})[0]
 
@@ -151,12 +153,13 @@ ANSWERS: list[tuple[str, str, str, Any]] = [
     ("POST", "/v1/completions", "/v1/completions",
      {"prompt": ONCE, "stream": False, "n": 4, "best_of": 9, "dedupe": True, "temperature": 0}),
     ("POST", "/v1/completions", "/v1/completions", {"n": 0}),
-    ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "model": "other"}),
+    ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "model": "other", "max_tokens": 1}),
     ("POST", "/v1/completions", "/v1/completions", b" " * (16 << 20) + b" "),
     ("POST", "/v1/chat/completions", "/v1/chat/completions",
      {"messages": HELLO, "n": 3, "max_tokens": 2, "logprobs": True, "top_logprobs": 1, "foo": 1}),
     ("POST", "/v1/chat/completions", "/v1/chat/completions", {"messages": [{"content": "x"}]}),
-    ("POST", "/v1/chat/completions", "/v1/chat/completions", {"messages": HELLO, "model": "other"}),
+    ("POST", "/v1/chat/completions", "/v1/chat/completions",
+     {"messages": HELLO, "model": "other", "max_tokens": 1}),
     ("POST", "/v1/events", "/v1/events", {"prompt": 7}),
     ("POST", "/v1/completions/{id}/extend", "/v1/completions/17/extend", {"add": 1}),
     ("POST", "/v1/completions/{id}/extend", "/v1/completions/17/extend", {"add": -1}),
