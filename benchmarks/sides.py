@@ -79,7 +79,8 @@ class Answer:
     @property
     def rate(self) -> float:
         """Tokens per second over all sequences but for the first ones, which belong to the prompt."""
-        return sum(length - 1 for length in self.lengths.values()) / (self.last - self.first)
+        took = max(self.last - self.first, 0.001)  # a late reader may find all of it in one read
+        return sum(length - 1 for length in self.lengths.values()) / took
 
     @property
     def gaps(self) -> list[float]:
