@@ -264,8 +264,8 @@ def plots(samples: Sequence[Sample], labels: Labels, folder: Path) -> None:
             ylabel="tokens per second, all sequences", ylim=(0, None), xticks=[x for x, _ in lines["ours"]]
         )
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-        canvas.savefig(folder / f"{plot.name}.png", dpi=120)
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))  # beside the curves
+        canvas.savefig(folder / f"{plot.name}.png", dpi=120, bbox_inches="tight")
 
 
 def points(figure: Figure, plot: Plot, side: str) -> list[tuple[int, float]]:
