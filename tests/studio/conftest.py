@@ -46,7 +46,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    with serving() as server:
+    with serving(
+        "--", "-t", "1"
+    ) as server:  # a core is left for the browser, and streams last for a second or two
         yield server
 
 
