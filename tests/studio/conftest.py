@@ -46,9 +46,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    with serving(
-        "--", "-t", "1"
-    ) as server:  # a core is left for the browser, and streams last for a second or two
+    """A core is left for the browser, and streams last for a second or two."""
+    with serving("--", "-t", "1") as server:
         yield server
 
 
