@@ -31,7 +31,7 @@ static std::string unknown_logprob_json(llama_token token, const llama_vocab * v
 }
 
 // Steps that are shorter than this share a write: each wakes the reader, who needs one of the cores
-static constexpr int64_t WRITE_US = 2000;
+static const int64_t t_write_us = 2000;
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
                      embedder & vectors)
@@ -51,8 +51,8 @@ scheduler::~scheduler() {
 }
 
 void scheduler::run(command_reader & reader) {
-    while (!input_ended || !active.empty() || !queue.empty() || vectors.busy()) {
-        for (command & c : reader.take(active.empty() && queue.empty() && !vectors.busy())) {
+    while (!input_ended || !idle()) {
+        for (command & c : reader.take(idle())) {
             take(std::move(c));
         }
         sweep(); // what was cancelled takes no part in this step
@@ -72,17 +72,20 @@ void scheduler::run(command_reader & reader) {
             vectors.step(batch.n_tokens > 0 ? n_chunk : params.n_batch, out);
         }
         sweep();
-        const bool idle = active.empty() && queue.empty() && !vectors.busy();
-        if (!steady || idle || ggml_time_us() - written_at >= WRITE_US) {
+        if (!steady || idle() || ggml_time_us() - t_written >= t_write_us) {
             write_out();
         }
         tree.trim(); // now nobody waits for it
     }
 }
 
+bool scheduler::idle() const {
+    return active.empty() && queue.empty() && !vectors.busy();
+}
+
 void scheduler::write_out() {
     write_lines(params.fd_out, out);
-    written_at = ggml_time_us();
+    t_written = ggml_time_us();
 }
 
 //

@@ -110,6 +110,8 @@ class scheduler {
 
   private:
     // commands
+    bool      idle() const; // nothing runs or waits
+    void      write_out();
     void      take(command && c);
     bool      is_taken(const std::string & id);
     void      embed(command && c);
@@ -155,7 +157,6 @@ class scheduler {
 
     // draw
     void             draw();
-    void             write_out();
     void             report_progress(request & r);
     void             start_on_row(request & r, int32_t i_row);
     void             collect_echo();
@@ -220,5 +221,5 @@ class scheduler {
     int64_t n_turns = 0;
     int64_t n_steps = 0, n_step_tokens = 0; // since the start
     int32_t n_last_tokens = 0;              // of the step before
-    int64_t written_at    = 0;              // us
+    int64_t t_written     = 0;              // us
 };
