@@ -253,7 +253,7 @@ OWNED_FLAGS = {flag: instead for instead, flags in _OURS.items() for flag in fla
 _SECRET = re.compile(rf"{PREFIX}|.*PASSW(OR)?D|(.*_)?(TOKEN|SECRET|CREDENTIAL|KEY)S?(_.*)?$", re.IGNORECASE)
 
 
-def engine_environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """What a child process inherits: all but this server's settings, and what is secret by its name."""
     return {name: value for name, value in os.environ.items() if not _SECRET.match(name)}
 
@@ -262,7 +262,7 @@ def environment(settings: Mapping[str, Any]) -> dict[str, str]:
     """What a server of these settings, and of no others, inherits; None is absent. SettingsError."""
     _refuse_unknown(settings, Settings.model_fields, "")
     given = {name: value for name, value in settings.items() if value is not None}
-    return engine_environment() | {PREFIX + name.upper(): _as_text(name, one) for name, one in given.items()}
+    return child_environment() | {PREFIX + name.upper(): _as_text(name, one) for name, one in given.items()}
 
 
 def _as_text(name: str, value: object) -> str:

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from llama_srb import model_info
 from llama_srb.access import Access, AccessError, tls
-from llama_srb.config import Settings, engine_environment
+from llama_srb.config import Settings, child_environment
 from llama_srb.model_info import ModelFileError
 
 Verdict: TypeAlias = Literal["ok", "warn", "bad"]
@@ -40,7 +40,7 @@ def _said(*command: str) -> str | None:
     """What a program writes; None when it is not there, fails or hangs."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=engine_environment()
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment()
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

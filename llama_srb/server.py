@@ -24,7 +24,7 @@ from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__, model_info, studio
 from llama_srb.access import Access, AccessError, renew_tls, tls
-from llama_srb.config import Settings, engine_environment
+from llama_srb.config import Settings, child_environment
 from llama_srb.connections import BODY, Connections, http_log
 from llama_srb.dialects import (
     chat,
@@ -961,7 +961,7 @@ def _engine_settings(settings: Settings, model: ModelInfo) -> EngineSettings:
     return EngineSettings(
         settings.engine_command,
         model.name,
-        engine_environment(),
+        child_environment(),
         load_timeout=settings.load_timeout,
         step_timeout=settings.step_timeout,
     )
