@@ -533,11 +533,9 @@ class Api:
 
     def _named_model(self, name: str | None) -> str:
         """The name that answers bear. Tools send others by habit, which only --strict minds."""
-        path = self.model.path
-        if name is None or not (self.settings.strict or self._is_model(name)):
-            return path.stem
-        self._require_model(name)
-        return name
+        if name is not None and self.settings.strict:
+            self._require_model(name)
+        return name if name is not None and self._is_model(name) else self.model.path.stem
 
     def _is_model(self, name: str) -> bool:
         return name in (self.model.path.stem, self.model.path.name, self.model.name)
