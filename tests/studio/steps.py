@@ -61,6 +61,12 @@ def value(page: Page, other_than: str = OPENING) -> str:
     return editor(page).input_value()
 
 
+def choose(page: Page, number: int, before: str = OPENING) -> str:
+    """Takes the candidate of that number; the story, when it is there."""
+    page.keyboard.press(str(number))
+    return value(page, before)
+
+
 def computed(page: Page) -> int:
     """How many tokens of the last prompt were not cached."""
     said = page.locator(".status").inner_text()

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, ask, cards, editor, over, settings, texts, value
+from tests.studio.steps import OPENING, ask, cards, choose, editor, over, settings, texts, value
 
 
 def tree(page: Page) -> Locator:
@@ -115,8 +115,7 @@ def test_the_tree_folds_hoists_bookmarks_and_sets_aside(page: Page) -> None:
 def test_a_piece_is_split_at_the_caret_and_joined_again(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
-    page.keyboard.press("1")
-    text = value(page)
+    text = choose(page, 1)
     expect(tree(page)).to_have_count(5)
     editor(page).press("End")
     for _ in range(4):
@@ -135,11 +134,9 @@ def test_a_piece_is_split_at_the_caret_and_joined_again(page: Page) -> None:
 def test_undo_after_a_join_finds_the_old_text(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
-    page.keyboard.press("1")
-    once = value(page)
+    once = choose(page, 1)
     ask(page, once)
-    page.keyboard.press("2")
-    twice = value(page, once)
+    twice = choose(page, 2, once)
     tree(page)
     page.locator(".leaf.current").focus()
     expect(page.get_by_role("button", name="Join")).to_be_disabled()  # the one before has other children
@@ -226,8 +223,7 @@ def test_a_kept_passage_is_inserted_from_the_shelf(page: Page) -> None:
     ask(page)
     kept = texts(page)[1]
     page.get_by_role("button", name="Keep").nth(1).click()
-    page.keyboard.press("1")
-    chosen = value(page)
+    chosen = choose(page, 1)
     page.reload()
     page.get_by_role("button", name="Shelf").click()
     page.get_by_role("button", name="Insert").click()

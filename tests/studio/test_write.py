@@ -15,6 +15,7 @@ from tests.studio.steps import (
     OPENING,
     ask,
     cards,
+    choose,
     computed,
     editor,
     over,
@@ -46,8 +47,7 @@ def test_a_choice_in_mid_stream_goes_on_from_what_is_there(page: Page) -> None:
     editor(page).press("Control+Enter")
     expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
     with page.expect_request("**/v1/events") as sent:
-        page.keyboard.press("1")
-    chosen = value(page)
+        chosen = choose(page, 1)
     named = sent.value.post_data_json["continue"]
     assert named["index"] == 0
     assert 0 < named["at"] < LONG["max_tokens"]
@@ -102,8 +102,7 @@ def test_branches_keep_what_was_not_chosen(page: Page) -> None:
 def test_undo_and_redo_cover_typing_and_choices(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
-    page.keyboard.press("3")
-    chosen = value(page)
+    chosen = choose(page, 3)
     editor(page).press("Control+End")
     editor(page).press_sequentially(" And")
     page.keyboard.press("Control+z")
@@ -258,8 +257,7 @@ def test_hostile_text_stays_text(page: Page) -> None:
 def test_exports_and_imports(page: Page, tmp_path: Path, kind: str) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
-    page.keyboard.press("1")
-    text = value(page)
+    text = choose(page, 1)
     page.get_by_role("button", name="Stories").click()
     with page.expect_download() as download:
         page.get_by_role("button", name=f"Export {kind}").click()
