@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <new>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -15,8 +16,10 @@ static const int    n_tries      = 3;
 static const rlim_t n_max_memory = (rlim_t) 1 << 30; // bytes beyond what there is at the fork
 
 // A text that doubles takes all the memory there is in the time that it has. As llama.cpp's own size is known
-// from /proc only, this is for Linux.
+// from /proc only, this is for Linux. One that needs more is not told, as it might go on without: what it then
+// says would not hold where there is no limit.
 static void limit_memory() {
+    std::set_new_handler([] { _exit(1); });
     unsigned long n_pages = 0;
     FILE *        file    = fopen("/proc/self/statm", "r");
     if (file && fscanf(file, "%lu", &n_pages) == 1) {

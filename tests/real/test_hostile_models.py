@@ -10,6 +10,7 @@ import pytest
 
 from tests.real.lines import Lines
 from tests.real.models import write_model
+from tests.soak.soak import status
 
 HELLO = [{"role": "user", "content": "Hello there"}]
 TEMPLATES = {
@@ -47,3 +48,4 @@ def test_a_template_harms_its_own_chats_only(tmp_path: Path, template: str) -> N
         assert time.monotonic() - began < ANSWERS
         assert chat.events[-1]["event"] in ("done", "error")
         assert plain.done["completion_tokens"] == 2
+        assert status(engine.pid, "VmHWM") < 1 << 20  # KiB; what harms is tried in another process
