@@ -275,8 +275,11 @@ void prefix_tree::release(branch * b) {
     b->used_at = ++clock;
 }
 
-void prefix_tree::trim() {
-    while (n_idle() > n_idle_max && evict_one()) {
+void prefix_tree::trim(bool at_leisure) {
+    if (at_leisure && is_over()) {
+        evict_one();
+    }
+    while (n_idle() / 2 > n_idle_max && evict_one()) {
     }
 }
 

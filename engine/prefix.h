@@ -32,7 +32,7 @@ struct branch {
 
 class prefix_tree {
   public:
-    // `n_idle_max`: cells that idle branches may hold together.
+    // `n_idle_max`: cells that idle branches may hold together; twice as many while sequences run.
     prefix_tree(llama_context * ctx, int32_t n_idle_max, const store_params & store);
 
     // The first `length` tokens of `from` stand for the first `n_matched` tokens of what was looked for.
@@ -70,9 +70,11 @@ class prefix_tree {
     void undo_last(branch * b);
     // The branch is no longer in use; its cells stay until the room is needed, or until trim().
     void release(branch * b);
-    // Idle branches go, the one used longest ago first, until they hold no more than they may. To take the
-    // snapshots that they leave takes milliseconds.
-    void trim();
+    // Whether idle branches hold more cells than they may: trim() is due.
+    bool is_over() const { return n_idle() > n_idle_max; }
+    // Idle branches that are too many go, the one used longest ago first. Its snapshot takes milliseconds: so
+    // one goes when nothing else is to be done; else none, unless they hold twice as many as they may.
+    void trim(bool at_leisure);
     void remove(branch * b);
     void clear();
 

@@ -52,7 +52,7 @@ scheduler::~scheduler() {
 
 void scheduler::run(command_reader & reader) {
     while (!input_ended || !idle()) {
-        for (command & c : reader.take(idle())) {
+        for (command & c : reader.take(idle() && !tree.is_over())) {
             take(std::move(c));
         }
         sweep(); // what was cancelled takes no part in this step
@@ -75,7 +75,7 @@ void scheduler::run(command_reader & reader) {
         if (!steady || idle() || ggml_time_us() - t_written >= t_write_us) {
             write_out();
         }
-        tree.trim(); // now nobody waits for it
+        tree.trim(idle());
     }
 }
 
