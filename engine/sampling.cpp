@@ -267,34 +267,28 @@ std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, c
 
 namespace {
 
-const int32_t n_block   = 64; // whole SIMD registers
-const int32_t n_finer   = 16; // where a vocabulary has few blocks
-const int32_t n_stretch = 64 * n_block;
+const int32_t n_lanes = 16; // a SIMD register of any kind
 
 // What choosing from a row needs; one a thread, so that no draw allocates anything.
 struct scratch {
     std::vector<float>            maxima; // of each block
-    std::vector<float>            order;
     std::vector<llama_token_data> chosen;
+    std::vector<llama_token_data> ranked;
 };
 thread_local scratch mine;
 
-// The largest logit of each block of the row, in mine.maxima.
-template <int32_t block> void find_maxima(const float * logits, int32_t n_vocab) {
-    const int32_t n_whole = n_vocab / block;
-    mine.maxima.resize((size_t) n_whole);
-    for (int32_t b = 0; b < n_whole; b++) {
-        float lanes[block];
-        std::copy(logits + b * block, logits + (b + 1) * block, lanes);
-        for (int32_t width = block / 2; width > 0; width /= 2) { // by halves: SIMD, without branches
-            for (int32_t lane = 0; lane < width; lane++) {
-                lanes[lane] = std::max(lanes[lane], lanes[lane + width]);
-            }
+// The largest logit of each block of the row, in mine.maxima. Of n blocks the b-th is tokens b, b + n, b + 2n, …:
+// side by side, so that whole registers are compared and no maximum is taken across one.
+void find_maxima(const float * logits, int32_t n_vocab, int32_t block) {
+    const int32_t n = n_vocab < n_lanes * block ? n_vocab : n_vocab / block / n_lanes * n_lanes;
+    mine.maxima.assign(logits, logits + n);
+    float * maxima = mine.maxima.data();
+    for (int32_t first = n; first < n_vocab; first += n) {
+        const float * row = logits + first;
+        const int32_t end = std::min(n, n_vocab - first);
+        for (int32_t b = 0; b < end; b++) {
+            maxima[b] = row[b] > maxima[b] ? row[b] : maxima[b];
         }
-        mine.maxima[(size_t) b] = lanes[0];
-    }
-    if (n_whole * block < n_vocab) {
-        mine.maxima.push_back(*std::max_element(logits + n_whole * block, logits + n_vocab));
     }
 }
 
@@ -305,37 +299,57 @@ void choose_all(const float * logits, int32_t n_vocab) {
     }
 }
 
-// Puts the n likeliest tokens into mine.chosen, by id, and whichever else are at least as likely as the n-th
-// block's best. As many blocks have a maximum of at least that, so at least n tokens do. Returns the bound.
-template <int32_t block> float choose_by_blocks(const float * logits, int32_t n_vocab, size_t n) {
-    mine.chosen.clear();
-    find_maxima<block>(logits, n_vocab);
-    float bound = -INFINITY;
-    if (n < mine.maxima.size()) {
-        mine.order = mine.maxima;
-        std::nth_element(mine.order.begin(), mine.order.begin() + (std::ptrdiff_t) n - 1, mine.order.end(),
-                         std::greater<float>());
-        bound = mine.order[n - 1];
+// A value that at least n of the maxima reach, and not many more; -infinity where halving does not find it.
+float reached_by(size_t n) {
+    const auto n_reach = [](float value) {
+        int32_t count = 0;
+        for (const float max : mine.maxima) {
+            count += max >= value;
+        }
+        return (size_t) count;
+    };
+    float high = mine.maxima[0];
+    for (const float max : mine.maxima) {
+        high = max > high ? max : high;
     }
-    for (size_t b = 0; b < mine.maxima.size(); b++) {
+    float low = high - 64.0f; // e^-64
+    if (n_reach(low) < n) {
+        return -INFINITY;
+    }
+    for (int i = 0; i < 16; i++) {
+        const float  middle      = 0.5f * (low + high);
+        const size_t count       = n_reach(middle);
+        (count < n ? high : low) = middle;
+        if (count >= n && count <= n + n / 8) {
+            break;
+        }
+    }
+    return low;
+}
+
+// Puts the n likeliest tokens into mine.chosen, and whichever else reach the bound that it returns. As many
+// tokens do as there are blocks whose maximum does.
+float choose(const float * logits, int32_t n_vocab, size_t n) {
+    find_maxima(logits, n_vocab, (size_t) n_vocab < 256 * n ? 16 : 64);
+    const size_t n_blocks = mine.maxima.size();
+    const size_t n_each   = (size_t) n_vocab / n_blocks + 1; // tokens of a block, at most
+    const float  bound    = n < n_blocks ? reached_by(n) : -INFINITY;
+    size_t       n_chosen = 0;
+    for (size_t b = 0; b < n_blocks; b++) {
         if (mine.maxima[b] < bound) {
             continue;
         }
-        const int32_t end = std::min((int32_t) (b + 1) * block, n_vocab);
-        for (int32_t i = (int32_t) b * block; i < end; i++) {
-            if (logits[i] >= bound) {
-                mine.chosen.push_back({i, logits[i], 0.0f});
-            }
+        if (n_chosen + n_each > mine.chosen.size()) {
+            mine.chosen.resize(2 * (n_chosen + n_each));
+        }
+        for (size_t i = b; i < (size_t) n_vocab;
+             i += n_blocks) { // without a branch: written, and kept or not
+            mine.chosen[n_chosen] = {(llama_token) i, logits[i], 0.0f};
+            n_chosen += logits[i] >= bound;
         }
     }
+    mine.chosen.resize(n_chosen);
     return bound;
-}
-
-// Of few blocks the n-th best says little: most tokens would be chosen.
-float choose(const float * logits, int32_t n_vocab, size_t n) {
-    const bool many = (size_t) (n_vocab / n_block) >= 4 * n;
-    return many ? choose_by_blocks<n_block>(logits, n_vocab, n)
-                : choose_by_blocks<n_finer>(logits, n_vocab, n);
 }
 
 // e^x for x <= 0, to about 1e-7 of its value, without a branch: the compiler makes SIMD of loops with it.
@@ -353,16 +367,19 @@ inline float exp_negative(float x) {
     return er * scale;
 }
 
+const int32_t n_wide    = 64; // several registers
+const int32_t n_stretch = 64 * n_wide;
+
 // log(sum(exp(logits))), after find_maxima
 float log_sum_exp(const float * logits, int32_t n_vocab) {
     const float max = *std::max_element(mine.maxima.begin(), mine.maxima.end());
     double      sum = 0.0;
     int32_t     i   = 0;
-    while (i + n_block <= n_vocab) {
-        float         sums[n_block] = {0}; // side by side, of a stretch that is short enough for float
-        const int32_t end           = std::min(n_vocab, i + n_stretch);
-        for (; i + n_block <= end; i += n_block) {
-            for (int32_t k = 0; k < n_block; k++) {
+    while (i + n_wide <= n_vocab) {
+        float         sums[n_wide] = {0}; // side by side, of a stretch that is short enough for float
+        const int32_t end          = std::min(n_vocab, i + n_stretch);
+        for (; i + n_wide <= end; i += n_wide) {
+            for (int32_t k = 0; k < n_wide; k++) {
                 sums[k] += exp_negative(logits[i + k] - max);
             }
         }
@@ -386,12 +403,32 @@ void remove_chosen(const std::vector<llama_token> & forbidden) {
     }
 }
 
-// Brings the n likeliest of mine.chosen to its beginning, best first.
-void sort_chosen(int32_t n) {
-    std::partial_sort(mine.chosen.begin(), mine.chosen.begin() + n, mine.chosen.end(),
-                      [](const llama_token_data & a, const llama_token_data & b) {
-                          return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-                      });
+// Brings the n likeliest of mine.chosen to its beginning, best first. A few are sorted by counting, for each,
+// how many are better: more comparisons, but none that a processor has to guess.
+void sort_chosen(size_t n) {
+    const size_t n_chosen = mine.chosen.size();
+    if (n_chosen > 128) {
+        std::partial_sort(mine.chosen.begin(), mine.chosen.begin() + (std::ptrdiff_t) n, mine.chosen.end(),
+                          [](const llama_token_data & a, const llama_token_data & b) {
+                              return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+                          });
+        return;
+    }
+    float       logits[128];
+    llama_token ids[128];
+    for (size_t i = 0; i < n_chosen; i++) {
+        logits[i] = mine.chosen[i].logit;
+        ids[i]    = mine.chosen[i].id;
+    }
+    mine.ranked = mine.chosen;
+    for (const llama_token_data & c : mine.chosen) {
+        int32_t rank = 0;
+        for (size_t i = 0; i < n_chosen; i++) {
+            rank += (logits[i] > c.logit) | ((logits[i] == c.logit) & (ids[i] < c.id));
+        }
+        mine.ranked[(size_t) rank] = c;
+    }
+    mine.chosen.swap(mine.ranked);
 }
 
 } // namespace
@@ -402,9 +439,9 @@ token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token tok
     n_top = std::min(n_top, n_vocab);
     if (n_top > 0) {
         choose(logits, n_vocab, (size_t) n_top);
-        sort_chosen(n_top);
+        sort_chosen((size_t) n_top);
     } else {
-        find_maxima<n_block>(logits, n_vocab);
+        find_maxima(logits, n_vocab, 64);
     }
     const float log_sum = log_sum_exp(logits, n_vocab);
     for (int32_t i = 0; i < n_top; i++) {
@@ -419,7 +456,7 @@ token_logprob token_sampler::logprobs_of_draw(llama_token token, int32_t n_top,
     const auto is_out = [](const llama_token_data & c) { return c.logit == -INFINITY; };
     mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_out), mine.chosen.end());
     n_top = std::min(std::max(n_top, 1), (int32_t) mine.chosen.size());
-    sort_chosen(n_top);
+    sort_chosen((size_t) n_top);
     const float max = mine.chosen[0].logit;
     double      sum = 0.0;
     float       own = max;
@@ -491,9 +528,9 @@ token_sampler::token_sampler(const llama_model * model, const params & sampling,
     int32_t             n_suppressed = 0;
     const llama_token * suppressed =
         llama_vocab_get_suppress_tokens(llama_model_get_vocab(model), &n_suppressed);
-    biased.assign(suppressed, suppressed + n_suppressed);
+    banned.assign(suppressed, suppressed + n_suppressed);
     for (const llama_logit_bias & bias : own.logit_bias) {
-        biased.push_back(bias.token);
+        (bias.bias == -INFINITY ? banned : biased).push_back(bias.token);
     }
     if (this->structure && start && start->lazy) {
         watch.emplace(*start);
@@ -587,7 +624,8 @@ void token_sampler::choose_likeliest(const float * logits, size_t n_forbidden) {
         return;
     }
     const size_t n_recent = std::min(n_history, history.size());
-    const float  bound    = choose(logits, n_vocab, n_top + biased.size() + n_recent + n_forbidden);
+    const size_t n_extra  = banned.size() + biased.size() + n_recent + n_forbidden;
+    const float  bound    = choose(logits, n_vocab, n_top + n_extra);
     const auto   add      = [&](llama_token token) {
         const auto is_it = [token](const llama_token_data & c) { return c.id == token; };
         if (logits[token] < bound && std::none_of(mine.chosen.begin(), mine.chosen.end(), is_it)) {
@@ -598,11 +636,27 @@ void token_sampler::choose_likeliest(const float * logits, size_t n_forbidden) {
     std::for_each(history.end() - (std::ptrdiff_t) n_recent, history.end(), add);
 }
 
+// Where the chain changes no logit before its top-k, it finds the likeliest in order.
+llama_token_data_array token_sampler::candidates_of_chain() {
+    llama_token_data_array candidates = {mine.chosen.data(), mine.chosen.size(), -1, false};
+    if (n_top > 0 && biased.empty() && n_history == 0) {
+        for (llama_token_data & c : mine.chosen) {
+            const bool out = std::find(banned.begin(), banned.end(), c.id) != banned.end();
+            c.logit        = out ? -INFINITY : c.logit;
+        }
+        candidates.size = std::min(n_top, mine.chosen.size());
+        sort_chosen(candidates.size);
+        candidates.data   = mine.chosen.data();
+        candidates.sorted = true;
+    }
+    return candidates;
+}
+
 llama_token_data token_sampler::draw_chosen() {
     if (first) {
         return draw_first();
     }
-    llama_token_data_array candidates = {mine.chosen.data(), mine.chosen.size(), -1, false};
+    llama_token_data_array candidates = candidates_of_chain();
     if (coupled.arithmetic) {
         apply_steps(candidates);
     } else {

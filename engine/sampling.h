@@ -92,21 +92,23 @@ class token_sampler {
     bool complete() { return is_bound() && structure->complete(at); }
 
   private:
-    bool             is_bound() const { return structure && !watch; } // the grammar holds
-    void             accept(llama_token token, bool is_generated);
-    void             accept_by_grammar(llama_token token);
-    void             choose_likeliest(const float * logits, size_t n_forbidden);
-    void             choose_allowed(const float * logits);
-    llama_token      draw_allowed();
-    llama_token_data draw_chosen();
-    llama_token_data draw_first();
-    void             apply_steps(llama_token_data_array & candidates);
+    bool                   is_bound() const { return structure && !watch; } // the grammar holds
+    void                   accept(llama_token token, bool is_generated);
+    void                   accept_by_grammar(llama_token token);
+    void                   choose_likeliest(const float * logits, size_t n_forbidden);
+    void                   choose_allowed(const float * logits);
+    llama_token            draw_allowed();
+    llama_token_data_array candidates_of_chain();
+    llama_token_data       draw_chosen();
+    llama_token_data       draw_first();
+    void                   apply_steps(llama_token_data_array & candidates);
 
     common_sampler_ptr       sampler;
     int32_t                  n_vocab;
     size_t                   n_top; // the chain looks at no others than so many likeliest tokens; 0: at all
     size_t                   n_history; // the penalties look at so many of the last tokens
     std::vector<llama_token> biased;    // tokens whose logits the chain changes, whatever came before
+    std::vector<llama_token> banned;    // those that it makes impossible
     std::shared_ptr<grammar> structure;
     grammar::position        at; // of the text in it
     std::shared_ptr<const grammar_start> start;
