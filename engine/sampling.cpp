@@ -235,12 +235,17 @@ static size_t history_length(const params & sampling) {
     return (size_t) std::max(n, 0);
 }
 
-static void ban_end_of_text(params & sampling, const llama_vocab * vocab) {
-    for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
-        if (llama_vocab_is_eog(vocab, token)) {
-            sampling.logit_bias.push_back({token, -INFINITY});
+const std::vector<llama_token> & end_tokens(const llama_vocab * vocab) {
+    static const std::vector<llama_token> found = [vocab] {
+        std::vector<llama_token> tokens;
+        for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
+            if (llama_vocab_is_eog(vocab, token)) {
+                tokens.push_back(token);
+            }
         }
-    }
+        return tokens;
+    }();
+    return found;
 }
 
 std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab) {
@@ -516,7 +521,9 @@ token_sampler::token_sampler(const llama_model * model, const params & sampling,
         own.xtc_probability = 1.0f; // apply_steps decides when it acts
     }
     if (own.ignore_eos) {
-        ban_end_of_text(own, llama_model_get_vocab(model));
+        for (const llama_token token : end_tokens(llama_model_get_vocab(model))) {
+            own.logit_bias.push_back({token, -INFINITY});
+        }
     }
     if (own.adaptive_target >= 0.0f &&
         std::count(own.samplers.begin(), own.samplers.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) == 0) {

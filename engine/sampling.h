@@ -57,6 +57,9 @@ double read_number(const std::string & name, const nlohmann::json & value, doubl
 // "random".
 uint32_t sequence_seed(uint32_t seed, int64_t index);
 
+// The tokens that end a text. They are looked for once: a process has one model.
+const std::vector<llama_token> & end_tokens(const llama_vocab * vocab);
+
 // The tokens whose text alone holds one of the phrases, whatever the case.
 std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab);
 

@@ -38,13 +38,7 @@ scheduler::scheduler(const model_facts & facts, llama_context * ctx, const sched
     : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store), vectors(vectors),
       batch(llama_batch_init(params.n_batch, 0, params.n_parallel)),
       stops_short(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model) ||
-                  llama_model_n_swa(facts.model) > 0) {
-    for (llama_token token = 0; token < llama_vocab_n_tokens(facts.vocab); token++) {
-        if (llama_vocab_is_eog(facts.vocab, token)) {
-            end_tokens.push_back(token);
-        }
-    }
-}
+                  llama_model_n_swa(facts.model) > 0) {}
 
 scheduler::~scheduler() {
     llama_batch_free(batch);
@@ -952,7 +946,7 @@ void scheduler::start_on_row(request & r, int32_t i_row) {
 void scheduler::list_forbidden(const sequence & s, std::vector<llama_token> & tokens) const {
     tokens.clear();
     if ((int32_t) s.generated.size() < s.settings->n_min) {
-        tokens = end_tokens;
+        tokens = end_tokens(facts.vocab);
     }
     for (const auto & [place, token] : s.forbidden) {
         if (place == s.generated.size()) {

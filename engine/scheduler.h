@@ -205,16 +205,15 @@ class scheduler {
     std::list<std::unique_ptr<request>>        active;      // admitted, oldest first
     std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
     std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
-                             echo_rows;       // (row, token of the prompt it predicts)
-    std::deque<record>       records;         // newest first
-    std::vector<llama_token> end_tokens;      // that end a text
-    std::string              out;             // this step's events
-    int32_t                  n_prefill = 0;   // tokens of prompts in this step
-    int32_t                  n_beside  = 64;  // tokens of prompts that take 100 ms, by the last such step
-    std::vector<drawing>     drawn;           // this step's
-    const bool               stops_short;     // prompts stop one token early: their cells cannot be cut back
-    uint64_t                 turn        = 0; // whose step it is: the key of a set of adapters
-    bool                     input_ended = false;
+                         echo_rows;       // (row, token of the prompt it predicts)
+    std::deque<record>   records;         // newest first
+    std::string          out;             // this step's events
+    int32_t              n_prefill = 0;   // tokens of prompts in this step
+    int32_t              n_beside  = 64;  // tokens of prompts that take 100 ms, by the last such step
+    std::vector<drawing> drawn;           // this step's
+    const bool           stops_short;     // prompts stop one token early: their cells cannot be cut back
+    uint64_t             turn        = 0; // whose step it is: the key of a set of adapters
+    bool                 input_ended = false;
 
     std::map<std::string, int64_t> turns; // when each client's last request was admitted, while others wait
 
