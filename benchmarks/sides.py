@@ -26,6 +26,7 @@ from typing import IO, Any, TypeAlias
 
 from benchmarks import peers
 
+PAUSE = 0.1  # seconds
 TIMEOUT = 900.0  # seconds without a byte; the slowest prompt takes 150 on two cores
 THREADS = str(os.cpu_count() or 1)
 
@@ -154,9 +155,11 @@ class Running:
 
     @contextlib.contextmanager
     def awake(self) -> Iterator[None]:
+        """With a moment at the end for what it does between two requests."""
         self.signal(signal.SIGCONT)
         try:
             yield
+            time.sleep(PAUSE)
         finally:
             self.signal(signal.SIGSTOP)
 
