@@ -272,7 +272,10 @@ std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, c
 
 namespace {
 
-const int32_t n_lanes = 16; // a SIMD register of any kind
+const int32_t n_lanes = 16;  // a SIMD register of any kind
+const int32_t n_block = 64;  // tokens of a block
+const int32_t n_finer = 16;  // where a vocabulary has few blocks
+const size_t  n_few   = 128; // are sorted by counting
 
 // What choosing from a row needs; one a thread, so that no draw allocates anything.
 struct scratch {
@@ -335,7 +338,8 @@ float reached_by(size_t n) {
 // Puts the n likeliest tokens into mine.chosen, and whichever else reach the bound that it returns. As many
 // tokens do as there are blocks whose maximum does.
 float choose(const float * logits, int32_t n_vocab, size_t n) {
-    find_maxima(logits, n_vocab, (size_t) n_vocab < 256 * n ? 16 : 64);
+    const bool many = (size_t) (n_vocab / n_block) >= 4 * n;
+    find_maxima(logits, n_vocab, many ? n_block : n_finer);
     const size_t n_blocks = mine.maxima.size();
     const size_t n_each   = (size_t) n_vocab / n_blocks + 1; // tokens of a block, at most
     const float  bound    = n < n_blocks ? reached_by(n) : -INFINITY;
@@ -347,8 +351,8 @@ float choose(const float * logits, int32_t n_vocab, size_t n) {
         if (n_chosen + n_each > mine.chosen.size()) {
             mine.chosen.resize(2 * (n_chosen + n_each));
         }
-        for (size_t i = b; i < (size_t) n_vocab;
-             i += n_blocks) { // without a branch: written, and kept or not
+        // without a branch: written, and kept or not
+        for (size_t i = b; i < (size_t) n_vocab; i += n_blocks) {
             mine.chosen[n_chosen] = {(llama_token) i, logits[i], 0.0f};
             n_chosen += logits[i] >= bound;
         }
@@ -412,15 +416,15 @@ void remove_chosen(const std::vector<llama_token> & forbidden) {
 // how many are better: more comparisons, but none that a processor has to guess.
 void sort_chosen(size_t n) {
     const size_t n_chosen = mine.chosen.size();
-    if (n_chosen > 128) {
+    if (n_chosen > n_few) {
         std::partial_sort(mine.chosen.begin(), mine.chosen.begin() + (std::ptrdiff_t) n, mine.chosen.end(),
                           [](const llama_token_data & a, const llama_token_data & b) {
                               return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
                           });
         return;
     }
-    float       logits[128];
-    llama_token ids[128];
+    float       logits[n_few];
+    llama_token ids[n_few];
     for (size_t i = 0; i < n_chosen; i++) {
         logits[i] = mine.chosen[i].logit;
         ids[i]    = mine.chosen[i].id;
@@ -446,7 +450,7 @@ token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token tok
         choose(logits, n_vocab, (size_t) n_top);
         sort_chosen((size_t) n_top);
     } else {
-        find_maxima(logits, n_vocab, 64);
+        find_maxima(logits, n_vocab, n_block);
     }
     const float log_sum = log_sum_exp(logits, n_vocab);
     for (int32_t i = 0; i < n_top; i++) {
