@@ -229,9 +229,10 @@ class Plot:
 PLOTS = (
     Plot("n-0.5b", "0.5B model, prompt of 512 tokens", "n",
          ("0.5b:512:1", "0.5b:512:8", "0.5b:512:32", "0.5b:512:64")),
-    Plot("n-15m", "15M model, prompt of 256 tokens", "n", ("15m:256:8", "15m:256:32", "15m:256:64")),
+    Plot("n-15m", "15M model, prompt of 256 tokens", "n",
+         ("15m:256:1", "15m:256:8", "15m:256:32", "15m:256:64")),
     Plot("n-bundled", "bundled model, prompt of 256 tokens", "n",
-         ("bundled:256:8", "bundled:256:32", "bundled:256:64")),
+         ("bundled:256:1", "bundled:256:8", "bundled:256:32", "bundled:256:64")),
     Plot("prompt-0.5b", "0.5B model, n = 8", "prompt", ("0.5b:512:8", "0.5b:4096:8", "0.5b:8192:8")),
 )  # fmt: skip
 COLORS = {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 static const int32_t n_reserve      = 32;      // cells a live sequence should find beyond what it holds
 static const int64_t t_progress_us  = 250000;  // between two progress events of one prompt
@@ -54,7 +55,7 @@ void scheduler::run(command_reader & reader) {
         plan();
         const bool steady = batch.n_tokens == n_last_tokens && batch.n_tokens > 0 && n_prefill == 0;
         if (!steady) {
-            write_out();
+            write_out(true);
         }
         n_last_tokens = batch.n_tokens;
         if (batch.n_tokens > 0 && decode()) {
@@ -67,7 +68,7 @@ void scheduler::run(command_reader & reader) {
         }
         sweep();
         if (!steady || idle() || ggml_time_us() - t_written >= t_write_us) {
-            write_out();
+            write_out(!steady);
         }
         tree.trim(idle());
     }
@@ -77,9 +78,15 @@ bool scheduler::idle() const {
     return active.empty() && queue.empty() && !vectors.busy();
 }
 
-void scheduler::write_out() {
+// A reader on a core that decodes waits until the system takes that from us, milliseconds later; first tokens
+// and ends give it away.
+void scheduler::write_out(bool yield) {
+    const bool written = !out.empty();
     write_lines(params.fd_out, out);
     t_written = ggml_time_us();
+    if (written && yield) {
+        std::this_thread::yield();
+    }
 }
 
 //

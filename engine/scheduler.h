@@ -111,7 +111,7 @@ class scheduler {
   private:
     // commands
     bool      idle() const; // nothing runs or waits
-    void      write_out();
+    void      write_out(bool yield);
     void      take(command && c);
     bool      is_taken(const std::string & id);
     void      embed(command && c);

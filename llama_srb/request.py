@@ -1209,9 +1209,9 @@ def request_from(
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
     _spread(request, sequences, defaults)
     _spread(sampling, sequences, defaults)
-    overrides = tuple(_build(Override, own, f"sequences[{i}].") for i, own in enumerate(sequences))
+    overrides = enumerate(sequences) if any(sequences) else ()
+    request["sequences"] = tuple(_build(Override, own, f"sequences[{i}].") for i, own in overrides)
     request["sampling"] = _build(Sampling, sampling)
-    request["sequences"] = overrides if any(sequences) else ()
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     _check_min_tokens(made)
     _check_structures(made)
