@@ -13,6 +13,7 @@ import pytest
 from tests.real.lines import Answer, Lines
 from tests.real.paced import COUNTED, Paced, cells_used
 from tests.real.test_laws import check_idle, check_whole, random_request, rests
+from tests.soak.soak import status
 
 Request = dict[str, Any]
 
@@ -335,6 +336,12 @@ def test_a_prefix_that_had_to_give_its_cells_back_is_computed_later(bigram: Path
         check_idle(engine)
     assert story_.lengths == [60] * 7
     assert prefix.done["line"] > story_.done["line"]
+
+
+def test_cells_take_memory_with_their_first_use() -> None:
+    with Lines("-c", "262144", "-np", "8", "-t", "1") as engine:
+        assert engine.generate(**story("once")).lengths == [20] * 8
+        assert status(engine.pid, "VmHWM") < 600 << 10  # KiB; the cells are 1 GiB
 
 
 @pytest.mark.parametrize("n_context", [1024, 256], ids=["of the model", "of the pool"])
