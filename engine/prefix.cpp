@@ -3,6 +3,8 @@
 #include "common.h"
 
 #include <algorithm>
+#include <unordered_set>
+#include <utility>
 
 static const int32_t n_worthwhile = 32; // tokens: fewer are computed again sooner than put back
 
@@ -283,10 +285,17 @@ void prefix_tree::trim(bool at_leisure) {
     }
 }
 
+// What others share goes after them: if it went first, one of those would have all of it for its own, and a
+// snapshot of the whole would be worthwhile again.
 bool prefix_tree::evict_one(const branch * except) {
-    branch * oldest = nullptr;
+    std::unordered_set<const branch *> shared;
+    for (const branch & b : branches) {
+        shared.insert(b.parent);
+    }
+    const auto place  = [&](const branch & b) { return std::make_pair(shared.count(&b), b.used_at); };
+    branch *   oldest = nullptr;
     for (branch & b : branches) {
-        if (!b.live && &b != except && (!oldest || b.used_at < oldest->used_at)) {
+        if (!b.live && &b != except && (!oldest || place(b) < place(*oldest))) {
             oldest = &b;
         }
     }
