@@ -173,10 +173,13 @@ void prefix_tree::save(const branch & b) {
     }
 }
 
-// A short end of what another branch has is not worth a snapshot of the whole.
+// A short end of what another snapshot has is not worth one of the whole.
 void prefix_tree::keep_snapshot(const branch & b, bool to_disk) {
-    const bool worthwhile = b.n_past() >= n_worthwhile && (!b.parent || b.n_own() * 4 >= b.n_past());
-    if (!store.active() || !worthwhile || b.n_decoded < b.n_past() || store.holds(b.tokens, b.adapters)) {
+    if (!store.active() || b.n_past() < n_worthwhile || b.n_decoded < b.n_past()) {
+        return;
+    }
+    const int32_t n_new = b.n_past() - store.n_held(b.tokens, b.adapters);
+    if (n_new * 4 < b.n_past()) {
         return;
     }
     std::vector<uint8_t> state(llama_state_seq_get_size(ctx, b.seq_id));
@@ -285,12 +288,13 @@ void prefix_tree::trim(bool at_leisure) {
     }
 }
 
-// What others share goes after them: if it went first, one of those would have all of it for its own, and a
-// snapshot of the whole would be worthwhile again.
+// A prompt goes after its candidates: the snapshot of one has the prompt, too, and then one is enough.
 bool prefix_tree::evict_one(const branch * except) {
-    std::unordered_set<const branch *> shared;
+    std::unordered_set<const branch *> shared; // for the most part, by idle ones
     for (const branch & b : branches) {
-        shared.insert(b.parent);
+        if (b.parent && !b.live && b.n_shared * 2 >= b.parent->n_past()) {
+            shared.insert(b.parent);
+        }
     }
     const auto place  = [&](const branch & b) { return std::make_pair(shared.count(&b), b.used_at); };
     branch *   oldest = nullptr;

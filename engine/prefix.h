@@ -3,8 +3,8 @@
 // A branch is a list of tokens whose cells belong to one of llama.cpp's sequence ids. A branch that begins as
 // another one shares that one's first cells (metadata only, the cache is unified), so branches form a tree.
 // Live branches (a prompt in use, a running sequence) are pinned; idle ones are kept because their text may
-// be asked for again, least recently used first out (to the store). This file alone copies and removes
-// sequence ids, and keeps the count of cells, which llama.cpp's public interface lacks.
+// be asked for again, least recently used first out, a prompt after its candidates (to the store). This file
+// alone copies and removes sequence ids, and keeps the count of cells, which llama.cpp's public interface lacks.
 #pragma once
 
 #include "store.h"

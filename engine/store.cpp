@@ -88,10 +88,16 @@ bool prefix_store::covers(const std::vector<llama_token> & longer,
            std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
-bool prefix_store::holds(const std::vector<llama_token> & tokens, uint64_t adapters) const {
-    return std::any_of(snapshots.begin(), snapshots.end(), [&](const snapshot & s) {
-        return !s.failed && s.adapters == adapters && covers(s.tokens, tokens);
-    });
+int32_t prefix_store::n_held(const std::vector<llama_token> & tokens, uint64_t adapters) const {
+    size_t most = 0;
+    for (const snapshot & s : snapshots) {
+        if (!s.failed && s.adapters == adapters) {
+            const auto   end = s.tokens.begin() + std::min(s.tokens.size(), tokens.size());
+            const size_t n   = std::mismatch(s.tokens.begin(), end, tokens.begin()).first - s.tokens.begin();
+            most             = std::max(most, !params.exact || n == s.tokens.size() ? n : 0);
+        }
+    }
+    return (int32_t) most;
 }
 
 void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapters,

@@ -45,8 +45,8 @@ class prefix_store {
     bool active() const { return params.ram_bytes > 0 || !params.directory.empty(); }
     bool has_disk() const { return !params.directory.empty(); }
 
-    // Whether a snapshot begins with all of these tokens.
-    bool holds(const std::vector<llama_token> & tokens, uint64_t adapters) const;
+    // How many of these tokens, from the first on, a snapshot stands for.
+    int32_t n_held(const std::vector<llama_token> & tokens, uint64_t adapters) const;
     // Keeps a snapshot in memory, in a file, or both, as far as there is room.
     void put(const std::vector<llama_token> & tokens, uint64_t adapters, std::vector<uint8_t> && state,
              bool to_disk);

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,29 @@ def test_in_a_tiny_pool_several_prompts_take_turns(tmp_path: Path) -> None:
         assert [n_computed(answer) for answer in warm] == [1] * 4
         assert all(same(a, b) for a, b in zip(cold, warm, strict=True))
         check_idle(engine)
+
+
+def test_of_a_prompt_and_its_candidates_one_snapshot_is_kept(tmp_path: Path) -> None:
+    first, second = (words(seed, 200) for seed in (1, 2))
+    room = "3000000"  # bytes for three; a prompt and one candidate take a million
+    with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "0", "--cache-ram", room) as engine:
+        for prompt in (first, second):
+            engine.generate(**story(prompt, n=8))
+        warm = [engine.generate(**story(prompt)) for prompt in (first, second)]
+    assert [n_computed(answer) for answer in warm] == [1, 1]
+
+
+def test_a_text_that_grew_by_little_and_little_comes_back(tmp_path: Path) -> None:
+    story_so_far = words(1, 400).split()
+    texts = [" ".join(story_so_far[:n]) for n in range(40, 401, 40)]
+    with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "450") as engine:
+        for text in texts:
+            engine.generate(**story(text, n=1))
+        engine.generate(**story(words(2, 400)))
+        while engine.ask("status")["cells_idle"] > 450:  # nearly all of it goes
+            time.sleep(0.01)
+        again = engine.generate(**story(texts[-1], n=1))
+    assert n_computed(again) <= again.start["prompt_tokens"] // 4
 
 
 @pytest.mark.parametrize("size", ["0", "1K"])
