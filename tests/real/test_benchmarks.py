@@ -22,7 +22,7 @@ ROW, CROWD = Row("bundled", 32, 2, 32, rounds=2), Crowd("bundled", 2, 2, 32, (16
         ("first", ROW, ["alone", "pipe"],
          {"cold ms", "warm ms", "warm steps", "start ms", "server MB", "engine MB", "cells"}),
         ("clients", CROWD, ["ours"], {"decode", "first p50", "first p99", "gap p50", "gap p99"}),
-        ("idle", ROW, ["empty", "full"], {"decode", "prefill", "idle cells"}),
+        ("idle", ROW, ["empty", "full"], {"decode", "idle cells"}),
     ],
 )  # fmt: skip
 def test_a_part_brings_its_figures(part: str, row: Row | Crowd, sides: list[str], figures: set[str]) -> None:

@@ -211,6 +211,16 @@ class Soak:
 
     # What is left
 
+    async def use_all_cells(self) -> None:
+        """Once: they take memory with their first use, and what is looked for is what grows without an end."""
+        body = {"prompt": "Once", "n": 8, "max_tokens": 1000, "ignore_eos": True, "stream": False}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(self.url + "/v1/completions", json=body) as response,
+        ):
+            assert response.status == 200, await response.text()
+            await response.read()
+
     async def left(self, at_most: Left | None = None) -> Left:
         """Once it is idle; what is on its way out gets a moment to be as little as that."""
         deadline = time.monotonic() + SETTLES
@@ -275,6 +285,8 @@ async def soak(seconds: float, seed: int) -> tuple[list[str], list[str]]:
         async with server(Path(folder), log) as (url, process, model):
             one, found = Soak(url, process, model, random.Random(seed)), list[Left]()
             for share, harmed in zip(PARTS, (True, True, False, False), strict=True):
+                if not harmed:
+                    await one.use_all_cells()
                 await one.part(share * seconds, seconds / 12 if harmed else None)
                 found.append(await one.left(found[0] if found else None))
             pids = engines(process.pid)
