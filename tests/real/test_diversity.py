@@ -346,10 +346,11 @@ def test_sequences_that_part_have_cells_of_their_own_from_there_on(bigram: Path)
 def test_equal_sequences_can_be_cancelled_forked_and_put_back(bigram: Path) -> None:
     with Lines("-np", "32", "-c", "8192", model=bigram) as engine:
         (whole,) = engine.generate(**GREEDY, n=1, max_tokens=60).ids
+    held_up = {"logprobs": 20}  # more than a pipe holds: neither is done before it is extended
     with Lines("-np", "8", "-c", "256", model=bigram) as engine:
         ids = engine.send(
-            {"op": "generate", **GREEDY, "n": 7, "max_tokens": 60},
-            {"op": "generate", **GREEDY, "n": 7, "max_tokens": 60, "prompt": "Lily and"},
+            {"op": "generate", **GREEDY, **held_up, "n": 7, "max_tokens": 60},
+            {"op": "generate", **GREEDY, **held_up, "n": 7, "max_tokens": 60, "prompt": "Lily and"},
         )
         for _ in range(30):
             engine.read()
