@@ -55,12 +55,6 @@ int32_t prefix_tree::n_shared() const {
 // finding
 //
 
-static int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b,
-                             int32_t n_max) {
-    const int32_t n = std::max(std::min({(int32_t) a.size(), (int32_t) b.size(), n_max}), 0);
-    return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
-}
-
 // How many of the held tokens stand for how many of the wanted ones; by text, goes on over the bytes of both
 // from where the tokens part.
 void prefix_tree::match_tokens(const std::vector<llama_token> & held, int32_t n_held,

@@ -657,7 +657,6 @@ void scheduler::plan_prompts() {
 // A prompt that is being computed for another request and has at least a chunk more in common with this one
 // than it has computed by now: waiting costs nothing, and computes it once.
 bool scheduler::waits_for_another(const request & r) const {
-    const auto & mine = r.command->prompt;
     if (r.command->scores_prompt()) {
         return false; // it shares nothing
     }
@@ -666,10 +665,7 @@ bool scheduler::waits_for_another(const request & r) const {
             other->ready || !other->command->cache || !r.command->cache) {
             continue;
         }
-        const auto &  theirs   = other->command->prompt;
-        const int32_t n        = std::min(r.n_prompt() - 1, other->n_prompt());
-        const auto    part     = std::mismatch(mine.begin(), mine.begin() + n, theirs.begin()).first;
-        const int32_t n_shared = (int32_t) (part - mine.begin());
+        const int32_t n_shared = common_length(r.command->prompt, other->command->prompt, r.n_prompt() - 1);
         if (n_shared - other->prompt->n_decoded >= n_chunk) {
             return true;
         }

@@ -81,6 +81,11 @@ uint64_t prefix_store::n_ram_bytes() const {
     return n;
 }
 
+int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b, int32_t n_max) {
+    const int32_t n = std::max(std::min({(int32_t) a.size(), (int32_t) b.size(), n_max}), 0);
+    return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
+}
+
 // Whether a snapshot of `longer` serves wherever one of `shorter` would.
 bool prefix_store::covers(const std::vector<llama_token> & longer,
                           const std::vector<llama_token> & shorter) const {
@@ -89,15 +94,14 @@ bool prefix_store::covers(const std::vector<llama_token> & longer,
 }
 
 int32_t prefix_store::n_held(const std::vector<llama_token> & tokens, uint64_t adapters) const {
-    size_t most = 0;
+    int32_t most = 0;
     for (const snapshot & s : snapshots) {
-        if (!s.failed && s.adapters == adapters) {
-            const auto   end = s.tokens.begin() + std::min(s.tokens.size(), tokens.size());
-            const size_t n   = std::mismatch(s.tokens.begin(), end, tokens.begin()).first - s.tokens.begin();
-            most             = std::max(most, !params.exact || n == s.tokens.size() ? n : 0);
+        const int32_t n = s.failed || s.adapters != adapters ? 0 : common_length(s.tokens, tokens);
+        if (!params.exact || n == (int32_t) s.tokens.size()) {
+            most = std::max(most, n);
         }
     }
-    return (int32_t) most;
+    return most;
 }
 
 void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapters,

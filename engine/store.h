@@ -37,6 +37,10 @@ struct snapshot {
     bool                                  failed  = false; // its file could not be read
 };
 
+// Of how many of their first tokens two lists are the same; at most n_max.
+int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b,
+                      int32_t n_max = INT32_MAX);
+
 class prefix_store {
   public:
     explicit prefix_store(store_params params);
