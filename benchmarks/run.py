@@ -105,14 +105,10 @@ IDLE_PROMPT = 512  # tokens
 def decode(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
     """Tokens per second. Servers compute the prompt in the first round only."""
     with all_started(sides, row.load(folder)) as started:
-        in_turns(row, started, record)
-
-
-def in_turns(row: Row, started: dict[str, Any], record: Record) -> None:
-    for i in range(row.rounds):
-        for name, it in started.items():
-            if isinstance(it, Asked) or i % row.bare_every == 0:
-                record(name, i, it.rates(row.ask()))
+        for i in range(row.rounds):
+            for name, it in started.items():
+                if isinstance(it, Asked) or i % row.bare_every == 0:
+                    record(name, i, it.rates(row.ask()))
 
 
 def idle(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
