@@ -154,6 +154,7 @@ class Table:
 BARS = (("ours", "server"), ("ours", "server+"), ("ours", "bare"), ("pipe", "bare+"))
 TABLES = (
     Table("Decode: tokens per second over all sequences", "decode", ("decode",), BARS),
+    Table("Time of a step outside the model, percent", "decode", ("around",)),
     Table("Prefill: prompt tokens per second", "decode", ("prefill",), BARS),
     Table("First token of a new prompt, ms", "first", ("cold ms",), BARS[:2]),
     Table("First token of a known prompt, ms", "first", ("warm ms",), (("ours", "server"),)),

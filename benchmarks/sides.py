@@ -256,15 +256,20 @@ class Pipe(Asked):
         return answer_of(began, self._generate(ask), ask.n)
 
     def rates(self, ask: Ask) -> Figures:
-        """The engine's own clock; it is read so seldom that the reader takes no core from it."""
+        """The engine's own clock; it is read so seldom that the reader takes no core from it. `around` is the
+        share of its steps that is not spent in the model, in percent."""
         with self.running.awake():
+            before = self.status()
             read = self._generate(ask, pause=0.02)
+            after = self.status()
         *_, (_, done) = messages(read)
         if done["event"] != "done":
             raise RuntimeError(f"a request failed: {done}")
         timings = done["timings"]
         cold = {} if done["cached_tokens"] else {"prefill": 1000 * len(ask.prompt) / timings["prompt_ms"]}
-        return {"decode": 1000 * (done["completion_tokens"] - ask.n) / timings["decode_ms"]} | cold
+        steps, model = (after[name] - before[name] for name in ("step_us", "model_us"))
+        rate = 1000 * (done["completion_tokens"] - ask.n) / timings["decode_ms"]
+        return {"decode": rate, "around": 100 * (1 - model / steps)} | cold
 
     def prefix(self, prompt: tuple[int, ...]) -> None:
         """Computes a prompt and keeps it in idle cells."""

@@ -50,6 +50,7 @@ void scheduler::run(command_reader & reader) {
         for (command & c : reader.take(idle() && !tree.is_over())) {
             take(std::move(c));
         }
+        const int64_t t_begin = ggml_time_us();
         sweep(); // what was cancelled takes no part in this step
         admit();
         plan();
@@ -71,6 +72,9 @@ void scheduler::run(command_reader & reader) {
             write_out(!steady);
         }
         tree.trim(idle());
+        if (batch.n_tokens > 0) {
+            t_steps += ggml_time_us() - t_begin;
+        }
     }
 }
 
@@ -320,7 +324,9 @@ void scheduler::report_status(const std::string & id) {
         .whole("sequences", n_live())
         .whole("sequences_waiting", n_waiting)
         .whole("steps", n_steps)
-        .whole("step_tokens", n_step_tokens);
+        .whole("step_tokens", n_step_tokens)
+        .whole("step_us", t_steps)
+        .whole("model_us", t_model);
 }
 
 // In turn: the one that is next holds up the rest when it does not fit, so that none waits for ever.
@@ -742,8 +748,10 @@ bool scheduler::decode() {
     const int32_t code    = llama_decode(ctx, batch);
     if (code == 0) {
         llama_synchronize(ctx);
+        const int64_t t_taken = ggml_time_us() - t_begin;
+        t_model += t_taken;
         if (n_prefill >= n_beside_min) {
-            n_beside = (int32_t) (t_beside_us * batch.n_tokens / (ggml_time_us() - t_begin + 1));
+            n_beside = (int32_t) (t_beside_us * batch.n_tokens / (t_taken + 1));
         }
         for (branch * cells : owners) {
             cells->n_decoded = cells->n_past();

@@ -219,6 +219,7 @@ class scheduler {
 
     int64_t n_turns = 0;
     int64_t n_steps = 0, n_step_tokens = 0; // since the start
+    int64_t t_steps = 0, t_model = 0;       // us; in steps, and of these in llama_decode
     int32_t n_last_tokens = 0;              // of the step before
     int64_t t_written     = 0;              // us
 };

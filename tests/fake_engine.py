@@ -417,7 +417,8 @@ class Engine:
         waiting = sum(not r.started for r in self.requests.values())
         running = len(self.requests) - waiting
         self.say("result", id=command["id"], cells_used=0, requests_running=running, requests_waiting=waiting,
-                 steps=self.steps, step_tokens=self.streamed)  # fmt: skip
+                 steps=self.steps, step_tokens=self.streamed,
+                 step_us=2_000_000 * self.steps, model_us=1_500_000 * self.steps)  # fmt: skip
 
     # Steps
 

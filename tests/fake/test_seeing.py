@@ -55,7 +55,10 @@ async def test_metrics_count_requests_tokens_and_times(serving: Serving) -> None
     }
     assert {name: found[name] for name in expected} == expected
     assert found["llama_srb_between_tokens_seconds_count",] <= 16
-    assert found["llama_srb_engine_steps_total",] >= 20
+    steps = found["llama_srb_engine_steps_total",]
+    assert steps >= 20
+    assert found["llama_srb_engine_step_seconds_total",] == 2 * steps
+    assert found["llama_srb_engine_model_seconds_total",] == 1.5 * steps
     assert found["llama_srb_engine_memory_bytes",] > 1_000_000
 
 

@@ -293,6 +293,18 @@ async def test_tokenize_and_status_are_answered_in_mid_stream(engine: Engine) ->
     assert isinstance(status.data["cells_used"], int)
 
 
+async def test_status_counts_steps_and_the_time_in_the_model(engine: Engine) -> None:
+    (before,) = await run(ask(engine, "status"))
+    async with story(engine, max_tokens=200) as running:
+        await collect(running)
+    (after,) = await run(ask(engine, "status"))
+    steps, step_us, model_us = (
+        after.data[name] - before.data[name] for name in ("steps", "step_us", "model_us")
+    )
+    assert 1 < steps <= 210
+    assert 0 < model_us < step_us
+
+
 # fmt: off
 # ruff: noqa: E501 (a table)
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {  # command, code, param
