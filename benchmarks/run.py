@@ -103,10 +103,11 @@ IDLE_PROMPT = 512  # tokens
 
 
 def decode(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
-    """Tokens per second. Servers compute the prompt in the first round only."""
+    """Tokens per second. Servers compute the prompt in the first round only; odd rounds run backwards."""
     with all_started(sides, row.load(folder)) as started:
+        turns = list(started.items())
         for i in range(row.rounds):
-            for name, it in started.items():
+            for name, it in reversed(turns) if i % 2 else turns:
                 if isinstance(it, Asked) or i % row.bare_every == 0:
                     record(name, i, it.rates(row.ask()))
 
@@ -229,7 +230,8 @@ class Part:
 
 
 PARTS = {
-    "decode": Part(decode, DECODE, ("ours", "pipe", "server", "server+", "bare", "bare+")),
+    # who is compared with whom stand side by side
+    "decode": Part(decode, DECODE, ("server+", "server", "ours", "pipe", "bare+", "bare")),
     "first": Part(first_token, FIRST, ("ours", "alone", "pipe", "server", "server+")),
     "clients": Part(clients, CLIENTS, ("ours", "server", "server+")),
     "idle": Part(idle, IDLE, ("empty", "full")),
