@@ -30,11 +30,11 @@ GAUGES = {  # of the engine's status
     "sequences": "Sequences that share each decode step.",
     "sequences_waiting": "Sequences that wait for a place.",
 }
-COUNTS = {  # of the engine's status, too; each process begins anew. What is in us there is in seconds here
-    "steps": "Decode steps.",
-    "step_tokens": "Tokens in them; by steps it is the size of a batch.",
-    "step_us": "Time in them.",
-    "model_us": "Of this, time in the model; the rest is draws, events and bookkeeping.",
+COUNTS = {  # its name in the engine's status, how many there are one here; each process begins anew
+    "steps": ("steps", 1, "Decode steps."),
+    "step_tokens": ("step_tokens", 1, "Tokens in them; by steps it is the size of a batch."),
+    "step_seconds": ("step_us", 1e6, "Time in them."),
+    "model_seconds": ("model_us", 1e6, "Of this, in the model; the rest is draws, events and bookkeeping."),
 }
 # fmt: on
 
@@ -57,9 +57,7 @@ class Metrics:
         self._running = self._gauge("requests_open", "Requests that are here, running or waiting.")
         self._memory = self._gauge("engine_memory_bytes", "Resident memory of all engine processes.")
         self._up = self._gauge("engine_ready", "1 when requests are served at once.")
-        self._counts = {
-            name: self._counter("engine_" + _seconds(name), text) for name, text in COUNTS.items()
-        }
+        self._counts = {name: self._counter("engine_" + name, text) for name, (_, _, text) in COUNTS.items()}
         self._counted = dict.fromkeys(COUNTS, 0)  # of the process that was asked last
         self._of_engine = {name: self._gauge("engine_" + name, text) for name, text in GAUGES.items()}
 
@@ -94,9 +92,9 @@ class Metrics:
         self._memory.set(memory)
         for name, gauge in self._of_engine.items():
             gauge.set(engine.get(name, float("nan")))
-        for name, counter in self._counts.items():
-            before, now = self._counted[name], int(engine.get(name, self._counted[name]))
-            counter.inc((now - before if now >= before else now) / (1e6 if name.endswith("_us") else 1))
+        for name, (told, one, _) in COUNTS.items():
+            before, now = self._counted[name], int(engine.get(told, self._counted[name]))
+            self._counts[name].inc((now - before if now >= before else now) / one)
             self._counted[name] = now
 
     def text(self) -> bytes:
@@ -112,11 +110,6 @@ class Metrics:
                 total = sum(s.value for s in family.samples if s.name.endswith("_total"))
                 found[name] = round(total, 3) if name.endswith("_seconds") else int(total)
         return found
-
-
-def _seconds(name: str) -> str:
-    """Prometheus has no other unit of time."""
-    return name.removesuffix("_us") + "_seconds" if name.endswith("_us") else name
 
 
 class Clock:
