@@ -99,6 +99,10 @@ export const AWAY = "the server has gone away; what had come is kept";
 /** What is told when it has. */
 export const onLost = [];
 
+store.refused.push(({ message }) =>
+  fail({ message: `the browser could not keep what is new (${message}): export the story or make room` }),
+);
+
 function lost() {
   fail({ message: AWAY });
   for (const tell of onLost) tell();
@@ -199,7 +203,7 @@ export async function openPlace({ story, id }) {
 }
 
 export async function deleteStory() {
-  stopAll();
+  await finished(); // or what still streams would bring it back
   await store.flush();
   await store.remove(session.story.id);
   session.stories = await store.stories();

@@ -1,18 +1,22 @@
 // What outlives the page: stories and their nodes in IndexedDB, settings in localStorage.
 //
 // Writes are gathered for a moment, and made a part at a time, since copying many tokens holds up the
-// page. What is still to be written when the page goes away is put into localStorage, which is written at
-// once, and comes back with the next load: a reload in mid-stream loses nothing.
+// page. What is not yet written when the page goes away, the part that a transaction is at with it, since
+// the browser ends that, is put into localStorage, which is written at once, and comes back with the next
+// load: a reload in mid-stream loses nothing.
 
 import { newId } from "./tree.js";
 
 const DELAY_MS = 500;
+const AGAIN_MS = 5000; // after a write that the browser refused
 const PART = 1500; // tokens in one transaction
 const RESCUE = "studio.rescue."; // and a number of its own for each page, since two may go away at once
 let database;
 let timer = null;
 const heads = new Map(); // story id → story, to be written
 const nodes = new Map(); // node id → [story id, node], to be written
+let part = [[], []]; // what a transaction is at: stories without nodes, and nodes
+let written = Promise.resolve(); // when all flushes so far are over
 
 const done = (request) =>
   new Promise((resolve, reject) => {
@@ -33,18 +37,22 @@ export async function open() {
 async function recover() {
   for (const name of Object.keys(localStorage).filter((key) => key.startsWith(RESCUE))) {
     const rescued = read(name, null);
-    if (rescued) await put(rescued.heads, rescued.nodes);
-    localStorage.removeItem(name);
+    try {
+      if (rescued) await put(rescued.heads, rescued.nodes);
+      localStorage.removeItem(name);
+    } catch {
+      // the browser refuses writes: for another time
+    }
   }
 }
 
 const allOf = (story) => IDBKeyRange.bound([story], [story, []]);
 
-function put(newHeads, newNodes) {
+async function put(newHeads, newNodes) {
   const work = database.transaction(["stories", "nodes"], "readwrite");
   for (const head of newHeads) work.objectStore("stories").put(head);
   for (const node of newNodes) work.objectStore("nodes").put(node);
-  return new Promise((resolve, reject) => {
+  await new Promise((resolve, reject) => {
     work.oncomplete = resolve;
     work.onerror = work.onabort = () => reject(work.error);
   });
@@ -62,35 +70,54 @@ export function keep(story, changed = []) {
 
 /** What is to be written, the oldest first, up to some number of tokens; stories when all their nodes are. */
 function taken(limit = Infinity) {
-  const part = [];
+  const some = [];
   for (const [id, [story, node]] of nodes) {
     if (limit <= 0) break;
     nodes.delete(id);
-    part.push({ ...node, story });
+    some.push({ ...node, story });
     limit -= node.tokens?.length ?? 1;
   }
   const whole = nodes.size ? [] : [...heads.values()].map(headOf);
   if (whole.length) heads.clear();
-  return [whole, part];
+  return [whole, some];
 }
 
-/** Writes all that is to be written now; what is kept meanwhile waits for the next time. */
-export async function flush() {
+/** What a transaction was at is to be written again, except for what has changed since. */
+function putBack() {
+  for (const head of part[0]) if (!heads.has(head.id)) heads.set(head.id, head);
+  for (const { story, ...node } of part[1]) if (!nodes.has(node.id)) nodes.set(node.id, [story, node]);
+}
+
+/** Writes all that is to be written now, one call after the other; what is kept meanwhile waits. */
+export const flush = () => (written = written.then(writeAll));
+
+async function writeAll() {
   clearTimeout(timer);
   timer = -1; // none is started
-  for (let left = nodes.size; left > 0 || (heads.size && !nodes.size);) {
-    const part = taken(PART);
-    left -= part[1].length;
-    await put(...part);
+  let delay = DELAY_MS;
+  try {
+    for (let left = nodes.size; nodes.size ? left > 0 : heads.size; left -= part[1].length) {
+      part = taken(PART);
+      await put(...part);
+    }
+  } catch (error) {
+    putBack();
+    delay = AGAIN_MS;
+    for (const tell of refused) tell(error);
   }
-  timer = heads.size ? setTimeout(flush, DELAY_MS) : null;
+  part = [[], []];
+  timer = heads.size ? setTimeout(flush, delay) : null;
 }
+
+/** Called with the browser's error when a write was refused; it is tried again. */
+export const refused = [];
 
 /** What still has to be said to keep() before the page goes away. */
 export const leaving = [];
 
 addEventListener("pagehide", () => {
   for (const tell of leaving) tell();
+  putBack();
   if (!heads.size) return;
   const [newHeads, newNodes] = taken();
   const light = newNodes.map(({ tokens: _, ...node }) => node);
@@ -133,6 +160,8 @@ export async function find(fits) {
 }
 
 export async function remove(id) {
+  heads.delete(id);
+  for (const [node, [story]] of nodes) if (story === id) nodes.delete(node);
   const work = database.transaction(["stories", "nodes"], "readwrite");
   work.objectStore("stories").delete(id);
   work.objectStore("nodes").delete(allOf(id));

@@ -46,8 +46,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """A core is left for the browser, and streams last for a second or two."""
-    with serving("--", "-t", "1") as server:
+    """A core is left for the browser; more context than the model was trained for, so that streams last."""
+    with serving("--", "-t", "1", "--override-kv", "llama.context_length=int:8192") as server:
         yield server
 
 

@@ -12,7 +12,7 @@ OPENING = "Once upon a time, there was a little fox"
 
 Body = dict[str, Any]
 
-LONG = {"max_tokens": 1000, "values": {"ignore_eos": True}}  # some seconds of streaming
+LONG = {"max_tokens": 7000, "values": {"ignore_eos": True}}  # more than any test waits for
 
 
 def editor(page: Page) -> Locator:

@@ -125,31 +125,6 @@ def test_typing_over_the_text_makes_a_branch(page: Page) -> None:
     expect(page.get_by_role("treeitem").filter(has_text="fox").first).to_be_attached()
 
 
-def test_a_reload_in_mid_stream_loses_nothing(page: Page) -> None:
-    settings(page, **LONG)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
-    expect(page.locator(".card.running")).to_have_count(4)
-    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
-    before = texts(page)
-    page.reload()
-    expect(editor(page)).to_have_value(OPENING)
-    expect(cards(page)).to_have_count(4)
-    assert all(now.startswith(then) for now, then in zip(texts(page), before, strict=True))
-    expect(page.get_by_text("interrupted")).to_have_count(4)
-    settings(page, max_tokens=5)
-    page.get_by_role("button", name="Longer").first.click()
-    expect(page.get_by_text("interrupted")).to_have_count(3)
-    over(page, 4)
-    assert len(texts(page)[0]) > len(before[0])
-
-
-def test_what_was_typed_a_moment_before_a_reload_is_there(page: Page) -> None:
-    editor(page).press_sequentially("A wolf")
-    page.reload()
-    expect(editor(page)).to_have_value("A wolf")
-
-
 def test_stops_one_card_while_the_others_go_on(page: Page) -> None:
     settings(page, **LONG)
     editor(page).fill(OPENING)

@@ -1,0 +1,103 @@
+"""What the browser keeps: nothing that was there is lost, and nothing that was deleted comes back."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.studio.conftest import PATIENCE_MS
+from tests.studio.steps import LONG, OPENING, ask, cards, editor, over, settings, texts
+
+STUCK = """() => {
+  const put = IDBObjectStore.prototype.put;
+  IDBObjectStore.prototype.put = function (value) {
+    if (value.children?.length === 4) window.stuck = true;
+    const again = () => (this.count().onsuccess = again);
+    if (window.stuck) again(); // the transaction does not end until the page goes away
+    return put.call(this, value);
+  };
+}"""
+
+REFUSED = """() => {
+  const put = IDBObjectStore.prototype.put;
+  IDBObjectStore.prototype.put = function (value) {
+    if (window.mended) return put.call(this, value);
+    throw new DOMException("The disk is full.", "QuotaExceededError");
+  };
+}"""
+
+
+WRITTEN = """async () => {
+  const request = indexedDB.open("llama-srb studio");
+  await new Promise((resolve) => (request.onsuccess = resolve));
+  const nodes = request.result.transaction("nodes").objectStore("nodes").getAll();
+  await new Promise((resolve) => (nodes.onsuccess = resolve));
+  return nodes.result.filter((node) => node.tokens?.length).length;
+}"""
+
+
+def until(page: Page, condition: str, wanted: object) -> None:
+    """Asked again and again from here: the page may not evaluate text by itself."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while (found := page.evaluate(condition)) != wanted:
+        assert time.monotonic() < deadline, found
+        page.wait_for_timeout(20)
+
+
+@pytest.mark.parametrize("disk", ["quick", "stuck"])
+def test_a_reload_in_mid_stream_loses_nothing(page: Page, disk: str) -> None:
+    settings(page, **LONG)
+    if disk == "stuck":
+        page.evaluate(STUCK)
+    editor(page).fill(OPENING)
+    editor(page).press("Control+Enter")
+    expect(page.locator(".card.running")).to_have_count(4)
+    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+    if disk == "stuck":
+        until(page, "window.stuck", True)
+    before = texts(page)
+    page.reload()
+    expect(editor(page)).to_have_value(OPENING)
+    expect(cards(page)).to_have_count(4)
+    assert all(now.startswith(then) for now, then in zip(texts(page), before, strict=True))
+    expect(page.get_by_text("interrupted")).to_have_count(4)
+    settings(page, max_tokens=5)
+    page.get_by_role("button", name="Longer").first.click()
+    expect(page.get_by_text("interrupted")).to_have_count(3)
+    over(page, 4)
+    assert len(texts(page)[0]) > len(before[0])
+
+
+def test_what_was_typed_a_moment_before_a_reload_is_there(page: Page) -> None:
+    editor(page).press_sequentially("A wolf")
+    page.reload()
+    expect(editor(page)).to_have_value("A wolf")
+
+
+def test_a_write_that_the_browser_refuses_is_told_and_tried_again(page: Page) -> None:
+    settings(page, max_tokens=5, next=False)
+    page.evaluate(REFUSED)
+    ask(page)
+    expect(page.get_by_text("could not keep what is new (The disk is full.)")).to_be_visible()
+    page.evaluate("window.mended = true")
+    until(page, WRITTEN, 4)
+
+
+def test_a_story_deleted_in_mid_stream_stays_deleted(page: Page) -> None:
+    settings(page, **LONG)
+    editor(page).fill(OPENING)
+    editor(page).press("Control+Enter")
+    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+    page.get_by_role("button", name="Stories").click()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete this story").click()
+    expect(editor(page)).to_have_value("")
+    page.wait_for_timeout(1500)  # longer than what is written waits
+    page.reload()
+    expect(editor(page)).to_have_value("")
+    page.get_by_role("button", name="Stories").click()
+    expect(page.locator(".panel").get_by_text("Untitled")).to_have_count(1)
+    expect(page.locator(".panel").get_by_text("Once upon a time")).to_have_count(0)
