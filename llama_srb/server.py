@@ -263,6 +263,10 @@ async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamRe
         response = await handler(request)
         outcome = str(response.status)
         return response
+    except ConnectionError:
+        if request.transport and not request.transport.is_closing():
+            raise
+        return web.Response()  # to nobody: the rest would be a traceback in the log
     finally:
         what = f"{request.method} {request.rel_url.raw_path[:200]}"  # raw: a line feed would forge a line
         seconds = time.monotonic() - began

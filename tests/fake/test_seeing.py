@@ -7,7 +7,9 @@ import json
 import logging
 from pathlib import Path
 
+import aiohttp
 import pytest
+from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from llama_srb import logs
@@ -117,6 +119,26 @@ async def test_the_answer_bears_the_name_that_the_log_line_has(
     async with asyncio.timeout(10):
         while name not in caplog.text:  # noqa: ASYNC110 (the line is written after the answer)
             await asyncio.sleep(0.005)
+
+
+async def test_a_client_that_leaves_before_the_answer_begins_is_a_line_in_the_log(
+    serving: Serving, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    served = await serving("--endless")
+    prepare = web.StreamResponse.prepare
+
+    async def prepare_too_late(self: web.StreamResponse, http: web.Request) -> object:
+        if isinstance(http, web.Request) and http.transport:
+            http.transport.close()  # aiohttp has not told the handler yet
+        return await prepare(self, http)
+
+    monkeypatch.setattr(web.StreamResponse, "prepare", prepare_too_late)
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await served.post({"prompt": "x", "n": 1, "max_tokens": -1}, "/v1/events")
+    await served.note("cancel")
+    await until(lambda: "client left" in caplog.text)
+    assert "Traceback" not in caplog.text
 
 
 async def test_the_log_says_why_a_page_was_refused_and_how_to_let_it_in(

@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -296,9 +297,7 @@ async def soak(seconds: float, seed: int) -> tuple[list[str], list[str]]:
         wrong += grown("memory of the engine", calm.engine_memory, after.engine_memory)
         wrong += [f"exit code {process.returncode}"] * (process.returncode != 0)
         wrong += [f"engine {pid} outlives its server" for pid in pids if Path(f"/proc/{pid}/exe").exists()]
-        wrong += [
-            line for line in log.read_text().splitlines() if "Traceback" in line or "internal error" in line
-        ]
+        wrong += complaints(log.read_text())
     requests = sum(one.outcomes.values())
     said = [f"{requests} requests, {sum(one.faults.values())} faults in {seconds:.0f} s"]
     said += [f"  {n:6d} {what}" for what, n in sorted((one.outcomes + one.faults).items())]
@@ -311,6 +310,11 @@ def more(before: Left, after: Left) -> list[str]:
     names = ("processes", "descriptors", "threads", "tasks", "live_cells")
     pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
     return [f"{name}: {was} before, {now} after" for name, was, now in pairs if now > was]
+
+
+def complaints(log: str) -> list[str]:
+    """What the server should never say, and what follows it."""
+    return [log[found.start() :][:4000] for found in re.finditer("Traceback|.*internal error", log)]
 
 
 def grown(what: str, before: int, after: int) -> list[str]:
