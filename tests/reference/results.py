@@ -9,7 +9,6 @@ sources, these are compiled without the patches and linked before the libraries,
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ import numpy as np
 from gguf import GGUFReader
 
 from benchmarks import peers
-from tests.conftest import ROOT
+from tests.conftest import ROOT, one_at_a_time
 from tests.reference.models import write_plain
 
 
@@ -29,15 +28,15 @@ def build() -> Path:
     """Compiles llama-results beside the objects of build/bin/llama-batched, once."""
     objects = peers.objects()
     tool = objects / "reference/llama-results"
-    if not tool.exists():
-        work = tool.parent.with_name(f"reference-{os.getpid()}")
-        work.mkdir()
-        for command in _commands(objects, work):
-            done = subprocess.run(command, cwd=objects, capture_output=True, text=True, timeout=600)
-            assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr[-3000:]}"
-        tool.parent.mkdir(exist_ok=True)
-        (work / tool.name).replace(tool)
-        shutil.rmtree(work)
+    with one_at_a_time("reference"):
+        if not tool.exists():
+            work = tool.parent.with_name("reference.new")
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir()
+            for command in _commands(objects, work):
+                done = subprocess.run(command, cwd=objects, capture_output=True, text=True, timeout=600)
+                assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr[-3000:]}"
+            work.rename(tool.parent)
     return tool
 
 

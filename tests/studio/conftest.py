@@ -1,4 +1,7 @@
-"""A real browser, the real server, the bundled model. As root on Debian what is missing is installed."""
+"""A real browser, the real server, the bundled model. As root on Debian what is missing is installed.
+
+Playwright keeps an event loop running, beside which no other can: it ends with this folder's tests.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +14,40 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.conftest import one_at_a_time
 from tests.serving import Server, serving
 
 SKIPPED = "the studio's tests are skipped: no chromium here, and only as root on Debian they install it"
 PATIENCE_MS = 15_000
 expect.set_options(timeout=PATIENCE_MS)
-skipped: list[str] = []
 
 
 def chromium() -> str | None:
     """The system's browser, installed if that is possible."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found or os.geteuid() != 0 or not shutil.which("apt-get"):
-        return found
-    for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-        subprocess.run(["apt-get", "-qq", *command], stdout=subprocess.DEVNULL, check=False)
-    return shutil.which("chromium")
+    with one_at_a_time("chromium"):
+        found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        if found or os.geteuid() != 0 or not shutil.which("apt-get"):
+            return found
+        for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
+            subprocess.run(["apt-get", "-qq", *command], stdout=subprocess.DEVNULL, check=False)
+        return shutil.which("chromium")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for line in skipped[:1]:
-        terminalreporter.write_line(line)
+    if any(SKIPPED in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(SKIPPED)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
-        skipped.append(SKIPPED)
         pytest.skip(SKIPPED)
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server() -> Iterator[Server]:
     """A core is left for the browser; more context than the model was trained for, so that streams last."""
     with serving("--", "-t", "1", "--override-kv", "llama.context_length=int:8192") as server:
