@@ -22,6 +22,9 @@ from llama_srb.engine import EngineSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 FAKE_ENGINE = (sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_engine.py"))  # -I -S: starts in 50 ms
+STUDIO_SKIPPED = (
+    "the studio's tests are skipped: no chromium here, and only as root on Debian they install it"
+)
 PATIENCE = 10.0  # seconds; a bound for what takes milliseconds, on a machine that does other things too
 
 
@@ -33,6 +36,11 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, LoopFactory]:
     """The loops that an async test runs on."""
     loops: dict[str, LoopFactory] = {"asyncio": asyncio.new_event_loop}
     return loops | ({"uvloop": uvloop.new_event_loop} if item.path.name in ON_BOTH_LOOPS else {})
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if any(STUDIO_SKIPPED in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(STUDIO_SKIPPED)
 
 
 def children() -> set[int]:

@@ -25,6 +25,7 @@ import { changed } from "./ui.js";
 const TYPING_MS = 400; // a pause that ends a piece of typing
 const PAUSE_MS = 900; // a pause in which the prompt is computed
 const HISTORY = 500;
+const ANSWER_MS = 2000; // to a request that is stopped
 
 export const DEFAULTS = {
   n: 4,
@@ -99,9 +100,12 @@ export const AWAY = "the server has gone away; what had come is kept";
 /** What is told when it has. */
 export const onLost = [];
 
-store.refused.push(({ message }) =>
-  fail({ message: `the browser could not keep what is new (${message}): export the story or make room` }),
-);
+const UNKEPT = "the browser could not keep what is new";
+store.refused.push((error) => {
+  if (error && !session.error)
+    fail({ message: `${UNKEPT} (${error.message}): export the story or make room` });
+  if (!error && session.error?.message.startsWith(UNKEPT)) fail(null);
+});
 
 function lost() {
   fail({ message: AWAY });
@@ -120,7 +124,7 @@ export async function begin() {
 
 export async function openStory(id) {
   commit();
-  await store.flush();
+  if (!(await store.flush())) return; // what is stored is older than what is here
   const story = await store.load(id);
   if (!story) return;
   for (const node of Object.values(story.nodes)) if (node.state === "running") node.state = "interrupted";
@@ -135,17 +139,17 @@ watchTabs({
   async give() {
     await finished();
     commit();
-    await store.flush();
+    return store.flush();
   },
   reopen: () => openStory(session.story.id),
 });
 
-/** Ends what streams. */
-async function finished() {
-  while (session.runs.size) {
-    stopAll();
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
+/** Ends what streams; a server that says nothing is left. */
+async function finished(end = stopAll) {
+  end();
+  const left = setTimeout(leaveAll, ANSWER_MS);
+  while (session.runs.size) await new Promise((resolve) => setTimeout(resolve, 20));
+  clearTimeout(left);
 }
 
 /** The other tab keeps what it has, and this one goes on with it. */
@@ -203,12 +207,14 @@ export async function openPlace({ story, id }) {
 }
 
 export async function deleteStory() {
-  await finished(); // or what still streams would bring it back
-  await store.flush();
-  await store.remove(session.story.id);
+  if (session.elsewhere) await take();
+  const { story } = session;
+  await finished(leaveAll); // or what still streams would bring it back
+  commit();
+  await store.remove(story.id);
   session.stories = await store.stories();
-  if (session.stories.length) await openStory(session.stories[0].id);
-  else await createStory();
+  if (session.story === story)
+    await (session.stories.length ? openStory(session.stories[0].id) : createStory());
   changed("stories");
 }
 
@@ -545,6 +551,7 @@ function stop(run) {
 }
 
 export const stopAll = () => [...session.runs].forEach(stop);
+const leaveAll = () => [...session.runs].forEach((run) => run.abort.abort());
 
 export async function stopOne(id) {
   const node = session.story.nodes[id];

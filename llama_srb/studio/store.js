@@ -33,29 +33,38 @@ export async function open() {
   database = await done(request);
 }
 
-/** What pages that went away could write to localStorage only. */
+const rescues = () => Object.keys(localStorage).filter((key) => key.startsWith(RESCUE));
+
+/** What pages that went away could write to localStorage only; not what has been written anew since. */
 async function recover() {
-  for (const name of Object.keys(localStorage).filter((key) => key.startsWith(RESCUE))) {
-    const rescued = read(name, null);
+  for (const name of rescues()) {
+    const rescued = read(name, { heads: [], nodes: [] });
+    const stories = database.transaction("stories").objectStore("stories");
+    const stored = await Promise.all(rescued.heads.map(({ id }) => done(stories.get(id))));
+    const newHeads = rescued.heads.filter((head, i) => !(stored[i]?.changed > head.changed));
+    const ids = new Set(newHeads.map(({ id }) => id));
     try {
-      if (rescued) await put(rescued.heads, rescued.nodes);
+      await put(newHeads, rescued.nodes.filter(({ story }) => ids.has(story)));
       localStorage.removeItem(name);
-    } catch {
-      // the browser refuses writes: for another time
+    } catch (error) {
+      for (const tell of refused) tell(error);
     }
   }
 }
 
 const allOf = (story) => IDBKeyRange.bound([story], [story, []]);
 
+const over = (work) =>
+  new Promise((resolve, reject) => {
+    work.oncomplete = resolve;
+    work.onabort = () => reject(work.error ?? new Error("the write was aborted"));
+  });
+
 async function put(newHeads, newNodes) {
   const work = database.transaction(["stories", "nodes"], "readwrite");
   for (const head of newHeads) work.objectStore("stories").put(head);
   for (const node of newNodes) work.objectStore("nodes").put(node);
-  await new Promise((resolve, reject) => {
-    work.oncomplete = resolve;
-    work.onerror = work.onabort = () => reject(work.error);
-  });
+  await over(work);
 }
 
 const headOf = ({ nodes: _, ...head }) => head;
@@ -88,28 +97,30 @@ function putBack() {
   for (const { story, ...node } of part[1]) if (!nodes.has(node.id)) nodes.set(node.id, [story, node]);
 }
 
-/** Writes all that is to be written now, one call after the other; what is kept meanwhile waits. */
+/** Writes all that is to be written now, one call after the other; what is kept meanwhile waits. Whether it
+    could: what was refused is tried again. */
 export const flush = () => (written = written.then(writeAll));
 
 async function writeAll() {
   clearTimeout(timer);
   timer = -1; // none is started
-  let delay = DELAY_MS;
+  let error = null;
   try {
     for (let left = nodes.size; nodes.size ? left > 0 : heads.size; left -= part[1].length) {
       part = taken(PART);
       await put(...part);
     }
-  } catch (error) {
+  } catch (refusal) {
+    error = refusal;
     putBack();
-    delay = AGAIN_MS;
-    for (const tell of refused) tell(error);
   }
   part = [[], []];
-  timer = heads.size ? setTimeout(flush, delay) : null;
+  timer = heads.size ? setTimeout(flush, error ? AGAIN_MS : DELAY_MS) : null;
+  for (const tell of refused) tell(error);
+  return !error;
 }
 
-/** Called with the browser's error when a write was refused; it is tried again. */
+/** Called with the browser's error when it has refused a write, and with null when it has not. */
 export const refused = [];
 
 /** What still has to be said to keep() before the page goes away. */
@@ -120,6 +131,7 @@ addEventListener("pagehide", () => {
   putBack();
   if (!heads.size) return;
   const [newHeads, newNodes] = taken();
+  part = [[], []];
   const light = newNodes.map(({ tokens: _, ...node }) => node);
   rescue(newHeads, newNodes) || rescue(newHeads, light);
   put(newHeads, newNodes).catch(() => {});
@@ -159,12 +171,20 @@ export async function find(fits) {
   return all.filter(fits);
 }
 
+/** A story that is nowhere any more, nor comes back from what is still to be written. */
 export async function remove(id) {
+  const others = (list) => list.filter((one) => (one.story ?? one.id) !== id);
   heads.delete(id);
   for (const [node, [story]] of nodes) if (story === id) nodes.delete(node);
+  part = part.map(others);
+  for (const name of rescues()) {
+    const rescued = read(name, { heads: [], nodes: [] });
+    save(name, { heads: others(rescued.heads), nodes: others(rescued.nodes) });
+  }
   const work = database.transaction(["stories", "nodes"], "readwrite");
   work.objectStore("stories").delete(id);
   work.objectStore("nodes").delete(allOf(id));
+  await over(work);
 }
 
 export function read(name, fallback) {

@@ -9,7 +9,7 @@ const own = { tab: newId(), since: Date.now() };
 const channel = new BroadcastChannel("llama-srb studio");
 let story = null; // that is open here
 let held = false; // by this tab
-let handler = null; // {lost(), give(), reopen()}: another tab has the story; wants it; is gone
+let handler = null; // {lost(), give(), reopen()}: another tab has the story; wants it (false: no); is gone
 let free = null; // called when the other tab has let go
 
 const tell = (kind, fields = {}) => channel.postMessage({ kind, story, ...own, ...fields });
@@ -26,8 +26,7 @@ const HEARD = {
     handler.lost();
   },
   async give({ tab }) {
-    if (!held) return;
-    await handler.give();
+    if (!held || !(await handler.give())) return;
     held = false;
     handler.lost();
     tell("free", { to: tab });

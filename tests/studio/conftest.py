@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.conftest import one_at_a_time
+from tests.conftest import STUDIO_SKIPPED, one_at_a_time
 from tests.serving import Server, serving
 
-SKIPPED = "the studio's tests are skipped: no chromium here, and only as root on Debian they install it"
+LASTING = ("--override-kv", "llama.context_length=int:8192")  # more than the model was trained for
 PATIENCE_MS = 15_000
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -33,24 +33,19 @@ def chromium() -> str | None:
         return shutil.which("chromium")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if any(SKIPPED in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
-        terminalreporter.write_line(SKIPPED)
-
-
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
-        pytest.skip(SKIPPED)
+        pytest.skip(STUDIO_SKIPPED)
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
 
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[Server]:
-    """A core is left for the browser; more context than the model was trained for, so that streams last."""
-    with serving("--", "-t", "1", "--override-kv", "llama.context_length=int:8192") as server:
+    """A core is left for the browser, and streams last."""
+    with serving("--", "-t", "1", *LASTING) as server:
         yield server
 
 

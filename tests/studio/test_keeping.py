@@ -21,14 +21,18 @@ STUCK = """() => {
   };
 }"""
 
-REFUSED = """() => {
+REFUSALS = (
+    "throw new DOMException('The disk is full.')",
+    "request.onsuccess = () => this.transaction.abort()",
+)
+REFUSE = """() => {
   const put = IDBObjectStore.prototype.put;
   IDBObjectStore.prototype.put = function (value) {
-    if (window.mended) return put.call(this, value);
-    throw new DOMException("The disk is full.", "QuotaExceededError");
+    const request = put.call(this, value);
+    if (!window.mended) %s;
+    return request;
   };
 }"""
-
 
 WRITTEN = """async () => {
   const request = indexedDB.open("llama-srb studio");
@@ -77,13 +81,19 @@ def test_what_was_typed_a_moment_before_a_reload_is_there(page: Page) -> None:
     expect(editor(page)).to_have_value("A wolf")
 
 
-def test_a_write_that_the_browser_refuses_is_told_and_tried_again(page: Page) -> None:
+@pytest.mark.parametrize("refusal", REFUSALS, ids=["at once", "later"])
+def test_a_write_that_the_browser_refuses_is_told_and_tried_again(page: Page, refusal: str) -> None:
     settings(page, max_tokens=5, next=False)
-    page.evaluate(REFUSED)
+    page.evaluate(REFUSE % refusal)
     ask(page)
-    expect(page.get_by_text("could not keep what is new (The disk is full.)")).to_be_visible()
+    told = page.get_by_role("alert").filter(has_text="could not keep what is new")
+    expect(told).to_be_visible()
+    page.get_by_role("button", name="Stories").click()
+    page.locator(".panel .list button").first.click()  # what is stored of it is older
+    over(page, 4)
     page.evaluate("window.mended = true")
     until(page, WRITTEN, 4)
+    expect(told).to_have_count(0)
 
 
 def test_a_story_deleted_in_mid_stream_stays_deleted(page: Page) -> None:
@@ -101,3 +111,21 @@ def test_a_story_deleted_in_mid_stream_stays_deleted(page: Page) -> None:
     page.get_by_role("button", name="Stories").click()
     expect(page.locator(".panel").get_by_text("Untitled")).to_have_count(1)
     expect(page.locator(".panel").get_by_text("Once upon a time")).to_have_count(0)
+
+
+def test_a_story_deleted_in_the_second_tab_stays_deleted(tabs: list[Page]) -> None:
+    reader, writer = tabs
+    settings(writer, **LONG)
+    writer.get_by_role("button", name="Write here instead").click()
+    editor(writer).fill(OPENING)
+    editor(writer).press("Control+Enter")
+    expect(writer.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+    reader.get_by_role("button", name="Stories").click()
+    reader.once("dialog", lambda dialog: dialog.accept())
+    reader.get_by_role("button", name="Delete this story").click()
+    expect(reader.get_by_role("button", name="Write here instead")).to_have_count(0)
+    writer.close()
+    reader.wait_for_timeout(1500)  # longer than what is written waits
+    reader.reload()
+    expect(editor(reader)).to_have_value("")
+    until(reader, WRITTEN, 0)

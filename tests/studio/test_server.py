@@ -11,6 +11,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, Route, expect
 
 from tests.serving import serving
+from tests.studio.conftest import LASTING
 from tests.studio.steps import LONG, OPENING, ask, editor, over, settings, texts
 
 Visit = Callable[[str], Page]
@@ -34,7 +35,7 @@ def test_asks_for_the_key_that_the_server_wants(visit: Visit) -> None:
 
 def test_a_server_that_is_killed_in_mid_stream_loses_nothing(visit: Visit) -> None:
     with contextlib.ExitStack() as first:
-        server = first.enter_context(serving())
+        server = first.enter_context(serving("--", *LASTING))
         page = visit(server.url)
         settings(page, **LONG)
         editor(page).fill(OPENING)
