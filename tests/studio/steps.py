@@ -37,6 +37,13 @@ def ask(page: Page, text: str = OPENING, n: int = 4) -> None:
     over(page, n)
 
 
+def streaming(page: Page) -> None:
+    """Types and asks; returns when some of each candidate's text is there."""
+    editor(page).fill(OPENING)
+    editor(page).press("Control+Enter")
+    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+
+
 def asked(page: Page, text: str = OPENING) -> Body:
     """Types and asks; returns what the server is sent."""
     editor(page).fill(text)

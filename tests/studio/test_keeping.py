@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import LONG, OPENING, ask, cards, editor, over, settings, texts
+from tests.studio.steps import LONG, OPENING, ask, cards, editor, over, settings, streaming, texts
 
 STUCK = """() => {
   const put = IDBObjectStore.prototype.put;
@@ -49,6 +49,12 @@ def until(page: Page, condition: str, wanted: object) -> None:
     while (found := page.evaluate(condition)) != wanted:
         assert time.monotonic() < deadline, found
         page.wait_for_timeout(20)
+
+
+def delete_story(page: Page) -> None:
+    page.get_by_role("button", name="Stories").click()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete this story").click()
 
 
 @pytest.mark.parametrize("disk", ["quick", "stuck"])
@@ -98,12 +104,8 @@ def test_a_write_that_the_browser_refuses_is_told_and_tried_again(page: Page, re
 
 def test_a_story_deleted_in_mid_stream_stays_deleted(page: Page) -> None:
     settings(page, **LONG)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
-    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
-    page.get_by_role("button", name="Stories").click()
-    page.once("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Delete this story").click()
+    streaming(page)
+    delete_story(page)
     expect(editor(page)).to_have_value("")
     page.wait_for_timeout(1500)  # longer than what is written waits
     page.reload()
@@ -117,12 +119,8 @@ def test_a_story_deleted_in_the_second_tab_stays_deleted(tabs: list[Page]) -> No
     reader, writer = tabs
     settings(writer, **LONG)
     writer.get_by_role("button", name="Write here instead").click()
-    editor(writer).fill(OPENING)
-    editor(writer).press("Control+Enter")
-    expect(writer.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
-    reader.get_by_role("button", name="Stories").click()
-    reader.once("dialog", lambda dialog: dialog.accept())
-    reader.get_by_role("button", name="Delete this story").click()
+    streaming(writer)
+    delete_story(reader)
     expect(reader.get_by_role("button", name="Write here instead")).to_have_count(0)
     writer.close()
     reader.wait_for_timeout(1500)  # longer than what is written waits

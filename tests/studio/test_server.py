@@ -12,7 +12,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.serving import serving
 from tests.studio.conftest import LASTING
-from tests.studio.steps import LONG, OPENING, ask, editor, over, settings, texts
+from tests.studio.steps import LONG, OPENING, ask, editor, over, settings, streaming, texts
 
 Visit = Callable[[str], Page]
 
@@ -38,9 +38,7 @@ def test_a_server_that_is_killed_in_mid_stream_loses_nothing(visit: Visit) -> No
         server = first.enter_context(serving("--", *LASTING))
         page = visit(server.url)
         settings(page, **LONG)
-        editor(page).fill(OPENING)
-        editor(page).press("Control+Enter")
-        expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+        streaming(page)
         os.kill(server.pid, signal.SIGKILL)
         expect(page.get_by_role("alert").filter(has_text="server is away")).to_be_visible()
         expect(page.get_by_text("interrupted")).to_have_count(4)

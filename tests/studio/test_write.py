@@ -20,6 +20,7 @@ from tests.studio.steps import (
     editor,
     over,
     settings,
+    streaming,
     texts,
     value,
 )
@@ -43,9 +44,7 @@ def test_asks_streams_and_chooses_by_key_and_goes_on(page: Page) -> None:
 
 def test_a_choice_in_mid_stream_goes_on_from_what_is_there(page: Page) -> None:
     settings(page, **LONG)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
-    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+    streaming(page)
     with page.expect_request("**/v1/events") as sent:
         chosen = choose(page, 1)
     named = sent.value.post_data_json["continue"]
@@ -151,9 +150,7 @@ def test_a_pinned_card_stays_when_the_others_are_rolled_again(page: Page) -> Non
 
 def test_a_reroll_in_mid_stream_ends_what_it_replaces(page: Page) -> None:
     settings(page, **LONG)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
-    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
+    streaming(page)
     page.get_by_role("button", name="Pin").first.click()
     page.get_by_role("button", name="Reroll").click()
     page.get_by_role("button", name="3 earlier").click()
