@@ -188,11 +188,13 @@ static llama_context * make_context(llama_model * model, common_params & params)
     if (params.n_ctx == 0) {
         params.n_ctx = default_n_ctx(model, params);
     }
-    params.n_ubatch = std::max(params.n_ubatch, params.n_parallel + n_prefix_ids);
-    params.n_batch  = params.n_ubatch; // a step is one batch of one piece
+    // a live branch, an idle one beside it, prefixes, and the one with which parts of a snapshot are copied
+    const int32_t n_seq_max = std::min(n_max_sequence_ids, 2 * params.n_parallel + n_prefix_ids + 1);
+    params.n_ubatch         = std::max(params.n_ubatch, n_seq_max); // llama.cpp asserts it
+    params.n_batch          = params.n_ubatch;                      // a step is one batch of one piece
 
     llama_context_params cparams  = common_context_params_to_llama(params);
-    cparams.n_seq_max             = std::min(n_max_sequence_ids, 2 * params.n_parallel + n_prefix_ids);
+    cparams.n_seq_max             = n_seq_max;
     cparams.n_outputs_max_per_seq = 0;
     return llama_init_from_model(model, cparams);
 }

@@ -7,18 +7,22 @@
 #include <utility>
 
 static const int32_t n_worthwhile = 32; // tokens: fewer are computed again sooner than put back
+static const size_t  n_max_parts  = 16; // of a snapshot: then it is taken as a whole again
 
 static store_params with_exact(store_params params, bool exact) {
     params.exact = exact;
     return params;
 }
 
-prefix_tree::prefix_tree(llama_context * ctx, int32_t n_idle_max, const store_params & store)
+prefix_tree::prefix_tree(llama_context * ctx, int32_t n_idle_max, int32_t n_spare_ids,
+                         const store_params & store)
     : ctx(ctx), memory(llama_get_memory(ctx)), vocab(llama_model_get_vocab(llama_get_model(ctx))),
       whole(llama_model_is_recurrent(llama_get_model(ctx)) || llama_model_is_hybrid(llama_get_model(ctx))),
-      n_window(llama_model_n_swa(llama_get_model(ctx))), n_cells_((int32_t) llama_n_ctx(ctx)),
-      n_idle_max(n_idle_max), store(with_exact(store, whole || n_window > 0)) {
-    for (llama_seq_id id = (llama_seq_id) llama_n_seq_max(ctx) - 1; id >= 0; id--) {
+      n_window(llama_model_n_swa(llama_get_model(ctx))), exact(whole || n_window > 0),
+      n_cells_((int32_t) llama_n_ctx(ctx)), n_idle_max(n_idle_max),
+      n_spare_ids(std::min(n_spare_ids, (int32_t) llama_n_seq_max(ctx) - 1)),
+      spare_id((llama_seq_id) llama_n_seq_max(ctx) - 1), store(with_exact(store, exact)) {
+    for (llama_seq_id id = spare_id - 1; id >= 0; id--) {
         free_ids.push_back(id);
     }
 }
@@ -116,8 +120,9 @@ prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, in
 
 prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
                                        uint64_t adapters) {
-    match      best  = find(tokens, n_max, by, adapters);
-    snapshot * found = nullptr;
+    const match in_cells = find(tokens, n_max, by, adapters);
+    match       best     = in_cells;
+    snapshot *  found    = nullptr;
     if (store.active()) {
         for (snapshot & s : store.all()) {
             match m;
@@ -135,30 +140,69 @@ prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, 
         }
     }
     if (found) {
-        best.from     = restore(*found, best);
+        best.from     = restore(*found, best, in_cells);
         best.restored = true;
     }
     return best.from ? best : find(tokens, n_max, by, adapters);
 }
 
-branch * prefix_tree::restore(snapshot & s, const match & m) {
-    const std::vector<llama_token> tokens = s.tokens; // s may go when others come
-    const auto                     state  = store.load(s);
-    const bool                     room   = state && make_room((int32_t) tokens.size());
-    branch *                       b      = room ? open(s.adapters) : nullptr;
+// A live branch with the parts of a snapshot that the match needs, except those that another branch has in cells.
+branch * prefix_tree::restore(snapshot & s, const match & m, const match & in_cells) {
+    const std::vector<llama_token> tokens   = s.tokens; // s may go when others come
+    const uint64_t                 adapters = s.adapters;
+    const int32_t                  n_same =
+        exact || !in_cells.from ? 0 : common_length(tokens, in_cells.from->tokens, in_cells.from->n_decoded);
+    if (m.length - n_same > n_free() + n_idle()) { // not even read
+        return nullptr;
+    }
+    const snapshot_parts parts    = store.load(s);
+    int32_t              n_shared = 0, n = 0;
+    size_t               first = 0, last = 0;
+    for (; last < parts.size() && n < m.length; last++) {
+        n += (int32_t) parts[last]->n_tokens;
+        if (n <= n_same) {
+            n_shared = n;
+            first    = last + 1;
+        }
+    }
+    branch *      from = n_shared > 0 ? in_cells.from : nullptr;
+    const int32_t n_kept =
+        from && !from->live ? std::max(0, n_shared - from->n_shared) : 0; // idle, not to be freed
+    if (parts.empty() || n - n_shared > n_free() + n_idle() - n_kept) {
+        return nullptr;
+    }
+    branch * b = open(adapters, from, n_shared);
     if (!b) {
         return nullptr;
     }
-    if (llama_state_seq_set_data(ctx, state->data(), state->size(), b->seq_id) == 0) {
-        fprintf(stderr, "llama-batched: prefix cache: llama.cpp refuses a snapshot of %zu tokens\n",
-                tokens.size());
+    bool done = make_room(n - n_shared);
+    for (size_t i = first; done && i < last; i++) {
+        done = put_back(*parts[i], b);
+    }
+    if (!done) {
         remove(b);
         return nullptr;
     }
-    b->tokens    = tokens;
-    b->n_decoded = b->n_past();
+    b->tokens.assign(tokens.begin(), tokens.begin() + n);
+    b->n_decoded = n;
     truncate(b, m.length);
     return b;
+}
+
+// llama.cpp empties the sequence that it puts cells into.
+bool prefix_tree::put_back(const snapshot_part & part, branch * b) {
+    const llama_seq_id id   = exact ? b->seq_id : spare_id;
+    const bool         done = llama_state_seq_set_data(ctx, part.data.get(), part.n_bytes, id) != 0;
+    if (!done) {
+        fprintf(stderr, "llama-batched: prefix cache: llama.cpp refuses a snapshot of %d tokens\n",
+                (int) part.n_tokens);
+    } else if (id != b->seq_id) {
+        llama_memory_seq_cp(memory, id, b->seq_id, -1, -1);
+    }
+    if (id != b->seq_id) {
+        llama_memory_seq_rm(memory, id, -1, -1);
+    }
+    return done;
 }
 
 void prefix_tree::save(const branch & b) {
@@ -167,19 +211,48 @@ void prefix_tree::save(const branch & b) {
     }
 }
 
-// A short end of what another snapshot has is not worth one of the whole.
+// A short end of what other snapshots have is not worth one. What b shares with the branch that it grew from is
+// a part of its own, and is taken from other snapshots that have it: n candidates have one of their prompt.
 void prefix_tree::keep_snapshot(const branch & b, bool to_disk) {
     if (!store.active() || b.n_past() < n_worthwhile || b.n_decoded < b.n_past()) {
         return;
     }
     const int32_t n_new = b.n_past() - store.n_held(b.tokens, b.adapters);
-    if (n_new * 4 < b.n_past()) {
+    if (n_new < n_worthwhile) {
         return;
     }
-    std::vector<uint8_t> state(llama_state_seq_get_size(ctx, b.seq_id));
-    if (llama_state_seq_get_data(ctx, state.data(), state.size(), b.seq_id) == state.size()) {
-        store.put(b.tokens, b.adapters, std::move(state), to_disk);
+    snapshot_parts parts = store.parts_of(b.tokens, b.adapters);
+    int32_t        n     = 0; // tokens of parts
+    for (const auto & part : parts) {
+        n += (int32_t) part->n_tokens;
     }
+    if (n_new * 4 < b.n_past() - n) {
+        return;
+    }
+    if (parts.size() >= n_max_parts) {
+        parts.clear();
+        n = 0;
+    }
+    const bool    apart   = !exact && b.n_shared - n >= n_worthwhile && b.n_own() > 0;
+    const int32_t n_split = apart ? b.n_shared : n;
+    if ((n_split == n || take_part(b, n, n_split, parts)) && take_part(b, n_split, b.n_past(), parts)) {
+        store.put(b.tokens, b.adapters, parts, to_disk);
+    }
+}
+
+// Appends a part of the tokens `from` to `to`.
+bool prefix_tree::take_part(const branch & b, int32_t from, int32_t to, snapshot_parts & parts) {
+    const llama_seq_id id = exact ? b.seq_id : spare_id;
+    if (id != b.seq_id) {
+        llama_memory_seq_cp(memory, b.seq_id, id, from, to);
+    }
+    const size_t n_bytes = llama_state_seq_get_size(ctx, id);
+    parts.push_back(std::make_shared<snapshot_part>(to - from, n_bytes));
+    const size_t n_taken = llama_state_seq_get_data(ctx, parts.back()->data.get(), n_bytes, id);
+    if (id != b.seq_id) {
+        llama_memory_seq_rm(memory, id, -1, -1);
+    }
+    return n_bytes > 0 && n_taken == n_bytes;
 }
 
 //
@@ -210,6 +283,12 @@ branch * prefix_tree::open(uint64_t adapters, branch * from, int32_t n_shared) {
     return &b;
 }
 
+// Who shares nothing has no parent: that one may go without a thought of it.
+static void set_shared(branch & b, int32_t n) {
+    b.n_shared = n;
+    b.parent   = n > 0 ? b.parent : nullptr;
+}
+
 // Before b gives up its cells from n_keep on: those of them that others share become the property of the
 // one that shares the most, and the rest share them with that one.
 void prefix_tree::hand_over(branch * b, int32_t n_keep) {
@@ -230,8 +309,8 @@ void prefix_tree::hand_over(branch * b, int32_t n_keep) {
     if (n_keep > b->n_shared) {
         heir->n_shared = n_keep; // b stays the owner of what it keeps
     } else {
-        heir->n_shared = std::min(heir->n_shared, b->n_shared);
-        heir->parent   = b->parent;
+        heir->parent = b->parent;
+        set_shared(*heir, std::min(heir->n_shared, b->n_shared));
     }
 }
 
@@ -242,7 +321,7 @@ void prefix_tree::truncate(branch * b, int32_t n_keep) {
     hand_over(b, n_keep);
     llama_memory_seq_rm(memory, b->seq_id, n_keep, -1);
     b->tokens.resize(n_keep);
-    b->n_shared  = std::min(b->n_shared, n_keep);
+    set_shared(*b, std::min(b->n_shared, n_keep));
     b->n_decoded = std::min(b->n_decoded, n_keep);
 }
 
@@ -259,7 +338,7 @@ void prefix_tree::share_last(branch * b, branch * leader) {
 
 void prefix_tree::undo_last(branch * b) {
     b->tokens.pop_back();
-    b->n_shared = std::min(b->n_shared, b->n_past());
+    set_shared(*b, std::min(b->n_shared, b->n_past()));
 }
 
 void prefix_tree::remove(branch * b) {
@@ -275,10 +354,8 @@ void prefix_tree::release(branch * b) {
 }
 
 void prefix_tree::trim(bool at_leisure) {
-    if (at_leisure && is_over()) {
+    if (at_leisure ? is_over() : n_idle() / 2 > n_idle_max) {
         evict_one();
-    }
-    while (n_idle() / 2 > n_idle_max && evict_one()) {
     }
 }
 

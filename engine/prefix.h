@@ -33,7 +33,8 @@ struct branch {
 class prefix_tree {
   public:
     // `n_idle_max`: cells that idle branches may hold together; twice as many while sequences run.
-    prefix_tree(llama_context * ctx, int32_t n_idle_max, const store_params & store);
+    // `n_spare_ids`: sequence ids that they leave to the next request.
+    prefix_tree(llama_context * ctx, int32_t n_idle_max, int32_t n_spare_ids, const store_params & store);
 
     // The first `length` tokens of `from` stand for the first `n_matched` tokens of what was looked for.
     // The two numbers differ where the same text is split otherwise: what a model samples is often not the
@@ -70,10 +71,10 @@ class prefix_tree {
     void undo_last(branch * b);
     // The branch is no longer in use; its cells stay until the room is needed, or until trim().
     void release(branch * b);
-    // Whether idle branches hold more cells than they may: trim() is due.
-    bool is_over() const { return n_idle() > n_idle_max; }
-    // Idle branches that are too many go, the one used longest ago first. Its snapshot takes milliseconds: so
-    // one goes when nothing else is to be done; else none, unless they hold twice as many as they may.
+    // Whether idle branches hold more cells or ids than they may: trim() is due.
+    bool is_over() const { return n_idle() > n_idle_max || (int32_t) free_ids.size() < n_spare_ids; }
+    // If they do, the one used longest ago goes. Its snapshot takes milliseconds: so one goes at a time, when
+    // nothing else is to be done or they hold twice as many cells as they may.
     void trim(bool at_leisure);
     void remove(branch * b);
     void clear();
@@ -91,7 +92,9 @@ class prefix_tree {
     bool     evict_one(const branch * except = nullptr);
     void     hand_over(branch * b, int32_t n_keep);
     void     keep_snapshot(const branch & b, bool to_disk);
-    branch * restore(snapshot & s, const match & m);
+    bool     put_back(const snapshot_part & part, branch * b);
+    bool     take_part(const branch & b, int32_t from, int32_t to, snapshot_parts & parts);
+    branch * restore(snapshot & s, const match & m, const match & in_cells);
     void match_tokens(const std::vector<llama_token> & held, int32_t n_held,
                       const std::vector<llama_token> & tokens, int32_t n_max, match_by by, match & m) const;
 
@@ -101,10 +104,13 @@ class prefix_tree {
     const bool          whole;          // a recurrent state: a branch is shared with all its tokens
                                         // or not at all
     const int32_t             n_window; // of a sliding-window model; 0: it has none
+    const bool                exact;    // either: a snapshot stands for nothing shorter
     int32_t                   n_cells_;
-    int32_t                   n_idle_max;
+    const int32_t             n_idle_max;
+    const int32_t             n_spare_ids;
     uint64_t                  clock = 0;
     std::list<branch>         branches;
     std::vector<llama_seq_id> free_ids;
+    const llama_seq_id        spare_id; // of no branch: for the cells of a part
     prefix_store              store;
 };

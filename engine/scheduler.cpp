@@ -36,8 +36,8 @@ static const int64_t t_write_us = 2000;
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
                      embedder & vectors)
-    : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.store), vectors(vectors),
-      batch(llama_batch_init(params.n_batch, 0, params.n_parallel)),
+    : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.n_parallel, params.store),
+      vectors(vectors), batch(llama_batch_init(params.n_batch, 0, params.n_parallel)),
       stops_short(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model) ||
                   llama_model_n_swa(facts.model) > 0) {}
 

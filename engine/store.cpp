@@ -11,24 +11,48 @@
 
 namespace fs = std::filesystem;
 
-static const char     magic[8]     = {'s', 'r', 'b', '-', 'k', 'v', '2', '\n'};
+static const char     magic[8]     = {'s', 'r', 'b', '-', 'k', 'v', '3', '\n'};
 static const char *   extension    = ".kv";
 static const uint64_t n_max_tokens = 1u << 28;
 
-// A file: this header, the tokens, the state. The checksum is of both and of the header before it.
+// A file: this header, the tokens, a part_header for each part, the parts. What comes before the parts, the head,
+// has a checksum of its own: it is read without them.
 struct file_header {
     char     magic[8];
     uint64_t fingerprint;
     uint64_t adapters;
     uint64_t n_tokens;
-    uint64_t n_bytes; // of the state
-    uint64_t checksum;
+    uint64_t n_parts;
+    uint64_t parts_checksum;
+    uint64_t head_checksum; // of everything else in the head
 };
 
-static uint64_t checksum_of(const file_header & h, const llama_token * tokens, const uint8_t * state) {
-    uint64_t sum = XXH64(&h, offsetof(file_header, checksum), 0);
-    sum          = XXH64(tokens, h.n_tokens * sizeof(llama_token), sum);
-    return XXH64(state, h.n_bytes, sum);
+struct part_header {
+    uint64_t n_tokens;
+    uint64_t n_bytes;
+};
+
+static uint64_t checksum_of(const file_header & h, const std::vector<llama_token> & tokens,
+                            const std::vector<part_header> & sizes) {
+    uint64_t sum = XXH64(&h, offsetof(file_header, head_checksum), 0);
+    sum          = XXH64(tokens.data(), tokens.size() * sizeof(llama_token), sum);
+    return XXH64(sizes.data(), sizes.size() * sizeof(part_header), sum);
+}
+
+static uint64_t checksum_of(const snapshot_parts & parts) {
+    uint64_t sum = 0;
+    for (const auto & part : parts) {
+        sum = XXH64(part->data.get(), part->n_bytes, sum);
+    }
+    return sum;
+}
+
+static uint64_t bytes_of(const snapshot_parts & parts) {
+    uint64_t n = 0;
+    for (const auto & part : parts) {
+        n += part->n_bytes;
+    }
+    return n;
 }
 
 static void log_miss(const fs::path & file, const char * why) {
@@ -73,12 +97,18 @@ prefix_store::~prefix_store() {
 // in memory
 //
 
-uint64_t prefix_store::n_ram_bytes() const {
-    uint64_t n = 0;
-    for (const snapshot & s : snapshots) {
-        n += s.state ? s.n_bytes : 0;
+void prefix_store::hold(snapshot & s, const snapshot_parts & parts) {
+    for (const auto & part : parts) {
+        n_ram_bytes += part->n_snapshots++ == 0 ? part->n_bytes : 0;
     }
-    return n;
+    s.parts = parts;
+}
+
+void prefix_store::let_go(snapshot & s) {
+    for (const auto & part : s.parts) {
+        n_ram_bytes -= --part->n_snapshots == 0 ? part->n_bytes : 0;
+    }
+    s.parts.clear();
 }
 
 int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b, int32_t n_max) {
@@ -93,10 +123,11 @@ bool prefix_store::covers(const std::vector<llama_token> & longer,
            std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
-int32_t prefix_store::n_held(const std::vector<llama_token> & tokens, uint64_t adapters) const {
+int32_t prefix_store::n_held(const std::vector<llama_token> & tokens, uint64_t adapters, bool on_disk) const {
     int32_t most = 0;
     for (const snapshot & s : snapshots) {
-        const int32_t n = s.failed || s.adapters != adapters ? 0 : common_length(s.tokens, tokens);
+        const bool    out = s.failed || s.adapters != adapters || (on_disk && s.file.empty());
+        const int32_t n   = out ? 0 : common_length(s.tokens, tokens);
         if (!params.exact || n == (int32_t) s.tokens.size()) {
             most = std::max(most, n);
         }
@@ -104,36 +135,68 @@ int32_t prefix_store::n_held(const std::vector<llama_token> & tokens, uint64_t a
     return most;
 }
 
+snapshot_parts prefix_store::parts_of(const std::vector<llama_token> & tokens, uint64_t adapters) const {
+    snapshot_parts best;
+    int32_t        most = 0;
+    for (const snapshot & s : snapshots) {
+        const bool    out    = params.exact || s.adapters != adapters;
+        const int32_t n_same = out ? 0 : common_length(s.tokens, tokens);
+        int32_t       n      = 0;
+        auto          part   = s.parts.begin();
+        for (; part != s.parts.end() && n + (int32_t) (*part)->n_tokens <= n_same; part++) {
+            n += (int32_t) (*part)->n_tokens;
+        }
+        if (n > most) {
+            most = n;
+            best.assign(s.parts.begin(), part);
+        }
+    }
+    return best;
+}
+
+// Files share nothing: one is of a whole text.
+bool prefix_store::worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const {
+    return has_disk() && (tokens.size() - (size_t) n_held(tokens, adapters, true)) * 4 >= tokens.size();
+}
+
 void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapters,
-                       std::vector<uint8_t> && state, bool to_disk) {
+                       const snapshot_parts & parts, bool to_disk) {
+    const bool fits    = bytes_of(parts) <= params.ram_bytes;
+    const bool in_file = (to_disk || !fits) && worth_a_file(tokens, adapters);
+    if (!fits && !in_file) {
+        return;
+    }
     // one that it begins with says nothing that the new one does not
-    snapshots.remove_if([&](const snapshot & s) {
-        return s.file.empty() && s.adapters == adapters && covers(tokens, s.tokens);
+    snapshots.remove_if([&](snapshot & s) {
+        const bool needless = s.file.empty() && s.adapters == adapters && covers(tokens, s.tokens);
+        if (needless) {
+            let_go(s);
+        }
+        return needless;
     });
     snapshot & s = snapshots.emplace_front();
     s.tokens     = tokens;
     s.adapters   = adapters;
-    s.n_bytes    = state.size();
-    s.state      = std::make_shared<std::vector<uint8_t>>(std::move(state));
-    if (to_disk && has_disk()) {
-        enqueue(s);
+    if (in_file) {
+        enqueue(s, parts);
     }
-    limit_memory();
+    if (fits) {
+        hold(s, parts);
+        limit_memory();
+    }
 }
 
 // What was used longest ago goes, to disk if there is one.
 void prefix_store::limit_memory() {
-    uint64_t n_bytes = n_ram_bytes();
-    for (auto s = snapshots.end(); n_bytes > params.ram_bytes && s != snapshots.begin();) {
+    for (auto s = snapshots.end(); n_ram_bytes > params.ram_bytes && s != snapshots.begin();) {
         --s;
-        if (!s->state) {
+        if (s->parts.empty()) {
             continue;
         }
-        n_bytes -= s->n_bytes;
-        if (s->file.empty() && has_disk()) {
-            enqueue(*s);
+        if (s->file.empty() && worth_a_file(s->tokens, s->adapters)) {
+            enqueue(*s, s->parts);
         }
-        s->state.reset();
+        let_go(*s);
         if (s->file.empty()) {
             s = snapshots.erase(s);
         }
@@ -155,12 +218,17 @@ fs::path prefix_store::path_of(const snapshot & s) const {
     return fs::path(params.directory) / name;
 }
 
-// Reads what a file says of itself, without its state. nullptr: it is of no use to us.
+template <typename T> static bool read_all(FILE * file, std::vector<T> & values, uint64_t n) {
+    values.resize(n);
+    return fread(values.data(), sizeof(T), n, file) == n;
+}
+
+// Reads what a file says of itself, without its parts. nullptr: it is of no use to us.
 static file_ptr open_snapshot(const fs::path & path, uint64_t fingerprint, file_header & h,
-                              std::vector<llama_token> & tokens) {
+                              std::vector<llama_token> & tokens, std::vector<part_header> & sizes) {
     file_ptr        file(fopen(path.c_str(), "rb"));
     std::error_code failed;
-    const uint64_t  size = fs::file_size(path, failed);
+    const uint64_t  n_bytes = fs::file_size(path, failed);
     if (!file || failed || fread(&h, sizeof(h), 1, file.get()) != 1 ||
         memcmp(h.magic, magic, sizeof(magic)) != 0) {
         log_miss(path, "not a prefix of this version");
@@ -170,13 +238,18 @@ static file_ptr open_snapshot(const fs::path & path, uint64_t fingerprint, file_
         log_miss(path, "of another model or other settings");
         return nullptr;
     }
-    if (h.n_tokens > n_max_tokens || size != sizeof(h) + h.n_tokens * sizeof(llama_token) + h.n_bytes) {
-        log_miss(path, "incomplete");
-        return nullptr;
+    bool     whole = h.n_tokens <= n_max_tokens && h.n_parts <= h.n_tokens;
+    uint64_t at    = sizeof(h);
+    at += whole ? h.n_tokens * sizeof(llama_token) + h.n_parts * sizeof(part_header) : 0;
+    whole = whole && at <= n_bytes && read_all(file.get(), tokens, h.n_tokens) &&
+            read_all(file.get(), sizes, h.n_parts) && checksum_of(h, tokens, sizes) == h.head_checksum;
+    uint64_t n_tokens = 0;
+    for (size_t i = 0; whole && i < sizes.size(); i++) {
+        at += sizes[i].n_bytes;
+        n_tokens += sizes[i].n_tokens;
     }
-    tokens.resize(h.n_tokens);
-    if (fread(tokens.data(), sizeof(llama_token), h.n_tokens, file.get()) != h.n_tokens) {
-        log_miss(path, "cannot be read");
+    if (!whole || at != n_bytes || n_tokens != h.n_tokens) {
+        log_miss(path, "incomplete or damaged");
         return nullptr;
     }
     return file;
@@ -202,86 +275,92 @@ void prefix_store::scan_folder() {
         if (path.extension() != extension || !known_files.insert(path.filename().string()).second) {
             continue;
         }
-        file_header h;
-        snapshot    s;
-        if (open_snapshot(path, params.fingerprint, h, s.tokens)) {
+        file_header              h;
+        std::vector<part_header> sizes;
+        snapshot                 s;
+        if (open_snapshot(path, params.fingerprint, h, s.tokens, sizes)) {
             s.file     = path;
             s.adapters = h.adapters;
-            s.n_bytes  = h.n_bytes;
             snapshots.push_back(std::move(s));
         }
     }
 }
 
-std::shared_ptr<std::vector<uint8_t>> prefix_store::load(snapshot & s) {
+snapshot_parts prefix_store::load(snapshot & s) {
     const auto at =
         std::find_if(snapshots.begin(), snapshots.end(), [&](const snapshot & x) { return &x == &s; });
     snapshots.splice(snapshots.begin(), snapshots, at);
     std::error_code ignored;
-    if (s.state) {
+    if (!s.parts.empty()) {
         if (!s.file.empty()) {
             fs::last_write_time(s.file, fs::file_time_type::clock::now(), ignored);
         }
-        return s.state;
+        return s.parts;
     }
-    if (!fs::exists(s.file, ignored)) {
+    {
         const std::lock_guard<std::mutex> lock(mutex);
-        s.failed = unwritten.count(s.file.filename().string()) == 0; // somebody has made room
-        if (s.failed) {
-            known_files.erase(s.file.filename().string());
+        for (const job & j : jobs) {
+            if (j.file == s.file) {
+                return j.parts;
+            }
         }
-        return nullptr;
+    }
+    if (!fs::exists(s.file, ignored)) { // somebody has made room
+        s.failed = true;
+        known_files.erase(s.file.filename().string());
+        return {};
     }
     file_header              h;
     std::vector<llama_token> tokens;
-    const file_ptr           file  = open_snapshot(s.file, params.fingerprint, h, tokens);
-    auto                     state = std::make_shared<std::vector<uint8_t>>(file ? h.n_bytes : 0);
-    if (!file || tokens != s.tokens || h.adapters != s.adapters ||
-        fread(state->data(), 1, h.n_bytes, file.get()) != h.n_bytes) {
-        s.failed = true;
-        return nullptr;
+    std::vector<part_header> sizes;
+    const file_ptr           file = open_snapshot(s.file, params.fingerprint, h, tokens, sizes);
+    snapshot_parts           parts;
+    s.failed = !file || tokens != s.tokens || h.adapters != s.adapters;
+    for (size_t i = 0; i < sizes.size() && !s.failed; i++) {
+        parts.push_back(std::make_shared<snapshot_part>(sizes[i].n_tokens, sizes[i].n_bytes));
+        s.failed = fread(parts[i]->data.get(), 1, parts[i]->n_bytes, file.get()) != parts[i]->n_bytes;
     }
-    if (checksum_of(h, tokens.data(), state->data()) != h.checksum) {
+    if (!s.failed && checksum_of(parts) != h.parts_checksum) {
         log_miss(s.file, "damaged");
         fs::remove(s.file, ignored);
         s.failed = true;
-        return nullptr;
+    }
+    if (s.failed) {
+        return {};
     }
     fs::last_write_time(s.file, fs::file_time_type::clock::now(), ignored); // used last
-    if (h.n_bytes <= params.ram_bytes) {
-        s.state = state;
+    if (bytes_of(parts) <= params.ram_bytes) {
+        hold(s, parts);
         limit_memory();
     }
-    return state;
+    return parts;
 }
 
-void prefix_store::enqueue(snapshot & s) {
+void prefix_store::enqueue(snapshot & s, const snapshot_parts & parts) {
     s.file = path_of(s);
     known_files.insert(s.file.filename().string());
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        jobs.push_back({s.tokens, s.adapters, s.state, s.file});
-        unwritten.insert(s.file.filename().string());
+        jobs.push_back({s.tokens, s.adapters, parts, s.file});
     }
     changed.notify_one();
 }
 
 void prefix_store::write_files() {
     while (true) {
-        job next;
+        const job * next = nullptr; // stays where it is while others are appended
         {
             std::unique_lock<std::mutex> lock(mutex);
             changed.wait(lock, [this] { return closing || !jobs.empty(); });
             if (jobs.empty()) {
                 return;
             }
-            next = std::move(jobs.front());
-            jobs.pop_front();
+            next = &jobs.front();
         }
-        const bool written = write_file(next);
+        const bool written = write_file(*next);
         {
             const std::lock_guard<std::mutex> lock(mutex);
-            unwritten.erase(next.file.filename().string());
+            jobs.pop_front();
         }
         if (written) {
             limit_folder();
@@ -296,15 +375,23 @@ bool prefix_store::write_file(const job & j) const {
     h.fingerprint = params.fingerprint;
     h.adapters    = j.adapters;
     h.n_tokens    = j.tokens.size();
-    h.n_bytes     = j.state->size();
-    h.checksum    = checksum_of(h, j.tokens.data(), j.state->data());
+    h.n_parts     = j.parts.size();
+    std::vector<part_header> sizes;
+    for (const auto & part : j.parts) {
+        sizes.push_back({part->n_tokens, part->n_bytes});
+    }
+    h.parts_checksum = checksum_of(j.parts);
+    h.head_checksum  = checksum_of(h, j.tokens, sizes);
 
     const fs::path temporary = j.file.string() + "." + std::to_string(getpid());
     FILE *         file      = fopen(temporary.c_str(), "wb");
     bool           written   = file && fwrite(&h, sizeof(h), 1, file) == 1 &&
                                fwrite(j.tokens.data(), sizeof(llama_token), h.n_tokens, file) == h.n_tokens &&
-                               fwrite(j.state->data(), 1, h.n_bytes, file) == h.n_bytes;
-    written                  = file && fclose(file) == 0 && written;
+                               fwrite(sizes.data(), sizeof(part_header), h.n_parts, file) == h.n_parts;
+    for (const auto & part : j.parts) {
+        written = written && fwrite(part->data.get(), 1, part->n_bytes, file) == part->n_bytes;
+    }
+    written = file && fclose(file) == 0 && written;
     std::error_code failed;
     if (written) {
         fs::rename(temporary, j.file, failed);

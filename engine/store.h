@@ -1,9 +1,10 @@
 // Prefixes that left the KV cache: snapshots of their cells in host memory, and on disk in a folder that
 // processes may share.
 //
-// A snapshot is what llama_state_seq_get_data gives for a branch. It is taken and put back on the engine's
-// thread; files are written by a thread of our own. A file that is damaged, foreign or half written is a
-// line in the log and a miss, and so is a full disk. Nothing here knows what the cells are for.
+// A snapshot has one or more parts, each what llama_state_seq_get_data gives for some cells in a row; snapshots of
+// texts that begin alike share parts. It is taken and put back on the engine's thread; files are written by a
+// thread of our own. A file that is damaged, foreign or half written is a line in the log and a miss, and so is a
+// full disk. Nothing here knows what the cells are for.
 #pragma once
 
 #include "llama.h"
@@ -28,13 +29,24 @@ struct store_params {
     uint64_t    fingerprint = 0;     // of everything that the meaning of a snapshot depends on
 };
 
+struct snapshot_part {
+    snapshot_part(uint64_t n_tokens, uint64_t n_bytes)
+        : n_tokens(n_tokens), n_bytes(n_bytes), data(new uint8_t[n_bytes]) {}
+
+    const uint64_t                   n_tokens;
+    const uint64_t                   n_bytes;
+    const std::unique_ptr<uint8_t[]> data;            // not zeroed: taking new pages is most of the cost
+    int32_t                          n_snapshots = 0; // in memory, that have it
+};
+
+using snapshot_parts = std::vector<std::shared_ptr<snapshot_part>>;
+
 struct snapshot {
-    std::vector<llama_token>              tokens;
-    uint64_t                              adapters = 0; // key of the set that the cells were computed with
-    std::shared_ptr<std::vector<uint8_t>> state;        // nullptr: only on disk
-    std::filesystem::path                 file;         // empty: not on disk
-    uint64_t                              n_bytes = 0;
-    bool                                  failed  = false; // its file could not be read
+    std::vector<llama_token> tokens;
+    uint64_t                 adapters = 0;   // key of the set that the cells were computed with
+    snapshot_parts           parts;          // of all tokens; none: only on disk
+    std::filesystem::path    file;           // empty: not on disk
+    bool                     failed = false; // its file could not be read
 };
 
 // Of how many of their first tokens two lists are the same; at most n_max.
@@ -49,31 +61,35 @@ class prefix_store {
     bool active() const { return params.ram_bytes > 0 || !params.directory.empty(); }
     bool has_disk() const { return !params.directory.empty(); }
 
-    // How many of these tokens, from the first on, a snapshot stands for.
-    int32_t n_held(const std::vector<llama_token> & tokens, uint64_t adapters) const;
+    // How many of these tokens, from the first on, a snapshot stands for; or one with a file.
+    int32_t n_held(const std::vector<llama_token> & tokens, uint64_t adapters, bool on_disk = false) const;
+    // The parts of a snapshot in memory that are of these tokens' beginning: of the one that has the most.
+    // None where snapshots are exact.
+    snapshot_parts parts_of(const std::vector<llama_token> & tokens, uint64_t adapters) const;
     // Keeps a snapshot in memory, in a file, or both, as far as there is room.
-    void put(const std::vector<llama_token> & tokens, uint64_t adapters, std::vector<uint8_t> && state,
+    void put(const std::vector<llama_token> & tokens, uint64_t adapters, const snapshot_parts & parts,
              bool to_disk);
 
     // The snapshots, for a search; those of other processes are found by looking at the folder again.
     std::list<snapshot> & all();
-    // The state of one, read from disk if need be; nullptr when that fails. It is now the one used last.
-    std::shared_ptr<std::vector<uint8_t>> load(snapshot & s);
-
-    uint64_t n_ram_bytes() const;
+    // The parts of one, read from disk if need be; none when that fails. It is now the one used last.
+    snapshot_parts load(snapshot & s);
 
   private:
     struct job {
-        std::vector<llama_token>              tokens;
-        uint64_t                              adapters;
-        std::shared_ptr<std::vector<uint8_t>> state;
-        std::filesystem::path                 file;
+        std::vector<llama_token> tokens;
+        uint64_t                 adapters;
+        snapshot_parts           parts;
+        std::filesystem::path    file;
     };
 
     bool covers(const std::vector<llama_token> & longer, const std::vector<llama_token> & shorter) const;
+    bool worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const;
+    void hold(snapshot & s, const snapshot_parts & parts);
+    void let_go(snapshot & s);
     void limit_memory();
     void scan_folder();
-    void enqueue(snapshot & s);
+    void enqueue(snapshot & s, const snapshot_parts & parts);
     void write_files();
     bool write_file(const job & j) const;
     void limit_folder() const;
@@ -81,14 +97,14 @@ class prefix_store {
     std::filesystem::path path_of(const snapshot & s) const;
 
     const store_params              params;
-    std::list<snapshot>             snapshots; // used last first
+    std::list<snapshot>             snapshots;       // used last first
+    uint64_t                        n_ram_bytes = 0; // of their parts
     std::unordered_set<std::string> known_files;
     std::filesystem::file_time_type scanned;
 
-    std::mutex                      mutex; // of what follows, which the writer shares
-    std::condition_variable         changed;
-    std::deque<job>                 jobs;
-    std::unordered_set<std::string> unwritten; // files that are to be, or are being written
-    bool                            closing = false;
-    std::thread                     writer;
+    std::mutex              mutex; // of what follows, which the writer shares
+    std::condition_variable changed;
+    std::deque<job>         jobs; // the first one is being written
+    bool                    closing = false;
+    std::thread             writer;
 };

@@ -53,6 +53,12 @@ def children() -> set[int]:
     return {pid for pid, parent in pairs if parent == os.getpid() and pid != listing.pid}
 
 
+def cpu(pid: int) -> float:
+    """Seconds of a core that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def text_of(path: Path) -> str:
     """Nothing, where the thread that it tells of has ended."""
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, cpu
 
 BINARY = ROOT / "build/bin/llama-batched"
 STORYTELLER = ROOT / "models/storyteller.gguf"
@@ -160,3 +160,19 @@ class Lines:
         """The answer to a command that generates nothing."""
         (answer,) = self.answers(self.send({"op": op} | fields))
         return answer.events[-1]
+
+    def wait_for_trim(self, n_idle: int) -> None:
+        """Until idle prefixes hold at most n_idle cells: while nothing runs, one after the other leaves."""
+        deadline = time.monotonic() + LIMIT / 4
+        while (status := self.ask("status"))["cells_idle"] > n_idle:
+            assert time.monotonic() < deadline, status
+            time.sleep(0.001)
+
+    def wait_for_sleep(self) -> None:
+        """Until it takes no processor's time."""
+        deadline = time.monotonic() + LIMIT / 4
+        before = -1.0
+        while (now := cpu(self.pid)) > before:
+            assert time.monotonic() < deadline
+            before = now
+            time.sleep(0.1)

@@ -148,10 +148,26 @@ def test_restored_from_memory(kind: Kind) -> None:
     with kind.engine(*ROOMY, "--cache-cells", "0") as engine:
         prompt = prompt_ids(engine)
         engine.generate(**story())
-        assert engine.ask("status")["cells_used"] == 0
+        engine.wait_for_trim(0)
         answer = engine.generate(**story())
         assert answer.start["cached_tokens"] == len(prompt) - 1
         kind.check(prompt, answer, 0, 1)
+
+
+# of 79 tokens of prompt and 60 of each candidate
+@pytest.mark.parametrize("n_idle", [0, 110], ids=["all", "tails"])
+def test_candidates_restored_from_memory(kind: Kind, n_idle: int) -> None:
+    """Their snapshots share the prompt's part, and go on from its cells, where a model allows it."""
+    with kind.engine(*ROOMY, "--cache-cells", str(n_idle)) as engine:
+        source = engine.generate(**story(max_tokens=60, min_tokens=60), id="source")
+        for index in (2, 0, 1):
+            engine.wait_for_trim(n_idle)
+            ids = prompt_ids(engine) + source.ids[index]
+            answer = engine.generate(**story("", n=2), **{"continue": {"id": "source", "index": index}})
+            assert answer.start["prompt_tokens"] - answer.start["cached_tokens"] <= 2
+            kind.check(ids, answer, 0, 1)
+        engine.wait_for_trim(n_idle)
+        check_idle(engine)
 
 
 def test_restored_from_disk(kind: Kind, tmp_path: Path) -> None:

@@ -71,6 +71,13 @@ def test_an_encoder_computes_what_numpy_does(encoder: tuple[Path, str]) -> None:
             assert distance(vector, changed) > 10 * CLOSE
 
 
+def test_an_encoder_without_work_sleeps(encoder: tuple[Path, str]) -> None:
+    path, _ = encoder
+    with Lines("-t", "1", "-np", "64", model=path) as engine:
+        assert len(embed(engine, "a")) == 1
+        engine.wait_for_sleep()
+
+
 def test_an_encoder_loads_as_such_and_generates_nothing(encoder: tuple[Path, str]) -> None:
     path, pooling = encoder
     with Lines("-t", "1", model=path) as engine:

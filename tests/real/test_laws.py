@@ -314,6 +314,7 @@ POOLS = [
     ("-c", "1024", "-np", "16", "-ub", "64"),
     ("-c", "512", "-np", "3", "--cache-cells", "0"),
     ("-c", "512", "-np", "6", "--cache-cells", "512"),
+    ("-c", "1024", "-np", "32", "-ub", "8"),
 ]
 TEXT = "Once upon a time there was a little dog who liked to play in the park with his friend Tim"
 WORDS = TEXT.split()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -386,8 +385,7 @@ def test_whatever_comes_and_goes_no_cell_is_lost(bigram: Path, tmp_path: Path, s
             engine.answers(id for id in requests if choose.random() < 0.5)
             engine.answers([*requests, *prefixes])
             check_idle(engine)
-            while engine.ask("status")["cells_idle"] > most_idle:  # the rest goes when nothing runs
-                time.sleep(0.01)
+            engine.wait_for_trim(most_idle)
             counts = []
             for _ in range(4):  # steps that take a cell and give it back; in a full pool the first finds none
                 engine.generate(tokens=[choose.randrange(1, 2000)], max_tokens=1, cache=False)

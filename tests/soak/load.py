@@ -19,6 +19,7 @@ from pathlib import Path
 
 import aiohttp
 
+from tests.conftest import cpu
 from tests.soak.soak import ROOT, engines, status
 
 FAKE = ROOT / "tests/fake_engine.py"
@@ -89,12 +90,6 @@ async def measured(url: str, pid: int, connections: int, seconds: float) -> list
         f"{CLIENTS} clients, small answers: {len(took) / seconds:.0f} requests a second, "
         f"median {1000 * statistics.median(took):.0f} ms, 99 % within {1000 * late:.0f} ms",
     ]
-
-
-def cpu(pid: int) -> float:
-    """Seconds of a core that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
