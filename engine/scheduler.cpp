@@ -4,13 +4,12 @@
 #include <numeric>
 #include <thread>
 
-static const int32_t n_reserve      = 32;      // cells a live sequence should find beyond what it holds
-static const int64_t t_progress_us  = 250000;  // between two progress events of one prompt
-static const int32_t n_chunk        = 64;      // tokens that are planned for: of a prompt, of who resumes
-static const int64_t t_beside_us    = 100000;  // of prefill in a step in which sequences decode too, and
-static const int32_t n_beside_min   = 32;      // tokens of it at least
-static const int32_t n_worth_saving = 64;      // tokens computed anew: such a prompt goes to disk
-static const size_t  n_records      = 4 << 20; // tokens of finished requests that are remembered
+static const int32_t n_reserve      = 32;     // cells a live sequence should find beyond what it holds
+static const int64_t t_progress_us  = 250000; // between two progress events of one prompt
+static const int32_t n_chunk        = 64;     // tokens that are planned for: of a prompt, of who resumes
+static const int64_t t_beside_us    = 100000; // of prefill in a step in which sequences decode too, and
+static const int32_t n_beside_min   = 32;     // tokens of it at least
+static const int32_t n_worth_saving = 64;     // tokens computed anew: such a prompt goes to disk
 static const int32_t n_max_again    = 8; // times that a text which another sequence has said is made anew
 static const size_t  n_row_bytes    = 128u << 20; // of logits, of the texts that are scored in one step
 
@@ -215,16 +214,15 @@ void scheduler::resolve_continue(generate_command & command) const {
         command.n_bos = r->command->n_bos;
         generated     = seen_tokens(*r, r->sequences[named.index]);
     } else {
-        const auto known =
-            std::find_if(records.begin(), records.end(), [&](const record & x) { return x.id == named.id; });
-        if (known == records.end() || named.index >= (int32_t) known->generated.size()) {
+        const record * known = records.find(named.id);
+        if (!known || named.index + 1 >= (int32_t) known->ends.size()) {
             invalid("continue", "continue names sequence " + std::to_string(named.index) + " of request " +
                                     named.id +
                                     ", which is not known here (any more); send its text as the prompt");
         }
-        tokens        = known->prompt;
+        tokens        = known->list(0);
         command.n_bos = known->n_bos;
-        generated     = known->generated[named.index];
+        generated     = known->list(1 + named.index);
     }
     if (named.at >= 0) {
         generated.resize(std::min(generated.size(), (size_t) named.at));
@@ -1280,21 +1278,14 @@ std::vector<llama_token> scheduler::seen_tokens(const request & r, const sequenc
 }
 
 void scheduler::keep_record(const request & r) {
-    record known = {r.id, r.command->prompt, r.command->n_bos, {}};
+    record known;
+    known.id    = r.id;
+    known.n_bos = r.command->n_bos;
+    known.add(r.command->prompt);
     for (const sequence & s : r.sequences) {
-        known.generated.push_back(seen_tokens(r, s));
+        known.add(seen_tokens(r, s));
     }
-    records.push_front(std::move(known));
-    size_t n = 0;
-    for (size_t i = 0; i < records.size(); i++) {
-        n += records[i].prompt.size();
-        for (const auto & tokens : records[i].generated) {
-            n += tokens.size();
-        }
-        if (n > n_records && i > 0) {
-            records.resize(i);
-        }
-    }
+    records.add(std::move(known));
 }
 
 // Requests whose sequences are all over go.

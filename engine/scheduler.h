@@ -10,6 +10,7 @@
 #include "embedding.h"
 #include "prefix.h"
 #include "protocol.h"
+#include "records.h"
 #include "text.h"
 
 #include <deque>
@@ -74,14 +75,6 @@ struct request {
     int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
     int32_t n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
     bool    prefix_only() const { return sequences.empty(); }
-};
-
-// The tokens of a request that is over, so that any of its sequences can be continued.
-struct record {
-    std::string                           id;
-    std::vector<llama_token>              prompt;
-    int32_t                               n_bos;
-    std::vector<std::vector<llama_token>> generated;
 };
 
 // One draw of a step, and what it brought; or a row that is only looked at, for a token that is known.
@@ -206,7 +199,7 @@ class scheduler {
     std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
     std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
                          echo_rows;       // (row, token of the prompt it predicts)
-    std::deque<record>   records;         // newest first
+    record_list          records;         // of requests that are over
     std::string          out;             // this step's events
     int32_t              n_prefill = 0;   // tokens of prompts in this step
     int32_t              n_beside  = 64;  // tokens of prompts that take 100 ms, by the last such step
