@@ -1,6 +1,6 @@
 """Writes models of real shape with random weights, for benchmarks: what they say is noise, how fast is not.
 
-python benchmarks/models.py 0.5b 0.5b.gguf
+python benchmarks/models.py 0.5b 0.5b.gguf --vocabularies llama.cpp/models
 """
 
 from __future__ import annotations

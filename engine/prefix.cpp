@@ -40,9 +40,33 @@ int32_t prefix_tree::n_used() const {
 }
 
 int32_t prefix_tree::n_idle() const {
+    note_pinned();
     int32_t n = 0;
     for (const branch & b : branches) {
-        n += b.live ? 0 : b.n_own();
+        n += b.n_freeable();
+    }
+    return n;
+}
+
+void prefix_tree::note_pinned() const {
+    for (const branch & b : branches) {
+        b.n_pinned = b.live ? b.n_past() : 0;
+    }
+    for (const branch & live : branches) {
+        const branch * b = live.live ? &live : nullptr;
+        for (int32_t n = live.n_past(); b && b->parent; b = b->parent) {
+            n                   = std::min(n, b->n_shared);
+            b->parent->n_pinned = std::max(b->parent->n_pinned, n);
+        }
+    }
+}
+
+int32_t prefix_tree::n_live(const branch & b, int32_t length) const {
+    note_pinned();
+    int32_t n = 0;
+    for (const branch * a = &b; a && length > n; a = a->parent) {
+        n      = std::max(n, std::min(length, a->n_pinned));
+        length = std::min(length, a->n_shared);
     }
     return n;
 }
@@ -129,10 +153,7 @@ prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, 
             match_tokens(s.tokens, (int32_t) s.tokens.size(), tokens, n_max, by, m);
             // of a sliding window a snapshot has only the last one: enough to decode the last token again
             const int32_t n_cut  = (int32_t) s.tokens.size() - m.length;
-            const bool    usable = !s.failed && s.adapters == adapters &&
-                                   n_cut <= (whole          ? 0
-                                             : n_window > 0 ? 1
-                                                            : n_cut);
+            const bool    usable = s.adapters == adapters && n_cut <= (whole ? 0 : n_window > 0 ? 1 : n_cut);
             if (usable && m.n_matched >= best.n_matched + n_worthwhile) {
                 best  = m;
                 found = &s;
@@ -152,7 +173,7 @@ branch * prefix_tree::restore(snapshot & s, const match & m, const match & in_ce
     const uint64_t                 adapters = s.adapters;
     const int32_t                  n_same =
         exact || !in_cells.from ? 0 : common_length(tokens, in_cells.from->tokens, in_cells.from->n_decoded);
-    if (m.length - n_same > n_free() + n_idle()) { // not even read
+    if (m.length - n_same > n_room()) { // not even read
         return nullptr;
     }
     const snapshot_parts parts    = store.load(s);
@@ -165,23 +186,20 @@ branch * prefix_tree::restore(snapshot & s, const match & m, const match & in_ce
             first    = last + 1;
         }
     }
-    branch *      from = n_shared > 0 ? in_cells.from : nullptr;
-    const int32_t n_kept =
-        from && !from->live ? std::max(0, n_shared - from->n_shared) : 0; // idle, not to be freed
-    if (parts.empty() || n - n_shared > n_free() + n_idle() - n_kept) {
-        return nullptr;
-    }
-    branch * b = open(adapters, from, n_shared);
+    branch * b = parts.empty() ? nullptr : open(adapters, n_shared > 0 ? in_cells.from : nullptr, n_shared);
     if (!b) {
         return nullptr;
     }
-    bool done = make_room(n - n_shared);
-    for (size_t i = first; done && i < last; i++) {
-        done = put_back(*parts[i], b);
-    }
-    if (!done) {
+    if (n - n_shared > n_room()) { // what b shares is not idle any more
         remove(b);
         return nullptr;
+    }
+    make_room(n - n_shared);
+    for (size_t i = first; i < last; i++) {
+        if (!put_back(*parts[i], b)) {
+            remove(b);
+            return nullptr;
+        }
     }
     b->tokens.assign(tokens.begin(), tokens.begin() + n);
     b->n_decoded = n;
@@ -211,7 +229,7 @@ void prefix_tree::save(const branch & b) {
     }
 }
 
-// A short end of what other snapshots have is not worth one. What b shares with the branch that it grew from is
+// A short end of what other snapshots have is not worth one. What b shares with each branch that it grew from is
 // a part of its own, and is taken from other snapshots that have it: n candidates have one of their prompt.
 void prefix_tree::keep_snapshot(const branch & b, bool to_disk) {
     if (!store.active() || b.n_past() < n_worthwhile || b.n_decoded < b.n_past()) {
@@ -233,11 +251,20 @@ void prefix_tree::keep_snapshot(const branch & b, bool to_disk) {
         parts.clear();
         n = 0;
     }
-    const bool    apart   = !exact && b.n_shared - n >= n_worthwhile && b.n_own() > 0;
-    const int32_t n_split = apart ? b.n_shared : n;
-    if ((n_split == n || take_part(b, n, n_split, parts)) && take_part(b, n_split, b.n_past(), parts)) {
-        store.put(b.tokens, b.adapters, parts, to_disk);
+    std::vector<int32_t> ends = {b.n_past()};
+    for (const branch * a = &b; !exact && a->parent; a = a->parent) {
+        ends.push_back(std::min(ends.back(), a->n_shared));
     }
+    for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
+        if (*end == n || (*end < b.n_past() && *end - n < n_worthwhile)) {
+            continue;
+        }
+        if (!take_part(b, n, *end, parts)) {
+            return;
+        }
+        n = *end;
+    }
+    store.put(b.tokens, b.adapters, parts, to_disk);
 }
 
 // Appends a part of the tokens `from` to `to`.
@@ -261,7 +288,7 @@ bool prefix_tree::take_part(const branch & b, int32_t from, int32_t to, snapshot
 
 branch * prefix_tree::open(uint64_t adapters, branch * from, int32_t n_shared) {
     while (free_ids.empty()) {
-        if (!evict_one(from)) {
+        if (!evict_one(for_id, from)) {
             return nullptr;
         }
     }
@@ -354,13 +381,18 @@ void prefix_tree::release(branch * b) {
 }
 
 void prefix_tree::trim(bool at_leisure) {
-    if (at_leisure ? is_over() : n_idle() / 2 > n_idle_max) {
-        evict_one();
+    const int32_t n = n_idle();
+    if (at_leisure ? n > n_idle_max : n / 2 > n_idle_max) {
+        evict_one(for_cells);
+    } else if (at_leisure && is_over()) {
+        evict_one(for_id);
     }
 }
 
-// A prompt goes after its candidates: the snapshot of one has the prompt, too, and then one is enough.
-bool prefix_tree::evict_one(const branch * except) {
+// A prompt goes after its candidates: the snapshot of one has the prompt, too, and then one is enough. Of whom
+// live ones share all cells nothing is lost, and nothing is won but the id.
+bool prefix_tree::evict_one(evict_why why, const branch * except) {
+    note_pinned();
     std::unordered_set<const branch *> shared; // for the most part, by idle ones
     for (const branch & b : branches) {
         if (b.parent && !b.live && b.n_shared * 2 >= b.parent->n_past()) {
@@ -370,25 +402,25 @@ bool prefix_tree::evict_one(const branch * except) {
     const auto place  = [&](const branch & b) { return std::make_pair(shared.count(&b), b.used_at); };
     branch *   oldest = nullptr;
     for (branch & b : branches) {
-        if (!b.live && &b != except && (!oldest || place(b) < place(*oldest))) {
+        const bool may_go = !b.live && &b != except && (why == for_id || b.n_freeable() > 0);
+        if (may_go && (!oldest || place(b) < place(*oldest))) {
             oldest = &b;
         }
     }
     if (!oldest) {
         return false;
     }
-    keep_snapshot(*oldest, false);
+    if (oldest->n_freeable() > 0) {
+        keep_snapshot(*oldest, false);
+    }
     remove(oldest);
     return true;
 }
 
-bool prefix_tree::make_room(int32_t n) {
-    while (n_free() < n) {
-        if (!evict_one()) {
-            return false;
-        }
+int32_t prefix_tree::make_room(int32_t n) {
+    while (n_free() < n && evict_one(for_cells)) {
     }
-    return true;
+    return std::min(n, n_free());
 }
 
 void prefix_tree::clear() {

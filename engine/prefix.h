@@ -11,6 +11,7 @@
 
 #include "llama.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <vector>
@@ -25,9 +26,11 @@ struct branch {
     bool                     hidden    = false; // of a request with cache: false: nobody else may share it
     uint64_t                 adapters  = 0;     // key of the set that its cells are computed with
     uint64_t                 used_at   = 0;
+    mutable int32_t          n_pinned  = 0; // of its first cells: live branches have them, too (note_pinned)
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t n_own() const { return n_past() - n_shared; }
+    int32_t n_freeable() const { return n_past() - std::max(n_shared, n_pinned); } // if it goes
 };
 
 class prefix_tree {
@@ -79,17 +82,22 @@ class prefix_tree {
     void remove(branch * b);
     void clear();
 
-    // Removes idle branches until n cells are free. False: even without any idle branch they are not.
-    bool make_room(int32_t n);
+    // Removes idle branches until n cells are free; returns n, or fewer if there is no more room.
+    int32_t make_room(int32_t n);
 
     int32_t n_cells() const { return n_cells_; }
     int32_t n_used() const;
-    int32_t n_idle() const;
+    int32_t n_idle() const;   // only of idle branches
     int32_t n_shared() const; // that would be used besides if each branch had cells of its own
     int32_t n_free() const { return n_cells_ - n_used(); }
+    int32_t n_room() const { return n_free() + n_idle(); }
+    // How many of the branch's first `length` cells are not room, since a live branch has them.
+    int32_t n_live(const branch & b, int32_t length) const;
 
   private:
-    bool     evict_one(const branch * except = nullptr);
+    enum evict_why { for_cells, for_id };
+    bool     evict_one(evict_why why, const branch * except = nullptr);
+    void     note_pinned() const;
     void     hand_over(branch * b, int32_t n_keep);
     void     keep_snapshot(const branch & b, bool to_disk);
     bool     put_back(const snapshot_part & part, branch * b);

@@ -380,13 +380,13 @@ bool scheduler::fits(const request & r) const {
         return false;
     }
     const int32_t n_new  = std::min((int32_t) r.sequences.size(), std::max(params.n_parallel - n_live(), 1));
-    const int32_t n_room = tree.n_free() + tree.n_idle() - n_reserve * (n_live() + n_new);
+    const int32_t n_room = tree.n_room() - n_reserve * (n_live() + n_new);
     if (n_room < 0) {
         return false; // whatever the prompt shares
     }
     const auto match =
         tree.find(r.command->prompt, r.n_prompt() - 1, prefix_tree::by_tokens, r.command->adapters.key);
-    const int32_t n_held = match.from && match.from->live ? match.length : 0; // an idle prefix counts as room
+    const int32_t n_held = match.from ? tree.n_live(*match.from, match.length) : 0;
     return r.n_prompt() - n_held <= n_room;
 }
 
@@ -513,8 +513,9 @@ void scheduler::plan_sequences() {
         }
         return std::min(n, params.n_batch);
     };
-    while (!tree.make_room(n_needed()) && put_back_youngest()) {
+    while (n_needed() > tree.n_room() && put_back_youngest()) {
     }
+    tree.make_room(n_needed());
     for (auto & r : active) {
         with_rows.clear();
         for (sequence & s : r->sequences) {
@@ -535,7 +536,7 @@ void scheduler::plan_scores() {
             if (s.cells && s.scored && n_budget > 0 && in_turn(*r, turn)) {
                 const int32_t n_before = batch.n_tokens;
                 const int32_t n_todo   = std::min(n_wanted(*r, s) - s.cells->n_past(), n_budget);
-                add_todo(*r, s, tree.make_room(n_todo) ? n_todo : tree.n_free());
+                add_todo(*r, s, tree.make_room(n_todo));
                 n_budget -= batch.n_tokens - n_before;
             }
         }
@@ -564,7 +565,7 @@ bool scheduler::put_back_youngest() {
 // A place and, beyond what live sequences will want soon, cells. One sequence may always run.
 bool scheduler::may_start() const {
     const int32_t n = n_live();
-    return n == 0 || (n < params.n_parallel && tree.n_free() + tree.n_idle() >= n_reserve * (n + 1));
+    return n == 0 || (n < params.n_parallel && tree.n_room() >= n_reserve * (n + 1));
 }
 
 // Sequences that could not start with their prompt: n above the free places, put back, or a recurrent
@@ -634,10 +635,7 @@ void scheduler::plan_prompts() {
         // a recurrent state, or one behind a sliding window, cannot step back: it stops one token early, and
         // each sequence decodes that token
         const int32_t n_target = std::max(r->n_prompt() - (stops_short ? 1 : 0), 0);
-        int32_t       n        = std::min(n_target - r->prompt->n_past(), n_budget);
-        if (!tree.make_room(n)) {
-            n = tree.n_free();
-        }
+        const int32_t n        = tree.make_room(std::min(n_target - r->prompt->n_past(), n_budget));
         for (int32_t k = 0; k < n; k++) {
             const int32_t i    = r->prompt->n_past();
             const bool    last = i + 1 == r->n_prompt();

@@ -126,7 +126,7 @@ bool prefix_store::covers(const std::vector<llama_token> & longer,
 int32_t prefix_store::n_held(const std::vector<llama_token> & tokens, uint64_t adapters, bool on_disk) const {
     int32_t most = 0;
     for (const snapshot & s : snapshots) {
-        const bool    out = s.failed || s.adapters != adapters || (on_disk && s.file.empty());
+        const bool    out = s.adapters != adapters || (on_disk && s.file.empty());
         const int32_t n   = out ? 0 : common_length(s.tokens, tokens);
         if (!params.exact || n == (int32_t) s.tokens.size()) {
             most = std::max(most, n);
@@ -306,8 +306,8 @@ snapshot_parts prefix_store::load(snapshot & s) {
         }
     }
     if (!fs::exists(s.file, ignored)) { // somebody has made room
-        s.failed = true;
         known_files.erase(s.file.filename().string());
+        forget(s);
         return {};
     }
     file_header              h;
@@ -315,17 +315,19 @@ snapshot_parts prefix_store::load(snapshot & s) {
     std::vector<part_header> sizes;
     const file_ptr           file = open_snapshot(s.file, params.fingerprint, h, tokens, sizes);
     snapshot_parts           parts;
-    s.failed = !file || tokens != s.tokens || h.adapters != s.adapters;
-    for (size_t i = 0; i < sizes.size() && !s.failed; i++) {
+    bool                     whole = file && tokens == s.tokens && h.adapters == s.adapters;
+    for (size_t i = 0; i < sizes.size() && whole; i++) {
         parts.push_back(std::make_shared<snapshot_part>(sizes[i].n_tokens, sizes[i].n_bytes));
-        s.failed = fread(parts[i]->data.get(), 1, parts[i]->n_bytes, file.get()) != parts[i]->n_bytes;
+        whole = fread(parts[i]->data.get(), 1, parts[i]->n_bytes, file.get()) == parts[i]->n_bytes;
     }
-    if (!s.failed && checksum_of(parts) != h.parts_checksum) {
+    if (whole && checksum_of(parts) != h.parts_checksum) {
         log_miss(s.file, "damaged");
         fs::remove(s.file, ignored);
-        s.failed = true;
+        known_files.erase(s.file.filename().string());
+        whole = false;
     }
-    if (s.failed) {
+    if (!whole) {
+        forget(s);
         return {};
     }
     fs::last_write_time(s.file, fs::file_time_type::clock::now(), ignored); // used last
@@ -334,6 +336,11 @@ snapshot_parts prefix_store::load(snapshot & s) {
         limit_memory();
     }
     return parts;
+}
+
+void prefix_store::forget(snapshot & s) {
+    let_go(s);
+    snapshots.remove_if([&](const snapshot & x) { return &x == &s; });
 }
 
 void prefix_store::enqueue(snapshot & s, const snapshot_parts & parts) {

@@ -43,10 +43,9 @@ using snapshot_parts = std::vector<std::shared_ptr<snapshot_part>>;
 
 struct snapshot {
     std::vector<llama_token> tokens;
-    uint64_t                 adapters = 0;   // key of the set that the cells were computed with
-    snapshot_parts           parts;          // of all tokens; none: only on disk
-    std::filesystem::path    file;           // empty: not on disk
-    bool                     failed = false; // its file could not be read
+    uint64_t                 adapters = 0; // key of the set that the cells were computed with
+    snapshot_parts           parts;        // of all tokens; none: only on disk
+    std::filesystem::path    file;         // empty: not on disk
 };
 
 // Of how many of their first tokens two lists are the same; at most n_max.
@@ -72,7 +71,7 @@ class prefix_store {
 
     // The snapshots, for a search; those of other processes are found by looking at the folder again.
     std::list<snapshot> & all();
-    // The parts of one, read from disk if need be; none when that fails. It is now the one used last.
+    // The parts of one, read from disk if need be; it is now the one used last. None when that fails: it is gone.
     snapshot_parts load(snapshot & s);
 
   private:
@@ -87,6 +86,7 @@ class prefix_store {
     bool worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const;
     void hold(snapshot & s, const snapshot_parts & parts);
     void let_go(snapshot & s);
+    void forget(snapshot & s);
     void limit_memory();
     void scan_folder();
     void enqueue(snapshot & s, const snapshot_parts & parts);

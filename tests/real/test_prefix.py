@@ -170,6 +170,18 @@ def test_without_cache_nothing_is_used_and_nothing_left(engine: Paced) -> None:
 # Two at once
 
 
+def test_a_prompt_whose_sequences_run_is_no_idle_one(tmp_path: Path) -> None:
+    with Paced(tmp_path / "log", "-c", "2048", "-np", "4", "-t", "1") as engine:
+        id = engine.begin(**story(max_tokens=400, min_tokens=400, n=2))
+        engine.read_until(id, "stream", n=4)
+        running = engine.ask("status")
+        (answer,) = engine.answers([id])
+        check_idle(engine)
+    assert running["sequences"] == 2
+    assert running["cells_idle"] == 0  # nothing would be won if it went
+    assert n_computed(answer) == answer.start["prompt_tokens"]
+
+
 def test_a_request_waits_for_a_prefill_that_it_shares(slow: Paced) -> None:
     first, second, longer = slow.generate_all(story(n=1), story(n=2), story(LONG + words(2, 40), n=1))
     n = first.start["prompt_tokens"]
