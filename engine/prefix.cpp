@@ -274,8 +274,11 @@ bool prefix_tree::take_part(const branch & b, int32_t from, int32_t to, snapshot
         llama_memory_seq_cp(memory, b.seq_id, id, from, to);
     }
     const size_t n_bytes = llama_state_seq_get_size(ctx, id);
-    parts.push_back(std::make_shared<snapshot_part>(to - from, n_bytes));
-    const size_t n_taken = llama_state_seq_get_data(ctx, parts.back()->data.get(), n_bytes, id);
+    size_t       n_taken = 0;
+    if (store.may_take(n_bytes)) {
+        parts.push_back(std::make_shared<snapshot_part>(to - from, n_bytes));
+        n_taken = llama_state_seq_get_data(ctx, parts.back()->data.get(), n_bytes, id);
+    }
     if (id != b.seq_id) {
         llama_memory_seq_rm(memory, id, -1, -1);
     }

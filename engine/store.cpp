@@ -245,6 +245,7 @@ static file_ptr open_snapshot(const fs::path & path, uint64_t fingerprint, file_
             read_all(file.get(), sizes, h.n_parts) && checksum_of(h, tokens, sizes) == h.head_checksum;
     uint64_t n_tokens = 0;
     for (size_t i = 0; whole && i < sizes.size(); i++) {
+        whole = sizes[i].n_bytes <= n_bytes - at && sizes[i].n_tokens <= h.n_tokens - n_tokens;
         at += sizes[i].n_bytes;
         n_tokens += sizes[i].n_tokens;
     }

@@ -59,6 +59,7 @@ class prefix_store {
 
     bool active() const { return params.ram_bytes > 0 || !params.directory.empty(); }
     bool has_disk() const { return !params.directory.empty(); }
+    bool may_take(size_t n_bytes) const { return n_bytes <= params.ram_bytes || has_disk(); }
 
     // How many of these tokens, from the first on, a snapshot stands for; or one with a file.
     int32_t n_held(const std::vector<llama_token> & tokens, uint64_t adapters, bool on_disk = false) const;
