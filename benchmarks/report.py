@@ -51,10 +51,10 @@ class Results:
         told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         print(f"{part} {row} {side}: {told}", file=sys.stderr)
 
-    def command(self, row: str, side: str, argv: Sequence[str]) -> None:
+    def command(self, part: str, row: str, side: str, argv: Sequence[str]) -> None:
         """Without the folders, which are this machine's own."""
         words = [Path(word).name if os.sep in word else word for word in argv]
-        self._commands.setdefault(row, {})[side] = shlex.join(words)
+        self._commands.setdefault(f"{part} {row}", {})[side] = shlex.join(words)
 
     def save(self) -> None:
         samples = [asdict(sample) for sample in self.samples]

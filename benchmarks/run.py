@@ -271,7 +271,7 @@ def measure(given: argparse.Namespace, results: report.Results) -> list[str]:
     for name, row, sides in wanted(given):
         try:
             for side in sides:
-                results.command(row.name, side, SIDES[side].argv(row.load(given.models)))
+                results.command(name, row.name, side, SIDES[side].argv(row.load(given.models)))
             PARTS[name].run(row, sides, given.models, functools.partial(results.add, name, row.name))
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             failed.append(f"{name} {row.name}: {error}")
