@@ -61,7 +61,7 @@ void prefix_tree::note_pinned() const {
     }
 }
 
-int32_t prefix_tree::n_live(const branch & b, int32_t length) const {
+int32_t prefix_tree::n_pinned(const branch & b, int32_t length) const {
     note_pinned();
     int32_t n = 0;
     for (const branch * a = &b; a && length > n; a = a->parent) {
@@ -387,7 +387,7 @@ void prefix_tree::trim(bool at_leisure) {
     const int32_t n = n_idle();
     if (at_leisure ? n > n_idle_max : n / 2 > n_idle_max) {
         evict_one(for_cells);
-    } else if (at_leisure && is_over()) {
+    } else if (at_leisure && lacks_ids()) {
         evict_one(for_id);
     }
 }

@@ -75,7 +75,7 @@ class prefix_tree {
     // The branch is no longer in use; its cells stay until the room is needed, or until trim().
     void release(branch * b);
     // Whether idle branches hold more cells or ids than they may: trim() is due.
-    bool is_over() const { return n_idle() > n_idle_max || (int32_t) free_ids.size() < n_spare_ids; }
+    bool is_over() const { return n_idle() > n_idle_max || lacks_ids(); }
     // If they do, the one used longest ago goes. Its snapshot takes milliseconds: so one goes at a time, when
     // nothing else is to be done or they hold twice as many cells as they may.
     void trim(bool at_leisure);
@@ -92,12 +92,13 @@ class prefix_tree {
     int32_t n_free() const { return n_cells_ - n_used(); }
     int32_t n_room() const { return n_free() + n_idle(); }
     // How many of the branch's first `length` cells are not room, since a live branch has them.
-    int32_t n_live(const branch & b, int32_t length) const;
+    int32_t n_pinned(const branch & b, int32_t length) const;
 
   private:
     enum evict_why { for_cells, for_id };
     bool     evict_one(evict_why why, const branch * except = nullptr);
     void     note_pinned() const;
+    bool     lacks_ids() const { return (int32_t) free_ids.size() < n_spare_ids; }
     void     hand_over(branch * b, int32_t n_keep);
     void     keep_snapshot(const branch & b, bool to_disk);
     bool     put_back(const snapshot_part & part, branch * b);

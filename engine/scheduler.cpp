@@ -386,7 +386,7 @@ bool scheduler::fits(const request & r) const {
     }
     const auto match =
         tree.find(r.command->prompt, r.n_prompt() - 1, prefix_tree::by_tokens, r.command->adapters.key);
-    const int32_t n_held = match.from ? tree.n_live(*match.from, match.length) : 0;
+    const int32_t n_held = match.from ? tree.n_pinned(*match.from, match.length) : 0;
     return r.n_prompt() - n_held <= n_room;
 }
 

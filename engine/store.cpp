@@ -290,7 +290,7 @@ void prefix_store::scan_folder() {
 snapshot_parts prefix_store::load(snapshot & s) {
     const auto at =
         std::find_if(snapshots.begin(), snapshots.end(), [&](const snapshot & x) { return &x == &s; });
-    snapshots.splice(snapshots.begin(), snapshots, at);
+    snapshots.splice(snapshots.begin(), snapshots, at); // s is the first now
     std::error_code ignored;
     if (!s.parts.empty()) {
         if (!s.file.empty()) {
@@ -308,7 +308,7 @@ snapshot_parts prefix_store::load(snapshot & s) {
     }
     if (!fs::exists(s.file, ignored)) { // somebody has made room
         known_files.erase(s.file.filename().string());
-        forget(s);
+        snapshots.pop_front();
         return {};
     }
     file_header              h;
@@ -328,7 +328,7 @@ snapshot_parts prefix_store::load(snapshot & s) {
         whole = false;
     }
     if (!whole) {
-        forget(s);
+        snapshots.pop_front();
         return {};
     }
     fs::last_write_time(s.file, fs::file_time_type::clock::now(), ignored); // used last
@@ -337,11 +337,6 @@ snapshot_parts prefix_store::load(snapshot & s) {
         limit_memory();
     }
     return parts;
-}
-
-void prefix_store::forget(snapshot & s) {
-    let_go(s);
-    snapshots.remove_if([&](const snapshot & x) { return &x == &s; });
 }
 
 void prefix_store::enqueue(snapshot & s, const snapshot_parts & parts) {

@@ -87,7 +87,6 @@ class prefix_store {
     bool worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const;
     void hold(snapshot & s, const snapshot_parts & parts);
     void let_go(snapshot & s);
-    void forget(snapshot & s);
     void limit_memory();
     void scan_folder();
     void enqueue(snapshot & s, const snapshot_parts & parts);

@@ -167,9 +167,6 @@ def test_without_cache_nothing_is_used_and_nothing_left(engine: Paced) -> None:
     assert engine.ask("status")["cells_used"] == before
 
 
-# Two at once
-
-
 def test_a_prompt_whose_sequences_run_is_no_idle_one(tmp_path: Path) -> None:
     with Paced(tmp_path / "log", "-c", "2048", "-np", "4", "-t", "1") as engine:
         id = engine.begin(**story(max_tokens=400, min_tokens=400, n=2))
@@ -180,6 +177,9 @@ def test_a_prompt_whose_sequences_run_is_no_idle_one(tmp_path: Path) -> None:
     assert running["sequences"] == 2
     assert running["cells_idle"] == 0  # nothing would be won if it went
     assert n_computed(answer) == answer.start["prompt_tokens"]
+
+
+# Two at once
 
 
 def test_a_request_waits_for_a_prefill_that_it_shares(slow: Paced) -> None:
