@@ -88,6 +88,7 @@ Dialect: TypeAlias = Literal["openai", "events"]
 WRITE_GRACE = 1.0  # seconds for readers to take the last frames of a server that stops
 
 STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
+BACKLOG = 1024  # connections that wait until the loop turns; one more tries again after a second
 
 STATUS_OF_CODE: Mapping[str, int] = {
     "invalid_request": 400,
@@ -1056,7 +1057,7 @@ def _files(settings: Settings) -> tuple[tuple[int, ...], ...]:
 
 async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:
     await runner.setup()
-    site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate)
+    site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate, backlog=BACKLOG)
     try:
         await site.start()
     except OSError as error:
