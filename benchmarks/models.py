@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, quants
+from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFReader, GGUFWriter, quants
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,37 @@ class Shape:
     kv_heads: int
     feed_forward: int
     vocabulary: str  # of llama.cpp's models/ggml-vocab-*.gguf
-    weights: GGMLQuantizationType
+    weights: Kind
+    finer: Kind | None = None  # llama-quantize's "more bits": half of attn_v and ffn_down
+    embedding: Kind = Kind.Q8_0
+    output: Kind | None = None  # None: the embedding
     context: int = 32768
     biases: bool = False
 
 
 SHAPES = {
-    "0.5b": Shape("qwen2", 24, 896, 14, 2, 4864, "qwen2", GGMLQuantizationType.Q4_0, biases=True),
-    "15m": Shape("llama", 6, 288, 6, 6, 768, "llama-spm", GGMLQuantizationType.Q8_0, context=2048),
+    "0.5b": Shape("qwen2", 24, 896, 14, 2, 4864, "qwen2", Kind.Q4_0, biases=True),
+    "15m": Shape("llama", 6, 288, 6, 6, 768, "llama-spm", Kind.Q8_0, context=2048),
+    "1b": Shape("llama", 16, 2048, 32, 8, 8192, "llama-bpe", Kind.Q4_K, Kind.Q6_K, embedding=Kind.Q6_K),
+    "8b": Shape(
+        "llama",
+        32,
+        4096,
+        32,
+        8,
+        14336,
+        "llama-bpe",
+        Kind.Q4_K,
+        Kind.Q6_K,
+        embedding=Kind.Q4_K,
+        output=Kind.Q6_K,
+    ),
+}
+
+# Blocks of 256 weights as they lie in a file (ggml-common.h). All scales are the same, and so are all minima.
+BLOCKS = {
+    Kind.Q4_K: np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("qs", "u1", 128)]),
+    Kind.Q6_K: np.dtype([("qs", "u1", 192), ("scales", "i1", 16), ("d", "<f2")]),
 }
 
 
@@ -53,12 +77,14 @@ def write(shape: Shape, vocabulary: Path, path: Path) -> None:
         writer.add_rope_dimension_count(shape.width // shape.heads)
         writer.add_vocab_size(n_vocab)
 
-    def matrix(name: str, rows: int, columns: int, kind: GGMLQuantizationType) -> None:
-        values = random.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
-        writer.add_tensor(name, quants.quantize(values, kind), raw_dtype=kind)
+    def matrix(name: str, rows: int, columns: int, kind: Kind) -> None:
+        draw = _drawn_blocks if kind in BLOCKS else _quantised
+        writer.add_tensor(name, draw(random, rows, columns, kind), raw_dtype=kind)
 
     kv = shape.width // shape.heads * shape.kv_heads
-    matrix("token_embd.weight", n_vocab, shape.width, GGMLQuantizationType.Q8_0)
+    matrix("token_embd.weight", n_vocab, shape.width, shape.embedding)
+    if shape.output is not None:
+        matrix("output.weight", n_vocab, shape.width, shape.output)
     writer.add_tensor("output_norm.weight", np.ones(shape.width, np.float32))
     for i in range(shape.layers):
         for name, rows, columns in (
@@ -70,7 +96,8 @@ def write(shape: Shape, vocabulary: Path, path: Path) -> None:
             ("ffn_up", shape.feed_forward, shape.width),
             ("ffn_down", shape.width, shape.feed_forward),
         ):
-            matrix(f"blk.{i}.{name}.weight", rows, columns, shape.weights)
+            fine = shape.finer if i % 2 and name in ("attn_v", "ffn_down") else None
+            matrix(f"blk.{i}.{name}.weight", rows, columns, fine or shape.weights)
             if shape.biases and name in ("attn_q", "attn_k", "attn_v"):
                 writer.add_tensor(f"blk.{i}.{name}.bias", np.zeros(rows, np.float32))
         for name in ("attn_norm", "ffn_norm"):
@@ -79,6 +106,26 @@ def write(shape: Shape, vocabulary: Path, path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _quantised(random: np.random.Generator, rows: int, columns: int, kind: Kind) -> np.ndarray:
+    """Weights of a mean of 0 and a variance of 1/columns, as bytes."""
+    values = random.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
+    return quants.quantize(values, kind)
+
+
+def _drawn_blocks(random: np.random.Generator, rows: int, columns: int, kind: Kind) -> np.ndarray:
+    """The same for types that the gguf package cannot quantise to: any bits are weights."""
+    blocks = np.zeros((rows, columns // 256), BLOCKS[kind])
+    blocks["qs"] = random.integers(0, 256, blocks["qs"].shape, np.uint8)
+    if kind == Kind.Q4_K:  # d * 32 * q - dmin * 32, q = 0 .. 15
+        blocks["d"] = 1 / (32 * np.sqrt((16**2 - 1) / 12 * columns))
+        blocks["dmin"] = blocks["d"] * 7.5
+        blocks["scales"] = [0xA0] * 8 + [0] * 4  # 6 bits of each of eight scales and eight minima: 32
+    else:  # d * 8 * q, q = -32 .. 31
+        blocks["d"] = 1 / (8 * np.sqrt((64**2 - 1) / 12 * columns))
+        blocks["scales"] = 8
+    return blocks.view(np.uint8).reshape(rows, -1)
 
 
 def _copy_vocabulary(source: GGUFReader, writer: GGUFWriter) -> int:
