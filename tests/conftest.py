@@ -38,6 +38,11 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, LoopFactory]:
     return loops | ({"uvloop": uvloop.new_event_loop} if item.path.name in ON_BOTH_LOOPS else {})
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The soak is one test of minutes: begun last, it would keep the other workers waiting for its end."""
+    items.sort(key=lambda item: item.path.name != "test_soak.py")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if any(STUDIO_SKIPPED in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(STUDIO_SKIPPED)
