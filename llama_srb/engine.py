@@ -564,7 +564,9 @@ class Engine:
         await wait
 
     def _bury(self) -> None:
-        log.log(logging.INFO if self._draining else logging.ERROR, "engine %d: %s", self.pid, self.obituary)
+        as_told = self._draining and self._process.returncode == 0
+        said = "the engine has ended, as it was told" if as_told else self.obituary
+        log.log(logging.INFO if self._draining else logging.ERROR, "engine %d: %s", self.pid, said)
         _stdin(self._process).close()
         self._ended.set()
         self._loaded.set()

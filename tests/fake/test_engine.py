@@ -255,6 +255,13 @@ async def test_a_request_to_a_dead_engine_is_an_error(settings) -> None:
         assert [e.code for e in await run(generate(engine))] == ["engine_died"]
 
 
+async def test_an_end_that_was_asked_for_is_no_fault_in_the_log(settings, caplog) -> None:
+    with caplog.at_level("INFO", "llama_srb.engine"):
+        async with Engine(settings()) as engine:
+            await soon(engine.loaded())
+    assert caplog.messages[-1] == f"engine {engine.pid}: the engine has ended, as it was told"
+
+
 # The watchdog
 
 
