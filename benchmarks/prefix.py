@@ -26,7 +26,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 from llama_srb import config  # noqa: E402
 from llama_srb.pool import EngineSettings, Generation, Mode, Pool  # noqa: E402
 from llama_srb.protocol import Done, Error, Stream  # noqa: E402
-from llama_srb.request import CompletionRequest, Sampling, SequenceName  # noqa: E402
+from llama_srb.request import CompletionRequest, Sampling  # noqa: E402
+from llama_srb.values import SequenceName  # noqa: E402
 
 SENTENCE = "The old fox ran over a small hill to see who sang so late in the night. "
 N, MAX_TOKENS, CHOSEN = 8, 8, 5

@@ -21,9 +21,9 @@ from aiohttp.typedefs import Middleware
 from llama_srb import keys, tokens
 from llama_srb.config import Settings
 from llama_srb.keys import Grant, KeyFileError, caller
-from llama_srb.request import RequestError
 from llama_srb.routes import ROUTES, Route
 from llama_srb.tokens import TokenError, Tokens
+from llama_srb.values import RequestError
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -20,7 +20,7 @@ from aiohttp.typedefs import Middleware
 
 from llama_srb.config import Settings
 from llama_srb.limits import address, hang_up
-from llama_srb.request import RequestError
+from llama_srb.values import RequestError
 
 log = logging.getLogger(__name__)
 http_log = logging.getLogger("llama_srb.http")  # aiohttp's own

@@ -16,7 +16,8 @@ from llama_srb.keys import Grant, caller
 from llama_srb.metrics import Clock, Metrics
 from llama_srb.pool import EngineSettings, Exchange, Generation, Mode, Pool, TimeLimit
 from llama_srb.protocol import Done, Event, Extend
-from llama_srb.request import CompletionRequest, Extension, RequestError, wrong
+from llama_srb.request import CompletionRequest, Extension
+from llama_srb.values import RequestError, wrong
 
 log = logging.getLogger(__name__)
 

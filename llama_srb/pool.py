@@ -38,7 +38,8 @@ from llama_srb.protocol import (
     encode_generate,
     encode_prefix,
 )
-from llama_srb.request import CompletionRequest, Extension, wrong
+from llama_srb.request import CompletionRequest, Extension
+from llama_srb.values import wrong
 
 __all__ = [
     "CommandRefused",

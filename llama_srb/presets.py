@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llama_srb.request import RequestError, canonical
+from llama_srb.reading import canonical
+from llama_srb.values import RequestError
 
 SHIPPED = Path(__file__).parent / "preset_files"
 

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from llama_srb.request import CompletionRequest, Extension, lora_fields
+from llama_srb.request import CompletionRequest, Extension
+from llama_srb.values import lora_fields
 
 PROTOCOL = 1
 

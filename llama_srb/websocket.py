@@ -18,7 +18,8 @@ from llama_srb.dialects.messages import Command
 from llama_srb.pool import EngineUnavailable, Generation, Pool
 from llama_srb.protocol import Start
 from llama_srb.ranking import ranking
-from llama_srb.request import CompletionRequest, Extension, RequestError, whole
+from llama_srb.request import CompletionRequest, Extension
+from llama_srb.values import RequestError, whole
 
 MAX_RUNNING = 256  # requests of one connection
 MAX_NAMES = 4096  # of requests that are over, which continue may name

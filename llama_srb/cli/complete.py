@@ -20,7 +20,9 @@ from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRef
 from llama_srb.config import Settings, SettingsError
 from llama_srb.model_info import ModelFileError
 from llama_srb.pool import EngineError, EngineSettings, Generation, Pool
-from llama_srb.request import CompletionRequest, Defaults, RequestError, request_from
+from llama_srb.reading import Defaults, request_from
+from llama_srb.request import CompletionRequest
+from llama_srb.values import RequestError
 
 from . import Failed, Refused, say
 from .options import ENGINE_SETTINGS, Command, Option, field_options, fields_of, setting_options

@@ -15,7 +15,8 @@ import click
 
 from llama_srb import config
 from llama_srb.config import OPTIONS
-from llama_srb.request import CANONICAL, INT32_MAX, OVERRIDE_ROWS, ROWS, Row
+from llama_srb.request import CANONICAL, OVERRIDE_ROWS, ROWS, Row
+from llama_srb.values import INT32_MAX
 
 GROUPS = {
     "request": "Request", "temperature": "Temperature", "truncation": "Truncation", "adaptive": "Adaptive",

@@ -15,7 +15,9 @@ import orjson
 from llama_srb.dialects.openai import UNFINISHED, Fields, Folded, Form, Frames, form_of, marks_of
 from llama_srb.dialects.reply import Text
 from llama_srb.protocol import Event, Extend, Start, Stop, Stream
-from llama_srb.request import MAX_LOGPROBS, CompletionRequest, Defaults, RequestError, request_from, wrong
+from llama_srb.reading import Defaults, request_from
+from llama_srb.request import CompletionRequest
+from llama_srb.values import MAX_LOGPROBS, RequestError, wrong
 
 N, MAX_TOKENS = 1, -1  # OpenAI's defaults
 PREFIX = "chatcmpl-"  # of ids

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from llama_srb.dialects.texts import Folded, Text, list_of_texts, model_name, one_text
 from llama_srb.protocol import Done, Embedding, Event
-from llama_srb.request import INT32_MAX, MAX_EMBEDDED, Reader, read_fields, whole, wrong
+from llama_srb.reading import Reader, read_fields
+from llama_srb.values import INT32_MAX, MAX_EMBEDDED, whole, wrong
 
 Encoding: TypeAlias = Literal["float", "base64"]
 NOT_USED = frozenset({"user"})

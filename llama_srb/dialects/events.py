@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from llama_srb.protocol import Done, Error, Event, Extend, Progress, Prompt, Queued, Start, Stop, Stream
-from llama_srb.request import CompletionRequest, Defaults, request_from
+from llama_srb.reading import Defaults, request_from
+from llama_srb.request import CompletionRequest
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 DIVERSITY = "arithmetic"  # where the settings allow it: docs/diversity.md has what it brings

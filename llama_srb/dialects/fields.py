@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_srb.request import RequestError, wrong
+from llama_srb.values import RequestError, wrong
 
 
 def switch(body: Mapping[str, Any], name: str, default: bool) -> bool:

@@ -14,7 +14,8 @@ import orjson
 from llama_srb.dialects.fields import ids_of, switch, text_of
 from llama_srb.dialects.reply import About, Json, Question, Reply, token_json, told
 from llama_srb.protocol import Error, Stop, Stream
-from llama_srb.request import CompletionRequest, limit_of, request_from
+from llama_srb.reading import request_from
+from llama_srb.request import CompletionRequest, limit_of
 
 N, MAX_TOKENS = 1, 1024  # koboldcpp's defaults
 SAMPLING = {  # koboldcpp's, where they differ from llama.cpp's

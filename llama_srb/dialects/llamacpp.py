@@ -14,7 +14,9 @@ from llama_srb.dialects.fields import ids_of, switch, text_of
 from llama_srb.dialects.openai import INFILL, infill_prompt
 from llama_srb.dialects.reply import About, Json, Question, Reply, token_json, told
 from llama_srb.protocol import Error, Stop, Stream
-from llama_srb.request import CHAT, RequestError, Sampling, request_from, wrong
+from llama_srb.reading import request_from
+from llama_srb.request import CHAT, Sampling
+from llama_srb.values import RequestError, wrong
 
 N, MAX_TOKENS = 1, -1  # llama-server's defaults
 READ_HERE = frozenset({

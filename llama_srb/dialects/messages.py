@@ -10,7 +10,8 @@ import orjson
 
 from llama_srb.dialects import events
 from llama_srb.protocol import Event, Queued, Start
-from llama_srb.request import parse_body, wrong
+from llama_srb.reading import parse_body
+from llama_srb.values import wrong
 
 OPS = ("generate", "cancel", "extend")
 MAX_ID = 128  # characters

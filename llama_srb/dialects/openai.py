@@ -15,16 +15,9 @@ import orjson
 
 from llama_srb.dialects.reply import Gathered, OneText, Text
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
-from llama_srb.request import (
-    MAX_PROMPTS,
-    CompletionRequest,
-    Defaults,
-    Limit,
-    RequestError,
-    limit_of,
-    request_from,
-    wrong,
-)
+from llama_srb.reading import Defaults, request_from
+from llama_srb.request import CompletionRequest, Limit, limit_of
+from llama_srb.values import MAX_PROMPTS, RequestError, wrong
 
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
 READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 import orjson
 
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream
-from llama_srb.request import CompletionRequest, Defaults, Limit
+from llama_srb.reading import Defaults
+from llama_srb.request import CompletionRequest, Limit
 
 Json: TypeAlias = dict[str, Any]
 SSE = "text/event-stream; charset=utf-8"

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from llama_srb.protocol import Done, Event
-from llama_srb.request import is_text, is_tokens, wrong
+from llama_srb.values import is_text, is_tokens, wrong
 
 Text: TypeAlias = str | list[int]
 

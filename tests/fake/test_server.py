@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from llama_srb import config, server
-from llama_srb.server import negotiate
+from llama_srb.handlers import negotiate
 
 FAKE = Path(__file__).parents[1] / "fake_engine.py"
 TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it

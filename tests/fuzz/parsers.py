@@ -19,7 +19,8 @@ with atheris.instrument_imports(include=["llama_srb"]):
     from llama_srb.dialects import messages
     from llama_srb.model_info import ModelFileError
     from llama_srb.protocol import Lines, ProtocolError, parse
-    from llama_srb.request import RequestError, parse_body
+    from llama_srb.reading import parse_body
+    from llama_srb.values import RequestError
     from tests.hostile import requests
     from tests.unit.test_hostile import PARSERS
 

@@ -12,7 +12,8 @@ import pytest
 from llama_srb import config
 from llama_srb.fitting import fitted
 from llama_srb.pool import EngineSettings, Pool
-from llama_srb.request import CompletionRequest, Limit, request_from
+from llama_srb.reading import request_from
+from llama_srb.request import CompletionRequest, Limit
 from tests.serving import Server
 
 LONG = "".join(f"The hare counts to {i} and runs on. " for i in range(300))

@@ -18,7 +18,8 @@ from llama_srb.protocol import (
     Stop,
     Stream,
 )
-from llama_srb.request import Defaults, RequestError
+from llama_srb.reading import Defaults
+from llama_srb.values import RequestError
 
 FRAMES: list[tuple[Event, str]] = [
     (Queued("1", 2), '{"event": "queued", "position": 2, "id": "1"}'),

@@ -26,7 +26,8 @@ from llama_srb.dialects import (
 from llama_srb.dialects.reply import About
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.protocol import Lines, ProtocolError, encode, encode_generate, parse
-from llama_srb.request import Defaults, RequestError, extension_from, parse_body
+from llama_srb.reading import Defaults, extension_from, parse_body
+from llama_srb.values import RequestError
 from tests.hostile import NAMES, VALUES
 
 ABOUT = About("m", context=4096)

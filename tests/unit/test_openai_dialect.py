@@ -8,7 +8,9 @@ import pytest
 from llama_srb.dialects import openai
 from llama_srb.dialects.openai import Body, Chunks, Form
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
-from llama_srb.request import CompletionRequest, Defaults, RequestError
+from llama_srb.reading import Defaults
+from llama_srb.request import CompletionRequest
+from llama_srb.values import RequestError
 
 TOKENS = (
     {"id": 5, "text": " a", "logprob": -0.5, "top": [{"id": 5, "text": " a", "logprob": -0.5}]},

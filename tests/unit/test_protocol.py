@@ -32,7 +32,8 @@ from llama_srb.protocol import (
     encode_prefix,
     parse,
 )
-from llama_srb.request import CompletionRequest, Extension, SequenceName
+from llama_srb.request import CompletionRequest, Extension
+from llama_srb.values import SequenceName
 
 Token = {"id": 5, "text": " a", "logprob": -0.5, "top": []}
 

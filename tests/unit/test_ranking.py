@@ -8,7 +8,7 @@ import pytest
 
 from llama_srb.protocol import Again, Done, Event, Extend, Progress, Start, Stop, Stream
 from llama_srb.ranking import distinct, ranking, words
-from llama_srb.request import Defaults, request_from
+from llama_srb.reading import Defaults, request_from
 
 A_CAT, THE_CAT, A_DOG = "a cat sat on a mat", "the cat sat on a mat", "dogs bark at night"
 

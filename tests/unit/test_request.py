@@ -10,24 +10,19 @@ from typing import Any
 import orjson
 import pytest
 
+from llama_srb.reading import KNOWN_SPELLINGS, Defaults, extension_from, parse_body, request_from
 from llama_srb.request import (
     CANONICAL,
     CHAT,
-    KNOWN_SPELLINGS,
     ROWS,
     SAMPLING_ROWS,
     STRUCTURES,
     CompletionRequest,
-    Defaults,
-    RequestError,
     Sampling,
-    SequenceName,
-    extension_from,
-    parse_body,
-    request_from,
     request_table,
     samplers_table,
 )
+from llama_srb.values import RequestError, SequenceName
 
 
 def parsed(**fields: Any) -> CompletionRequest:

@@ -1,0 +1,695 @@
+"""The handlers of routes.py's rows: from a request's body to its answer, whole or streamed.
+
+What a body means and what an answer looks like is the dialects' business; this one only carries bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+from aiohttp import WSCloseCode, web
+
+from llama_srb import __version__, studio
+from llama_srb.access import Access
+from llama_srb.config import Settings
+from llama_srb.connections import BODY, Connections
+from llama_srb.dialects import (
+    chat,
+    embeddings,
+    events,
+    koboldai,
+    llamacpp,
+    ollama,
+    openai,
+    scores,
+    textgen,
+)
+from llama_srb.dialects.fields import text_of
+from llama_srb.dialects.reply import About, Question, Reply
+from llama_srb.dialects.vectors import VECTORS
+from llama_srb.fitting import fitted, shortened
+from llama_srb.keys import caller
+from llama_srb.limits import LimitedPool
+from llama_srb.metrics import CONTENT_TYPE, memory_of
+from llama_srb.middleware import (
+    DIALECT,
+    brought,
+    error_response,
+    headers_for,
+    json_response,
+    middlewares,
+    refused,
+)
+from llama_srb.model_info import ModelInfo
+from llama_srb.openapi import document
+from llama_srb.pool import EngineError, Generation, Several
+from llama_srb.presets import Preset
+from llama_srb.protocol import Done, Error, Event, bulk
+from llama_srb.ranking import ranking
+from llama_srb.reading import Defaults, extension_from, parse_body
+from llama_srb.request import CHAT, CompletionRequest, Extension, Limit, request_table, samplers_table
+from llama_srb.routes import ROUTES
+from llama_srb.spellings import CONVERTED
+from llama_srb.values import INT32_MAX, RequestError, plain_id, wrong
+from llama_srb.websocket import Connection
+
+Render: TypeAlias = Callable[[list[Event]], bytes]
+Rank: TypeAlias = Callable[[list[Event]], list[Event]]
+Dialect: TypeAlias = Literal["openai", "events"]
+
+STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
+WHOLE = 4  # times --max-unread
+MAX_WATCHED = 64  # of the generations that koboldcpp's clients look on
+
+STREAM_HEADERS = {
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx would hold the stream back
+}
+
+EVENT_STREAM = events.CONTENT_TYPE
+PAUSE = b": keep-alive\n\n"
+
+OTHERS = (llamacpp, koboldai, ollama, textgen)  # dialects/: the APIs of other servers, by path
+REPLIES: Mapping[str, Callable[[Mapping[str, Any], About], Reply]] = {
+    path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
+}
+QUESTIONS: Mapping[str, Question] = {
+    path: question for dialect in OTHERS for path, question in dialect.QUESTIONS.items()
+}
+
+
+class Folded(Protocol):
+    """A generation's events as one body."""
+
+    def take(self, events: list[Event], /) -> None:
+        """Events, which follow those of the last call."""
+
+    def json(self) -> bytes:
+        """The body, once all events were taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A generation with what its events go through, and its size for the log."""
+
+    generation: Generation | Several
+    rank: Rank
+    size: str
+    owner: str = ""  # who may end it without its id
+
+
+def negotiate(body: Mapping[str, Any], accept: str) -> Dialect:
+    """Which of the two dialects of /v1/completions a client speaks: what it says tells."""
+    openai = body.get("stream") is not None or body.get("model") is not None or "application/json" in accept
+    return "openai" if openai else "events"
+
+
+def _warnings(warnings: tuple[str, ...]) -> dict[str, Any]:
+    return {"warnings": warnings} if warnings else {}
+
+
+class Api:
+    """The routes over one pool and one model."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: LimitedPool,
+        model: ModelInfo,
+        access: Access,
+        presets: Mapping[str, Preset] = {},
+    ) -> None:
+        self.settings = settings
+        self.access = access
+        self.connections = Connections(settings)
+        self.pool = pool
+        self.model = model
+        self.files = engine_files(settings)  # that the engine has loaded
+        self.take_presets(presets)
+        self.began = time.monotonic()
+        self._owners: dict[str, str] = {}  # of what runs, by its id
+        self._watched: dict[str, Reply] = {}  # by genkey, the last one last
+        self._sockets: set[web.WebSocketResponse] = set()
+        self.pages = studio.files()
+
+    def take_presets(self, presets: Mapping[str, Preset]) -> None:
+        """From now on requests may name these."""
+        settings, fields = self.settings, {name: preset.fields for name, preset in presets.items()}
+        self.named = presets
+        self.defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
+
+    def app(self) -> web.Application:
+        """The aiohttp application; without handler_cancellation, clients that leave would not be noticed."""
+        app = web.Application(
+            middlewares=[
+                *middlewares(self.pool.metrics),
+                self.access.middleware(),
+                self.connections.middleware(),
+            ],
+            client_max_size=self.settings.max_body,
+        )
+        for route in ROUTES:
+            for method in route.methods:
+                app.router.add_route(method, route.pattern, getattr(self, route.handler))
+        app.on_response_prepare.append(headers_for(self.access))
+        app.on_shutdown.append(self._close_sockets)
+        return app
+
+    async def completions(self, http: web.Request) -> web.StreamResponse:
+        """Two dialects on one path, told apart by what the client says."""
+        body = await self._body(http)
+        if negotiate(body, http.headers.get("Accept", "")) == "events":
+            return await self._events(http, body)
+        return await self._openai(http, body)
+
+    async def events(self, http: web.Request) -> web.StreamResponse:
+        """The event stream, whatever the client accepts."""
+        return await self._events(http, await self._body(http))
+
+    async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
+        http[DIALECT] = "events"  # whatever the path
+        request = self._read_request(body)
+        return await self._stream(
+            http, self._work(request), lambda batch: events.render(batch, request.warnings)
+        )
+
+    async def _openai(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
+        bodies = openai.prompts(body)
+        if len(bodies) > 1:
+            return await self._openai_many(http, bodies)
+        request, form = openai.parse(bodies[0], self.defaults, self._infill)
+        request = await self._fitted(self._require_what_continue_needs(request), form.limit)
+        about = self._of_answer(form.model)
+        work = self._work(request, _owner(http))
+        if form.stream:
+            return await self._stream(http, work, openai.Chunks(request, form, **about).render)
+        return await self._whole(http, work, openai.Body(request, **about))
+
+    async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
+        """Several prompts, each with n choices."""
+        parsed = [openai.parse(body, self.defaults, self._infill) for body in bodies]
+        form = parsed[0][1]
+        requests = [await self._fitted(request, form.limit) for request, _ in parsed]
+        if requests[0].continue_ is not None:
+            raise RequestError(
+                "continue goes on from one sequence; prompt must be one, too", param="continue"
+            )
+        about = self._of_answer(form.model)
+        several = self.pool.generate_all(requests)
+        named = dict(zip((part.id for part in several.parts), requests, strict=True))
+        ranks = {id: ranking(request) for id, request in named.items()}
+        size = f"n={requests[0].n} prompts={len(requests)}"
+        work = Work(
+            several,
+            lambda batch: ranks[batch[0].id](batch),  # type: ignore[union-attr]
+            size,
+            owner=_owner(http),
+        )
+        if form.stream:
+            return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).render)
+        return await self._whole(http, work, openai.BodyOfMany(named, **about))
+
+    async def _fitted(self, request: CompletionRequest, limit: Limit | None) -> CompletionRequest:
+        """A prompt that is too long is cut only where the client expects that."""
+        if limit is None or not self._context:
+            return request
+        return await fitted(request, limit, self._context, self.pool.command)
+
+    def _of_answer(self, model: str | None) -> dict[str, Any]:
+        """What OpenAI's answers tell of themselves."""
+        return {"model": self._named_model(model), "created": int(time.time())}
+
+    def _work(self, request: CompletionRequest, owner: str = "") -> Work:
+        return Work(self.pool.generate(request), ranking(request), f"n={request.n}", owner=owner)
+
+    @property
+    def _infill(self) -> Mapping[str, str]:
+        """The model's tokens for what stands between two texts, as far as they are known."""
+        return self.pool.ready.model.get("infill", {}) if self.pool.ready else {}
+
+    async def chat_completions(self, http: web.Request) -> web.StreamResponse:
+        """n answers to a chat, in OpenAI's form."""
+        request, form = chat.parse(await self._body(http), self.defaults)
+        request = await self._fitted(request, form.limit)
+        about = self._of_answer(form.model)
+        work = self._work(request, _owner(http))
+        if form.stream:
+            return await self._stream(http, work, chat.Chunks(request, form, **about).render)
+        return await self._whole(http, work, chat.Body(request, **about))
+
+    async def prefix(self, http: web.Request) -> web.Response:
+        """Computes a prompt for the request that will come; a client that leaves before cancels it."""
+        body = await self._body(http)
+        if body.get("messages") is not None:
+            template = await self.pool.command("template", **llamacpp.template_arguments(body))
+            body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
+        bodies = openai.prompts(body)
+        if len(bodies) > 1:
+            raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
+        request, form = openai.parse(bodies[0], self.defaults, self._infill)
+        self._named_model(form.model)
+        self._require_what_keeps_prefixes(request)
+        async with self.pool.prefix(request) as generation:
+            brought.set(f" {generation.id}")
+            async for batch in generation:
+                last = batch[-1]
+        brought.set(brought.get() + _summary(last))
+        if isinstance(last, Error):
+            return refused(last)
+        assert isinstance(last, Done)
+        answer = {"id": last.id, "prompt_tokens": last.prompt_tokens, "cached_tokens": last.cached_tokens}
+        superseded = {"superseded": True} if generation.cancelled else {}
+        return json_response(answer | superseded | _warnings(request.warnings))
+
+    async def score(self, http: web.Request) -> web.Response:
+        """How likely the model finds each of some texts after one prompt."""
+        request = scores.parse(await self._body(http), strict=self.settings.strict)
+        answer = scores.Body(request, model=self._named_model(request.model))
+        generation = self.pool.run("score", **request.engine_fields())
+        return await self._whole(http, Work(generation, list, f"texts={len(request.texts)}"), answer)
+
+    async def embeddings(self, http: web.Request) -> web.Response:
+        """Vectors of texts."""
+        request = embeddings.parse(await self._body(http), strict=self.settings.strict)
+        answer = embeddings.Body(request, model=self._named_model(request.model))
+        generation = self.pool.run("embed", **request.engine_fields())
+        work = Work(generation, list, f"texts={len(request.input)}")
+        return await self._whole(http, work, answer)
+
+    def _require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
+        if request.continue_ is not None:
+            message = "continue has no prefix to compute; send the text as the prompt"
+            raise RequestError(message, param="continue")
+        if self.settings.engine_mode == "per-request" and self.settings.prefix_cache is None:
+            message = "nothing is kept between requests in the mode per-request without --prefix-cache"
+            raise RequestError(message, status=409)
+
+    def _require_what_continue_needs(self, request: CompletionRequest) -> CompletionRequest:
+        if request.continue_ is not None and self.settings.engine_mode == "per-request":
+            message = (
+                "continue needs --engine-mode resident; in the mode per-request send the text as the prompt"
+            )
+            raise RequestError(message, param="continue")
+        return request
+
+    async def extend(self, http: web.Request) -> web.Response:
+        """More sequences for a running request, in its stream."""
+        id = plain_id("id", http.match_info["id"])
+        extension = extension_from(await self._body(http), strict=self.settings.strict)
+        generation = self.pool.running(id)
+        if generation is not None:
+            self._require_room(generation, extension)
+            brought.set(f" add={extension.add} {id}")
+            if (made := await self.pool.extend(generation, extension)) is not None:
+                answer = {"id": id, "first": made.first, "count": made.count}
+                return json_response(answer | _warnings(extension.warnings))
+        message = f'no request {id} is running; a request with "continue" goes on from one that is over'
+        return error_response(404, message, param="id")
+
+    def _require_room(self, generation: Generation, extension: Extension) -> None:
+        n, most, fork = generation.n, self.settings.max_n, extension.fork
+        if n + extension.add > most:
+            raise wrong("add", extension.add, f"at most {most - n}: there are {n}, and --max-n is {most}")
+        if fork is not None and fork.index >= n:
+            raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
+
+    def _named_model(self, name: str | None) -> str:
+        """The name that answers bear. Tools send others by habit, which only --strict minds."""
+        if name is not None and self.settings.strict:
+            self._require_model(name)
+        return name if name is not None and self._is_model(name) else self.model.path.stem
+
+    def _is_model(self, name: str) -> bool:
+        return name in (self.model.path.stem, self.model.path.name, self.model.name)
+
+    def _require_model(self, name: str) -> None:
+        if not self._is_model(name):
+            message = f"there is no model {name[:100]} here, only {self.model.path.stem}"
+            raise RequestError(message, param="model", status=404)
+
+    async def cancel(self, http: web.Request) -> web.Response:
+        """Ends a request, or one sequence of it."""
+        id, index = plain_id("id", http.match_info["id"]), http.match_info.get("index")
+        if not self.pool.cancel(id, None if index is None else int(index)):
+            return error_response(404, f"no request {id} is running", param="id")
+        return json_response({"id": id, "cancelled": True})
+
+    async def health(self, http: web.Request) -> web.Response:
+        """200 when requests are served at once, 503 with the state otherwise."""
+        state = self.pool.state
+        if state == "ready":
+            return json_response({"status": "ok"})
+        return json_response({"status": state, "progress": round(self.pool.progress, 3)}, 503)
+
+    async def live(self, http: web.Request) -> web.Response:
+        """It answers, so it is."""
+        return json_response({"status": "ok"})
+
+    async def ready(self, http: web.Request) -> web.Response:
+        """As health(), under the name that orchestrators like."""
+        return await self.health(http)
+
+    async def metrics(self, http: web.Request) -> web.Response:
+        """Everything that is counted, for Prometheus."""
+        await self._look()
+        return web.Response(body=self.pool.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def stats(self, http: web.Request) -> web.Response:
+        """The same for people and scripts, without the histograms."""
+        engine, memory = await self._look()
+        now = {"requests_open": self.pool.open, "engine_memory_bytes": memory, "engine": engine}
+        now["tasks"] = len(asyncio.all_tasks())  # of the server: it must not grow
+        return json_response({"status": self.pool.state, **self.pool.metrics.totals(), **now})
+
+    async def _look(self) -> tuple[Mapping[str, Any], int]:
+        """The engine's status and the memory of all; a busy engine answers between two steps, or too late."""
+        pool, engine, open = self.pool, {}, self.pool.open
+        if pool.state == "ready" and pool.mode == "resident":
+            with contextlib.suppress(TimeoutError, EngineError):
+                async with asyncio.timeout(STATUS_PATIENCE):
+                    engine = dict(await pool.command("status"))
+        memory = sum(map(memory_of, pool.pids))
+        pool.metrics.set_state(ready=pool.state == "ready", open=open, memory=memory, engine=engine)
+        return engine, memory
+
+    async def models(self, http: web.Request) -> web.Response:
+        """The model in OpenAI's list; meta is what the file says of itself, n_ctx what the engine gave it."""
+        return json_response({"object": "list", "data": [self._model()]})
+
+    def _model(self) -> dict[str, Any]:
+        model, ready = self.model, self.pool.ready
+        meta: dict[str, Any] = {
+            "name": model.name,
+            "architecture": model.architecture,
+            "parameters": model.parameters,
+            "quantisation": model.quantisation,
+            "context": model.context,
+            "size_bytes": model.size_bytes,
+            "n_ctx": ready.n_ctx if ready else None,
+        }
+        if ready and ready.embedding:
+            meta["embedding"] = dict(ready.embedding)
+        created = int(os.stat(model.path).st_mtime) if model.path.exists() else 0
+        return {
+            "id": model.path.stem,
+            "object": "model",
+            "created": created,
+            "owned_by": "llama-srb",
+            "meta": meta,
+        }
+
+    async def adapters(self, http: web.Request) -> web.Response:
+        """The adapters that requests may name, in OpenAI's form of a list."""
+        return json_response({"object": "list", "data": self._adapters()})
+
+    async def lora_adapters(self, http: web.Request) -> web.Response:
+        """The same as llama-server lists them."""
+        return json_response(self._adapters())
+
+    def _adapters(self) -> list[dict[str, Any]]:
+        loaded = self.pool.ready.adapters if self.pool.ready else ()
+        return [{"id": one["id"], "name": Path(one["path"]).stem, **one} for one in loaded]
+
+    async def model_named(self, http: web.Request) -> web.Response:
+        """One model of that list."""
+        self._require_model(http.match_info["name"])
+        return json_response(self._model())
+
+    async def presets(self, http: web.Request) -> web.Response:
+        """What a request may name as its preset."""
+        data = [{"name": p.name, "about": p.about, "fields": p.fields} for p in self.named.values()]
+        return json_response({"object": "list", "data": data})
+
+    async def samplers(self, http: web.Request) -> web.Response:
+        """Every request field, and what those of other servers become."""
+        tables = {"samplers": samplers_table(), "request": request_table(), "converted": CONVERTED}
+        return json_response(tables)
+
+    async def openapi(self, http: web.Request) -> web.Response:
+        """The whole API as an OpenAPI document."""
+        return json_response(document(self.defaults, __version__))
+
+    async def studio(self, http: web.Request) -> web.Response:
+        """A file of the studio; / is its page."""
+        page = self.pages.get(http.match_info.get("file", "index.html"))
+        if page is None:
+            raise web.HTTPNotFound
+        headers = {**studio.HEADERS, "ETag": f'"{page.etag}"'}
+        if any(tag.value in (page.etag, "*") for tag in http.if_none_match or ()):
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=page.data, content_type=page.content_type, charset="utf-8", headers=headers)
+
+    # WebSockets
+
+    async def websocket(self, http: web.Request) -> web.StreamResponse:
+        """Many requests on one connection, until it is closed."""
+        settings = self.settings
+        socket = web.WebSocketResponse(heartbeat=settings.keep_alive, max_msg_size=settings.max_body)
+        await socket.prepare(http)
+        self._sockets.add(socket)
+        try:
+            await Connection(socket, self.pool, self._read_request, self._read_extension).serve()
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+    def _read_request(self, body: Mapping[str, Any]) -> CompletionRequest:
+        return self._require_what_continue_needs(events.parse(body, self.defaults))
+
+    def _read_extension(self, generation: Generation, body: Mapping[str, Any]) -> Extension:
+        extension = extension_from(body, strict=self.settings.strict)
+        self._require_room(generation, extension)
+        return extension
+
+    async def _close_sockets(self, app: web.Application) -> None:
+        for socket in list(self._sockets):
+            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
+
+    # Other servers' APIs
+
+    async def reply(self, http: web.Request) -> web.StreamResponse:
+        """n continuations, as another server would give them."""
+        reply = REPLIES[_path(http)](await self._body(http), self._about())
+        reply.request = await self._fitted(self._require_what_continue_needs(reply.request), reply.limit)
+        work = self._work(reply.request)
+        if isinstance(reply, koboldai.Results):
+            self._watch(reply)
+        if reply.stream:
+            return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
+        return await self._whole(http, work, reply)
+
+    async def ask(self, http: web.Request) -> web.Response:
+        """What generates nothing."""
+        question, about = QUESTIONS[_path(http)], self._about()
+        body = await self._body(http) if http.method == "POST" else {}
+        result: Mapping[str, Any] = {}
+        if question.op:
+            result = await self.pool.command(question.op, **question.arguments(body))
+        return json_response(question.answer(body, result, about))
+
+    async def vectors(self, http: web.Request) -> web.Response:
+        """Vectors of texts, as another server would give them."""
+        answer = VECTORS[_path(http)](await self._body(http), self._about())
+        if answer.truncate and self.pool.ready:
+            most, command = self.pool.ready.embedding.get("max_tokens", INT32_MAX), self.pool.command
+            answer.shorten([await shortened(text, most, command) for text in answer.request.input])
+        generation = self.pool.run("embed", **answer.request.engine_fields())
+        work = Work(generation, list, f"texts={len(answer.request.input)}")
+        return await self._whole(http, work, answer)
+
+    @property
+    def _context(self) -> int:
+        """Tokens of one sequence."""
+        ready = self.pool.ready
+        return (ready.n_ctx_sequence if ready else 0) or self.model.context or 0
+
+    def _about(self) -> About:
+        model, path = self.model, self.model.path
+        return About(
+            model=path.stem,
+            path=str(path),
+            names=frozenset((path.stem, path.name, model.name)),
+            architecture=model.architecture,
+            parameters=model.parameters,
+            quantisation=model.quantisation,
+            size_bytes=model.size_bytes,
+            modified=path.stat().st_mtime if path.exists() else 0.0,
+            context=self._context,
+            parallel=self.settings.parallel,
+            chat_template=str(model.metadata.get("tokenizer.chat_template", "")),
+            infill=self._infill,
+            version=__version__,
+            now=time.time(),
+            uptime=time.monotonic() - self.began,
+            defaults=self.defaults,
+        )
+
+    def _watch(self, reply: koboldai.Results) -> None:
+        self._watched.pop(reply.genkey, None)
+        self._watched[reply.genkey] = reply
+        if len(self._watched) > MAX_WATCHED:
+            del self._watched[next(iter(self._watched))]
+
+    async def _watched_by(self, http: web.Request) -> Reply | None:
+        """The generation of the genkey; without one that which was sent without one."""
+        body = parse_body(data) if (data := http[BODY]).strip() else {}
+        return self._watched.get(text_of(body, "genkey", ""))
+
+    async def kobold_check(self, http: web.Request) -> web.Response:
+        """The texts of a generation until now."""
+        return json_response(koboldai.so_far(await self._watched_by(http)))
+
+    async def kobold_logprobs(self, http: web.Request) -> web.Response:
+        """The tokens of a generation until now."""
+        return json_response(koboldai.last_logprobs(await self._watched_by(http)))
+
+    async def kobold_abort(self, http: web.Request) -> web.Response:
+        """Ends a generation."""
+        reply = await self._watched_by(http)
+        return json_response(koboldai.aborted(reply is not None and self.pool.cancel(reply.id)))
+
+    async def stop_generation(self, http: web.Request) -> web.Response:
+        """Ends what the caller generates by OpenAI's paths, and nobody else's."""
+        for id in [id for id, owner in self._owners.items() if owner == _owner(http)]:
+            self.pool.cancel(id)
+        return json_response("OK")
+
+    async def kobold_perf(self, http: web.Request) -> web.Response:
+        """How long the last generation took."""
+        last = next(reversed(self._watched.values()), None)
+        running = sum(reply.done is None for reply in self._watched.values())
+        return json_response(koboldai.performance(last, running, self._about()))
+
+    async def _body(self, http: web.Request) -> dict[str, Any]:
+        return parse_body(http[BODY])
+
+    @contextlib.asynccontextmanager
+    async def _opened(self, work: Work) -> AsyncIterator[Generation | Several]:
+        """The generation, which its owner may end until the block is left."""
+        async with work.generation as generation:
+            brought.set(f" {work.size} {generation.id}")
+            self._owners[generation.id] = work.owner
+            try:
+                yield generation
+            finally:
+                del self._owners[generation.id]
+
+    async def _stream(
+        self,
+        http: web.Request,
+        work: Work,
+        render: Render,
+        content_type: str = EVENT_STREAM,
+        pause: bytes = PAUSE,
+    ) -> web.StreamResponse:
+        """Carries a generation to the client; leaving this function, in whatever way, cancels the rest."""
+        rank = work.rank
+        async with self._opened(work) as generation:
+            first = await anext(generation)
+            if isinstance(first[0], Error):
+                return refused(first[0])
+            response = web.StreamResponse(headers={"Content-Type": content_type, **STREAM_HEADERS})
+            await response.prepare(http)
+            try:
+                async with _kept_alive(response, self.settings.keep_alive, pause) as write:
+                    await write(render(rank(first)))
+                    last = await _carry(generation, write, lambda batch: render(rank(batch))) or first[-1]
+                brought.set(brought.get() + _summary(last))
+            except ConnectionError:  # left between two events, before we were cancelled
+                brought.set(brought.get() + " client left")
+            return response
+
+    async def _whole(self, http: web.Request, work: Work, answer: Folded) -> web.Response:
+        """One body at the end; a client that leaves before cancels it, too."""
+        room = WHOLE * self.settings.max_unread
+        async with self._opened(work) as generation:
+            async for batch in generation:
+                if (room := room - bulk(batch)) < 0:
+                    raise _too_large(WHOLE * self.settings.max_unread)
+                answer.take(work.rank(batch))
+                last = batch[-1]
+        brought.set(brought.get() + _summary(last))
+        if isinstance(last, Error):
+            return refused(last)
+        return web.Response(body=answer.json(), content_type="application/json")
+
+
+def _too_large(most: int) -> RequestError:
+    message = f"the answer has more than {most} tokens and alternatives to them (4 times --max-unread)"
+    return RequestError(
+        f"{message}; ask for a stream, or for less", param="logprobs", code="answer_too_large"
+    )
+
+
+def _owner(http: web.Request) -> str:
+    """Who calls: a key's name, or where there are no keys the address."""
+    grant = caller.get()
+    return f"key {grant.name}" if grant else f"address {http.remote}"
+
+
+def _path(http: web.Request) -> str:
+    """The path of the route at hand."""
+    resource = http.match_info.route.resource
+    assert resource is not None
+    return resource.canonical
+
+
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+async def _carry(generation: Generation | Several, write: Write, render: Render) -> Event | None:
+    """All events of one batch in one write, which waits for a slow reader; returns the last event."""
+    last = None
+    async for batch in generation:
+        last = batch[-1]
+        await write(render(batch))
+    return last
+
+
+@contextlib.asynccontextmanager
+async def _kept_alive(response: web.StreamResponse, interval: float, pause: bytes) -> AsyncIterator[Write]:
+    """A write() for the block; in its pauses comment lines are written, where there is such a thing."""
+    loop = asyncio.get_running_loop()
+    written_at = loop.time()
+
+    async def write(data: bytes) -> None:
+        nonlocal written_at
+        written_at = loop.time()
+        if data:
+            await response.write(data)
+
+    async def fill_pauses() -> None:
+        with contextlib.suppress(ConnectionError):  # the handler is about to learn it too
+            while True:
+                await asyncio.sleep(written_at + interval - loop.time())
+                if loop.time() >= written_at + interval:
+                    await write(pause)
+
+    filler = asyncio.create_task(fill_pauses(), name="keep-alive")
+    try:
+        yield write
+    finally:
+        filler.cancel()
+        await asyncio.wait({filler})
+
+
+def _summary(last: Event) -> str:
+    match last:
+        case Done():
+            return f" prompt={last.prompt_tokens} cached={last.cached_tokens} tokens={last.completion_tokens}"
+        case Error():
+            return f" error={last.code}"
+    return ""
+
+
+def engine_files(settings: Settings) -> tuple[tuple[int, ...], ...]:
+    """What tells that a model or an adapter is another file: a name may be a link to it."""
+    found = (path.stat() for path in (settings.model, *settings.lora) if path.exists())
+    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
