@@ -9,7 +9,7 @@ import { newId } from "./tree.js";
 
 const DELAY_MS = 500;
 const AGAIN_MS = 5000; // after a write that the browser refused
-const PART = 1500; // tokens in one transaction
+const PART = 500; // tokens in one transaction
 const RESCUE = "studio.rescue."; // and a number of its own for each page, since two may go away at once
 let database;
 let timer = null;
