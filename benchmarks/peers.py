@@ -55,7 +55,10 @@ def cache() -> Path:
 
 def objects() -> Path:
     """The CMake tree out of which build/bin/llama-batched came."""
-    return cache() / "objects" / (ROOT / "build/stamp").read_text()[:16]
+    tree = cache() / "objects" / (ROOT / "build/stamp").read_text()[:16]
+    if not tree.is_dir():
+        raise FileNotFoundError(f"{tree} is not there: run ./build.sh, with the same LLAMA_SRB_CACHE")
+    return tree
 
 
 def setting(name: str) -> str:
