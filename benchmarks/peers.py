@@ -57,7 +57,9 @@ def objects() -> Path:
     """The CMake tree out of which build/bin/llama-batched came."""
     tree = cache() / "objects" / (ROOT / "build/stamp").read_text()[:16]
     if not tree.is_dir():
-        raise FileNotFoundError(f"{tree} is not there: run ./build.sh, with the same LLAMA_SRB_CACHE")
+        raise FileNotFoundError(
+            f"{tree} is gone: remove build/stamp and run ./build.sh, with the same LLAMA_SRB_CACHE"
+        )
     return tree
 
 

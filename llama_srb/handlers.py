@@ -131,7 +131,6 @@ class Api:
         self.connections = Connections(settings)
         self.pool = pool
         self.model = model
-        self.files = engine_files(settings)  # that the engine has loaded
         self.take_presets(presets)
         self.began = time.monotonic()
         self._owners: dict[str, str] = {}  # of what runs, by its id
@@ -687,9 +686,3 @@ def _summary(last: Event) -> str:
         case Error():
             return f" error={last.code}"
     return ""
-
-
-def engine_files(settings: Settings) -> tuple[tuple[int, ...], ...]:
-    """What tells that a model or an adapter is another file: a name may be a link to it."""
-    found = (path.stat() for path in (settings.model, *settings.lora) if path.exists())
-    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)

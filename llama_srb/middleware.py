@@ -22,7 +22,7 @@ from llama_srb.protocol import Error
 from llama_srb.routes import ROUTES
 from llama_srb.values import RequestError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("llama_srb.server")  # as operators know it
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -189,7 +189,7 @@ def _counted(metrics: Metrics) -> Middleware:
 
 @web.middleware
 async def _preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What a browser asks before it sends a page's request; _headers says whether the page may."""
+    """What a browser asks before it sends a page's request; headers_for says whether the page may."""
     if request.method != "OPTIONS":
         return await handler(request)
     wanted = request.headers.get("Access-Control-Request-Headers", "*")

@@ -340,11 +340,6 @@ def _check_chat(request: CompletionRequest) -> None:
             raise RequestError(f"only one of messages and {name} may be given", param="messages")
 
 
-# ----------------------------------------------------------------------------------------------------
-# More sequences for a request that runs
-# ----------------------------------------------------------------------------------------------------
-
-
 _READERS: dict[str, Reader] = {
     "add": lambda value: whole("add", value, 0, MAX_INDEX),
     "max_tokens": lambda value: whole("max_tokens", value, -1, INT32_MAX),

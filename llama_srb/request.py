@@ -18,16 +18,18 @@ from pydantic.fields import FieldInfo
 
 from llama_srb import values
 from llama_srb.values import (
-    DEFAULT_BREAKERS,
-    DEFAULT_SAMPLERS,
     INT32_MAX,
     MAX_LOGPROBS,
-    RANDOM_SEED,
+    SAMPLER_NAMES,
     LoraScales,
     SequenceName,
     lora_fields,
     whole,
 )
+
+RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, "draw one"
+DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
+DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 
 Texts: TypeAlias = tuple[str, ...]
 LogprobsMode: TypeAlias = Literal["raw", "processed"]

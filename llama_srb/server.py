@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from ssl import SSLContext
 
 from aiohttp import web
@@ -16,7 +17,7 @@ from llama_srb import __version__, model_info
 from llama_srb.access import Access, AccessError, renew_tls, tls
 from llama_srb.config import Settings, child_environment
 from llama_srb.connections import http_log
-from llama_srb.handlers import Api, engine_files
+from llama_srb.handlers import Api
 from llama_srb.limits import LimitedPool, Load
 from llama_srb.model_info import ModelFileError, ModelInfo
 from llama_srb.pool import EngineError, EngineSettings, Pool
@@ -51,6 +52,7 @@ async def serve(
         load=Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout),
     )
     api = Api(settings, pool, model, access, presets)
+    reload = _Reload(settings, api, certificate)
     runner = web.AppRunner(
         api.app(),
         handler_cancellation=True,  # off by default; else a client that leaves is noticed when we write
@@ -65,9 +67,8 @@ async def serve(
         try:
             site = await _listen(runner, settings, certificate)
             assert runner.server is not None
-            reloads = _reload_on(hangup, lambda: _reload(settings, api, certificate))
             helpers.append(asyncio.create_task(api.connections.sweep(runner.server), name="idle connections"))
-            helpers.append(asyncio.create_task(reloads, name="SIGHUP"))
+            helpers.append(asyncio.create_task(_reload_on(hangup, reload), name="SIGHUP"))
             await pool.start()
             if await _loads(pool, stopping[0], on_loading):
                 on_ready(_address(site.name, runner))
@@ -144,32 +145,47 @@ async def _reload_on(hangup: asyncio.Event, reload: Callable[[], Awaitable[None]
         await reload()
 
 
-async def _reload(settings: Settings, api: Api, certificate: SSLContext | None) -> None:
+@dataclass
+class _Reload:
     """Reads again what may be another by now; what is faulty stays as it was."""
-    for what, read in (
-        ("keys", api.access.reload),
-        ("certificate", lambda: renew_tls(settings, certificate)),
-        ("presets", lambda: api.take_presets(_presets(settings))),
-    ):
+
+    settings: Settings
+    api: Api
+    certificate: SSLContext | None
+
+    def __post_init__(self) -> None:
+        self._files = _files(self.settings)  # that the engine has loaded
+
+    async def __call__(self) -> None:
+        for what, read in (
+            ("keys", self.api.access.reload),
+            ("certificate", lambda: renew_tls(self.settings, self.certificate)),
+            ("presets", lambda: self.api.take_presets(_presets(self.settings))),
+        ):
+            try:
+                read()
+            except (AccessError, StartError) as error:
+                log.error("the %s stay as they were: %s", what, error)
         try:
-            read()
-        except (AccessError, StartError) as error:
-            log.error("the %s stay as they were: %s", what, error)
-    try:
-        await _reload_model(settings, api)
-    except (ModelFileError, EngineError) as error:
-        log.error("the model stays as it was: %s", error)
-    log.info("SIGHUP: keys, presets and model were looked at")
+            await self._model()
+        except (ModelFileError, EngineError) as error:
+            log.error("the model stays as it was: %s", error)
+        log.info("SIGHUP: keys, presets and model were looked at")
+
+    async def _model(self) -> None:
+        """Another file in the model's place is loaded beside it; requests that run go on with the old one."""
+        if self._files == (files := _files(self.settings)):
+            return
+        model = model_info.read(self.settings.model)
+        log.info("%s is another file now", self.settings.model)
+        await self.api.pool.renew()
+        self.api.model, self._files = model, files
 
 
-async def _reload_model(settings: Settings, api: Api) -> None:
-    """Another file in the model's place is loaded beside it; requests that run go on with the old one."""
-    if api.files == (files := engine_files(settings)):
-        return
-    model = model_info.read(settings.model)
-    log.info("%s is another file now", settings.model)
-    await api.pool.renew()
-    api.model, api.files = model, files
+def _files(settings: Settings) -> tuple[tuple[int, ...], ...]:
+    """What tells that a model or an adapter is another file: a name may be a link to it."""
+    found = (path.stat() for path in (settings.model, *settings.lora) if path.exists())
+    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
 
 
 async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from llama_srb import values
 from llama_srb.values import (
     RequestError,
     is_number,
     is_text,
     is_token,
-    logit_bias,
-    samplers,
-    token_id,
     tool_name,
     wrong,
 )
@@ -112,7 +110,7 @@ def _ban(fields: Fields, name: str, banned: Iterable[object]) -> None:
 
 
 def _pairs(bias: object) -> tuple[object, ...]:
-    pairs = logit_bias(bias)
+    pairs = values.logit_bias(bias)
     assert isinstance(pairs, tuple)
     return pairs
 
@@ -132,7 +130,7 @@ def _convert_bans(fields: Fields) -> None:
             if isinstance(bans, str)
             else _listed(bans)
         )
-        ids = [token_id(part) for part in parts]
+        ids = [values.token_id(part) for part in parts]
         if not all(map(is_token, ids)):
             raise wrong("custom_token_bans", bans, 'token ids: [1, 2] or "1,2"')
         _ban(fields, "custom_token_bans", ids)
@@ -158,7 +156,7 @@ def _convert_sampler_order(fields: Fields) -> None:
         )
     elif priority is not None and "samplers" not in fields:
         steps = priority.split() if isinstance(priority, str) else _listed(priority)
-        known = samplers(steps)
+        known = values.samplers(steps)
         assert isinstance(known, tuple)
         fields["samplers"] = tuple(dict.fromkeys(known))
 

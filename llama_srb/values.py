@@ -1,6 +1,6 @@
 """How a value of a request reads: what comes in several shapes is brought to one, what is wrong is said.
 
-Pure: knows no field by its bounds or default; those are the rows of request.py.
+The rows of request.py say what each field means. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import orjson
 
 INT32_MAX = 2**31 - 1
-RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, "draw one"
 MAX_LOGPROBS = 100
 MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of stop, breakers, ... and of one of them: the engine's limits
 MAX_BIAS = 1e9
@@ -32,8 +31,6 @@ SAMPLER_NAMES = (
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
     "adaptive_p", "infill",
 )  # fmt: skip
-DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
-DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 LoraScales: TypeAlias = tuple[tuple[int, float], ...]
 
 
@@ -55,11 +52,6 @@ class RequestError(Exception):
         self.status = status
         self.code = code
         self.retry_after = retry_after
-
-
-# ----------------------------------------------------------------------------------------------------
-# How a value reads
-# ----------------------------------------------------------------------------------------------------
 
 
 def shown(value: object) -> str:
@@ -87,10 +79,12 @@ def whole(name: str, value: object, low: int, high: int) -> int:
 
 
 def is_number(value: object) -> bool:
+    """A finite number; true is none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_token(value: object) -> bool:
+    """A number that can be a token's id."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
 
 
@@ -117,6 +111,7 @@ def is_text(value: object) -> bool:
 
 
 def prompt(value: object) -> object:
+    """A text, or the ids of its tokens."""
     if isinstance(value, str):
         if not is_text(value):
             raise RequestError("prompt holds a lone surrogate, which is no character", param="prompt")
@@ -355,12 +350,14 @@ def tools(value: object) -> object:
 
 
 def tool_name(tool: object) -> str | None:
+    """The name of a function; None where it is none."""
     function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
     name = function.get("name") if isinstance(function, dict) else None
     return name if isinstance(name, str) else None
 
 
 def kwargs(value: object) -> object:
+    """An object, as JSON."""
     if value is None:
         return None
     value = _from_json(value)

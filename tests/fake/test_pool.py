@@ -517,7 +517,7 @@ async def test_a_cancelled_request_whose_engine_hangs_gives_its_place_back(setti
 SERVER = """
 import asyncio, signal, sys
 from llama_srb.pool import EngineSettings, Pool
-from llama_srb.request import (CompletionRequest)
+from llama_srb.request import CompletionRequest
 
 async def main():
     async with Pool(EngineSettings(tuple(sys.argv[2:])), mode=sys.argv[1]) as pool:

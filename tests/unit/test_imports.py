@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "llama_srb"
-VOCABULARY = {"values", "request", "reading", "protocol"}  # plain data: whoever stands above may speak it
+VOCABULARY = {"values", "request", "protocol"}  # plain data: whoever stands above may speak it
 ARROWS: dict[str, set[str]] = {
-    "cli": {"server", "client", "pool", "config", "model_info", "keys", "logs", "doctor"},
+    "cli": {"reading", "server", "client", "pool", "config", "model_info", "keys", "logs", "doctor"},
     "doctor": {"access", "config", "model_info"},
     "server": {"handlers", "access", "connections", "limits", "pool", "config", "model_info", "presets"},
     "handlers": {"routes", "openapi", "dialects", "ranking", "fitting", "websocket", "pool", "limits"}
     | {
+        "reading",
         "spellings",
         "middleware",
         "access",
@@ -34,12 +35,12 @@ ARROWS: dict[str, set[str]] = {
     "logs": set(),
     "tokens": {"keys"},
     "keys": set(),
-    "config": {"pool", "model_info"},
-    "dialects": {"dialects"},
-    "openapi": {"routes", "foreign", "spellings"},
+    "config": {"pool"},
+    "dialects": {"dialects", "reading"},
+    "openapi": {"routes", "foreign", "reading", "spellings"},
     "routes": {"foreign"},
     "foreign": set(),
-    "presets": {"request"},
+    "presets": {"reading"},
     "fitting": {"request"},
     "websocket": {"dialects", "pool", "ranking"},
     "ranking": {"request", "protocol"},
