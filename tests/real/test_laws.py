@@ -130,25 +130,6 @@ def test_a_second_time_the_prompt_is_there_and_the_tokens_are_the_same(
         assert outcome(answer) == outcomes[name], name
 
 
-def test_a_mask_of_which_only_changes_are_written_is_the_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """patches/0004 keeps the mask where a graph is used again; without that each step makes it whole."""
-
-    def said() -> list[Any]:
-        with Lines(
-            "-np", "8", "-c", "1024", "-t", "1"
-        ) as engine:  # what comes finds its places among what was
-            answers = [
-                engine.generate(prompt=f"Once upon a time{', a dog' * i}", n=12, max_tokens=40, logprobs=1,
-                                sampling={"seed": i, "temperature": 1.5})
-                for i in range(6)
-            ]  # fmt: skip
-        return list(map(outcome, answers))
-
-    kept = said()
-    monkeypatch.setenv("LLAMA_GRAPH_REUSE_DISABLE", "1")  # llama.cpp: src/llama-context.cpp
-    assert said() == kept
-
-
 def test_the_settings_of_law_1_say_different_things(outcomes: dict[str, list[Any]]) -> None:
     """Or the law would hold for an engine that ignores them."""
     texts = {name: [text for _, text, _ in found] for name, found in outcomes.items()}
