@@ -54,11 +54,11 @@ void scheduler::run(command_reader & reader) {
         admit();
         plan();
         const bool steady = batch.n_tokens == n_last_tokens && batch.n_tokens > 0 && n_prefill == 0;
-        if (!steady) {
+        if (!steady && batch.n_tokens > 0) {
             write_out(true);
         }
         n_last_tokens = batch.n_tokens;
-        if (batch.n_tokens > 0 && decode()) {
+        if (batch.n_tokens > 0 ? decode() : !prompt_rows.empty()) {
             n_step_tokens += batch.n_tokens;
             draw();
         }
@@ -632,6 +632,10 @@ void scheduler::plan_prompts() {
         if (!in_turn(*r, turn)) {
             continue;
         }
+        if (r->first_row && r->prompt->n_past() == r->n_prompt()) {
+            prompt_rows.emplace_back(r.get(), -1);
+            continue;
+        }
         // a recurrent state, or one behind a sliding window, cannot step back: it stops one token early, and
         // each sequence decodes that token
         const int32_t n_target = std::max(r->n_prompt() - (stops_short ? 1 : 0), 0);
@@ -675,9 +679,9 @@ bool scheduler::waits_for_another(const request & r) const {
     return false;
 }
 
-// The longest known beginning is shared; at least the last token is computed, for its logits. The first
-// time a known text may stand for the prompt's own split of it into tokens; later the sequences depend on
-// that.
+// The longest known beginning is shared; the last token is computed for its logits, unless these are known, too.
+// The first time a known text may stand for the prompt's own split of it into tokens; later the sequences depend
+// on that.
 void scheduler::begin_prompt(request & r) {
     generate_command & c     = *r.command;
     const uint64_t     key   = c.adapters.key;
@@ -685,22 +689,27 @@ void scheduler::begin_prompt(request & r) {
     const auto         by    = first && !c.exact ? prefix_tree::by_text : prefix_tree::by_tokens;
     prefix_tree::match match;
     if (c.cache && !c.scores_prompt()) {
-        match = tree.recall(c.prompt, r.n_prompt() - 1, by, key);
+        match = tree.recall(c.prompt, r.n_prompt() - (stops_short ? 1 : 0), by, key);
     }
-    const bool too_long = match.length - match.n_matched + r.n_prompt() + 1 > params.n_ctx_seq; // split finer
-    branch *   opened   = too_long ? tree.open(key) : tree.open(key, match.from, match.length);
-    if (match.restored) {
-        tree.release(match.from);
-    }
-    if (too_long) {
+    branch * const restored = match.restored ? match.from : nullptr;
+    if (match.length - match.n_matched + r.n_prompt() + 1 > params.n_ctx_seq) { // it is split finer
         match = {};
+    }
+    if (match.from) {
+        const auto held = match.from->tokens.begin();
+        c.prompt.erase(c.prompt.begin(), c.prompt.begin() + match.n_matched);
+        c.prompt.insert(c.prompt.begin(), held, held + match.length);
+    }
+    if (match.length == r.n_prompt()) {
+        r.first_row = r.first_row ? r.first_row : rows.find(c.prompt, key);
+        match.length -= r.first_row ? 0 : 1;
+    }
+    branch * const opened = tree.open(key, match.from, match.length);
+    if (restored) {
+        tree.release(restored);
     }
     if (!opened) {
         return;
-    }
-    if (match.from) {
-        c.prompt.erase(c.prompt.begin(), c.prompt.begin() + match.n_matched);
-        c.prompt.insert(c.prompt.begin(), opened->tokens.begin(), opened->tokens.end());
     }
     r.prompt         = opened;
     r.prompt->hidden = !c.cache;
@@ -858,10 +867,9 @@ void scheduler::collect_rows() {
                 drawing & d = drawn.emplace_back();
                 d.r         = r.get();
                 d.s         = &s;
-                d.logits =
-                    s.scored ? llama_get_logits_ith(ctx, s.i_row + k) : row_of(*r, s); // the first call sorts
-                d.known = s.scored;
-                d.token = s.scored ? s.scored->tokens[s.generated.size() + k] : -1;
+                d.logits    = row_of(*r, s, k); // the first call sorts
+                d.known     = s.scored;
+                d.token     = s.scored ? s.scored->tokens[s.generated.size() + k] : -1;
             }
         }
     }
@@ -869,15 +877,19 @@ void scheduler::collect_rows() {
 
 // Here, before the threads start, because the first call sorts the rows. First tokens are distinct among one
 // row; that of a later wave is not the same to the last bit.
-const float * scheduler::row_of(request & r, const sequence & s) {
-    const float * logits = llama_get_logits_ith(ctx, s.i_row);
-    if (!s.settings->coupled.distinct_first || !s.generated.empty() || s.n_rewinds > 0) {
+const float * scheduler::row_of(request & r, const sequence & s, int32_t k) {
+    if (s.i_row < 0) {
+        return r.first_row->data(); // from an earlier request
+    }
+    const float * logits = llama_get_logits_ith(ctx, s.i_row + k);
+    if (s.scored || !s.settings->coupled.distinct_first || !s.generated.empty() || s.n_rewinds > 0) {
         return logits;
     }
-    if (r.first_row.empty()) {
-        r.first_row.assign(logits, logits + llama_vocab_n_tokens(facts.vocab));
+    if (!r.first_row) {
+        r.first_row =
+            std::make_shared<const std::vector<float>>(logits, logits + llama_vocab_n_tokens(facts.vocab));
     }
-    return r.first_row.data();
+    return r.first_row->data();
 }
 
 // Touches nothing but the sequence's sampler and `d`.
@@ -930,6 +942,10 @@ void scheduler::report_progress(request & r) {
 // last row.
 void scheduler::start_on_row(request & r, int32_t i_row) {
     r.ready = r.computed = true;
+    if (i_row >= 0 && r.command->cache) {
+        r.first_row = rows.add(r.command->prompt, r.command->adapters.key, llama_get_logits_ith(ctx, i_row),
+                               llama_vocab_n_tokens(facts.vocab));
+    }
     for (sequence & s : r.sequences) {
         if (s.over || s.cells || !s.generated.empty()) {
             continue;

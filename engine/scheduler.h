@@ -11,6 +11,7 @@
 #include "prefix.h"
 #include "protocol.h"
 #include "records.h"
+#include "rows.h"
 #include "text.h"
 
 #include <deque>
@@ -38,13 +39,13 @@ struct sequence {
     std::vector<std::string>       logprobs; // JSON, of tokens whose text is held back
     int32_t                        n_rewinds = 0;
     branch *                       cells     = nullptr; // nullptr: waits
-    int32_t                        i_row     = -1;      // row of this step's logits to draw from; -1: none
-    int32_t                        n_rows    = 0;       // from there on; more than one where it is scored
-    const scored_text *            scored    = nullptr; // it is given, not drawn; nullptr: it is drawn
-    double                         sum       = 0.0;     // of its logprobs, where it is scored
-    int32_t                        n_scored  = 0;
-    bool                           greedy    = true; // each scored token was the likeliest
-    bool                           over      = false;
+    int32_t                        i_row    = -1; // row of this step's logits to draw from; -1: the request's
+    int32_t                        n_rows   = 0;  // from there on; more than one where it is scored
+    const scored_text *            scored   = nullptr; // it is given, not drawn; nullptr: it is drawn
+    double                         sum      = 0.0;     // of its logprobs, where it is scored
+    int32_t                        n_scored = 0;
+    bool                           greedy   = true; // each scored token was the likeliest
+    bool                           over     = false;
 
     std::vector<std::pair<size_t, llama_token>> forbidden; // (place, token) that began a banned phrase there
 
@@ -70,7 +71,7 @@ struct request {
     bool                              failed    = false; // an error has ended it
     int64_t                           t_arrived = 0, t_admitted = 0, t_prefilled = 0, t_progress = 0; // us
 
-    std::vector<float> first_row; // of logits, if all first tokens are to be distinct in it
+    logits_row first_row; // that all first tokens come from, if it is kept or they are to be distinct in it
 
     int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
     int32_t n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
@@ -173,7 +174,7 @@ class scheduler {
     void             start_again(request & r, sequence & s);
     bool             may_start_again(const request & r, const sequence & s) const;
     const sequence * twin_of(const request & r, const sequence & s) const;
-    const float *    row_of(request & r, const sequence & s);
+    const float *    row_of(request & r, const sequence & s, int32_t k);
     std::vector<llama_token> seen_tokens(const request & r, const sequence & s) const;
     void                     keep_record(const request & r);
     bool                     is_full(const request & r, const sequence & s) const;
@@ -194,12 +195,14 @@ class scheduler {
     std::vector<sequence *>
         with_rows; // of the request that is being planned, those that have a row in the batch
 
-    std::deque<std::unique_ptr<request>>       queue;       // not admitted, in order of arrival
-    std::list<std::unique_ptr<request>>        active;      // admitted, oldest first
-    std::vector<std::pair<request *, int32_t>> prompt_rows; // prompts whose last token is in this batch
+    std::deque<std::unique_ptr<request>> queue;  // not admitted, in order of arrival
+    std::list<std::unique_ptr<request>>  active; // admitted, oldest first
+    std::vector<std::pair<request *, int32_t>>
+        prompt_rows; // prompts whose last token is in this batch; -1: first_row has its logits
     std::vector<std::pair<request *, std::pair<int32_t, int32_t>>>
                          echo_rows;       // (row, token of the prompt it predicts)
     record_list          records;         // of requests that are over
+    row_list             rows;            // of prompts
     std::string          out;             // this step's events
     int32_t              n_prefill = 0;   // tokens of prompts in this step
     int32_t              n_beside  = 64;  // tokens of prompts that take 100 ms, by the last such step

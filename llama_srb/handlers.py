@@ -594,7 +594,7 @@ class Api:
             first = await anext(generation)
             if isinstance(first[0], Error):
                 return refused(first[0])
-            response = web.StreamResponse(headers={"Content-Type": content_type, **STREAM_HEADERS})
+            response = _Stream(headers={"Content-Type": content_type, **STREAM_HEADERS})
             await response.prepare(http)
             try:
                 async with _kept_alive(response, self.settings.keep_alive, pause) as write:
@@ -640,6 +640,10 @@ def _path(http: web.Request) -> str:
     return resource.canonical
 
 
+class _Stream(web.StreamResponse):
+    _send_headers_immediately = False  # they go with the first events, which wakes a reader once
+
+
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
@@ -661,8 +665,7 @@ async def _kept_alive(response: web.StreamResponse, interval: float, pause: byte
     async def write(data: bytes) -> None:
         nonlocal written_at
         written_at = loop.time()
-        if data:
-            await response.write(data)
+        await response.write(data)
 
     async def fill_pauses() -> None:
         with contextlib.suppress(ConnectionError):  # the handler is about to learn it too

@@ -62,15 +62,50 @@ def n_computed(answer: Answer) -> int:
 # Choosing and going on
 
 
-def test_of_an_identical_prompt_only_the_last_token_is_computed(engine: Paced) -> None:
+def test_of_an_identical_prompt_nothing_is_computed(engine: Paced) -> None:
     n = n_tokens(engine, LONG)
     assert n >= 600
     starts = [engine.generate(**story()).start for _ in range(3)]
     assert [(start["prompt_tokens"], start["cached_tokens"]) for start in starts] == [
         (n, 0),
-        (n, n - 1),
-        (n, n - 1),
+        (n, n),
+        (n, n),
     ]
+
+
+def test_the_first_tokens_of_a_known_prompt_need_no_decode(engine: Paced) -> None:
+    first = engine.generate(**story(max_tokens=1, min_tokens=1, logprobs=5))
+    n_steps = engine.ask("status")["steps"]
+    again = engine.generate(**story(max_tokens=1, min_tokens=1, logprobs=5))
+    assert engine.ask("status")["steps"] == n_steps
+    assert again.tokens == first.tokens, "the logits are those of the first time, to the last bit"
+
+
+def test_one_token_less_or_another_set_of_settings_is_another_matter(engine: Paced) -> None:
+    engine.generate(**story())
+    shorter = engine.generate(**story(" ".join(LONG.split()[:-1])))
+    assert n_computed(shorter) == 1, "its cells are there, and no logits of its last token"
+    greedy = engine.generate(**story(n=2, sampling={"temperature": 0}))
+    assert n_computed(greedy) == 0
+    assert greedy.tokens[0] == greedy.tokens[1]
+
+
+def test_known_logits_are_of_the_prompt_that_cells_hold(tmp_path: Path) -> None:
+    with Paced(tmp_path / "log", *FLAGS, "--cache-cells", "0", "--cache-ram", "0") as engine:
+        for _ in range(2):
+            assert engine.generate(**story()).start["cached_tokens"] == 0
+            engine.wait_for_trim(0)
+        check_idle(engine)
+
+
+def test_later_sequences_draw_their_first_token_from_the_same_logits(engine: Paced) -> None:
+    together = engine.generate(**story(n=5))
+    id = engine.begin(**story(max_tokens=60, min_tokens=60, n=2))
+    engine.read_until(id, "stream", n=2)
+    engine.send({"op": "extend", "id": id, "add": 3})
+    (answer,) = engine.answers([id])
+    assert answer.lengths == [60] * 5
+    assert [tokens[0] for tokens in answer.tokens] == [tokens[0] for tokens in together.tokens]
 
 
 CHOICES: dict[str, Request] = {  # how candidate 5 of 8 is chosen; "": by its text
@@ -208,10 +243,10 @@ def test_a_request_without_cache_uses_nothing_of_another_that_runs(slow: Paced) 
 # Prefixes
 
 
-def test_after_a_prefix_only_the_last_token_is_computed(engine: Paced) -> None:
+def test_after_a_prefix_nothing_is_computed(engine: Paced) -> None:
     done = engine.ask("prefix", prompt=LONG)
     assert (done["event"], done["count"], done["completion_tokens"]) == ("done", 0, 0)
-    assert n_computed(engine.generate(**story())) == 1
+    assert n_computed(engine.generate(**story())) == 0
 
 
 def test_a_newer_prefix_supersedes_an_older_one(slow: Paced) -> None:
@@ -219,7 +254,7 @@ def test_a_newer_prefix_supersedes_an_older_one(slow: Paced) -> None:
     ids = slow.send(*({"op": "prefix", "prompt": prompt} for prompt in prompts))
     answers = slow.answers(ids)
     assert [answer.done["line"] for answer in answers] == sorted(answer.done["line"] for answer in answers)
-    assert n_computed(slow.generate(**story(prompts[2], n=1))) == 1
+    assert n_computed(slow.generate(**story(prompts[2], n=1))) == 0
     assert slow.generate(**story(prompts[0], n=1)).start["cached_tokens"] < 500  # never finished
 
 
