@@ -4,8 +4,8 @@
 
 static const size_t n_bytes_max = 16 << 20;
 
-logits_row row_list::add(const std::vector<llama_token> & tokens, uint64_t adapters, const float * logits,
-                         int32_t n_vocab) {
+void row_list::add(const std::vector<llama_token> & tokens, uint64_t adapters, const float * logits,
+                   int32_t n_vocab) {
     if (find(tokens, adapters)) {
         n_bytes -= entries.front().n_bytes();
         entries.pop_front();
@@ -17,7 +17,6 @@ logits_row row_list::add(const std::vector<llama_token> & tokens, uint64_t adapt
         n_bytes -= entries.back().n_bytes();
         entries.pop_back();
     }
-    return entries.front().logits;
 }
 
 logits_row row_list::find(const std::vector<llama_token> & tokens, uint64_t adapters) {

@@ -14,8 +14,8 @@ class row_list {
   public:
     // Keeps a copy of what follows these tokens. Those that were used longest ago go: all together take a bounded
     // number of bytes, or one does.
-    logits_row add(const std::vector<llama_token> & tokens, uint64_t adapters, const float * logits,
-                   int32_t n_vocab);
+    void add(const std::vector<llama_token> & tokens, uint64_t adapters, const float * logits,
+             int32_t n_vocab);
     // nullptr: none is known (any more) of exactly these tokens and adapters.
     logits_row find(const std::vector<llama_token> & tokens, uint64_t adapters);
 

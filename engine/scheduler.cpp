@@ -64,6 +64,9 @@ void scheduler::run(command_reader & reader) {
         }
         n_steps += batch.n_tokens > 0 || vectors.busy();
         if (vectors.busy()) {
+            if (batch.n_tokens == 0) {
+                write_out(true);
+            }
             vectors.step(batch.n_tokens > 0 ? n_chunk : params.n_batch, out);
         }
         sweep();
@@ -420,7 +423,7 @@ void scheduler::plan() {
     if (last != sets.end()) {
         std::rotate(sets.begin(), last + 1, sets.end());
     }
-    for (size_t i = 0; i < sets.size() && batch.n_tokens == 0; i++) {
+    for (size_t i = 0; i < sets.size() && batch.n_tokens == 0 && prompt_rows.empty(); i++) {
         turn = sets[i]->key;
         plan_step();
         facts.adapters.apply(ctx, *sets[i]);
@@ -695,14 +698,16 @@ void scheduler::begin_prompt(request & r) {
     if (match.length - match.n_matched + r.n_prompt() + 1 > params.n_ctx_seq) { // it is split finer
         match = {};
     }
+    std::vector<llama_token> tokens = c.prompt;
+    logits_row               row    = r.first_row;
     if (match.from) {
         const auto held = match.from->tokens.begin();
-        c.prompt.erase(c.prompt.begin(), c.prompt.begin() + match.n_matched);
-        c.prompt.insert(c.prompt.begin(), held, held + match.length);
+        tokens.erase(tokens.begin(), tokens.begin() + match.n_matched);
+        tokens.insert(tokens.begin(), held, held + match.length);
     }
-    if (match.length == r.n_prompt()) {
-        r.first_row = r.first_row ? r.first_row : rows.find(c.prompt, key);
-        match.length -= r.first_row ? 0 : 1;
+    if (match.from && match.length == (int32_t) tokens.size()) {
+        row = row ? row : rows.find(tokens, key);
+        match.length -= row ? 0 : 1;
     }
     branch * const opened = tree.open(key, match.from, match.length);
     if (restored) {
@@ -711,6 +716,8 @@ void scheduler::begin_prompt(request & r) {
     if (!opened) {
         return;
     }
+    c.prompt         = std::move(tokens);
+    r.first_row      = row;
     r.prompt         = opened;
     r.prompt->hidden = !c.cache;
     r.ready          = false;
@@ -943,8 +950,8 @@ void scheduler::report_progress(request & r) {
 void scheduler::start_on_row(request & r, int32_t i_row) {
     r.ready = r.computed = true;
     if (i_row >= 0 && r.command->cache) {
-        r.first_row = rows.add(r.command->prompt, r.command->adapters.key, llama_get_logits_ith(ctx, i_row),
-                               llama_vocab_n_tokens(facts.vocab));
+        rows.add(r.command->prompt, r.command->adapters.key, llama_get_logits_ith(ctx, i_row),
+                 llama_vocab_n_tokens(facts.vocab));
     }
     for (sequence & s : r.sequences) {
         if (s.over || s.cells || !s.generated.empty()) {

@@ -71,7 +71,8 @@ struct request {
     bool                              failed    = false; // an error has ended it
     int64_t                           t_arrived = 0, t_admitted = 0, t_prefilled = 0, t_progress = 0; // us
 
-    logits_row first_row; // that all first tokens come from, if it is kept or they are to be distinct in it
+    logits_row
+        first_row; // that all first tokens come from, if the prompt was known or they are to be distinct
 
     int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
     int32_t n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }

@@ -89,18 +89,18 @@ def test_alone_and_in_turn_each_set_says_what_the_merged_model_says(
 
 @pytest.mark.parametrize("cells", ["4096", "768"], ids=["roomy", "tiny"])
 def test_beside_each_other_too(folder: Path, flags: tuple[str, ...], expected: list[Any], cells: str) -> None:
-    """Scores, streams and prefixes of four sets at once, in cells for two of them or for all."""
+    """Scores, streams and prefixes of four sets at once, and again, in cells for two of them or for all."""
     write = {"op": "generate", "prompt": PROMPT, "n": 3, "max_tokens": 30, "min_tokens": 30, "logprobs": 0}
     with Lines(*flags, "-c", cells, model=folder / "model.gguf") as engine:
         stories = [write | {"lora": lora(scales)} for scales in SETS]
-        ids = engine.send(*stories, *(score(scales) for scales in SETS * 2))
-        answers = engine.answers(ids)
-        for answer, merged in zip(answers[4:], expected * 2, strict=True):
-            assert np.abs(all_values(answer) - merged).max() <= BOUND
-        for answer in answers[:4]:
-            assert answer.lengths == [30] * 3
-        replayed = [replay(engine, scales, answer) for scales, answer in zip(SETS, answers, strict=False)]
-        assert max(replayed) <= BOUND
+        for _ in range(3):
+            answers = engine.answers(engine.send(*stories, *(score(scales) for scales in SETS * 2)))
+            for answer, merged in zip(answers[4:], expected * 2, strict=True):
+                assert np.abs(all_values(answer) - merged).max() <= BOUND
+            for answer in answers[:4]:
+                assert answer.lengths == [30] * 3
+            replayed = [replay(engine, scales, answer) for scales, answer in zip(SETS, answers, strict=False)]
+            assert max(replayed) <= BOUND
         check_idle(engine)
 
 

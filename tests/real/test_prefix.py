@@ -92,10 +92,13 @@ def test_one_token_less_or_another_set_of_settings_is_another_matter(engine: Pac
 
 def test_known_logits_are_of_the_prompt_that_cells_hold(tmp_path: Path) -> None:
     with Paced(tmp_path / "log", *FLAGS, "--cache-cells", "0", "--cache-ram", "0") as engine:
+        answers = []
         for _ in range(2):
-            assert engine.generate(**story()).start["cached_tokens"] == 0
+            answers += [engine.generate(**story())]
             engine.wait_for_trim(0)
         check_idle(engine)
+    assert [answer.start["cached_tokens"] for answer in answers] == [0, 0]
+    assert answers[0].ids == answers[1].ids
 
 
 def test_later_sequences_draw_their_first_token_from_the_same_logits(engine: Paced) -> None:
@@ -169,10 +172,11 @@ def test_a_text_that_was_sampled_in_another_split_is_found(engine: Paced) -> Non
         own = engine.ask("tokenize", text="Once upon a time" + text, add_special=True)["tokens"]
         if own[-len(ids) :] == ids or "\ufffd" in text:
             continue
-        answer = engine.generate(**story("Once upon a time" + text, n=2))
-        assert n_computed(answer) <= 3
+        request = story("Once upon a time" + text, n=2)
+        assert n_computed(engine.generate(**request)) <= 3
         n_found += 1
     assert n_found > 0
+    assert n_computed(engine.generate(**request)) == 0
 
 
 def test_a_prompt_that_parts_in_the_middle_shares_what_is_before(engine: Paced) -> None:

@@ -174,7 +174,9 @@ def test_each_kind_of_model_scores_what_echo_says(tmp_path: Path, kind: str) -> 
 def test_nothing_predicts_the_first_token_of_a_model_that_begins_with_none(tmp_path: Path) -> None:
     write_model(tmp_path / "model.gguf", "qwen3", written_as_ids=True)
     with Lines(*ROOMY, model=tmp_path / "model.gguf") as engine:
-        short, long, pair = score(engine, texts=["<7>", "<7><8><9>", "<1><2>"])
+        (answer,) = engine.answers(engine.send({"op": "score", "texts": ["<7>", "<7><8><9>", "<1><2>"]}))
+        assert [start["cached_tokens"] for start in answer.named("start")] == [0]
+        short, long, pair = scores(answer)
         assert (values(short), short["count"]) == ([None], 0)
         assert (values(long)[0], long["count"]) == (None, 2)
         (after,) = score(engine, tokens=[7], texts=[[8, 9]])
