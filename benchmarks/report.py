@@ -151,7 +151,13 @@ class Table:
     ratios: tuple[tuple[str, str], ...] = ()
 
 
-BARS = (("ours", "server"), ("ours", "server+"), ("ours", "bare"), ("pipe", "bare+"))
+BARS = (
+    ("ours", "server"),
+    ("ours", "server+"),
+    ("ours", "bare"),
+    ("pipe", "bare+"),
+    ("pipe, empty", "bare+"),
+)
 TABLES = (
     Table("Decode: tokens per second over all sequences", "decode", ("decode",), BARS),
     Table("Time of a step outside the model, percent", "decode", ("around",)),

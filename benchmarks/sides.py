@@ -374,6 +374,11 @@ def our_engine(load: Load) -> list[str]:
     return ["build/bin/llama-batched", "-m", str(load.model), *given]
 
 
+def our_engine_empty(load: Load) -> list[str]:
+    given = ["-np", str(load.parallel), "--cache-cells", "0", "--cache-ram", "0", "-t", THREADS]
+    return ["build/bin/llama-batched", "-m", str(load.model), *given]
+
+
 def llama_server(load: Load) -> list[str]:
     given = ["-np", str(load.parallel), "-kvu", "-c", str(2 * load.cells), "-fa", "on", "-t", THREADS]
     return ["llama-server", "-m", str(load.model), "--host", "127.0.0.1", *given]
@@ -463,6 +468,7 @@ SIDES = {
     "ours": Side("llama-srb", our_server, serving),
     "alone": Side("llama-srb, per-request", our_server_alone, serving, per_request=True),
     "pipe": Side("llama-batched", our_engine, piped),
+    "pipe, empty": Side("llama-batched, empty cache", our_engine_empty, piped),
     "server": Side("llama-server", llama_server, serving_theirs, "plain"),
     "server+": Side("llama-server, patched", llama_server, serving_theirs, "patched"),
     "bare": Side("bare loop", bare_loop, looping, "plain"),
