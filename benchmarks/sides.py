@@ -375,8 +375,7 @@ def our_engine(load: Load) -> list[str]:
 
 
 def our_engine_empty(load: Load) -> list[str]:
-    given = ["-np", str(load.parallel), "--cache-cells", "0", "--cache-ram", "0", "-t", THREADS]
-    return ["build/bin/llama-batched", "-m", str(load.model), *given]
+    return [*our_engine(load), "--cache-cells", "0", "--cache-ram", "0"]  # the last one counts
 
 
 def llama_server(load: Load) -> list[str]:

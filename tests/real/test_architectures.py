@@ -45,9 +45,7 @@ class Kind:
     kv: tuple[str, ...]
     bound: float
     reference: Reference
-    n_again: (
-        int  # tokens of a known prompt that are computed again: where cells cannot be cut back, the last one
-    )
+    n_again: int  # tokens of a known prompt that are computed again: 1 where cells cannot be cut back
 
     def engine(self, *flags: str) -> Paced:
         return Paced(self.model.with_name("log"), *self.kv, *flags, model=self.model)
