@@ -378,6 +378,10 @@ def our_engine_empty(load: Load) -> list[str]:
     return [*our_engine(load), "--cache-cells", "0", "--cache-ram", "0"]  # the last one counts
 
 
+def only_http(load: Load) -> list[str]:
+    return ["benchmarks/floor.py"]
+
+
 def llama_server(load: Load) -> list[str]:
     given = ["-np", str(load.parallel), "-kvu", "-c", str(2 * load.cells), "-fa", "on", "-t", THREADS]
     return ["llama-server", "-m", str(load.model), "--host", "127.0.0.1", *given]
@@ -466,6 +470,7 @@ FEW_SPINS = (("GOMP_SPINCOUNT", "6000"),)  # what our engine sets for itself
 SIDES = {
     "ours": Side("llama-srb", our_server, serving),
     "alone": Side("llama-srb, per-request", our_server_alone, serving, per_request=True),
+    "http": Side("HTTP alone", only_http, serving),
     "pipe": Side("llama-batched", our_engine, piped),
     "pipe, empty": Side("llama-batched, empty cache", our_engine_empty, piped),
     "server": Side("llama-server", llama_server, serving_theirs, "plain"),
