@@ -14,13 +14,19 @@ static store_params with_exact(store_params params, bool exact) {
     return params;
 }
 
-prefix_tree::prefix_tree(llama_context * ctx, int32_t n_idle_max, int32_t n_spare_ids,
+// For two requests, each with a branch for its prompt, but the idle ones keep as many as one had.
+static int32_t n_spare(int32_t n_ids, int32_t n_parallel) {
+    const int32_t n_two = 2 * (n_parallel + 1);
+    return std::max(std::min(n_parallel, n_ids), std::min(n_two, n_ids - n_parallel - 1));
+}
+
+prefix_tree::prefix_tree(llama_context * ctx, int32_t n_idle_max, int32_t n_parallel,
                          const store_params & store)
     : ctx(ctx), memory(llama_get_memory(ctx)), vocab(llama_model_get_vocab(llama_get_model(ctx))),
       whole(llama_model_is_recurrent(llama_get_model(ctx)) || llama_model_is_hybrid(llama_get_model(ctx))),
       n_window(llama_model_n_swa(llama_get_model(ctx))), exact(whole || n_window > 0),
       n_cells_((int32_t) llama_n_ctx(ctx)), n_idle_max(n_idle_max),
-      n_spare_ids(std::min(n_spare_ids, (int32_t) llama_n_seq_max(ctx) - 1)),
+      n_spare_ids(n_spare((int32_t) llama_n_seq_max(ctx) - 1, n_parallel)),
       spare_id((llama_seq_id) llama_n_seq_max(ctx) - 1), store(with_exact(store, exact)) {
     for (llama_seq_id id = spare_id - 1; id >= 0; id--) {
         free_ids.push_back(id);

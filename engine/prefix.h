@@ -36,8 +36,9 @@ struct branch {
 class prefix_tree {
   public:
     // `n_idle_max`: cells that idle branches may hold together; twice as many while sequences run.
-    // `n_spare_ids`: sequence ids that they leave to the next request.
-    prefix_tree(llama_context * ctx, int32_t n_idle_max, int32_t n_spare_ids, const store_params & store);
+    // `n_parallel`: sequences of the largest request. Idle branches leave ids for two of those: one may follow
+    // another before trim() is due.
+    prefix_tree(llama_context * ctx, int32_t n_idle_max, int32_t n_parallel, const store_params & store);
 
     // The first `length` tokens of `from` stand for the first `n_matched` tokens of what was looked for.
     // The two numbers differ where the same text is split otherwise: what a model samples is often not the

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -628,10 +629,10 @@ void command_reader::push(command && c) {
     arrived.notify_one();
 }
 
-std::vector<command> command_reader::take(bool block) {
+std::vector<command> command_reader::take(int64_t t_us) {
     std::unique_lock<std::mutex> lock(mutex);
-    if (block) {
-        arrived.wait(lock, [this] { return !commands.empty(); });
+    if (t_us > 0) { // even a wait of 0 gives the core away
+        arrived.wait_for(lock, std::chrono::microseconds(t_us), [this] { return !commands.empty(); });
     }
     return std::exchange(commands, {});
 }

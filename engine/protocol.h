@@ -114,8 +114,8 @@ class command_reader {
     // `fd_out` is watched too: when nobody reads the events any more the process ends at once.
     command_reader(int fd_in, int fd_out, model_facts facts);
 
-    // What has come in since the last call; waits for something when `block` is set.
-    std::vector<command> take(bool block);
+    // What has come in since the last call; waits for something, so many microseconds at most.
+    std::vector<command> take(int64_t t_us);
 
   private:
     void run();

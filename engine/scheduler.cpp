@@ -32,6 +32,9 @@ static std::string unknown_logprob_json(llama_token token, const llama_vocab * v
 
 // Steps that are shorter than this share a write: each wakes the reader, who needs one of the cores
 static const int64_t t_write_us = 2000;
+// Idle prefixes leave, each in milliseconds, when nobody has asked for so long: many a request follows at once
+static const int64_t t_quiet_us = 50000;
+static const int64_t t_sleep_us = 3600000000; // with nothing to do
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
                      embedder & vectors)
@@ -46,9 +49,10 @@ scheduler::~scheduler() {
 
 void scheduler::run(command_reader & reader) {
     while (!input_ended || !idle()) {
-        for (command & c : reader.take(idle() && !tree.is_over())) {
+        for (command & c : reader.take(patience_us())) {
             take(std::move(c));
         }
+        const bool    works   = !idle();
         const int64_t t_begin = ggml_time_us();
         sweep(); // what was cancelled takes no part in this step
         admit();
@@ -73,7 +77,8 @@ void scheduler::run(command_reader & reader) {
         if (!steady || idle() || ggml_time_us() - t_written >= t_write_us) {
             write_out(!steady);
         }
-        tree.trim(idle());
+        t_worked = works ? ggml_time_us() : t_worked;
+        tree.trim(idle() && patience_us() == 0);
         if (batch.n_tokens > 0) {
             t_steps += ggml_time_us() - t_begin;
         }
@@ -82,6 +87,14 @@ void scheduler::run(command_reader & reader) {
 
 bool scheduler::idle() const {
     return active.empty() && queue.empty() && !vectors.busy();
+}
+
+// How long commands may be waited for.
+int64_t scheduler::patience_us() const {
+    if (!idle()) {
+        return 0;
+    }
+    return tree.is_over() ? std::max(t_worked + t_quiet_us - ggml_time_us(), (int64_t) 0) : t_sleep_us;
 }
 
 // A reader on a core that decodes waits until the system takes that from us, milliseconds later; first tokens

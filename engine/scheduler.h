@@ -106,6 +106,7 @@ class scheduler {
   private:
     // commands
     bool      idle() const; // nothing runs or waits
+    int64_t   patience_us() const;
     void      write_out(bool yield);
     void      take(command && c);
     bool      is_taken(const std::string & id);
@@ -219,4 +220,5 @@ class scheduler {
     int64_t t_steps = 0, t_model = 0;       // us; in steps, and of these in llama_decode
     int32_t n_last_tokens = 0;              // of the step before
     int64_t t_written     = 0;              // us
+    int64_t t_worked      = 0;              // us, when there was something to do last
 };
