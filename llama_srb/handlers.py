@@ -589,16 +589,15 @@ class Api:
         pause: bytes = PAUSE,
     ) -> web.StreamResponse:
         """Carries a generation to the client; leaving this function, in whatever way, cancels the rest."""
-        rank = work.rank
+        rank, response = work.rank, _Stream(headers={"Content-Type": content_type, **STREAM_HEADERS})
         async with self._opened(work) as generation:
             first = await anext(generation)
             if isinstance(first[0], Error):
                 return refused(first[0])
-            response = _Stream(headers={"Content-Type": content_type, **STREAM_HEADERS})
             await response.prepare(http)
             try:
+                await response.write(render(rank(first)))
                 async with _kept_alive(response, self.settings.keep_alive, pause) as write:
-                    await write(render(rank(first)))
                     last = await _carry(generation, write, lambda batch: render(rank(batch))) or first[-1]
                 brought.set(brought.get() + _summary(last))
             except ConnectionError:  # left between two events, before we were cancelled

@@ -128,12 +128,13 @@ def request_from(
     overrides = enumerate(sequences) if any(sequences) else ()
     request["sequences"] = tuple(_build(Override, own, f"sequences[{i}].") for i, own in overrides)
     request["sampling"] = _build(Sampling, sampling)
+    _couple(request, defaults.diversity)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     _check_min_tokens(made)
     _check_structures(made)
     _check_chat(made)
     _check_best_of(made, defaults.max_n)
-    return _coupled(made, defaults.diversity)
+    return made
 
 
 def _preset(name: object, presets: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -302,32 +303,26 @@ def _check_best_of(request: CompletionRequest, max_n: int) -> None:
         raise RequestError(message, param="best_of")
 
 
-def _coupled(request: CompletionRequest, default: str) -> CompletionRequest:
-    """The request with its diversity; RequestError when what it asks for cannot be."""
-    obstacles = {
-        "diversity": _moody(request) or _own_settings(request),
-        "first_token": _own_settings(request),
-    }
+def _couple(request: Fields, default: str) -> None:
+    """Adds diversity where it is not given; RequestError when what is asked for cannot be."""
+    own = _own_settings(request["sequences"])
+    obstacles = {"diversity": _moody(request["sampling"]) or own, "first_token": own}
     for name, obstacle in obstacles.items():
-        value = getattr(request, name)
-        if value in ("arithmetic", "distinct") and obstacle:
+        if obstacle and (value := request.get(name)) in ("arithmetic", "distinct"):
             raise RequestError(f'{name} is "{value}", which is not possible with {obstacle}', param=name)
-    if request.diversity is not None:
-        return request
-    return request.model_copy(update={"diversity": "none" if obstacles["diversity"] else default})
+    request.setdefault("diversity", "none" if obstacles["diversity"] else default)
 
 
-def _moody(request: CompletionRequest) -> str:
+def _moody(sampling: Sampling) -> str:
     """A sampler whose draws depend on more than the text; empty when there is none."""
-    sampling = request.sampling
     if sampling.mirostat:
         return "mirostat"
     return "adaptive_p" if sampling.adaptive_target >= 0 or "adaptive_p" in sampling.samplers else ""
 
 
-def _own_settings(request: CompletionRequest) -> str:
+def _own_settings(sequences: Iterable[Override]) -> str:
     """A setting that one sequence draws otherwise by; empty when there is none."""
-    own = {name for sequence in request.sequences for name in sequence.model_fields_set}
+    own = {name for sequence in sequences for name in sequence.model_fields_set}
     return f"{min(differing)} of one choice" if (differing := own - SAME_DISTRIBUTION) else ""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, TypeAlias
@@ -95,9 +95,9 @@ def token_id(value: object) -> object:
     return value
 
 
-def is_tokens(value: Iterable[object]) -> bool:
-    """Whether each of them can be a token id."""
-    return all(map(is_token, value))
+def is_tokens(value: Collection[Any]) -> bool:
+    """Whether each of them, and there are some, can be a token id; a prompt may be a million of them."""
+    return set(map(type, value)) == {int} and 0 <= min(value) <= max(value) <= INT32_MAX
 
 
 def is_text(value: object) -> bool:
@@ -116,7 +116,7 @@ def prompt(value: object) -> object:
         if not is_text(value):
             raise RequestError("prompt holds a lone surrogate, which is no character", param="prompt")
         return value
-    if isinstance(value, list | tuple) and value and is_tokens(value):
+    if isinstance(value, list | tuple) and is_tokens(value):
         return tuple(value)
     raise wrong("prompt", value, "a text or a list of token ids")
 

@@ -19,7 +19,7 @@ def one_text(name: str, wanted: str, *, empty: bool = True, param: str = "") -> 
     def read(value: object) -> Text:
         if isinstance(value, str) and is_text(value) and (value or empty):
             return value
-        if isinstance(value, list) and value and is_tokens(value):
+        if isinstance(value, list) and is_tokens(value):
             return value
         raise wrong(name, value, wanted, param or name)
 
@@ -32,7 +32,7 @@ def list_of_texts(
     """Reads one text, one list of token ids, or a list of either; one makes the reader of an item's name."""
 
     def read(value: object) -> tuple[Text, ...]:
-        if isinstance(value, str) or (isinstance(value, list) and value and is_tokens(value)):
+        if isinstance(value, str) or (isinstance(value, list) and is_tokens(value)):
             return (one(name)(value),)
         if not isinstance(value, list) or not 1 <= len(value) <= most:
             raise wrong(name, value, wanted)
