@@ -233,7 +233,7 @@ class Part:
 PARTS = {
     # who is compared with whom stand side by side
     "decode": Part(decode, DECODE, ("server+", "server", "ours", "pipe", "pipe, empty", "bare+", "bare")),
-    "first": Part(first_token, FIRST, ("ours", "alone", "http", "pipe", "server", "server+")),
+    "first": Part(first_token, FIRST, ("ours", "alone", "least", "pipe", "server", "server+")),
     "clients": Part(clients, CLIENTS, ("ours", "server", "server+")),
     "idle": Part(idle, IDLE, ("empty", "full")),
     "spins": Part(decode, SPINS, ("bare", "bare, few spins", "server", "server, few spins")),

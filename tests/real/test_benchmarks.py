@@ -19,7 +19,7 @@ ROW, CROWD = Row("bundled", 32, 2, 32, rounds=2), Crowd("bundled", 2, 2, 32, (16
     ("part", "row", "sides", "figures"),
     [
         ("decode", ROW, ["ours", "pipe", "pipe, empty"], {"around", "decode", "prefill"}),
-        ("first", ROW, ["alone", "http", "pipe"],
+        ("first", ROW, ["alone", "least", "pipe"],
          {"cold ms", "warm ms", "warm steps", "start ms", "server MB", "engine MB", "cells"}),
         ("clients", CROWD, ["ours"], {"decode", "first p50", "first p99", "gap p50", "gap p99"}),
         ("idle", ROW, ["empty", "full"], {"decode", "idle cells"}),
