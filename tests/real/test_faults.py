@@ -47,8 +47,8 @@ async def test_an_engine_that_is_stopped_is_ended_and_another_one_started() -> N
 
 async def test_a_long_prompt_is_no_hang(tmp_path: Path) -> None:
     """All of it takes longer than a step may."""
-    write_model(tmp_path / "m.gguf", "llama", context=60_000)
-    text = " ".join(map(str, range(5_000)))
+    write_model(tmp_path / "m.gguf", "llama", context=100_000)
+    text = " ".join(map(str, range(8_000)))
     async with (
         asyncio.timeout(PATIENCE),
         Pool(settings(tmp_path / "m.gguf", "-b", "64", "-t", "1", step_timeout=2.0)) as pool,
