@@ -58,6 +58,11 @@ def over(page: Page, n: int) -> None:
     expect(page.locator(".card.running")).to_have_count(0)
 
 
+def gone(page: Page, text: str) -> None:
+    """Returns when no candidate says that any more: a page is drawn a moment after what is done to it."""
+    expect(page.locator(".card .text").filter(has_text=text)).to_have_count(0)
+
+
 def texts(page: Page) -> list[str]:
     return page.locator(".card .text").all_text_contents()
 

@@ -23,6 +23,7 @@ def test_nothing_is_cut_off_and_nothing_scrolls_sideways(page: Page, width: int)
     expect(page.locator(".count")).to_contain_text("of 1024")
     for panel in PANELS:
         page.get_by_role("button", name=panel).click()
+        expect(page.get_by_role("button", name="Close")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(CUT) == []
         page.get_by_role("button", name="Close").click()

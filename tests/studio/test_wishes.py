@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, ask, cards, choose, editor, over, settings, texts, value
+from tests.studio.steps import OPENING, ask, cards, choose, editor, gone, over, settings, texts, value
 
 
 def tree(page: Page) -> Locator:
@@ -202,6 +202,7 @@ def test_text_is_coloured_by_where_it_came_from(page: Page) -> None:
     ask(page)
     model, edited = texts(page)[0], " and a very old crow."
     page.keyboard.press("1")
+    gone(page, model)
     editor(page).press("End")
     page.keyboard.press("Control+Enter")
     over(page, 4)

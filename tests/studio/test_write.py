@@ -18,6 +18,7 @@ from tests.studio.steps import (
     choose,
     computed,
     editor,
+    gone,
     over,
     settings,
     streaming,
@@ -37,8 +38,8 @@ def test_asks_streams_and_chooses_by_key_and_goes_on(page: Page) -> None:
     body = sent.value.post_data_json
     assert body["continue"]["index"] == 1
     assert "prompt" not in body
+    gone(page, second)
     over(page, 4)
-    assert all(text != second for text in texts(page))
     assert computed(page) <= 1
 
 
@@ -50,6 +51,7 @@ def test_a_choice_in_mid_stream_goes_on_from_what_is_there(page: Page) -> None:
     named = sent.value.post_data_json["continue"]
     assert named["index"] == 0
     assert 0 < named["at"] < LONG["max_tokens"]
+    gone(page, chosen.removeprefix(OPENING))
     expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
     assert computed(page) <= 1
     assert editor(page).input_value() == chosen, "what the model wrote after the choice is not taken"
@@ -77,6 +79,7 @@ def test_a_click_takes_a_candidate_and_shift_click_only_a_part(page: Page) -> No
     assert taken
     assert text.startswith(taken)
     assert len(taken) < len(text)
+    expect(cards(page)).to_have_count(1)
     assert texts(page) == [text[len(taken) :]], "the rest is what goes on from there"
 
 
@@ -142,9 +145,11 @@ def test_a_pinned_card_stays_when_the_others_are_rolled_again(page: Page) -> Non
     second = texts(page)[1]
     page.get_by_role("button", name="Pin").nth(1).click()
     page.get_by_role("button", name="Reroll").click()
+    earlier = page.get_by_role("button", name="3 earlier")
+    expect(earlier).to_be_visible()
     over(page, 4)
     assert texts(page)[0] == second
-    page.get_by_role("button", name="3 earlier").click()
+    earlier.click()
     expect(cards(page)).to_have_count(7)
 
 
@@ -221,6 +226,7 @@ def test_hostile_text_stays_text(page: Page) -> None:
     page.keyboard.press("1")
     expect(editor(page)).to_have_value(OPENING + HOSTILE)
     page.get_by_role("button", name="Branches").click()
+    expect(page.get_by_role("treeitem").filter(has_text="<img")).not_to_have_count(0)
     assert page.locator("img").count() == 0
     assert "owned" not in page.title()
 
@@ -254,8 +260,7 @@ def test_a_refused_request_leaves_the_candidates_that_were_there(page: Page) -> 
     page.get_by_role("textbox", name="Grammar (GBNF)").fill('root ::= "a"\nx ::= nothere\n')
     page.get_by_role("button", name="Reroll").click()
     expect(page.get_by_role("alert").filter(has_text="line 2").first).to_be_visible()
-    expect(cards(page)).to_have_count(4)
-    assert texts(page) == old
+    expect(page.locator(".card .text")).to_have_text(old)
     expect(page.get_by_role("button", name="earlier")).to_have_count(0)
 
 
