@@ -137,7 +137,8 @@ class Exchange:
         self._cancelled_early: list[int] = []
         self._extending: deque[asyncio.Future[Extend | None]] = deque()  # answered in the order of sending
         self._pending: list[Event] = []
-        self.unread = 0  # events that its reader has not taken, and what they hold
+        self._weight = 0  # of what is pending: events, and what they hold
+        self.unread = 0  # of that, what was there before the last ones came: its reader has had a turn for it
         self._last: Event | None = None
         self._unseen = False
         self._waiter: asyncio.Future[None] | None = None
@@ -152,7 +153,7 @@ class Exchange:
     ) -> None:
         self._unseen = True
         self._pending.clear()
-        self.unread = 0
+        self._weight = self.unread = 0
         self.cancel()
 
     @property
@@ -175,7 +176,8 @@ class Exchange:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        events, self._pending, self.unread = self._pending, [], 0
+        events, self._pending = self._pending, []
+        self._weight = self.unread = 0
         return events
 
     def expire(self) -> None:
@@ -235,7 +237,8 @@ class Exchange:
         self._last = events[-1]
         if not self._unseen:
             self._pending += events
-            self.unread += len(events) + bulk(events)
+            self.unread = self._weight
+            self._weight += len(events) + bulk(events)
         self.on_events(events)
         for event in events:
             if type(event) is Extend and self._extending:

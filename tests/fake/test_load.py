@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,13 @@ async def test_a_reader_that_falls_behind_is_cut_off_alone(serving: Serving) -> 
     with contextlib.suppress(ConnectionError):  # a reset is as good as an end
         while await reader.read(1 << 16):
             pass
+
+
+async def test_a_burst_that_its_reader_had_no_turn_for_is_not_behind(serving: Serving) -> None:
+    served = await serving("--flood", max_unread=10)
+    body = {"prompt": "x", "n": 32, "max_tokens": 100, "stream": False}
+    status, answer = await served.post(body)
+    assert (status, json.loads(answer)["usage"]["completion_tokens"] > 1000) == (200, True)
 
 
 async def test_a_body_that_never_ends_is_408(serving: Serving) -> None:
