@@ -16,6 +16,9 @@ import pytest
 
 from tests.conftest import ROOT
 
+LASTING = ("--override-kv", "llama.context_length=int:8192")
+"""Flags of the engine: a sequence may be longer than the model was trained for, and last for seconds."""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -69,4 +72,11 @@ def serving(*arguments: str) -> Iterator[Server]:
 def server() -> Iterator[Server]:
     """One with the bundled model; conftest.py of a folder imports it."""
     with serving("--ctx", "8192") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Server]:
+    """One whose streams are still running when something is done about them."""
+    with serving("--ctx", "16384", "--", *LASTING) as server:
         yield server

@@ -1,5 +1,5 @@
 """Real clients call the same servers as the tests of the real engine."""
 
-from tests.real.conftest import chat_model, server
+from tests.real.conftest import chat_model, lasting, server
 
-__all__ = ["chat_model", "server"]
+__all__ = ["chat_model", "lasting", "server"]

@@ -145,14 +145,14 @@ def test_kobold_lite_without_streaming_and_with_logprobs(server: Server) -> None
     assert last == {"logprobs": result["logprobs"]}
 
 
-def test_a_genkey_aborts_what_runs(server: Server) -> None:
+def test_a_genkey_aborts_what_runs(lasting: Server) -> None:
     body = {"prompt": ONCE, "max_length": 100000, "genkey": "K1", "n": 2, "use_default_badwordsids": True}
-    connection = server.connect()
+    connection = lasting.connect()
     connection.request("POST", "/api/extra/generate/stream", json.dumps(body))
     response = connection.getresponse()
     while b"token" not in response.readline():
         pass
-    assert json.loads(post(server, "/api/extra/abort", {"genkey": "K1"}))["success"] == "true"
+    assert json.loads(post(lasting, "/api/extra/abort", {"genkey": "K1"}))["success"] == "true"
     assert response.read().count(b'"finish_reason":"length"') == 2
     connection.close()
 

@@ -13,7 +13,7 @@ from llama_srb import AsyncClient, Client
 from llama_srb.client import ConnectionFailed, RequestRefused, Stop, Text
 from llama_srb.serving import NotStarted
 from tests.real.test_chat import HELLO, TOOLS, scripted
-from tests.serving import Server, serving
+from tests.serving import LASTING, Server, serving
 
 ONCE = "Once upon a time,"
 ONCE_IDS = [417, 435, 259, 392, 12]
@@ -22,6 +22,12 @@ ONCE_IDS = [417, 435, 259, 392, 12]
 @pytest.fixture
 def client(server: Server) -> Iterator[Client]:
     with Client(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def patient(lasting: Server) -> Iterator[Client]:
+    with Client(lasting.url) as client:
         yield client
 
 
@@ -86,14 +92,14 @@ async def test_both_clients_ask_the_same(client: Client, waiting: AsyncClient) -
     ]
 
 
-def test_one_sequence_of_a_running_stream_is_cancelled(client: Client) -> None:
-    with client.stream(ONCE, n=4, max_tokens=300, ignore_eos=True) as stream:
+def test_one_sequence_of_a_running_stream_is_cancelled(patient: Client) -> None:
+    with patient.stream(ONCE, n=4, max_tokens=1000, ignore_eos=True) as stream:
         assert next(event for event in stream if isinstance(event, Text))
         assert stream.cancel(3)
         assert {event.index: event.finish_reason for event in stream if isinstance(event, Stop)} == {
             0: "length", 1: "length", 2: "length", 3: "cancelled",
         }  # fmt: skip
-    assert [choice.length for choice in stream.choices][:3] == [300] * 3
+    assert [choice.length for choice in stream.choices][:3] == [1000] * 3
 
 
 def test_the_best_of_more_come_best_first(client: Client) -> None:
@@ -109,8 +115,8 @@ def test_the_best_of_more_come_best_first(client: Client) -> None:
     assert len(client.complete(ONCE, n=3, best_of=5, max_tokens=2)) == 3
 
 
-def test_a_sequence_that_there_is_not_cannot_be_cancelled(client: Client) -> None:
-    with client.stream(ONCE, n=2, max_tokens=-1, ignore_eos=True) as stream:
+def test_a_sequence_that_there_is_not_cannot_be_cancelled(patient: Client) -> None:
+    with patient.stream(ONCE, n=2, max_tokens=-1, ignore_eos=True) as stream:
         with pytest.raises(RequestRefused, match="index is 2; it must be at most 1"):
             stream.cancel(2)
         assert stream.cancel()
@@ -148,7 +154,7 @@ def test_a_chat_is_computed_before_it_is_asked_for(chatting: Client) -> None:
 
 
 async def test_a_key_goes_with_every_request() -> None:
-    with serving("--ctx", "1024", "--api-key", "hunter2") as server:
+    with serving("--ctx", "16384", "--api-key", "hunter2", "--", *LASTING) as server:
         with Client(server.url, api_key="hunter2") as client:
             assert client.tokenize("Once") == [417]
             with client.stream(ONCE, n=2, max_tokens=-1, ignore_eos=True) as stream:

@@ -31,7 +31,7 @@ HOST = b" HTTP/1.1\r\nHost: localhost\r\n"
 SMALL = b'{"prompt":"x","n":1,"max_tokens":1}'
 ENDLESS = b'{"prompt":"x","n":64,"max_tokens":-1,"logprobs":20}'
 MEMORY = 128  # MiB that an attack may cost
-FLAGS = ("--body-timeout", "1", "--idle-timeout", "1", "--max-unread", "4000", "--log-level", "info")
+FLAGS = ("--body-timeout", "2", "--idle-timeout", "2", "--max-unread", "4000", "--log-level", "info")
 
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks into /proc")

@@ -410,9 +410,10 @@ def test_an_engine_that_dies_exits_with_1_and_says_why(bench: Bench, flags: list
 
 
 def test_no_server_exits_with_1(bench: Bench) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    ended = complete(bench, PROMPT, "--url", f"127.0.0.1:{port}")
+    with socket.socket() as silent:  # it has the port and does not listen
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        ended = complete(bench, PROMPT, "--url", f"127.0.0.1:{port}")
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
     assert ended.stderr.startswith(f"llama-srb: http://127.0.0.1:{port}: ")
 

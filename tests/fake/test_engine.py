@@ -20,7 +20,7 @@ from llama_srb.engine import (
 )
 from llama_srb.protocol import Done, Error, Result, Start, Stop, Stream, encode, encode_generate
 from llama_srb.request import CompletionRequest, Sampling
-from tests.conftest import collect, soon, texts, until
+from tests.conftest import PATIENCE, collect, soon, texts, until
 from tests.fake_engine import story
 
 
@@ -63,9 +63,11 @@ async def test_a_request_gets_start_streams_stops_and_done(settings) -> None:
 async def test_the_events_of_one_step_come_as_one_list(settings) -> None:
     async with Engine(settings("--token-delay", 0.02)) as engine:
         await soon(engine.loaded())
-        async with generate(engine, n=30, max_tokens=3) as exchange:
-            lists = [events async for events in exchange]
-    assert [sum(isinstance(e, Stream) for e in events) for events in lists] == [30, 30, 30]
+        async with generate(engine, n=30, max_tokens=10) as exchange:
+            lists = [sum(isinstance(e, Stream) for e in events) async for events in exchange]
+    assert sum(lists) == 300
+    assert 30 in lists
+    assert {n % 30 for n in lists} == {0}  # a reader who comes late finds two steps at once
 
 
 async def test_a_slow_reader_gets_all_that_came_meanwhile_at_once(settings) -> None:
@@ -131,7 +133,7 @@ async def test_a_flood_of_log_lines_does_not_block_the_engine(settings) -> None:
 
 
 async def test_after_a_cancel_only_the_step_in_flight_is_written(settings) -> None:
-    async with Engine(settings("--endless", "--token-delay", 0.02)) as engine:
+    async with Engine(settings("--endless", "--token-delay", 1.0)) as engine:
         await soon(engine.loaded())
         async with generate(engine, n=4, max_tokens=1000) as exchange:
             await soon(anext(exchange))
@@ -143,16 +145,16 @@ async def test_after_a_cancel_only_the_step_in_flight_is_written(settings) -> No
 
 
 async def test_one_sequence_is_cancelled_and_the_others_go_on(settings) -> None:
-    async with Engine(settings()) as engine:
+    async with Engine(settings("--endless")) as engine:
         await soon(engine.loaded())
-        async with generate(engine, n=3, max_tokens=30) as exchange:
+        async with generate(engine, n=3, max_tokens=1000) as exchange:
             first = await soon(anext(exchange))
             exchange.cancel(1)
             events = first + await collect(exchange)
     stops = {e.index: (e.finish_reason, e.length) for e in events if isinstance(e, Stop)}
-    assert stops[0] == stops[2] == ("length", 30)
+    assert stops[0] == stops[2] == ("length", 1000)
     assert stops[1][0] == "cancelled"
-    assert stops[1][1] < 30
+    assert stops[1][1] < 1000
 
 
 async def leave_by_break(exchange: Exchange) -> None:
@@ -257,7 +259,7 @@ async def test_a_request_to_a_dead_engine_is_an_error(settings) -> None:
 
 async def test_an_end_that_was_asked_for_is_no_fault_in_the_log(settings, caplog) -> None:
     with caplog.at_level("INFO", "llama_srb.engine"):
-        async with Engine(settings()) as engine:
+        async with Engine(settings(stop_grace=PATIENCE)) as engine:
             await soon(engine.loaded())
     assert caplog.messages[-1] == f"engine {engine.pid}: the engine has ended, as it was told"
 
@@ -286,18 +288,18 @@ async def test_an_engine_that_is_stopped_is_ended(settings) -> None:
 
 
 async def test_steps_without_events_are_signs_of_life(settings) -> None:
-    async with Engine(settings(step_timeout=0.4)) as engine:
+    async with Engine(settings(step_timeout=1.0)) as engine:
         await soon(engine.loaded())
-        events = await run(command(engine, "prefix", prompt="word " * 700))  # a step each, of 2 ms
+        events = await run(command(engine, "prefix", prompt="word " * 1000))  # a step each, of 2 ms
         assert [type(event) for event in events] == [Done]
         assert await works(engine)
 
 
 async def test_who_has_nothing_to_do_may_be_silent(settings) -> None:
-    async with Engine(settings("--stall-after", 10**6, step_timeout=0.1)) as engine:
+    async with Engine(settings("--stall-after", 10**6, step_timeout=1.0)) as engine:
         await soon(engine.loaded())
         assert await works(engine)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(2.5)
         assert await works(engine)
 
 
@@ -345,7 +347,7 @@ async def test_a_program_that_cannot_be_run_is_unavailable(program: str) -> None
 
 
 async def test_end_of_file_ends_an_engine_gently(settings) -> None:
-    async with Engine(settings()) as engine:
+    async with Engine(settings(stop_grace=PATIENCE)) as engine:
         await soon(engine.loaded())
     assert "exit code 0" in engine.obituary
 

@@ -40,8 +40,8 @@ async def test_who_waits_too_long_gets_an_error_and_who_runs_goes_on(serving: Se
             assert b'"stream"' in await first.content.readuntil(b"\n\n")
 
 
-TIME_LIMITS = {"server": ({"request_timeout": 0.3}, {}), "request": ({}, {"timeout": 0.3}),
-               "the sooner": ({"request_timeout": 60}, {"timeout": 0.3})}  # fmt: skip
+TIME_LIMITS = {"server": ({"request_timeout": 1}, {}), "request": ({}, {"timeout": 1}),
+               "the sooner": ({"request_timeout": 60}, {"timeout": 1})}  # fmt: skip
 
 
 @pytest.mark.parametrize(("settings", "fields"), TIME_LIMITS.values(), ids=TIME_LIMITS)
@@ -66,7 +66,7 @@ async def test_what_has_no_time_left_before_it_begins_is_an_error(serving: Servi
 async def test_other_apis_say_of_what_ran_too_long_that_it_is_not_finished(serving: Serving) -> None:
     served = await serving("--endless")
     paths = {"/v1/completions": "finish_reason", "/completion": "stop_type", "/api/generate": "done_reason"}
-    body = {"prompt": "x", "stream": False, "timeout": 0.2, "max_tokens": -1}
+    body = {"prompt": "x", "stream": False, "timeout": 1, "max_tokens": -1}
     found = {}
     for path, name in paths.items():
         status, data = await served.post(body, path)
@@ -77,7 +77,8 @@ async def test_other_apis_say_of_what_ran_too_long_that_it_is_not_finished(servi
 async def test_who_sends_many_keeps_nobody_out(serving: Serving, tmp_path: Path) -> None:
     """Per request, so that the order is the pool's; the resident engine has the same rule of its own."""
     file = key_file(tmp_path / "keys", {"name": "ann"}, {"name": "bob"})
-    served = await serving(api_key_file=str(file), engine_mode="per-request", max_engines=1)
+    options = {"api_key_file": str(file), "engine_mode": "per-request", "max_engines": 1}
+    served = await serving("--load-seconds", "0.3", **options)  # so that none ends before all have come
     order = []
 
     async def ask(name: str, n: int) -> None:

@@ -230,7 +230,7 @@ async def test_requests_wait_for_the_engine_that_loads(settings) -> None:
 
 async def test_whoever_watches_sees_the_progress(settings) -> None:
     seen = set()
-    async with Pool(settings("--load-seconds", 0.2)) as pool:
+    async with Pool(settings("--load-seconds", 1.0)) as pool:
         while pool.state == "loading":
             await soon(pool.changed())
             seen.add(pool.progress)
@@ -298,11 +298,12 @@ async def test_the_pause_before_a_restart_doubles_up_to_its_bound(settings, jour
 
 
 async def test_an_engine_that_stayed_for_a_while_is_restarted_soon(settings, journal) -> None:
-    async with Pool(settings("--die-after", 1, *journal.flags, restart_delay=0.1, stable_after=0.0)) as pool:
-        for _ in range(6):
+    pauses = {"restart_delay": 0.1, "restart_delay_max": 60.0, "stable_after": 0.0}
+    async with Pool(settings("--die-after", 1, *journal.flags, **pauses)) as pool:
+        for _ in range(8):
             assert (await run(pool))[-1].code == "engine_died"
     starts = [entry["time"] for entry in journal.entries("loading")]
-    assert starts[-1] - starts[0] < 0.1 + 0.2 + 0.4 + 0.4 + 0.4  # what doubling would take
+    assert starts[-1] - starts[0] < sum(0.1 * 2**i for i in range(7))  # what doubling would take
 
 
 async def test_a_restart_that_fails_is_tried_again(settings, journal, tmp_path) -> None:
@@ -472,7 +473,7 @@ async def test_clients_take_turns(settings) -> None:
             pool.name = name
             group.create_task(asks(name))
             await asyncio.sleep(0)
-    assert set(order[:5]) == {"a", "b", "c"}
+    assert {"b", "c"} < set(order[:7])
 
 
 async def test_cancelled_while_waiting_for_a_place_a_request_starts_no_process(settings, journal) -> None:

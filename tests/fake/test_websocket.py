@@ -50,7 +50,7 @@ async def test_two_requests_share_a_connection_and_are_told_apart_by_their_ids(s
 async def test_one_sequence_is_cancelled_and_the_others_go_on(serving: Serving) -> None:  # noqa: F811
     served = await serving("--endless")
     async with connected(served) as socket:
-        await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 3, "max_tokens": 60})
+        await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 3, "max_tokens": 1000})
         await until(socket, event("stream"))
         await socket.send_json({"op": "cancel", "id": "a", "index": 1})
         stops = [m for m in await until(socket, event("done")) if m["event"] == "stop"]

@@ -9,9 +9,9 @@ import pytest
 
 from tests.real.models import write_chat_model
 from tests.reference.models import write_bigram, write_plain
-from tests.serving import server
+from tests.serving import lasting, server
 
-__all__ = ["chat_model", "server"]
+__all__ = ["chat_model", "lasting", "server"]
 
 
 def _made(factory: pytest.TempPathFactory, name: str, write: Callable[[Path], None]) -> Path:

@@ -44,10 +44,10 @@ class Stream:
 
 
 @pytest.fixture
-def endless(server: Server) -> Iterator[Stream]:
+def endless(lasting: Server) -> Iterator[Stream]:
     """Four sequences that go on until the context is full, unless they are cancelled."""
     body = {"prompt": ONCE, "n": 4, "max_tokens": -1, "ignore_eos": True}
-    with closing(server.connect()) as connection:
+    with closing(lasting.connect()) as connection:
         connection.request("POST", "/v1/events", json.dumps(body))
         yield Stream(connection.getresponse())
 
@@ -73,9 +73,9 @@ def test_300_sequences_on_32_places_come_in_waves_from_one_prefill(server: Serve
 # Cancelling
 
 
-def test_one_sequence_is_cancelled_and_the_others_go_on(server: Server, endless: Stream) -> None:
+def test_one_sequence_is_cancelled_and_the_others_go_on(lasting: Server, endless: Stream) -> None:
     endless.until("stream")
-    assert server.json("DELETE", f"/v1/completions/{endless.id}/2") == (
+    assert lasting.json("DELETE", f"/v1/completions/{endless.id}/2") == (
         200,
         {"id": endless.id, "cancelled": True},
     )
@@ -85,19 +85,19 @@ def test_one_sequence_is_cancelled_and_the_others_go_on(server: Server, endless:
     assert set(after) == {0, 1, 3}
 
 
-def test_a_request_is_cancelled_and_is_not_there_any_more(server: Server, endless: Stream) -> None:
+def test_a_request_is_cancelled_and_is_not_there_any_more(lasting: Server, endless: Stream) -> None:
     endless.until("stream")
-    assert server.call("DELETE", f"/v1/completions/{endless.id}")[0] == 200
+    assert lasting.call("DELETE", f"/v1/completions/{endless.id}")[0] == 200
     events = endless.until("done")
     assert {e["finish_reason"] for e in events if e["event"] == "stop"} == {"cancelled"}
-    assert server.call("DELETE", f"/v1/completions/{endless.id}")[0] == 404
+    assert lasting.call("DELETE", f"/v1/completions/{endless.id}")[0] == 404
 
 
-def test_cancelling_what_is_over_or_never_was_does_no_harm(server: Server, endless: Stream) -> None:
+def test_cancelling_what_is_over_or_never_was_does_no_harm(lasting: Server, endless: Stream) -> None:
     endless.until("stream")
     for index in (1, 1):
-        server.call("DELETE", f"/v1/completions/{endless.id}/{index}")
-    status, answer = server.json("DELETE", f"/v1/completions/{endless.id}/4")
+        lasting.call("DELETE", f"/v1/completions/{endless.id}/{index}")
+    status, answer = lasting.json("DELETE", f"/v1/completions/{endless.id}/4")
     assert (status, answer["error"]["message"], answer["error"]["param"]) == (
         400,
         "index is 4; it must be at most 3, the last of 4",
@@ -222,12 +222,12 @@ def test_every_route_has_an_answer_here() -> None:
     assert {(method, route) for method, route, _, _ in ANSWERS} == {(r.method, r.path) for r in OURS}
 
 
-def test_metrics_and_stats_tell_what_the_engine_does(server: Server, endless: Stream) -> None:
+def test_metrics_and_stats_tell_what_the_engine_does(lasting: Server, endless: Stream) -> None:
     endless.until("stream")
-    stats = server.json("GET", "/v1/stats")[1]
+    stats = lasting.json("GET", "/v1/stats")[1]
     assert stats["engine"]["sequences"] == 4
     assert stats["engine"]["cells_used"] > 0
-    lines = server.call("GET", "/metrics")[2].decode().splitlines()
+    lines = lasting.call("GET", "/metrics")[2].decode().splitlines()
     assert any(line.startswith("llama_srb_") and not line.endswith(" 0.0") for line in lines)
 
 
@@ -297,12 +297,12 @@ def test_the_best_are_streamed_best_first_each_whole(server: Server) -> None:
     assert logprobs == sorted(logprobs, reverse=True)
 
 
-def test_a_cancelled_request_still_has_its_n_choices(server: Server) -> None:
+def test_a_cancelled_request_still_has_its_n_choices(lasting: Server) -> None:
     body = {"prompt": ONCE, "n": 2, "best_of": 6, "max_tokens": -1, "ignore_eos": True}
-    with closing(server.connect()) as connection:
+    with closing(lasting.connect()) as connection:
         connection.request("POST", "/v1/events", json.dumps(body))
         stream = Stream(connection.getresponse())
-        assert server.json("DELETE", f"/v1/completions/{stream.id}")[0] == 200
+        assert lasting.json("DELETE", f"/v1/completions/{stream.id}")[0] == 200
         events = stream.until("done")
     assert [event["index"] for event in events if event["event"] == "stop"] == [0, 1]
 

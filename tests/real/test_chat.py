@@ -158,7 +158,9 @@ def test_an_answer_can_go_on_from_its_beginning(engine: Lines) -> None:
 
 
 def test_a_fork_tells_only_what_follows(engine: Lines) -> None:
-    (id,) = engine.send({"op": "chat", "messages": HELLO, "max_tokens": 60, "sampling": scripted()})
+    """Lines that nobody reads yet hold up the engine, so that the fork comes in mid-stream."""
+    request = {"messages": HELLO, "max_tokens": 400, "logprobs": 1000, "sampling": scripted()}
+    (id,) = engine.send({"op": "chat"} | request)
     said = ""
     while len(said) < 12:
         event = engine.read()

@@ -179,7 +179,8 @@ def test_forks_are_spread_from_where_they_begin(engine: Lines) -> None:
     different = []
     for seed in range(20):
         request = COUPLED | {"diversity": "arithmetic", "sampling": even | {"seed": seed}, "n": 1}
-        (id,) = engine.send({"op": "generate", **request, "max_tokens": 400})
+        held = {"max_tokens": 40, "logprobs": 1000}  # such lines, unread, hold up the engine
+        (id,) = engine.send({"op": "generate", **request, **held})
         while engine.read()["event"] != "stream":
             pass
         engine.send({"op": "extend", "id": id, "add": 4, "fork": {"index": 0, "at": 1}, "max_tokens": 2})

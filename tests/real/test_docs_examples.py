@@ -56,6 +56,6 @@ def test_pythons_examples_run_one_after_the_other(server: Server, capsys: pytest
             exec(block.replace("http://localhost:9090", server.url), names)
             left_open.callback(names["client"].close)
     printed = capsys.readouterr().out
-    assert "3 ended: cancelled" in printed
+    assert re.search("3 ended: (cancelled|stop|length)", printed)  # it may have been over by then
     assert str([417, 435, 259, 392, 12]) in printed
     assert printed.rstrip().endswith(" 8")

@@ -20,6 +20,7 @@ from llama_srb.request import CompletionRequest, Sampling
 from tests.real.lines import BINARY, STORYTELLER
 from tests.real.models import write_model
 from tests.real.test_life import engines_of, eventually, running, texts_of
+from tests.serving import LASTING
 
 PATIENCE = 60.0  # seconds; real engines load, beside whatever else this machine does
 
@@ -34,7 +35,10 @@ def endless(prompt: str = "Once", **fields: object) -> CompletionRequest:
 
 
 async def test_an_engine_that_is_stopped_is_ended_and_another_one_started() -> None:
-    async with asyncio.timeout(PATIENCE), Pool(settings(STORYTELLER, "-c", "4096", step_timeout=1.0)) as pool:
+    async with (
+        asyncio.timeout(PATIENCE),
+        Pool(settings(STORYTELLER, "-c", "16384", *LASTING, step_timeout=1.0)) as pool,
+    ):
         async with pool.generate(endless()) as generation:
             await anext(generation)
             os.kill(pool.pids[0], signal.SIGSTOP)
@@ -51,12 +55,12 @@ async def test_a_long_prompt_is_no_hang(tmp_path: Path) -> None:
     text = " ".join(map(str, range(8_000)))
     async with (
         asyncio.timeout(PATIENCE),
-        Pool(settings(tmp_path / "m.gguf", "-b", "64", "-t", "1", step_timeout=2.0)) as pool,
+        Pool(settings(tmp_path / "m.gguf", "-b", "64", "-t", "1", step_timeout=1.0)) as pool,
         pool.generate(CompletionRequest(prompt=text, n=1, max_tokens=1)) as generation,
     ):
         last = [events[-1] async for events in generation][-1]
     assert isinstance(last, Done), last
-    assert last.timings["prompt_ms"] > 2000
+    assert last.timings["prompt_ms"] > 1000
 
 
 def test_a_model_file_that_is_replaced_or_gone_disturbs_nobody(tmp_path: Path) -> None:

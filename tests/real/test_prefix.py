@@ -12,6 +12,7 @@ import pytest
 from tests.real.lines import Answer, Lines
 from tests.real.paced import COUNTED, Paced, cells_used
 from tests.real.test_laws import check_idle, check_whole, random_request, rests
+from tests.serving import LASTING
 from tests.soak.soak import status
 
 Request = dict[str, Any]
@@ -102,8 +103,8 @@ def test_known_logits_are_of_the_prompt_that_cells_hold(tmp_path: Path) -> None:
 
 
 def test_later_sequences_draw_their_first_token_from_the_same_logits(engine: Paced) -> None:
-    together = engine.generate(**story(n=5))
-    id = engine.begin(**story(max_tokens=60, min_tokens=60, n=2))
+    together = engine.generate(**story(n=5, logprobs=1000))
+    id = engine.begin(**story(max_tokens=60, min_tokens=60, n=2, logprobs=1000))
     engine.read_until(id, "stream", n=2)
     engine.send({"op": "extend", "id": id, "add": 3})
     (answer,) = engine.answers([id])
@@ -189,7 +190,7 @@ def test_a_prompt_that_parts_in_the_middle_shares_what_is_before(engine: Paced) 
 
 @pytest.mark.parametrize("index", [None, 5], ids=["all", "one"])
 def test_a_cancelled_candidate_serves_too(engine: Paced, index: int | None) -> None:
-    id = engine.begin(**story(max_tokens=100, min_tokens=100))
+    id = engine.begin(**story(max_tokens=40, min_tokens=40, logprobs=1000))
     engine.read_until(id, "stream", index=5, n=10)
     engine.send({"op": "cancel", "id": id} | ({} if index is None else {"index": index}))
     (source,) = engine.answers([id])
@@ -229,11 +230,14 @@ def test_a_request_waits_for_a_prefill_that_it_shares(slow: Paced) -> None:
     assert n - longer.start["cached_tokens"] <= 64
 
 
-def test_who_waited_takes_over_when_the_first_is_cancelled_in_its_prefill(slow: Paced) -> None:
-    first, second = slow.send(*[{"op": "generate"} | story(n=2, max_tokens=60, min_tokens=60)] * 2)
-    slow.read_until(first, "start")
-    slow.send({"op": "cancel", "id": first})
-    cancelled, other = slow.answers([first, second])
+def test_who_waited_takes_over_when_the_first_is_cancelled_in_its_prefill(tmp_path: Path) -> None:
+    request = {"op": "generate"} | story(words(1, 6000), n=2, max_tokens=60, min_tokens=60)
+    with Paced(tmp_path / "log", *SMALL_STEPS, "-c", "16384", *LASTING) as slow:
+        first, second = slow.send(request, request)
+        slow.read_until(first, "start")
+        slow.send({"op": "cancel", "id": first})
+        cancelled, other = slow.answers([first, second])
+        check_idle(slow)
     assert [stop["finish_reason"] for stop in cancelled.stops] == ["cancelled"] * 2
     assert other.lengths == [60, 60]
     assert 0 < other.start["cached_tokens"] < other.start["prompt_tokens"]

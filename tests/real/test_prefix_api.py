@@ -129,35 +129,35 @@ def until(response: Any, name: str) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_stream_is_extended_and_forked(server: Server) -> None:
-    body = {"prompt": "Once upon a time,", "n": 2, "max_tokens": 300, "ignore_eos": True, "seed": 7}
-    with closing(server.connect()) as connection:
+def test_a_stream_is_extended_and_forked(lasting: Server) -> None:
+    body = {"prompt": "Once upon a time,", "n": 2, "max_tokens": 1000, "ignore_eos": True, "seed": 7}
+    with closing(lasting.connect()) as connection:
         connection.request("POST", "/v1/events", json.dumps(body))
         response = connection.getresponse()
         id = frame(response)["id"]
         path, extend = f"/v1/completions/{id}/extend", {"add": 2, "fork": {"index": 1, "at": 3}}
         until(response, "stream")
-        assert server.json("POST", path, {"add": 1}) == (200, {"id": id, "first": 2, "count": 3})
-        assert server.json("POST", path, extend) == (200, {"id": id, "first": 3, "count": 5})
-        assert server.json("DELETE", f"/v1/completions/{id}/3")[0] == 200
-        assert server.json("POST", path, {"fork": {"index": 5}})[1]["error"]["param"] == "fork.index"
-        assert server.json("POST", path, {"add": 1020})[1]["error"]["param"] == "add"
+        assert lasting.json("POST", path, {"add": 1}) == (200, {"id": id, "first": 2, "count": 3})
+        assert lasting.json("POST", path, extend) == (200, {"id": id, "first": 3, "count": 5})
+        assert lasting.json("DELETE", f"/v1/completions/{id}/3")[0] == 200
+        assert lasting.json("POST", path, {"fork": {"index": 5}})[1]["error"]["param"] == "fork.index"
+        assert lasting.json("POST", path, {"add": 1020})[1]["error"]["param"] == "add"
         events = until(response, "done")
     stops = {event["index"]: event for event in events if event["event"] == "stop"}
     assert [stops[i]["finish_reason"] for i in range(5)] == [*["length"] * 3, "cancelled", "length"]
-    assert [stops[i]["length"] for i in (0, 1, 2, 4)] == [300] * 4
+    assert [stops[i]["length"] for i in (0, 1, 2, 4)] == [1000] * 4
     assert events[-1]["count"] == 5
-    assert server.json("POST", path, {"add": 1})[0] == 404
+    assert lasting.json("POST", path, {"add": 1})[0] == 404
 
 
-def test_chunks_of_added_choices_come_in_the_same_stream(server: Server) -> None:
-    body = {"prompt": "Once upon a time,", "n": 1, "max_tokens": 300, "stream": True,
+def test_chunks_of_added_choices_come_in_the_same_stream(lasting: Server) -> None:
+    body = {"prompt": "Once upon a time,", "n": 1, "max_tokens": 1000, "stream": True,
             "ignore_eos": True}  # fmt: skip
-    with closing(server.connect()) as connection:
+    with closing(lasting.connect()) as connection:
         connection.request("POST", "/v1/completions", json.dumps(body))
         response = connection.getresponse()
         id = frame(response)["id"]
-        assert server.json("POST", f"/v1/completions/{id}/extend", {"add": 2})[1]["first"] == 1
+        assert lasting.json("POST", f"/v1/completions/{id}/extend", {"add": 2})[1]["first"] == 1
         chunks = [line for line in response.read().split(b"\n\n") if line.startswith(b"data: {")]
     ends = [choice for chunk in chunks for choice in json.loads(chunk[6:])["choices"]]
     assert {c["index"] for c in ends if c["finish_reason"]} == {0, 1, 2}

@@ -229,12 +229,12 @@ def test_what_cannot_be_scored_is_refused(
 
 
 def test_a_score_cannot_be_extended(engine: Lines) -> None:
-    (id,) = engine.send({"op": "score", "texts": [OPENING * 60] * 4})
-    engine.send({"op": "extend", "id": id})
+    score = {"op": "score", "id": "whole", "texts": [OPENING * 60] * 4}
+    engine.send(score, {"op": "extend", "id": "whole"})
     while (event := engine.read())["event"] != "error":
         assert event["event"] != "done"
     assert "extend" in event["message"]
-    engine.answers([id])
+    engine.answers(["whole"])
 
 
 # Over HTTP

@@ -275,6 +275,7 @@ def test_a_fork_goes_on_in_the_grammar_where_it_begins(engine: Lines) -> None:
         "n": 1,
         "regex": r"[a-z ]{40}\d{20}",
         "max_tokens": 80,
+        "logprobs": 1000,  # such lines, unread, hold up the engine
     }
     engine.send(request)
     while (event := engine.read())["event"] != "stream":

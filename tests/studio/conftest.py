@@ -15,9 +15,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.conftest import STUDIO_SKIPPED, one_at_a_time
-from tests.serving import Server, serving
+from tests.serving import LASTING, Server, serving
 
-LASTING = ("--override-kv", "llama.context_length=int:8192")  # more than the model was trained for
 PATIENCE_MS = 15_000
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.serving import serving
-from tests.studio.conftest import LASTING
+from tests.serving import LASTING, serving
 from tests.studio.steps import LONG, OPENING, ask, editor, over, settings, streaming, texts
 
 Visit = Callable[[str], Page]

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -247,11 +246,9 @@ def test_an_unknown_option_is_one_line_that_names_the_nearest(
 def test_with_nothing_to_do_it_says_so_and_calls_nothing(checkout: Checkout) -> None:
     first = checkout.build()
     assert (first.status, checkout.binary()) == (0, "first\n"), first.err
-    began = time.monotonic()
     second = checkout.build()
     assert second.out == "llama-batched is up to date: build/bin/llama-batched\n"
     assert (second.status, second.calls) == (0, ["uname -s", "uname -m", "uname -sm"])
-    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize(
