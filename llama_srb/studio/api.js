@@ -38,5 +38,6 @@ export async function* events(body, signal) {
       .filter((frame) => frame.startsWith("data: "))
       .map((frame) => JSON.parse(frame.slice(6)));
     if (batch.length) yield batch;
+    if (batch.at(-1)?.event === "done") return; // the end of the body may take its time
   }
 }

@@ -8,6 +8,7 @@ export { render, useEffect, useLayoutEffect, useRef, useState };
 export const html = htm.bind(h);
 
 const BUDGET_MS = 8; // of drawing in one frame; what is left goes into the next
+const WITHOUT_FRAMES_MS = 100;
 const watchers = new Map(); // what is watched → the redraws of its views
 const waiting = new Set(); // redraws that are due
 let asked = false; // for a frame
@@ -18,11 +19,16 @@ export function changed(...things) {
   if (waiting.size && !asked) ask();
 }
 
-// A hidden page gets no frames; its views must not lag behind for ever.
+// A page that is hidden or out of sight gets no frames; its views must not lag behind for ever.
 function ask() {
   asked = true;
-  if (document.hidden) setTimeout(redraw, 100);
-  else requestAnimationFrame(redraw);
+  const frame = requestAnimationFrame(draw);
+  const late = setTimeout(draw, WITHOUT_FRAMES_MS);
+  function draw() {
+    cancelAnimationFrame(frame);
+    clearTimeout(late);
+    redraw();
+  }
 }
 
 async function redraw() {

@@ -30,6 +30,12 @@ def test_nothing_is_cut_off_and_nothing_scrolls_sideways(page: Page, width: int)
     assert page.evaluate(CUT) == []
 
 
+def test_a_page_that_gets_no_frames_is_drawn_all_the_same(page: Page) -> None:
+    page.add_init_script("window.requestAnimationFrame = () => 0")
+    settings(page, max_tokens=6)
+    ask(page)
+
+
 @pytest.mark.parametrize(("wish", "name"), [("reduce", "none"), ("no-preference", "wait")])
 def test_nothing_moves_for_those_who_want_that(
     page: Page, wish: Literal["reduce", "no-preference"], name: str

@@ -61,6 +61,23 @@ def test_without_a_network_the_page_says_so_and_writing_goes_on(page: Page) -> N
     assert editor(page).input_value() == "Still here"
 
 
+ENDLESS_BODY = """{
+  const read = ReadableStreamDefaultReader.prototype.read;
+  ReadableStreamDefaultReader.prototype.read = async function () {
+    const found = await read.call(this);
+    return found.done ? new Promise(() => {}) : found;
+  };
+}"""
+
+
+def test_the_last_event_ends_a_request_even_if_its_body_does_not_end(page: Page) -> None:
+    page.add_init_script(ENDLESS_BODY)
+    settings(page, max_tokens=6)
+    ask(page)
+    page.keyboard.press("Escape")  # while something runs it would stop that
+    expect(editor(page)).to_be_focused()
+
+
 def test_cells_used_and_shared_are_in_the_status(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
