@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that a fresh machine needs: .venv with the package, llama.cpp at the pinned commit with patches/ applied,
-# and build/bin/llama-batched compiled from engine/. Runs with bash 3.2, the one of macOS.
+# and build/bin/llama-batched compiled from engine/ and tested. Runs with bash 3.2, the one of macOS.
 #
 # It owns .venv and build/ of this checkout, and the cache, which all checkouts share and which may be deleted at will:
 #   download/  the source archive, where git cannot reach llama.cpp
@@ -8,7 +8,7 @@
 #   objects/   CMake's trees, by source, flags, compilers and machine
 #
 # It may be killed anywhere and run again: a stage works under a temporary name and renames at its end, or carries a
-# mark while it is unfinished; a stamp is removed before the work and written after it.
+# mark while it is unfinished; a stamp is part of what is renamed, or written after the work.
 set -euo pipefail
 
 commit=0c1e57098bba43ac29e6e3b677cdceebdd22334f
@@ -25,13 +25,30 @@ options() {
 --vulkan    -DGGML_VULKAN=ON               GPUs by Vulkan
 --hip       -DGGML_HIP=ON                  AMD GPUs by ROCm
 --rpc       -DGGML_RPC=ON                  layers on other machines
+--portable  -DGGML_NATIVE=OFF              runs on every CPU of this kind: the best of several modules is loaded at the start
+--portable  -DGGML_CPU_ALL_VARIANTS=ON
+--portable  -DGGML_BACKEND_DL=ON
+--portable  -DBUILD_SHARED_LIBS=ON
+--portable  -DCMAKE_PLATFORM_NO_VERSIONED_SONAME=ON
+--portable  -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON
+--portable  -DCMAKE_INSTALL_RPATH=$ORIGIN
 --debug     -DCMAKE_BUILD_TYPE=Debug       no optimisation, symbols
 --sanitize  -DLLAMA_SANITIZE_ADDRESS=ON    stop at memory errors and undefined behaviour
 --sanitize  -DLLAMA_SANITIZE_UNDEFINED=ON
 --sanitize  -DGGML_SANITIZE_ADDRESS=ON
 --sanitize  -DGGML_SANITIZE_UNDEFINED=ON
+--source    .                              only get llama.cpp's source; print where it is, and CMake's flags, one a line
 --dry-run   .                              print the commands, run none of them
 --help      .                              print this
+END
+}
+
+# What is left out of a build that fails its self-test, the likeliest cause first: a feature of x86 CPUs, its name in
+# /proc/cpuinfo, the compiler flags for that
+features() {
+    cat << 'END'
+AMX      amx_tile  -mno-amx-tile -mno-amx-int8 -mno-amx-bf16
+AVX-512  avx512f   -mno-avx512f -mno-avx10.1
 END
 }
 
@@ -47,7 +64,9 @@ main() {
     set_up
     read_options "$@"
     find_compiler
+    if [ -n "$source_only" ]; then give_source && return; fi
     choose_backend
+    choose_rpath
     use_ccache
     name_the_trees
     if venv_is_current && binary_is_current; then
@@ -62,7 +81,7 @@ main() {
 }
 
 set_up() {
-    dev='' dry_run='' told=''
+    dev='' dry_run='' told='' left_out=''
     cache=$(absolute "${LLAMA_SRB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/llama-srb}")
     given_tree=${LLAMA_CPP_DIR:+$(absolute "$LLAMA_CPP_DIR")}
     root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -111,14 +130,16 @@ show_last_line() {
     printf '\r\033[K'
 }
 
-# run_within SECONDS COMMAND…: what coreutils' timeout does, which macOS lacks; all of its processes are ended
+# run_within SECONDS COMMAND…: what coreutils' timeout does, which macOS lacks; all of its processes are ended. The
+# status is as in a shell: 124 when the time is over, 128 and the signal's number when one ended it
 run_within() {
     if [ -n "$dry_run" ]; then print_command "${@:2}" && return; fi
     run "$python" -c 'import os, signal, subprocess, sys
 command = subprocess.Popen(sys.argv[2:], start_new_session=True)
-try: sys.exit(command.wait(float(sys.argv[1])))
-except subprocess.TimeoutExpired: os.killpg(command.pid, signal.SIGKILL)
-sys.exit("no answer in time")' "$@"
+try: status = command.wait(float(sys.argv[1]))
+except subprocess.TimeoutExpired: status = 124
+if status == 124: os.killpg(command.pid, signal.SIGKILL)
+sys.exit(status if status >= 0 else 128 - status)' "$@"
 }
 
 works() { "$1" --version > /dev/null 2>&1; } # a name on PATH may be a shim with nothing behind it
@@ -129,7 +150,7 @@ sha256() { if works sha256sum; then sha256sum; else shasum -a 256; fi | cut -c 1
 # the next one waits for compilers that still write.
 take_lock() {
     [ -z "$dry_run" ] || return 0
-    mkdir -p "$cache/download" "$cache/source" "$cache/objects" build/bin
+    mkdir -p "$cache/download" "$cache/source" "$cache/objects" build
     exec 9> "$cache/lock"
     "$python" -c 'import fcntl
 try: fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,6 +163,7 @@ fcntl.flock(9, fcntl.LOCK_EX)'
 
 read_options() {
     local given name flag _
+    source_only=''
     for given in "$@"; do
         options | grep -q -e "^$given " || refuse "$given"
         while read -r name flag _; do
@@ -149,6 +171,7 @@ read_options() {
         done < <(options)
         case $given in
             --dev) dev=dev ;;
+            --source) source_only=yes ;;
             --dry-run) dry_run=yes log=/dev/null ;;
             --help) usage && exit ;;
         esac
@@ -174,7 +197,8 @@ usage() {
   LLAMA_CPP_DIR    a llama.cpp tree or checkout to take; it is copied, never changed
   LLAMA_SRB_CACHE  sources and objects, default ~/.cache/llama-srb
   LLAMA_SRB_PYTHON the Python (3.11 or newer) for .venv
-  CC, CXX          the compilers"
+  CC, CXX          the compilers
+  CFLAGS, CXXFLAGS, LDFLAGS  their flags, beside those that the build gives"
 }
 
 find_compiler() {
@@ -193,35 +217,51 @@ find_python() {
     fail "no Python 3.11 or newer${LLAMA_SRB_PYTHON:+ at $LLAMA_SRB_PYTHON}: install one or name it in LLAMA_SRB_PYTHON"
 }
 
+has_flag() { [[ " ${flags[*]} " == *"$1"* ]]; }
+
+is_portable() { has_flag GGML_CPU_ALL_VARIANTS=ON; }
+
 choose_backend() {
     case " ${flags[*]} " in *_CUDA=* | *_METAL=* | *_VULKAN=* | *_HIP=*) return ;; esac
     case "$(uname -s) $(uname -m)" in
         "Darwin arm64") flags+=(-DGGML_METAL=ON) ;;
-        *) if works nvcc && [[ $(nvidia-smi -L 2> /dev/null) == *GPU* ]]; then flags+=(-DGGML_CUDA=ON); fi ;;
+        *) if works nvcc && has_nvidia_gpu; then flags+=(-DGGML_CUDA=ON); fi ;;
     esac
+}
+
+has_nvidia_gpu() { [[ $(nvidia-smi -L 2> /dev/null) == *GPU* ]]; }
+
+choose_rpath() { # the folder of the binary, as macOS names it
+    if is_portable && [ "$(uname -s)" = Darwin ]; then flags+=(-DCMAKE_INSTALL_RPATH=@loader_path); fi
 }
 
 use_ccache() {
     works ccache || return 0
     flags+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-    case " ${flags[*]} " in *_CUDA=*) flags+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache) ;; esac
+    if has_flag _CUDA=; then flags+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
 }
 
 # A tree's name says what is in it, so what has its name need not be made again.
 name_the_trees() {
-    local patches key
+    local patches
     patches=$(cat patches/*.patch | sha256)
     source_tree=$cache/source/$(origin)-${patches:0:12}
     key=$({ printf '%s\n' "$source_tree" "${flags[@]}" && compilers_and_machine; } | sha256)
     objects=$cache/objects/${key:0:16}
+    without=$objects.without # what a build with this key leaves out
     binary_wanted="$key $(for file in engine/*; do echo "$file" && cat "$file"; done | sha256)"
 }
 
-compilers_and_machine() { # the code is for this very CPU
+compilers_and_machine() {
+    local name
     "$compiler" --version && uname -sm
-    for program in "${CC:-cc}" nvcc; do "$program" --version 2> /dev/null || true; done
-    grep -E -m 1 '^(flags|Features)' /proc/cpuinfo 2> /dev/null || true
+    for name in "${CC:-cc}" nvcc; do "$name" --version 2> /dev/null || true; done
+    # CMake reads these
+    for name in CFLAGS CXXFLAGS LDFLAGS CUDAFLAGS CUDAARCHS CMAKE_TOOLCHAIN_FILE; do echo "$name=${!name:-}"; done
+    is_portable || cpu_features # else the code is for this very CPU
 }
+
+cpu_features() { grep -E -m 1 '^(flags|Features)' /proc/cpuinfo 2> /dev/null || true; }
 
 # The commit, or, for a tree of unknown age, what its files hold.
 origin() {
@@ -312,6 +352,17 @@ ensure_source() {
     run mv "$source_tree.new" "$source_tree"
 }
 
+# For scripts/wheel: with the flags that are the same on every machine, not those of a GPU that is here.
+give_source() {
+    name_the_trees
+    find_python
+    take_lock
+    ensure_venv
+    ensure_build_tools
+    ensure_source
+    printf '%s\n' "$source_tree" "${flags[@]}"
+}
+
 begin_source() { run rm -rf "$source_tree.new" && run mkdir -p "$source_tree.new"; }
 
 copy_given_tree() {
@@ -375,21 +426,33 @@ apply() {
 }
 
 # ---- llama-batched ---------------------------------------------------------------------------------------------------
+# build/bin is a link to bin.a or bin.b, folders with all that belongs together: the binary, its libraries and modules,
+# and the stamp. Its words: key, hash of engine/, name of the tree of objects.
 
-binary_is_current() { [ -x build/bin/llama-batched ] && [ "$(cat build/stamp 2> /dev/null)" = "$binary_wanted" ]; }
+binary_is_current() {
+    [ -x build/bin/llama-batched ] && [[ $(cat build/bin/stamp 2> /dev/null) == "$binary_wanted "* ]]
+}
 
 ensure_binary() {
     ! binary_is_current || return 0
-    run rm -f build/stamp
     ensure_build_tools
     ensure_source
+    leave_out "$(cat "$without" 2> /dev/null)"
+    compile
+    until passes_self_test; do
+        leave_out_next
+        compile
+    done
+    if [ -n "$left_out" ] && [ -z "$dry_run" ]; then echo "$left_out" > "$without"; fi
+    swap_in
+}
+
+compile() {
     configure
     say "llama-batched: compiling (a few minutes the first time)"
     run "$cmake" --build "$objects" --target llama-batched --parallel "$(getconf _NPROCESSORS_ONLN)" ||
         fail_with_log "llama-batched does not compile; mend what the log names and run it again"
-    run cp "$objects/bin/llama-batched" build/bin/llama-batched.new
-    run mv -f build/bin/llama-batched.new build/bin/llama-batched # a running one keeps its file
-    if [ -z "$dry_run" ]; then echo "$binary_wanted" > build/stamp; fi
+    fill_folder
 }
 
 # A tree of objects points at one checkout's engine/ at a time; turned to another, llama.cpp's objects stay.
@@ -402,6 +465,114 @@ configure() {
         -DLLAMA_BATCHED_SOURCE="$root/engine" "${flags[@]}" ||
         fail_with_log "CMake stopped; mend what the log names and run it again"
     if [ -z "$dry_run" ]; then echo "$root" > "$engine_of"; fi
+}
+
+fill_folder() {
+    local file
+    run rm -rf build/bin.new
+    run mkdir build/bin.new
+    run cp "$objects/bin/llama-batched" build/bin.new
+    for file in "$objects"/bin/lib*.so "$objects"/bin/lib*.dylib; do # of --portable; macOS has both kinds
+        if [ -e "$file" ]; then run cp "$file" build/bin.new; fi
+    done
+    if [ -z "$dry_run" ]; then echo "$binary_wanted ${objects##*/}" > build/bin.new/stamp; fi
+}
+
+# By one rename of the link, so that nobody ever sees half of it. The folder that was in use is left until the next swap:
+# an engine that has just started from there may still load its modules, or start itself once more.
+swap_in() {
+    local free=a used=b
+    if [ "$(readlink build/bin)" = bin.a ]; then free=b used=a; fi
+    run rm -rf build/bin.$free
+    run mv build/bin.new build/bin.$free
+    if [ ! -L build/bin ] && [ -d build/bin ]; then # of an older build.sh
+        run rm -rf build/bin.$used build/stamp
+        run mv build/bin build/bin.$used
+    fi
+    run ln -sfn bin.$free build/bin.link
+    run "$python" -c 'import os; os.replace("build/bin.link", "build/bin")' # mv would follow the old link
+}
+
+# ---- self-test and what is left out ----------------------------------------------------------------------------------
+# Compilers make wrong code for features that few machines have. What a build must do without is remembered in the cache,
+# by the key of its objects: another source, flag, compiler or CPU is tried whole again.
+
+passes_self_test() {
+    local reason status=0 command=(build/bin.new/llama-batched --self-test)
+    reason=$(reason_for_no_self_test)
+    if [ -n "$reason" ]; then say "llama-batched: no self-test, since $reason" && return; fi
+    if [ -f models/storyteller.gguf ]; then command+=(-m models/storyteller.gguf); fi
+    say "llama-batched: self-test"
+    run_within 120 "${command[@]}" || status=$?
+    failure="exit status $status"
+    if [ "$status" = 124 ]; then failure="no end within 120 s"; fi
+    if [ "$status" -gt 128 ]; then failure="signal $(kill -l "$status")"; fi
+    return "$status"
+}
+
+reason_for_no_self_test() {
+    if has_flag BUILD_TYPE=Debug || has_flag SANITIZE; then
+        echo "a build for finding faults may have some"
+    elif is_for_another_machine; then
+        echo "it is for another machine"
+    elif ! has_its_gpu; then
+        echo "there is no GPU here"
+    fi
+}
+
+is_for_another_machine() {
+    local target
+    [ -z "${CMAKE_TOOLCHAIN_FILE:-}" ] || return 0
+    target=$("$compiler" -dumpmachine 2> /dev/null)
+    [ -n "$target" ] && [ "${target%%-*}" != "$(uname -m)" ]
+}
+
+has_its_gpu() {
+    case " ${flags[*]} " in
+        *_CUDA=ON*) has_nvidia_gpu ;;
+        *_HIP=ON* | *_VULKAN=ON*)
+            [ -e /dev/dri ] || [ -e /dev/dxg ] || [ -e /dev/nvidiactl ] || [ "$(uname -s)" = Darwin ]
+            ;;
+    esac
+}
+
+leave_out_next() {
+    local name remedy="another compiler (CXX)"
+    if is_portable; then remedy="it without --portable"; fi
+    name=$(features_to_leave_out | sed -n 1p)
+    if [ -z "$name" ]; then
+        grep 'self-test: ' "$log" | tail -n 5 >&2 || true
+        fail "llama-batched failed its self-test ($failure); try $remedy, and report it. Log: $log"
+    fi
+    leave_out "$left_out $name"
+    name=${left_out# }
+    say "llama-batched failed its self-test ($failure); building without ${name// / and }"
+}
+
+# Those that are in the code. A module of --portable has flags for its own CPU, which come after any that we could give.
+features_to_leave_out() {
+    local name in_cpuinfo _
+    ! is_portable || return 0
+    while read -r name in_cpuinfo _; do
+        if [[ "$(cpu_features) " == *" $in_cpuinfo "* && "$left_out " != *" $name "* ]] &&
+            [ -n "$(flags_without "$name")" ]; then echo "$name"; fi
+    done < <(features)
+}
+
+# leave_out " NAME NAME…": all that this build does without
+leave_out() {
+    local name less
+    [ -n "$1" ] || return 0
+    left_out=$1 objects=$cache/objects/${key:0:16}${1// /-}
+    less=$(for name in $left_out; do flags_without "$name"; done)
+    flags+=("-DCMAKE_C_FLAGS=${CFLAGS:-}$less" "-DCMAKE_CXX_FLAGS=${CXXFLAGS:-}$less")
+}
+
+flags_without() { # as far as the compiler knows them; one that knows none makes no such code
+    local flag
+    for flag in $(features | sed -n "s/^$1 *[^ ]* *//p"); do
+        if "$compiler" "$flag" -fsyntax-only -x c++ /dev/null 2> /dev/null; then printf ' %s' "$flag"; fi
+    done
 }
 
 main "$@"

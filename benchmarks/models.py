@@ -38,6 +38,9 @@ SHAPES = {
     "0.5b": Shape("qwen2", 24, 896, 14, 2, 4864, "qwen2", Kind.Q4_0, biases=True),
     "15m": Shape("llama", 6, 288, 6, 6, 768, "llama-spm", Kind.Q8_0, context=2048),
     "1b": Shape("llama", 16, 2048, 32, 8, 8192, "llama-bpe", Kind.Q4_K, Kind.Q6_K, embedding=Kind.Q6_K),
+    "1.5b": Shape(
+        "qwen2", 28, 1536, 12, 2, 8960, "qwen2", Kind.Q4_K, Kind.Q6_K, embedding=Kind.Q6_K, biases=True
+    ),
     "8b": Shape(
         "llama",
         32,

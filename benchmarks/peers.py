@@ -26,7 +26,8 @@ Kind = Literal["plain", "patched"]
 # What our own build leaves out and these programs need; llama-server's pages would be downloaded.
 CHANGED = {"LLAMA_BUILD_TOOLS": "ON", "LLAMA_BUILD_SERVER": "ON", "LLAMA_USE_PREBUILT_UI": "OFF"}
 TAKEN = re.compile(
-    r"^((?:GGML|LLAMA)_\w+|BUILD_SHARED_LIBS|CMAKE_(?:BUILD_TYPE|MAKE_PROGRAM|\w+_COMPILER(?:_LAUNCHER)?))"
+    r"^((?:GGML|LLAMA)_\w+|BUILD_SHARED_LIBS|CMAKE_(?:BUILD_TYPE|MAKE_PROGRAM|\w+_COMPILER(?:_LAUNCHER)?"
+    r"|(?:C|CXX|EXE_LINKER)_FLAGS(?=:STRING=.)))"
     r":(?:BOOL|STRING|FILEPATH|UNINITIALIZED)=(.*)$",
     re.MULTILINE,
 )
@@ -55,10 +56,10 @@ def cache() -> Path:
 
 def objects() -> Path:
     """The CMake tree out of which build/bin/llama-batched came."""
-    tree = cache() / "objects" / (ROOT / "build/stamp").read_text()[:16]
+    tree = cache() / "objects" / (ROOT / "build/bin/stamp").read_text().split()[-1]
     if not tree.is_dir():
         raise FileNotFoundError(
-            f"{tree} is gone: remove build/stamp and run ./build.sh, with the same LLAMA_SRB_CACHE"
+            f"{tree} is gone: remove build/bin/stamp and run ./build.sh, with the same LLAMA_SRB_CACHE"
         )
     return tree
 

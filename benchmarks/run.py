@@ -84,6 +84,7 @@ DECODE = (
     Row("0.5b", 4096, 1, 48, bare_every=2), Row("0.5b", 4096, 8, 32, bare_every=2),
     Row("0.5b", 8192, 8, 32, bare_every=3),
     Row("1b", 512, 8, 32, rounds=3), Row("1b", 512, 32, 24, rounds=3),
+    Row("1.5b", 512, 8, 24, rounds=3), Row("1.5b", 512, 32, 16, rounds=3),
     Row("15m", 256, 1, 256), Row("15m", 256, 8, 256), Row("15m", 256, 32, 128), Row("15m", 256, 64, 64),
     Row("bundled", 256, 1, 256), Row("bundled", 256, 8, 256), Row("bundled", 256, 32, 128),
     Row("bundled", 256, 64, 64),

@@ -37,11 +37,12 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: n sequences of so many tokens each."""
+    """One request: n sequences of so many tokens each; fields of sampling go to engines only."""
 
     prompt: tuple[int, ...]
     n: int
     tokens: int
+    sampling: tuple[tuple[str, int | float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,7 @@ class Pipe(Asked):
 
     def _generate(self, ask: Ask, pause: float = 0) -> list[tuple[float, bytes]]:
         wanted = {"tokens": ask.prompt, "n": ask.n, "max_tokens": ask.tokens}
-        return self._call("generate", pause, **wanted, sampling={"ignore_eos": True})
+        return self._call("generate", pause, **wanted, sampling={"ignore_eos": True} | dict(ask.sampling))
 
     def _call(self, op: str, pause: float = 0, **fields: Any) -> list[tuple[float, bytes]]:
         """All that is read up to the event that ends the answer, with pauses of so many seconds."""

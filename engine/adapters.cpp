@@ -1,32 +1,28 @@
 #include "adapters.h"
 
-#include "hash/xxhash/xxhash.h" // vendored by llama.cpp
+#include "fingerprint.h"
 #include "protocol.h"
 #include "sampling.h"
 
-#include <algorithm>
+#include "hash/xxhash/xxhash.h" // vendored by llama.cpp
+
 #include <cstdio>
-#include <fstream>
+#include <random>
 
 using json = nlohmann::json;
 
 static const double max_scale = 100;
 
-std::string ends_of_file(const std::string & path) {
-    std::ifstream file(path, std::ios::binary);
-    file.seekg(0, std::ios::end);
-    const std::streamoff size = file.tellg();
-    std::string          ends = std::to_string(size) + " ";
-    for (const std::streamoff from : {std::streamoff(0), std::max(size - (1 << 20), std::streamoff(0))}) {
-        std::string part((size_t) std::min(size, std::streamoff(1 << 20)), 0);
-        file.seekg(from);
-        file.read(part.data(), (std::streamsize) part.size());
-        ends += part;
-    }
-    return ends;
+// All that a file holds, as one number; nobody else knows one that cannot be read.
+static uint64_t contents_of(const weight_files & file, const std::string & folder) {
+    const auto hash = file.hash(folder, false, [](bool) { return true; });
+    return hash ? *hash : ((uint64_t) std::random_device()() << 32 | std::random_device()());
 }
 
-bool adapter_list::load(llama_model * model, const std::string & path, float scale) {
+bool adapter_list::load(llama_model * model, const std::string & path, float scale,
+                        const std::string & folder) {
+    const weight_files file =
+        weight_files::of_one(path); // hashed below: if it is still the one that was loaded
     llama_adapter_lora * lora = llama_adapter_lora_init(model, path.c_str());
     if (!lora) {
         fprintf(stderr, "llama-batched: the adapter %s cannot be loaded\n", path.c_str());
@@ -37,8 +33,7 @@ bool adapter_list::load(llama_model * model, const std::string & path, float sca
                 path.c_str());
         return false;
     }
-    const std::string ends = ends_of_file(path);
-    adapters.push_back({path, lora, scale, XXH64(ends.data(), ends.size(), 0)});
+    adapters.push_back({path, lora, scale, folder.empty() ? adapters.size() + 1 : contents_of(file, folder)});
     return true;
 }
 

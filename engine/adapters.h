@@ -15,14 +15,15 @@
 // How much of each adapter, by its id; 0: nothing of it.
 struct adapter_set {
     std::vector<float> scales;
-    uint64_t           key = 0; // of files and scales; 0: of no adapter
+    uint64_t           key = 0; // of adapters and scales; 0: of no adapter
 };
 
 class adapter_list {
   public:
     // False when the file is no adapter of this model; the log says why. `scale` is that of requests which
-    // name no adapters.
-    bool load(llama_model * model, const std::string & path, float scale);
+    // name no adapters. `folder`: of the prefix cache, where other
+    // processes are to know it again by all that it holds; empty: there is none.
+    bool load(llama_model * model, const std::string & path, float scale, const std::string & folder);
 
     // [{"id", "scale"}]: these and no others; command_error when it is none.
     adapter_set read(const nlohmann::json & value) const;
@@ -37,13 +38,10 @@ class adapter_list {
         std::string          path;
         llama_adapter_lora * lora;
         float                scale;
-        uint64_t             hash; // of the file
+        uint64_t             hash; // of the file, or its number here
     };
 
     adapter_set with_key(std::vector<float> scales) const;
 
     std::vector<adapter> adapters;
 };
-
-// The size of a file and its first and last MiB, which tell one file of weights from another.
-std::string ends_of_file(const std::string & path);

@@ -2,11 +2,13 @@
 //
 //   echo '{"op":"generate","id":"1","prompt":"Once","n":4}' | llama-batched -m model.gguf
 //
-// Reading order: protocol (the lines), scheduler (the loop), prefix (the cells), store (what left
-// them), sampling (the draws), structure and grammar (what a text may be), trigger (from where on), chat,
-// text.
+// Reading order: protocol (the lines), scheduler (the loop), prefix (the cells), store and folder (what
+// left them), sampling (the draws), structure and grammar (what a text may be), trigger (from where on),
+// chat, text.
+#include "backend.h"
 #include "protocol.h"
 #include "scheduler.h"
+#include "self_test.h"
 
 #include "arg.h"
 #include "build-info.h"
@@ -20,6 +22,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <unistd.h>
 
 #if defined(__linux__) && defined(_OPENMP)
@@ -27,10 +31,12 @@
 #include <sched.h>
 #endif
 
-static const int32_t n_default_parallel = 32;
-static const int32_t n_default_cells    = 65536; // more would cost start-up time and memory that few use
-static const int32_t n_max_sequence_ids = 256;   // llama.cpp's LLAMA_MAX_SEQ
-static const int32_t n_prefix_ids       = 32;    // for idle prefixes, beyond what live branches need
+static const int32_t  n_default_parallel = 32;
+static const int32_t  n_default_cells    = 65536; // more would cost start-up time and memory that few use
+static const int32_t  n_max_sequence_ids = 256;   // llama.cpp's LLAMA_MAX_SEQ
+static const int32_t  n_prefix_ids       = 32;    // for idle prefixes, beyond what live branches need
+static const uint64_t n_waiting_bytes_min =
+    64u << 20; // of prefixes that may wait for the disk, whatever --cache-ram says
 
 //
 // settings
@@ -42,6 +48,7 @@ struct own_params {
     std::string cache_ram = "4G";          // beyond, in host memory
     std::string prefix_cache;              // beyond, in this folder; empty: not on disk
     std::string prefix_cache_size = "16G"; // what all files there may take together
+    bool        self_test         = false;
 };
 
 static const struct {
@@ -61,6 +68,8 @@ static void take_own_params(int & argc, char ** argv, own_params & own) {
                                          [&](const auto & o) { return strcmp(argv[i], o.name) == 0; });
         if (option != std::end(own_options) && i + 1 < argc) {
             own.*option->where = argv[++i];
+        } else if (strcmp(argv[i], "--self-test") == 0) {
+            own.self_test = true;
         } else {
             argv[n_kept++] = argv[i];
         }
@@ -87,14 +96,44 @@ static bool parse_size(const char * name, const std::string & text, uint64_t & v
     return true;
 }
 
-// Everything that the meaning of a snapshot depends on, the weights by the two ends of their file.
-static uint64_t fingerprint_of(const common_params & params) {
-    std::string facts = std::string(llama_commit()) + " " + std::to_string(params.cache_type_k) + " " +
-                        std::to_string(params.cache_type_v) + " " + std::to_string(params.rope_freq_base) +
-                        " " + std::to_string(params.rope_freq_scale) + " " +
-                        std::to_string(params.yarn_ext_factor) + " " +
-                        std::to_string((int) params.flash_attn_type);
-    facts += " " + ends_of_file(params.model.path);
+// Models with two sets of rope's factors take the other one for contexts that are longer than a length of
+// theirs.
+static bool has_long_rope(const llama_context * ctx) {
+    const llama_model * model    = llama_get_model(ctx);
+    char                text[64] = "";
+    llama_model_meta_val_str(model, "general.architecture", text, sizeof(text));
+    const std::string key = std::string(text) + ".rope.scaling.original_context_length";
+    return llama_model_meta_val_str(model, key.c_str(), text, sizeof(text)) > 0 &&
+           llama_n_ctx_seq(ctx) > strtoull(text, nullptr, 10);
+}
+
+// Everything that the meaning of a snapshot depends on, but for the weights. Numbers in full: to_string would
+// round them.
+static uint64_t settings_hash(const common_params & params, const llama_context * ctx) {
+    const llama_context_params c    = common_context_params_to_llama(params);
+    const auto                 real = [](double x) {
+        char text[40];
+        snprintf(text, sizeof(text), "%a ", x);
+        return std::string(text);
+    };
+    std::string facts = std::string(llama_commit()) + " ";
+    for (const int x : {(int) c.type_k, (int) c.type_v, (int) c.flash_attn_type, (int) c.attention_type,
+                        (int) c.rope_scaling_type, (int) c.yarn_orig_ctx, (int) has_long_rope(ctx)}) {
+        facts += std::to_string(x) + " ";
+    }
+    for (const float x : {c.rope_freq_base, c.rope_freq_scale, c.yarn_ext_factor, c.yarn_attn_factor,
+                          c.yarn_beta_fast, c.yarn_beta_slow}) {
+        facts += real(x);
+    }
+    for (const llama_model_kv_override & o : params.kv_overrides) {
+        facts += std::string(o.key) + "=" + std::to_string((int) o.tag) + " ";
+        switch (o.tag) {
+            case LLAMA_KV_OVERRIDE_TYPE_INT:   facts += std::to_string(o.val_i64) + " "; break;
+            case LLAMA_KV_OVERRIDE_TYPE_FLOAT: facts += real(o.val_f64); break;
+            case LLAMA_KV_OVERRIDE_TYPE_BOOL:  facts += std::to_string(o.val_bool) + " "; break;
+            case LLAMA_KV_OVERRIDE_TYPE_STR:   facts += std::string(o.val_str) + " "; break;
+        }
+    }
     return XXH64(facts.data(), facts.size(), 0);
 }
 
@@ -103,10 +142,6 @@ static bool parse_params(int argc, char ** argv, common_params & params) {
     params.n_ctx      = 0;
     params.verbosity  = LOG_LEVEL_WARN;
     if (!common_params_parse(argc, argv, params, LLAMA_EXAMPLE_PARALLEL)) {
-        return false;
-    }
-    if (params.model.path.empty()) {
-        fprintf(stderr, "llama-batched: which model? give -m FILE.gguf\n");
         return false;
     }
     params.n_parallel = std::clamp(params.n_parallel, 1, n_max_sequence_ids - n_prefix_ids - 1);
@@ -199,14 +234,6 @@ static llama_context * make_context(llama_model * model, common_params & params)
     return llama_init_from_model(model, cparams);
 }
 
-static std::string backend_name() {
-    std::string names;
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        names += (names.empty() ? "" : ", ") + std::string(ggml_backend_dev_name(ggml_backend_dev_get(i)));
-    }
-    return names;
-}
-
 // How the model marks the parts of an infill prompt; empty when it cannot.
 static std::string infill_tokens(const llama_vocab * vocab) {
     const std::pair<const char *, llama_token> tokens[] = {
@@ -250,6 +277,7 @@ static void report_ready(int fd, const model_facts & facts, llama_context * ctx,
         .raw("adapters", facts.adapters.to_json())
         .raw("embedding", embedding)
         .text("backend", backend_name())
+        .text("cpu", cpu_variant())
         .text("commit", llama_commit());
     write_lines(fd, line);
 }
@@ -307,34 +335,41 @@ static void bind_threads(llama_context * ctx) {
 #endif
 }
 
-int main(int argc, char ** argv) {
-    start_again(argv);
-    signal(SIGPIPE, SIG_IGN); // a closed pipe is told by write()
-    const int fd_out = take_stdout();
+//
+// serving
+//
 
-    own_params    own;
-    common_params params;
-    common_init();
-    uint64_t cache_cells = 0, cache_ram = 0, disk = 0;
-    take_own_params(argc, argv, own);
-    if (!parse_params(argc, argv, params) ||
-        (!own.cache_cells.empty() && !parse_size("--cache-cells", own.cache_cells, cache_cells)) ||
-        !parse_size("--cache-ram", own.cache_ram, cache_ram) ||
-        !parse_size("--prefix-cache-size", own.prefix_cache_size, disk)) {
-        return 2;
+// llama.cpp warns when the context is longer than what the model was trained on. Here sequences share the
+// context, and each of them ends at the trained length.
+static void log_line(enum ggml_log_level level, const char * text, void * user_data) {
+    if (!strstr(text, "possible training context overflow")) {
+        common_log_default_callback(level, text, user_data);
     }
-    llama_backend_init();
-    llama_numa_init(params.numa);
+}
 
+// Our own options, read.
+struct own_sizes {
+    uint64_t cache_cells = 0;
+    uint64_t cache_ram   = 0;
+    uint64_t disk        = 0;
+};
+
+static bool read_sizes(const own_params & own, own_sizes & sizes) {
+    return (own.cache_cells.empty() || parse_size("--cache-cells", own.cache_cells, sizes.cache_cells)) &&
+           parse_size("--cache-ram", own.cache_ram, sizes.cache_ram) &&
+           parse_size("--prefix-cache-size", own.prefix_cache_size, sizes.disk);
+}
+
+// The model, its adapters and its context; nullptr, after a line on stderr, where one cannot be had.
+static llama_context * load(common_params & params, const own_params & own, model_facts & facts, int fd_out) {
     loader l                                = {fd_out, -1.0};
     params.load_progress_callback           = report_loading;
     params.load_progress_callback_user_data = &l;
     llama_model * model =
         llama_model_load_from_file(params.model.path.c_str(), common_model_params_to_llama(params));
-    model_facts facts;
-    bool        loaded = model;
+    bool loaded = model;
     for (const common_adapter_lora_info & lora : params.lora_adapters) { // before a context, says llama.h
-        loaded = loaded && facts.adapters.load(model, lora.path, lora.scale);
+        loaded = loaded && facts.adapters.load(model, lora.path, lora.scale, own.prefix_cache);
     }
     if (loaded) {
         facts.model     = model;
@@ -350,38 +385,103 @@ int main(int argc, char ** argv) {
     }
     if (!ctx) {
         fprintf(stderr, "llama-batched: %s cannot be loaded\n", params.model.path.c_str());
-        return 1;
+        return nullptr;
     }
-
     facts.n_ctx_seq   = std::min((int32_t) llama_n_ctx(ctx), llama_model_n_ctx_train(model));
     facts.n_piece_max = longest_piece(facts.vocab);
     facts.structures  = std::make_shared<structure_cache>(facts.vocab);
     facts.chats       = std::make_shared<chat_templates>(model);
+    return ctx;
+}
+
+// Reads commands and writes events until fd_in ends; then the process ends with the status that at_end says.
+static int serve(common_params & params, const own_params & own, const own_sizes & sizes, int fd_in,
+                 int fd_out, const std::function<int()> & at_end) {
+    llama_numa_init(params.numa);
+    std::optional<prefix_folder> folder;
+    if (!own.prefix_cache.empty()) { // hashes the model beside its loading
+        folder.emplace(folder_params{own.prefix_cache, params.model.path, sizes.disk,
+                                     std::max(sizes.cache_ram / 4, n_waiting_bytes_min)});
+    }
+    model_facts     facts;
+    llama_context * ctx = load(params, own, facts, fd_out);
+    if (!ctx) {
+        return 1;
+    }
+    if (folder) {
+        folder->open(settings_hash(params, ctx));
+    }
 
     scheduler_params sp;
     sp.n_parallel  = params.n_parallel;
     sp.n_ctx_seq   = facts.n_ctx_seq;
     sp.n_batch     = params.n_batch;
     sp.n_threads   = llama_n_threads(ctx);
-    sp.cache_cells = own.cache_cells.empty() ? (int32_t) llama_n_ctx(ctx) / 4 : (int32_t) cache_cells;
+    sp.cache_cells = own.cache_cells.empty() ? (int32_t) llama_n_ctx(ctx) / 4 : (int32_t) sizes.cache_cells;
     sp.fd_out      = fd_out;
 
-    sp.store.directory   = own.prefix_cache;
-    sp.store.ram_bytes   = cache_ram;
-    sp.store.disk_bytes  = disk;
-    sp.store.fingerprint = own.prefix_cache.empty() ? 0 : fingerprint_of(params);
+    sp.store.ram_bytes = sizes.cache_ram;
+    sp.store.folder    = folder ? &*folder : nullptr;
 
     report_ready(fd_out, facts, ctx, params.n_parallel);
     {
-        command_reader reader(STDIN_FILENO, fd_out, facts);
+        command_reader reader(fd_in, fd_out, facts);
         embedder vectors(facts, common_context_params_to_llama(params), facts.embedding.only ? ctx : nullptr);
         {
             scheduler served(facts, ctx, sp, vectors);
             bind_threads(ctx); // the two have started their own
             served.run(reader);
-        } // its end waits for the prefixes that are still to be written
-        fflush(stderr);
-        _exit(0); // the reader thread waits for input until the end, and there is
-                  // nothing to save
+        }
+        if (folder) {
+            folder->finish();
+        }
+        const int status = at_end();
+        fflush(nullptr);
+        _exit(status); // the reader thread waits for input until the end, and there is nothing to save
     }
+}
+
+// One line on `fd_report` when all is right.
+static int self_test(common_params & params, const own_params & own, const own_sizes & sizes, int fd_report) {
+    const int n_products = test_products();
+    if (n_products < 0) {
+        return 1;
+    }
+    const std::string products = "self-test: " + std::to_string(n_products) + " products on " +
+                                 backend_name() + " (" + cpu_variant() + ")";
+    if (params.model.path.empty()) {
+        dprintf(fd_report, "%s\n", products.c_str());
+        return 0;
+    }
+    request_test request;
+    return serve(params, own, sizes, request.fd_in(), request.fd_out(), [&] {
+        const bool passed = request.passed();
+        if (passed) {
+            dprintf(fd_report, "%s; one request of 8 sequences\n", products.c_str());
+        }
+        return passed ? 0 : 1;
+    });
+}
+
+int main(int argc, char ** argv) {
+    start_again(argv);
+    signal(SIGPIPE, SIG_IGN); // a closed pipe is told by write()
+    signal(SIGXFSZ, SIG_IGN); // and so is a limit of files' sizes
+    const int fd_out = take_stdout();
+
+    own_params    own;
+    own_sizes     sizes;
+    common_params params;
+    common_init();
+    llama_log_set(log_line, nullptr);
+    take_own_params(argc, argv, own);
+    const bool needs_model = !own.self_test || argc > 1; // llama.cpp's parser asks for one
+    if ((needs_model && !parse_params(argc, argv, params)) || !read_sizes(own, sizes)) {
+        return 2;
+    }
+    llama_backend_init();
+    if (own.self_test) {
+        return self_test(params, own, sizes, fd_out);
+    }
+    return serve(params, own, sizes, STDIN_FILENO, fd_out, [] { return 0; });
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 static const int32_t n_worthwhile = 32; // tokens: fewer are computed again sooner than put back
+static const int32_t n_max_reads  = 2;  // of files, for one search: the first may be gone
 static const size_t  n_max_parts  = 16; // of a snapshot: then it is taken as a whole again
 
 static store_params with_exact(store_params params, bool exact) {
@@ -148,23 +149,45 @@ prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, in
 // the store
 //
 
+// What is on disk is asked for, at most so often that no search goes on for ever; the folder is listed first
+// where much would have to be computed.
 prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
-                                       uint64_t adapters) {
+                                       uint64_t adapters, search & asked) {
     const match in_cells = find(tokens, n_max, by, adapters);
     match       best     = in_cells;
     snapshot *  found    = nullptr;
     if (store.active()) {
+        const bool may_ask = store.may_ask() && asked.n_read < n_max_reads;
         for (snapshot & s : store.all()) {
+            if (s.adapters != adapters || !(may_ask || store.is_loaded(s))) {
+                continue;
+            }
             match m;
             match_tokens(s.tokens, (int32_t) s.tokens.size(), tokens, n_max, by, m);
             // of a sliding window a snapshot has only the last one: enough to decode the last token again
             const int32_t n_cut  = (int32_t) s.tokens.size() - m.length;
-            const bool    usable = s.adapters == adapters && n_cut <= (whole ? 0 : n_window > 0 ? 1 : n_cut);
+            const bool    usable = n_cut <= (whole ? 0 : n_window > 0 ? 1 : n_cut);
             if (usable && m.n_matched >= best.n_matched + n_worthwhile) {
                 best  = m;
                 found = &s;
             }
         }
+        if (may_ask && !asked.listed && n_max - best.n_matched >= n_worthwhile) {
+            asked.listed   = true;
+            asked.question = store.ask_for_list();
+            best.pending   = true;
+            return best;
+        }
+    }
+    if (found && best.length - n_in_cells(*found, in_cells) > n_room()) { // not even read
+        found = nullptr;
+        best  = in_cells;
+    }
+    if (found && !store.is_loaded(*found)) {
+        asked.n_read++;
+        asked.question = store.ask_for(*found);
+        best.pending   = true;
+        return best;
     }
     if (found) {
         best.from     = restore(*found, best, in_cells);
@@ -173,18 +196,20 @@ prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, 
     return best.from ? best : find(tokens, n_max, by, adapters);
 }
 
-// A live branch with the parts of a snapshot that the match needs, except those that another branch has in cells.
+int32_t prefix_tree::n_in_cells(const snapshot & s, const match & in_cells) const {
+    return exact || !in_cells.from ? 0
+                                   : common_length(s.tokens, in_cells.from->tokens, in_cells.from->n_decoded);
+}
+
+// A live branch with the parts of a snapshot that the match needs, except those that another branch has in
+// cells.
 branch * prefix_tree::restore(snapshot & s, const match & m, const match & in_cells) {
     const std::vector<llama_token> tokens   = s.tokens; // s may go when others come
     const uint64_t                 adapters = s.adapters;
-    const int32_t                  n_same =
-        exact || !in_cells.from ? 0 : common_length(tokens, in_cells.from->tokens, in_cells.from->n_decoded);
-    if (m.length - n_same > n_room()) { // not even read
-        return nullptr;
-    }
-    const snapshot_parts parts    = store.load(s);
-    int32_t              n_shared = 0, n = 0;
-    size_t               first = 0, last = 0;
+    const int32_t                  n_same   = n_in_cells(s, in_cells);
+    const snapshot_parts           parts    = store.load(s);
+    int32_t                        n_shared = 0, n = 0;
+    size_t                         first = 0, last = 0;
     for (; last < parts.size() && n < m.length; last++) {
         n += (int32_t) parts[last]->n_tokens;
         if (n <= n_same) {
@@ -235,8 +260,9 @@ void prefix_tree::save(const branch & b) {
     }
 }
 
-// A short end of what other snapshots have is not worth one. What b shares with each branch that it grew from is
-// a part of its own, and is taken from other snapshots that have it: n candidates have one of their prompt.
+// A short end of what other snapshots have is not worth one. What b shares with each branch that it grew from
+// is a part of its own, and is taken from other snapshots that have it: n candidates have one of their
+// prompt.
 void prefix_tree::keep_snapshot(const branch & b, bool to_disk) {
     if (!store.active() || b.n_past() < n_worthwhile || b.n_decoded < b.n_past()) {
         return;
@@ -398,8 +424,8 @@ void prefix_tree::trim(bool at_leisure) {
     }
 }
 
-// A prompt goes after its candidates: the snapshot of one has the prompt, too, and then one is enough. Of whom
-// live ones share all cells nothing is lost, and nothing is won but the id.
+// A prompt goes after its candidates: the snapshot of one has the prompt, too, and then one is enough. Of
+// whom live ones share all cells nothing is lost, and nothing is won but the id.
 bool prefix_tree::evict_one(evict_why why, const branch * except) {
     note_pinned();
     std::unordered_set<const branch *> shared; // for the most part, by idle ones

@@ -48,6 +48,13 @@ class prefix_tree {
         int32_t  length    = 0;
         int32_t  n_matched = 0;
         bool     restored  = false; // `from` came from the store, is live, and is to be released
+        bool     pending   = false; // the folder was asked: come again when the question is not open any more
+    };
+    // What one search has asked of the folder by now.
+    struct search {
+        uint64_t question = 0;
+        bool     listed   = false;
+        int32_t  n_read   = 0;
     };
     enum match_by { by_tokens, by_text };
     // The branch that begins with the most of `tokens`, at most n_max of them, all of them computed. By
@@ -58,7 +65,11 @@ class prefix_tree {
     // llama.cpp gives cells that a sliding window has left to others, swa_full or not.
     bool can_cut(const branch & b, int32_t length) const;
     // The same, also in the store: what it has more is put back into cells.
-    match recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by, uint64_t adapters);
+    match recall(const std::vector<llama_token> & tokens, int32_t n_max, match_by by, uint64_t adapters,
+                 search & asked);
+    bool  is_open(const search & asked) const { return store.is_open(asked.question); }
+    // Nobody searches any more.
+    void end_searches() { store.forget_arrived(); }
     // Keeps a snapshot of a complete branch on disk, if there is one.
     void save(const branch & b);
 
@@ -105,6 +116,7 @@ class prefix_tree {
     bool     put_back(const snapshot_part & part, branch * b);
     bool     take_part(const branch & b, int32_t from, int32_t to, snapshot_parts & parts);
     branch * restore(snapshot & s, const match & m, const match & in_cells);
+    int32_t  n_in_cells(const snapshot & s, const match & in_cells) const;
     void match_tokens(const std::vector<llama_token> & held, int32_t n_held,
                       const std::vector<llama_token> & tokens, int32_t n_max, match_by by, match & m) const;
 

@@ -194,9 +194,11 @@ static void read_overrides(sequence_settings & settings, const json & fields, co
 // The vocabulary is searched once for each list of phrases.
 using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token>>;
 
-static void ban_phrases(sequence_settings & settings, const model_facts & facts, banned_tokens & known) {
+static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & settings,
+                                                 const model_facts & facts, banned_tokens & known) {
+    std::vector<llama_logit_bias> bans;
     if (settings.banned.empty()) {
-        return;
+        return bans;
     }
     if (llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
         invalid("banned_strings",
@@ -207,8 +209,19 @@ static void ban_phrases(sequence_settings & settings, const model_facts & facts,
         tokens = known.emplace(settings.banned, tokens_with(settings.banned, facts.vocab)).first;
     }
     for (llama_token token : tokens->second) {
-        settings.sampling.logit_bias.push_back({token, -INFINITY});
+        bans.push_back({token, -INFINITY});
     }
+    return bans;
+}
+
+// logit_bias and banned phrases, in the form that a draw needs.
+static void make_biases(sequence_settings & settings, const model_facts & facts, banned_tokens & known) {
+    std::vector<llama_logit_bias> list = ban_phrases(settings, facts, known);
+    list.insert(list.end(), settings.sampling.logit_bias.begin(), settings.sampling.logit_bias.end());
+    settings.sampling.logit_bias.clear(); // the chain has none of its own
+    settings.biases =
+        list.empty() ? nullptr
+                     : std::make_shared<token_biases>(std::move(list), llama_vocab_n_tokens(facts.vocab));
 }
 
 // Coupled sequences draw from one distribution as long as their texts are equal: their settings must be the
@@ -263,10 +276,10 @@ static void make_sequences(generate_command & request, const json & body, const 
             own.sampling.seed = sequence_seed(own.sampling.seed, 0);
             own.coupled.arithmetic &= !overrides[i].contains("seed");
         }
-        ban_phrases(own, facts, known);
+        make_biases(own, facts, known);
         request.sequences.push_back(std::move(own));
     }
-    ban_phrases(request.common, facts, known);
+    make_biases(request.common, facts, known);
 }
 
 static bool read_logprobs_mode(const json & value) {
@@ -361,6 +374,7 @@ static void parse_chat(command & c, const json & body, const model_facts & facts
 static void parse_prefix(command & c, const json & body, const model_facts & facts) {
     c.request           = std::make_unique<generate_command>();
     c.request->adapters = read_adapters(body, facts);
+    c.request->client   = body.contains("client") ? read_string("client", body) : "";
     read_prompt(*c.request, body, facts);
 }
 
@@ -551,7 +565,7 @@ const operation operations[] = {
                                        "cache", "echo", "grammar", "regex", "choice", "diversity", "first_token",
                                        "sum_logprobs", "dedupe", "lora", "logprobs_mode",
                                        "client"},                                             parse_chat       },
-    {"prefix",     command::generate, {"prompt", "tokens", "lora"},                           parse_prefix     },
+    {"prefix",     command::generate, {"prompt", "tokens", "lora", "client"},                 parse_prefix     },
     {"score",      command::generate, {"prompt", "tokens", "texts", "logprobs", "cache",
                                        "lora"},                                               parse_score      },
     {"extend",     command::extend,   {"add", "max_tokens", "fork"},                          parse_extend     },

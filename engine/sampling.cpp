@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <variant>
 
 using json   = nlohmann::json;
@@ -106,6 +107,9 @@ std::vector<std::string> read_strings(const std::string & name, const json & val
     return strings;
 }
 
+// Below this a draw is greedy: logits divided by less may overflow, and only ties are drawn from.
+const float min_temperature = 1e-5f;
+
 // [[token or text, bias or false], ...]; text stands for each of its tokens, false for minus infinity
 void read_logit_bias(params & sampling, const json & value, const llama_vocab * vocab) {
     const char * shape = "logit_bias must be a list of pairs [token id or text, number or false]";
@@ -132,7 +136,7 @@ void read_logit_bias(params & sampling, const json & value, const llama_vocab * 
     }
 }
 
-void read_samplers(params & sampling, const json & value) {
+void read_samplers(params & sampling, const json & value, const llama_vocab * vocab) {
     sampling.samplers.clear();
     for (const std::string & name : read_strings("samplers", value)) {
         const auto types = common_sampler_types_from_names({name});
@@ -141,6 +145,9 @@ void read_samplers(params & sampling, const json & value) {
                     "samplers holds \"" + name +
                         "\", which is no sampler; there are penalties, dry, top_n_sigma, top_k, " +
                         "typ_p, top_p, min_p, xtc, temperature, adaptive_p, infill");
+        }
+        if (types[0] == COMMON_SAMPLER_TYPE_INFILL && end_tokens(vocab).empty()) {
+            invalid("samplers", "samplers holds \"infill\", and the model has no token that ends a text");
         }
         sampling.samplers.push_back(types[0]);
     }
@@ -194,6 +201,7 @@ static void read_table_field(params & sampling, const field & row, const json & 
     } else {
         sampling.*std::get<float params::*>(row.where) =
             (float) read_number(row.name, value, row.low, row.high);
+        sampling.temp = sampling.temp < min_temperature ? 0.0f : sampling.temp;
     }
 }
 
@@ -204,7 +212,7 @@ void read_sampling_field(params & sampling, const std::string & name, const json
     } else if (name == "logit_bias") {
         read_logit_bias(sampling, value, vocab);
     } else if (name == "samplers") {
-        read_samplers(sampling, value);
+        read_samplers(sampling, value, vocab);
     } else if (name == "dry_sequence_breakers") {
         sampling.dry_sequence_breakers = read_strings(name, value);
     } else {
@@ -266,9 +274,42 @@ std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, c
     return tokens;
 }
 
+token_biases::token_biases(std::vector<llama_logit_bias> list, int32_t n_vocab) : banned((size_t) n_vocab) {
+    std::stable_sort(list.begin(), list.end(),
+                     [](const auto & a, const auto & b) { return a.token < b.token; });
+    for (const llama_logit_bias & entry : list) {
+        if (entry.bias == -INFINITY) {
+            n_banned += banned[(size_t) entry.token] ? 0 : 1;
+            banned[(size_t) entry.token] = true;
+        }
+    }
+    for (const llama_logit_bias & entry : list) {
+        if (is_banned(entry.token)) {
+            continue;
+        }
+        if (changed.empty() || changed.back() != entry.token) {
+            changed.push_back(entry.token);
+            biases.push_back(0.0f);
+        }
+        biases.back() += entry.bias;
+    }
+}
+
+float token_biases::of(llama_token token) const {
+    const auto at = std::lower_bound(changed.begin(), changed.end(), token);
+    return at == changed.end() || *at != token ? 0.0f : biases[(size_t) (at - changed.begin())];
+}
+
 //
 // the likeliest of a row
 //
+
+// Scans over a row. A portable build has each for several CPUs; the loader takes the best one.
+#if defined(CPU_VARIANTS)
+#define SCAN __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define SCAN
+#endif
 
 namespace {
 
@@ -282,12 +323,14 @@ struct scratch {
     std::vector<float>            maxima; // of each block
     std::vector<llama_token_data> chosen;
     std::vector<llama_token_data> ranked;
+    std::vector<llama_token>      others; // whose logits something changes
+    std::vector<bool>             out;    // by token: it must not be drawn
 };
 thread_local scratch mine;
 
 // The largest logit of each block of the row, in mine.maxima. Of n blocks the b-th is tokens b, b + n, b + 2n, …:
 // side by side, so that whole registers are compared and no maximum is taken across one.
-void find_maxima(const float * logits, int32_t n_vocab, int32_t block) {
+SCAN void find_maxima(const float * logits, int32_t n_vocab, int32_t block) {
     const int32_t n = n_vocab < n_lanes * block ? n_vocab : n_vocab / block / n_lanes * n_lanes;
     mine.maxima.assign(logits, logits + n);
     float * maxima = mine.maxima.data();
@@ -300,7 +343,7 @@ void find_maxima(const float * logits, int32_t n_vocab, int32_t block) {
     }
 }
 
-void choose_all(const float * logits, int32_t n_vocab) {
+SCAN void choose_all(const float * logits, int32_t n_vocab) {
     mine.chosen.resize((size_t) n_vocab);
     for (int32_t i = 0; i < n_vocab; i++) {
         mine.chosen[(size_t) i] = {i, logits[i], 0.0f};
@@ -308,7 +351,7 @@ void choose_all(const float * logits, int32_t n_vocab) {
 }
 
 // A value that at least n of the maxima reach, and not many more; -infinity where halving does not find it.
-float reached_by(size_t n) {
+SCAN float reached_by(size_t n) {
     const auto n_reach = [](float value) {
         int32_t count = 0;
         for (const float max : mine.maxima) {
@@ -337,7 +380,7 @@ float reached_by(size_t n) {
 
 // Puts the n likeliest tokens into mine.chosen, and whichever else reach the bound that it returns. As many
 // tokens do as there are blocks whose maximum does.
-float choose(const float * logits, int32_t n_vocab, size_t n) {
+SCAN float choose(const float * logits, int32_t n_vocab, size_t n) {
     const bool many = (size_t) (n_vocab / n_block) >= 4 * n;
     find_maxima(logits, n_vocab, many ? n_block : n_finer);
     const size_t n_blocks = mine.maxima.size();
@@ -380,7 +423,7 @@ const int32_t n_wide    = 64; // several registers
 const int32_t n_stretch = 64 * n_wide;
 
 // log(sum(exp(logits))), after find_maxima
-float log_sum_exp(const float * logits, int32_t n_vocab) {
+SCAN float log_sum_exp(const float * logits, int32_t n_vocab) {
     const float max = *std::max_element(mine.maxima.begin(), mine.maxima.end());
     double      sum = 0.0;
     int32_t     i   = 0;
@@ -402,19 +445,14 @@ float log_sum_exp(const float * logits, int32_t n_vocab) {
     return max + (float) std::log(sum);
 }
 
-void remove_chosen(const std::vector<llama_token> & forbidden) {
-    const auto is_forbidden = [&](const llama_token_data & c) {
-        return std::find(forbidden.begin(), forbidden.end(), c.id) != forbidden.end();
-    };
-    if (!forbidden.empty()) {
-        mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_forbidden),
-                          mine.chosen.end());
-    }
+// JSON has no other numbers, and sums of them must stay some.
+float finite_logprob(float logprob) {
+    return logprob > -9999.0f && logprob < INFINITY ? logprob : -9999.0f;
 }
 
 // Brings the n likeliest of mine.chosen to its beginning, best first. A few are sorted by counting, for each,
 // how many are better: more comparisons, but none that a processor has to guess.
-void sort_chosen(size_t n) {
+SCAN void sort_chosen(size_t n) {
     const size_t n_chosen = mine.chosen.size();
     if (n_chosen > n_few) {
         std::partial_sort(mine.chosen.begin(), mine.chosen.begin() + (std::ptrdiff_t) n, mine.chosen.end(),
@@ -448,15 +486,16 @@ token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token tok
     n_top = std::min(n_top, n_vocab);
     if (n_top > 0) {
         choose(logits, n_vocab, (size_t) n_top);
+        n_top = std::min(n_top, (int32_t) mine.chosen.size()); // a row may hold what is no number
         sort_chosen((size_t) n_top);
     } else {
         find_maxima(logits, n_vocab, n_block);
     }
     const float log_sum = log_sum_exp(logits, n_vocab);
     for (int32_t i = 0; i < n_top; i++) {
-        top.push_back({mine.chosen[i].id, mine.chosen[i].logit - log_sum});
+        top.push_back({mine.chosen[i].id, finite_logprob(mine.chosen[i].logit - log_sum)});
     }
-    return {token, logits[token] - log_sum};
+    return {token, finite_logprob(logits[token] - log_sum)};
 }
 
 token_logprob token_sampler::logprobs_of_draw(llama_token token, int32_t n_top,
@@ -464,6 +503,9 @@ token_logprob token_sampler::logprobs_of_draw(llama_token token, int32_t n_top,
     top.clear();
     const auto is_out = [](const llama_token_data & c) { return c.logit == -INFINITY; };
     mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_out), mine.chosen.end());
+    if (mine.chosen.empty()) {
+        return {token, finite_logprob(-INFINITY)};
+    }
     n_top = std::min(std::max(n_top, 1), (int32_t) mine.chosen.size());
     sort_chosen((size_t) n_top);
     const float max = mine.chosen[0].logit;
@@ -475,9 +517,9 @@ token_logprob token_sampler::logprobs_of_draw(llama_token token, int32_t n_top,
     }
     const float log_sum = max + (float) std::log(sum);
     for (int32_t i = 0; i < n_top; i++) {
-        top.push_back({mine.chosen[i].id, mine.chosen[i].logit - log_sum});
+        top.push_back({mine.chosen[i].id, finite_logprob(mine.chosen[i].logit - log_sum)});
     }
-    return {token, own - log_sum};
+    return {token, finite_logprob(own - log_sum)};
 }
 
 //
@@ -510,24 +552,22 @@ static size_t n_looked_at(const params & sampling) {
     return 0;
 }
 
-token_sampler::token_sampler(const llama_model * model, const params & sampling,
-                             std::shared_ptr<grammar> structure, std::shared_ptr<const grammar_start> begin,
+token_sampler::token_sampler(const llama_model * model, const sequence_settings & settings, uint32_t seed,
                              const coupling & coupled, const std::vector<llama_token> & prompt,
                              const std::vector<llama_token> & generated)
-    : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))), n_top(n_looked_at(sampling)),
-      n_history(history_length(sampling)), structure(std::move(structure)), start(std::move(begin)),
-      grammar_first(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f), coupled(coupled),
-      code(coupled.arithmetic ? arithmetic_code(coupled) : arithmetic_code()),
-      first(coupled.distinct_first && generated.empty()), temperature(sampling.temp),
-      xtc_probability(sampling.xtc_probability) {
-    params own = sampling; // common_sampler_init may change it
+    : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))), n_top(n_looked_at(settings.sampling)),
+      n_history(history_length(settings.sampling)), biases(settings.biases), structure(settings.structure),
+      start(settings.structure_start),
+      grammar_first(settings.sampling.mirostat != 0 || settings.sampling.adaptive_target >= 0.0f),
+      coupled(coupled), code(coupled.arithmetic ? arithmetic_code(coupled) : arithmetic_code()),
+      first(coupled.distinct_first && generated.empty()), temperature(settings.sampling.temp),
+      temperature_moves(settings.sampling.dynatemp_range > 0.0f),
+      xtc_probability(settings.sampling.xtc_probability) {
+    const llama_vocab * vocab = llama_model_get_vocab(model);
+    params              own   = settings.sampling; // common_sampler_init may change it
+    own.seed                  = seed;
     if (coupled.arithmetic && own.xtc_probability > 0.0f) {
         own.xtc_probability = 1.0f; // apply_steps decides when it acts
-    }
-    if (own.ignore_eos) {
-        for (const llama_token token : end_tokens(llama_model_get_vocab(model))) {
-            own.logit_bias.push_back({token, -INFINITY});
-        }
     }
     if (own.adaptive_target >= 0.0f &&
         std::count(own.samplers.begin(), own.samplers.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) == 0) {
@@ -537,16 +577,15 @@ token_sampler::token_sampler(const llama_model * model, const params & sampling,
     sampler.reset(common_sampler_init(model, own));
 
     int32_t             n_suppressed = 0;
-    const llama_token * suppressed =
-        llama_vocab_get_suppress_tokens(llama_model_get_vocab(model), &n_suppressed);
-    banned.assign(suppressed, suppressed + n_suppressed);
-    for (const llama_logit_bias & bias : own.logit_bias) {
-        (bias.bias == -INFINITY ? banned : biased).push_back(bias.token);
+    const llama_token * suppressed   = llama_vocab_get_suppress_tokens(vocab, &n_suppressed);
+    never.assign(suppressed, suppressed + n_suppressed);
+    if (own.ignore_eos) {
+        never.insert(never.end(), end_tokens(vocab).begin(), end_tokens(vocab).end());
     }
-    if (this->structure && start && start->lazy) {
+    if (structure && start && start->lazy) {
         watch.emplace(*start);
-    } else if (this->structure && start) {
-        at = this->structure->behind(start->begun);
+    } else if (structure && start) {
+        at = structure->behind(start->begun);
     }
     for (size_t i = prompt.size() - std::min(prompt.size(), n_history); i < prompt.size(); i++) {
         accept(prompt[i], false);
@@ -591,12 +630,12 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
         const bool once = grammar_first || first || !code.spent();
         if (!is_bound() || !(once || structure->few_may_follow(at))) {
             choose_likeliest(logits, forbidden.size());
-            remove_chosen(forbidden);
+            settle_chosen(logits, forbidden);
             token = draw_chosen().id;
         }
         if (is_bound() && (token == LLAMA_TOKEN_NULL || !structure->allows(at, token))) {
             choose_allowed(logits);
-            remove_chosen(forbidden);
+            settle_chosen(logits, forbidden);
             token = draw_allowed();
         }
         accept(token, true);
@@ -617,14 +656,41 @@ void token_sampler::choose_allowed(const float * logits) {
     }
 }
 
+// Takes out what must not be drawn before any sampler sees it, for many of them make a number that is none
+// of a logit of minus infinity; adds the biases to the rest.
+void token_sampler::settle_chosen(const float * logits, const std::vector<llama_token> & forbidden) {
+    bool       numbers = true;
+    const auto mark    = [&](bool value) {
+        mine.out.resize((size_t) n_vocab);
+        for (const std::vector<llama_token> * tokens : {&std::as_const(never), &forbidden}) {
+            for (const llama_token token : *tokens) {
+                mine.out[(size_t) token] = value;
+            }
+        }
+    };
+    const auto is_out = [&](const llama_token_data & c) {
+        numbers &= c.logit < INFINITY;
+        return c.logit == -INFINITY || mine.out[(size_t) c.id] || (biases && biases->is_banned(c.id));
+    };
+    mark(true);
+    mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_out), mine.chosen.end());
+    mark(false);
+    if (!numbers || (mine.chosen.empty() &&
+                     std::any_of(logits, logits + n_vocab, [](float logit) { return std::isnan(logit); }))) {
+        throw command_error("engine_error", "the model computed logits that are no numbers");
+    }
+    if (biases && !biases->changed.empty()) {
+        for (llama_token_data & c : mine.chosen) {
+            c.logit += biases->of(c.id);
+        }
+    }
+}
+
 llama_token token_sampler::draw_allowed() {
-    // a bias may have banned them all
-    const llama_token_data drawn =
-        mine.chosen.empty() ? llama_token_data{LLAMA_TOKEN_NULL, -INFINITY, 0.0f} : draw_chosen();
-    if (!(drawn.logit > -INFINITY)) {
+    if (mine.chosen.empty()) { // a bias may have banned them all
         throw grammar_error("no token of the model that is not banned can go on with the text here");
     }
-    return drawn.id;
+    return draw_chosen().id;
 }
 
 // The likeliest after all changes of single tokens are among those that are changed and, of the others, the
@@ -635,26 +701,26 @@ void token_sampler::choose_likeliest(const float * logits, size_t n_forbidden) {
         return;
     }
     const size_t n_recent = std::min(n_history, history.size());
-    const size_t n_extra  = banned.size() + biased.size() + n_recent + n_forbidden;
+    const size_t n_biased = biases ? biases->n_banned + biases->changed.size() : 0;
+    const size_t n_extra  = never.size() + n_biased + n_recent + n_forbidden;
     const float  bound    = choose(logits, n_vocab, n_top + n_extra);
-    const auto   add      = [&](llama_token token) {
-        const auto is_it = [token](const llama_token_data & c) { return c.id == token; };
-        if (logits[token] < bound && std::none_of(mine.chosen.begin(), mine.chosen.end(), is_it)) {
+    mine.others.assign(history.end() - (std::ptrdiff_t) n_recent, history.end());
+    if (biases) {
+        mine.others.insert(mine.others.end(), biases->changed.begin(), biases->changed.end());
+    }
+    std::sort(mine.others.begin(), mine.others.end());
+    mine.others.erase(std::unique(mine.others.begin(), mine.others.end()), mine.others.end());
+    for (const llama_token token : mine.others) {
+        if (logits[token] < bound) {
             mine.chosen.push_back({token, logits[token], 0.0f});
         }
-    };
-    std::for_each(biased.begin(), biased.end(), add);
-    std::for_each(history.end() - (std::ptrdiff_t) n_recent, history.end(), add);
+    }
 }
 
 // Where the chain changes no logit before its top-k, it finds the likeliest in order.
 llama_token_data_array token_sampler::candidates_of_chain() {
     llama_token_data_array candidates = {mine.chosen.data(), mine.chosen.size(), -1, false};
-    if (n_top > 0 && biased.empty() && n_history == 0) {
-        for (llama_token_data & c : mine.chosen) {
-            const bool out = std::find(banned.begin(), banned.end(), c.id) != banned.end();
-            c.logit        = out ? -INFINITY : c.logit;
-        }
+    if (n_top > 0 && n_history == 0) {
         candidates.size = std::min(n_top, mine.chosen.size());
         sort_chosen(candidates.size);
         candidates.data   = mine.chosen.data();
@@ -664,30 +730,79 @@ llama_token_data_array token_sampler::candidates_of_chain() {
 }
 
 llama_token_data token_sampler::draw_chosen() {
+    if (mine.chosen.empty()) {
+        throw command_error("invalid_request", "every token is banned, so there is none to go on with",
+                            "logit_bias");
+    }
     if (first) {
         return draw_first();
     }
     llama_token_data_array candidates = candidates_of_chain();
-    if (coupled.arithmetic) {
-        apply_steps(candidates);
-    } else {
-        llama_sampler_apply(common_sampler_get(sampler.get()), &candidates);
+    apply_steps(candidates);
+    const bool is_one = candidates.selected >= 0 && candidates.selected < (int64_t) candidates.size;
+    const llama_token_data drawn = is_one ? candidates.data[candidates.selected] : llama_token_data();
+    if (!is_one || !std::isfinite(drawn.logit)) {
+        throw command_error("invalid_request", "with these settings the samplers leave no token to draw");
     }
-    const llama_token_data drawn = candidates.data[candidates.selected];
-    mine.chosen.resize(candidates.size); // what the samplers have left, for logprobs_of_draw
+    // what the samplers have left, for logprobs_of_draw; XTC begins it later
+    mine.chosen.erase(mine.chosen.begin(), mine.chosen.begin() + (candidates.data - mine.chosen.data()));
+    mine.chosen.resize(candidates.size);
     return drawn;
 }
 
-// The chain one by one. XTC acts by a chance that sequences of equal text have in common, and while the code
-// lasts it draws in the place of the last sampler.
+// Where the temperature moves with the entropy it may become so small that logits overflow: that is greedy,
+// too. Tokens are in order then.
+void token_sampler::apply_temperature(llama_sampler * step, llama_token_data_array & candidates) const {
+    llama_sampler_apply(step, &candidates);
+    if (temperature_moves && !std::isfinite(candidates.data[0].logit)) {
+        candidates.data[0].logit = 0.0f;
+        candidates.size          = 1;
+    }
+}
+
+// It takes the last one that is likely enough, and of what other steps have made impossible the likelihood is 0.
+static void apply_xtc(llama_sampler * step, llama_token_data_array & candidates) {
+    const auto is_out = [](const llama_token_data & c) { return c.logit == -INFINITY; };
+    candidates.size   = (size_t) (std::remove_if(candidates.data, candidates.data + candidates.size, is_out) -
+                                  candidates.data);
+    llama_sampler_apply(step, &candidates);
+}
+
+// It compares each token with each other one. Where it finds no text it takes the model's end of text, were
+// that banned or not allowed: then there is nothing to choose for it.
+static void apply_infill(llama_sampler * step, llama_token_data_array & candidates) {
+    const auto by_logit = [](const llama_token_data & a, const llama_token_data & b) {
+        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+    };
+    const size_t n = std::min(candidates.size, n_few);
+    std::partial_sort(candidates.data, candidates.data + n, candidates.data + candidates.size, by_logit);
+    candidates.size   = n;
+    candidates.sorted = true;
+    const std::vector<llama_token_data> before(candidates.data, candidates.data + n);
+    llama_sampler_apply(step, &candidates);
+    const auto was_there = [&](const llama_token_data & c) { return c.id == candidates.data[0].id; };
+    if (candidates.size == 0 || std::none_of(before.begin(), before.end(), was_there)) {
+        std::copy(before.begin(), before.end(), candidates.data);
+        candidates.size = n;
+    }
+}
+
+// The chain one by one. Where draws are coupled XTC acts by a chance that sequences of equal text have in
+// common, and while the code lasts it draws in the place of the last sampler.
 void token_sampler::apply_steps(llama_token_data_array & candidates) {
     llama_sampler * chain = common_sampler_get(sampler.get());
     const int32_t   n     = llama_sampler_chain_n(chain) - (code.spent() ? 0 : 1);
     for (int32_t i = 0; i < n; i++) {
-        llama_sampler * step = llama_sampler_chain_get(chain, i);
-        if (strcmp(llama_sampler_name(step), "xtc") != 0 ||
-            common_chance(coupled, text_hash) < xtc_probability) {
+        llama_sampler *        step = llama_sampler_chain_get(chain, i);
+        const std::string_view name = llama_sampler_name(step);
+        if (name == "temp-ext") {
+            apply_temperature(step, candidates);
+        } else if (name == "infill") {
+            apply_infill(step, candidates);
+        } else if (name != "xtc") {
             llama_sampler_apply(step, &candidates);
+        } else if (!coupled.arithmetic || common_chance(coupled, text_hash) < xtc_probability) {
+            apply_xtc(step, candidates);
         }
     }
     if (!code.spent()) {
@@ -707,9 +822,8 @@ llama_token_data token_sampler::draw_first() {
         }
     }
     const size_t drawn = draw_distinct(coupled, temperature, candidates.data, candidates.size);
-    if (drawn == SIZE_MAX) { // all are banned: as without coupling
-        first = false;
-        return draw_chosen();
+    if (drawn == SIZE_MAX) {
+        throw command_error("invalid_request", "the penalties leave no token to begin with");
     }
     return candidates.data[drawn];
 }

@@ -24,6 +24,23 @@ struct command_error : std::runtime_error {
 
 [[noreturn]] void invalid(const std::string & param, const std::string & message);
 
+// What is added to logits, each token once, and which tokens are banned. Shared by all sequences that have it.
+class token_biases {
+  public:
+    // Several biases of a token add up; minus infinity bans it.
+    token_biases(std::vector<llama_logit_bias> list, int32_t n_vocab);
+
+    bool   is_banned(llama_token token) const { return banned[(size_t) token]; }
+    float  of(llama_token token) const; // 0: it has none
+    size_t n_banned = 0;
+
+    std::vector<llama_token> changed; // in ascending order, without the banned ones
+
+  private:
+    std::vector<float> biases; // of those
+    std::vector<bool>  banned; // by token
+};
+
 // Everything that may differ between the sequences of one request.
 struct sequence_settings {
     common_params_sampling   sampling;
@@ -35,6 +52,7 @@ struct sequence_settings {
     coupling                 coupled;   // with the other sequences
 
     std::shared_ptr<const grammar_start> structure_start; // where it begins to hold; nullptr: at once
+    std::shared_ptr<const token_biases>  biases;          // logit_bias, and tokens that hold a banned phrase
 };
 
 // Reads max_tokens, min_tokens, stop, banned_strings. False when the name is none of these.
@@ -65,7 +83,7 @@ std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, c
 
 struct token_logprob {
     llama_token token;
-    float       logprob; // natural logarithm
+    float       logprob; // natural logarithm, finite: -9999 stands for less, and for what is no number
 };
 
 // The logprob of `token` in a row of logits (before any sampler), and the n_top likeliest, best first.
@@ -77,14 +95,13 @@ class token_sampler {
   public:
     // It knows the end of the prompt (for the penalties) and what has been generated since. Throws what
     // common_sampler_init throws.
-    token_sampler(const llama_model * model, const common_params_sampling & sampling,
-                  std::shared_ptr<grammar> structure, std::shared_ptr<const grammar_start> start,
+    token_sampler(const llama_model * model, const sequence_settings & settings, uint32_t seed,
                   const coupling & coupled, const std::vector<llama_token> & prompt,
                   const std::vector<llama_token> & generated);
 
-    // One draw from a row of logits, accepted; `forbidden` tokens cannot be drawn, nor what the grammar does
-    // not allow: command_error when that cannot be found, or nothing is left. Different samplers may draw at
-    // the same time, also from the same row.
+    // One draw from a row of logits, accepted; banned and `forbidden` tokens are never drawn, nor what the
+    // grammar does not allow: command_error when that cannot be found, nothing is left, or the row has
+    // no numbers. Different samplers may draw at the same time, also from the same row.
     llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
 
     // The logprob of the token that this thread has just drawn, among those that the samplers left for the
@@ -100,20 +117,22 @@ class token_sampler {
     void                   accept_by_grammar(llama_token token);
     void                   choose_likeliest(const float * logits, size_t n_forbidden);
     void                   choose_allowed(const float * logits);
+    void                   settle_chosen(const float * logits, const std::vector<llama_token> & forbidden);
     llama_token            draw_allowed();
     llama_token_data_array candidates_of_chain();
     llama_token_data       draw_chosen();
     llama_token_data       draw_first();
     void                   apply_steps(llama_token_data_array & candidates);
+    void                   apply_temperature(llama_sampler * step, llama_token_data_array & candidates) const;
 
     common_sampler_ptr       sampler;
     int32_t                  n_vocab;
     size_t                   n_top; // the chain looks at no others than so many likeliest tokens; 0: at all
     size_t                   n_history; // the penalties look at so many of the last tokens
-    std::vector<llama_token> biased;    // tokens whose logits the chain changes, whatever came before
-    std::vector<llama_token> banned;    // those that it makes impossible
-    std::shared_ptr<grammar> structure;
-    grammar::position        at; // of the text in it
+    std::vector<llama_token> never;     // the model's own banned tokens; those that end a text if it may not
+    std::shared_ptr<const token_biases>  biases; // nullptr: none
+    std::shared_ptr<grammar>             structure;
+    grammar::position                    at; // of the text in it
     std::shared_ptr<const grammar_start> start;
     std::optional<trigger_watch>         watch; // as long as the grammar waits for a trigger
     bool                     grammar_first;     // a draw that is refused would be remembered by the chain
@@ -123,5 +142,6 @@ class token_sampler {
     bool                     first;         // the next draw is the first one, without replacement
     uint64_t                 text_hash = 0; // of the tokens generated so far
     float                    temperature;
+    bool                     temperature_moves; // with the entropy, down to any value
     float                    xtc_probability;
 };

@@ -1,6 +1,8 @@
 #include "scheduler.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdlib>
 #include <numeric>
 #include <thread>
 
@@ -15,7 +17,7 @@ static const size_t  n_row_bytes    = 128u << 20; // of logits, of the texts tha
 
 static void append_logprob(std::string & out, const token_logprob & t, const llama_vocab * vocab) {
     char number[32];
-    snprintf(number, sizeof(number), "%.6g", std::max(t.logprob, -9999.0f));
+    snprintf(number, sizeof(number), "%.6g", t.logprob);
     std::string bytes = common_token_to_piece(vocab, t.token, true);
     std::string text  = take_utf8(bytes);
     out += "\"id\":" + std::to_string(t.token) + ",\"text\":";
@@ -35,11 +37,23 @@ static const int64_t t_write_us = 2000;
 // Idle prefixes leave, each in milliseconds, when nobody has asked for so long: many a request follows at once
 static const int64_t t_quiet_us = 50000;
 static const int64_t t_sleep_us = 3600000000; // with nothing to do
+static const int64_t t_disk_us  = 100;        // between two looks for what the disk was asked for
+
+// LLAMA_BATCHED_FAIL_STEP=20 or =20:1: the 20th decode fails, with -3 or that code of llama_decode's.
+static step_fault fault_for_tests() {
+    step_fault   fault;
+    const char * text = getenv("LLAMA_BATCHED_FAIL_STEP");
+    if (text) {
+        sscanf(text, "%" SCNd64 ":%d", &fault.step, &fault.code);
+    }
+    return fault;
+}
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
                      embedder & vectors)
-    : facts(facts), ctx(ctx), params(params), tree(ctx, params.cache_cells, params.n_parallel, params.store),
-      vectors(vectors), batch(llama_batch_init(params.n_batch, 0, params.n_parallel)),
+    : facts(facts), ctx(ctx), params(params), fault(fault_for_tests()),
+      tree(ctx, params.cache_cells, params.n_parallel, params.store), vectors(vectors),
+      batch(llama_batch_init(params.n_batch, 0, params.n_parallel)),
       stops_short(llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model) ||
                   llama_model_n_swa(facts.model) > 0) {}
 
@@ -78,6 +92,9 @@ void scheduler::run(command_reader & reader) {
             write_out(!steady);
         }
         t_worked = works ? ggml_time_us() : t_worked;
+        if (idle()) {
+            tree.end_searches();
+        }
         tree.trim(idle() && patience_us() == 0);
         if (batch.n_tokens > 0) {
             t_steps += ggml_time_us() - t_begin;
@@ -89,10 +106,17 @@ bool scheduler::idle() const {
     return active.empty() && queue.empty() && !vectors.busy();
 }
 
-// How long commands may be waited for.
+// Whether the last step had nothing to do, and somebody's prefix is being looked for on disk.
+bool scheduler::waits_for_disk() const {
+    const auto waits = [this](const auto & r) { return !r->prompt && tree.is_open(r->recall); };
+    return batch.n_tokens == 0 && prompt_rows.empty() && !vectors.busy() &&
+           std::any_of(active.begin(), active.end(), waits);
+}
+
+// How long the loop may block for commands.
 int64_t scheduler::patience_us() const {
     if (!idle()) {
-        return 0;
+        return waits_for_disk() ? t_disk_us : 0;
     }
     return tree.is_over() ? std::max(t_worked + t_quiet_us - ggml_time_us(), (int64_t) 0) : t_sleep_us;
 }
@@ -174,7 +198,7 @@ void scheduler::submit(command && c) {
         add_scored(*r, text);
     }
     if (r->prefix_only()) {
-        supersede_prefixes();
+        supersede_prefix_of(r->command->client);
     }
     queue.push_back(std::move(r));
 }
@@ -250,10 +274,10 @@ void scheduler::resolve_continue(generate_command & command) const {
     command.exact  = true;
 }
 
-// Only the latest prefix is wanted: the writer has typed on since the others were asked for.
-void scheduler::supersede_prefixes() {
-    const auto end = [this](std::unique_ptr<request> & r) {
-        if (r->prefix_only()) {
+// Of a client only the latest prefix is wanted: the writer has typed on since the other one was asked for.
+void scheduler::supersede_prefix_of(const std::string & client) {
+    const auto end = [&](std::unique_ptr<request> & r) {
+        if (r->prefix_only() && r->command->client == client) {
             cancel(r->id, -1);
         }
     };
@@ -268,7 +292,7 @@ void scheduler::cancel(const std::string & id, int32_t index) {
     if (!r) {
         return; // it is done: the two have crossed
     }
-    r->computed = true; // all that a prefix waits for
+    r->cancelled = r->cancelled || r->prefix_only();
     for (sequence & s : r->sequences) {
         if (!s.over && (index < 0 || s.index == index)) {
             end_sequence(*r, s, "cancelled");
@@ -638,7 +662,7 @@ void scheduler::plan_prompts() {
     for (auto & r : active) {
         const bool first  = r->n_cached < 0;
         const bool wanted = first || r->prefix_only() || (r->n_waiting() > 0 && may_start());
-        if (!r->prompt && wanted && !waits_for_another(*r)) {
+        if (!r->prompt && wanted && !tree.is_open(r->recall) && !waits_for_another(*r)) {
             begin_prompt(*r); // or anew: it had to give its cells back
         }
         if (!r->prompt || r->ready || (r->prefix_only() && real_ones)) {
@@ -705,8 +729,12 @@ void scheduler::begin_prompt(request & r) {
     const auto         by    = first && !c.exact ? prefix_tree::by_text : prefix_tree::by_tokens;
     prefix_tree::match match;
     if (c.cache && !c.scores_prompt()) {
-        match = tree.recall(c.prompt, r.n_prompt() - (stops_short ? 1 : 0), by, key);
+        match = tree.recall(c.prompt, r.n_prompt() - (stops_short ? 1 : 0), by, key, r.recall);
     }
+    if (match.pending) {
+        return;
+    }
+    r.recall                = {};
     branch * const restored = match.restored ? match.from : nullptr;
     if (match.length - match.n_matched + r.n_prompt() + 1 > params.n_ctx_seq) { // it is split finer
         match = {};
@@ -754,7 +782,7 @@ void scheduler::report_start(const request & r) {
 
 void scheduler::drop_prompt(request & r) {
     if (r.command->cache && r.prompt->n_past() > 0) {
-        if (r.computed && r.n_prompt() - r.n_cached >= n_worth_saving) {
+        if (r.ready && r.n_prompt() - r.n_cached >= n_worth_saving) {
             tree.save(*r.prompt);
         }
         tree.release(r.prompt);
@@ -770,7 +798,7 @@ void scheduler::drop_prompt(request & r) {
 
 bool scheduler::decode() {
     const int64_t t_begin = ggml_time_us();
-    const int32_t code    = llama_decode(ctx, batch);
+    const int32_t code    = ++n_decodes == fault.step ? fail_step() : llama_decode(ctx, batch);
     if (code == 0) {
         llama_synchronize(ctx);
         const int64_t t_taken = ggml_time_us() - t_begin;
@@ -791,12 +819,25 @@ bool scheduler::decode() {
     return false;
 }
 
+// For tests: of a step that fails nobody knows what the cells hold, unless the code is 1.
+int32_t scheduler::fail_step() {
+    if (fault.code != 1) {
+        std::fill_n(batch.token, batch.n_tokens, 0);
+        llama_decode(ctx, batch);
+    }
+    return fault.code;
+}
+
 void scheduler::undo_batch() {
     for (branch * cells : owners) {
         tree.undo_last(cells);
     }
     for (auto & r : active) {
-        r->ready = r->ready && r->prompt && r->prompt->n_past() >= r->n_prompt() - 1;
+        const bool ready = r->ready && r->prompt && r->prompt->n_past() >= r->n_prompt() - 1;
+        if (r->ready && r->prompt && !ready) { // this step would have completed it
+            r->computed = false;
+        }
+        r->ready = ready;
         for (sequence & s : r->sequences) {
             s.i_row  = -1;
             s.n_rows = 0;
@@ -817,13 +858,18 @@ void scheduler::fail(request & r, const std::string & message, const std::string
     r.failed = true;
 }
 
-// Nobody knows what the cells hold now, so everything is given up, and the next request finds a sound
-// state.
+// Nobody knows what the cells hold now, so all of them are given up before anything could be kept of them, and
+// the next request finds a sound state.
 void scheduler::fail_all(const std::string & message) {
+    tree.clear();
     for (auto & r : active) {
+        for (sequence & s : r->sequences) {
+            s.cells = nullptr;
+        }
+        r->prompt = nullptr;
+        r->n_live = 0;
         fail(*r, message);
     }
-    tree.clear();
 }
 
 //
@@ -923,13 +969,11 @@ void scheduler::draw_one(drawing & d) const {
     sequence & s = *d.s;
     try {
         if (!s.sampler) {
-            common_params_sampling sampling = s.settings->sampling;
-            sampling.seed                   = sequence_seed(sampling.seed, (int64_t) s.n_rewinds * 1000003);
+            const uint32_t seed = sequence_seed(s.settings->sampling.seed, (int64_t) s.n_rewinds * 1000003);
             // one that was made anew knows what others have drawn, or what it must not: it goes on by itself
             const coupling coupled = s.n_rewinds == 0 ? s.settings->coupled : coupling();
-            s.sampler = std::make_unique<token_sampler>(facts.model, sampling, s.settings->structure,
-                                                        s.settings->structure_start, coupled,
-                                                        r.command->prompt, s.generated);
+            s.sampler              = std::make_unique<token_sampler>(facts.model, *s.settings, seed, coupled,
+                                                                     r.command->prompt, s.generated);
         }
         list_forbidden(s, forbidden);
         d.token                    = s.sampler->draw(d.logits, forbidden);
@@ -1114,7 +1158,7 @@ void scheduler::look_at(drawing & d) const {
                               ? token_sampler::logprobs_of_draw(d.token, n_top, top)
                               : logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, n_top, top);
     d.logprob           = own.logprob;
-    d.greedy            = d.known && own.logprob >= top[0].logprob;
+    d.greedy            = d.known && !top.empty() && own.logprob >= top[0].logprob;
     d.logprobs          = "{";
     append_logprob(d.logprobs, own, facts.vocab);
     d.logprobs += ",\"top\":[";
@@ -1328,7 +1372,7 @@ void scheduler::sweep() {
         if (r->failed) {
             return true;
         }
-        if (r->prefix_only() ? !r->computed : r->n_over < (int32_t) r->sequences.size()) {
+        if (r->prefix_only() ? !r->computed && !r->cancelled : r->n_over < (int32_t) r->sequences.size()) {
             return false;
         }
         if (r->prompt) {

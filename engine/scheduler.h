@@ -67,9 +67,12 @@ struct request {
     int64_t                           n_tokens  = 0;     // generated (or scored), by all sequences
     bool                              ready     = false; // the prompt's cells are complete
     bool                              computed  = false; // they were so once
+    bool                              cancelled = false; // a prefix that nobody waits for any more
     bool                              announced = false; // its place in the queue was told
     bool                              failed    = false; // an error has ended it
     int64_t                           t_arrived = 0, t_admitted = 0, t_prefilled = 0, t_progress = 0; // us
+
+    prefix_tree::search recall; // what the prompt waits for, before it is begun
 
     logits_row
         first_row; // that all first tokens come from, if the prompt was known or they are to be distinct
@@ -94,6 +97,12 @@ struct drawing {
     float logprob = 0.0f; // of the token, if it is known or their sum is wanted
 };
 
+// For tests: a decode that fails.
+struct step_fault {
+    int64_t step = 0; // 0: none does
+    int32_t code = -3;
+};
+
 class scheduler {
   public:
     scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
@@ -106,6 +115,7 @@ class scheduler {
   private:
     // commands
     bool      idle() const; // nothing runs or waits
+    bool      waits_for_disk() const;
     int64_t   patience_us() const;
     void      write_out(bool yield);
     void      take(command && c);
@@ -118,7 +128,7 @@ class scheduler {
     void      begin_text(const request & r, sequence & s) const;
     void      add_scored(request & r, const scored_text & text);
     void      resolve_continue(generate_command & command) const;
-    void      supersede_prefixes();
+    void      supersede_prefix_of(const std::string & client);
     request * find_request(const std::string & id) const;
     void      report_status(const std::string & id);
     void      admit();
@@ -146,10 +156,11 @@ class scheduler {
     void     drop_prompt(request & r);
 
     // decode
-    bool decode();
-    void undo_batch();
-    void fail(request & r, const std::string & message, const std::string & code = "engine_error");
-    void fail_all(const std::string & message);
+    bool    decode();
+    int32_t fail_step();
+    void    undo_batch();
+    void    fail(request & r, const std::string & message, const std::string & code = "engine_error");
+    void    fail_all(const std::string & message);
 
     // draw
     void             draw();
@@ -190,6 +201,7 @@ class scheduler {
     const model_facts      facts;
     llama_context *        ctx;
     const scheduler_params params;
+    const step_fault       fault;
     prefix_tree            tree;
     embedder &             vectors;
     llama_batch            batch;
@@ -217,8 +229,9 @@ class scheduler {
 
     int64_t n_turns = 0;
     int64_t n_steps = 0, n_step_tokens = 0; // since the start
-    int64_t t_steps = 0, t_model = 0;       // us; in steps, and of these in llama_decode
-    int32_t n_last_tokens = 0;              // of the step before
-    int64_t t_written     = 0;              // us
-    int64_t t_worked      = 0;              // us, when there was something to do last
+    int64_t n_decodes = 0;
+    int64_t t_steps = 0, t_model = 0; // us; in steps, and of these in llama_decode
+    int32_t n_last_tokens = 0;        // of the step before
+    int64_t t_written     = 0;        // us
+    int64_t t_worked      = 0;        // us, when there was something to do last
 };

@@ -4,24 +4,29 @@
 403  a page of an origin that --cors doesn't name
 401  no key, an unknown or an expired one, where the route is not open
 403  a key without the route's scope
+
+What was let in is looked at again when the keys change, and ends with its key (sessions.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from llama_srb import keys, tokens
+from llama_srb import keys, sessions, tokens
 from llama_srb.config import Settings
+from llama_srb.foreign import Scopes
 from llama_srb.keys import Grant, KeyFileError, caller
-from llama_srb.routes import ROUTES, Route
+from llama_srb.routes import ROUTES
+from llama_srb.sessions import Session
 from llama_srb.tokens import TokenError, Tokens
 from llama_srb.values import RequestError
 
@@ -30,7 +35,8 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUERY_KEY = "api_key"
 QUERY_PATHS = frozenset({"/v1/ws"})  # a browser's WebSocket can send no header
 ORIGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//(\[[0-9a-z:.%]+\]|[\w.-]+)(?::\d*)?", re.IGNORECASE | re.ASCII)
-BY_PATH: Mapping[tuple[str, str], Route] = {(route.method, route.path): route for route in ROUTES}
+SCOPES: Mapping[tuple[str, str], Scopes] = {(route.method, route.path): route.scopes for route in ROUTES}
+ADMIN: Scopes = ("admin",)  # of what is in no table
 PROGRAMS = ("app", "tauri", "vscode-file", "vscode-webview")
 """Schemes of programs that are made of pages, as Obsidian is: no page of the web has such an origin."""
 
@@ -45,10 +51,11 @@ class Access:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._names = _names_of_this_server(settings)
+        self._sessions: set[Session] = set()  # that are open
         self.reload()
 
     def reload(self) -> None:
-        """Reads the files of keys again; AccessError leaves all as it was."""
+        """Reads the files of keys again; what they let in no longer ends. AccessError: all is as it was."""
         settings = self._settings
         secret = settings.jwt_secret.get_secret_value() if settings.jwt_secret else None
         try:
@@ -59,6 +66,8 @@ class Access:
         given = keys.given(key.get_secret_value() for key in settings.api_key)
         self._keys: tuple[keys.Key, ...] = (*given, *found)
         self._tokens: Tokens | None = signers
+        for session in list(self._sessions):
+            session.look_again()
 
     @property
     def needs_key(self) -> bool:
@@ -106,12 +115,25 @@ class Access:
 
     # Keys
 
-    def grant(self, route: Route | None, headers: Mapping[str, str], query_key: str | None) -> Grant | None:
-        """Who calls; None where nobody is asked. RequestError 401 or 403. What is in no table is admin's."""
-        scopes = ("admin",) if route is None else route.scopes
+    @contextlib.contextmanager
+    def _let_in(self, scopes: Scopes, key: str | None) -> Iterator[None]:
+        """A session, where the route asks for a key. RequestError 401 or 403."""
         if not self.needs_key or not scopes:
-            return None
-        found = self._of(_sent(headers) or query_key)
+            caller.set(None)
+            sessions.current.set(None)
+            yield
+            return
+        with Session(lambda: self._grant(scopes, key)) as session:
+            caller.set(session.grant)
+            sessions.current.set(session)
+            self._sessions.add(session)
+            try:
+                yield
+            finally:
+                self._sessions.discard(session)
+
+    def _grant(self, scopes: Scopes, key: str | None) -> Grant:
+        found = self._of(key)
         if not found.may(scopes):
             message = (
                 f"{found.name} has the scopes {' '.join(found.scopes)}; this needs {' or '.join(scopes)}"
@@ -149,8 +171,9 @@ class Access:
                 return await handler(request)
             method, path = "GET" if request.method == "HEAD" else request.method, resource.canonical
             query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
-            caller.set(self.grant(BY_PATH.get((method, path)), request.headers, query_key))
-            return await handler(request)
+            scopes = SCOPES.get((method, path), ADMIN)
+            with self._let_in(scopes, _sent(request.headers) or query_key):
+                return await handler(request)
 
         return let_in
 

@@ -7,7 +7,7 @@ streams stands once, above them.
     ClientError
     ├── UnknownField       a keyword argument that the server has no field for (also a TypeError)
     ├── RequestRefused     the server refused the request; param names the field
-    ├── ServerError        the server, or its engine, failed
+    ├── ServerError        the server, or its engine, failed; or what it wrote is no answer of llama-srb
     └── ConnectionFailed   no connection, or it was lost
 """
 
@@ -35,6 +35,10 @@ CONNECT_TIMEOUT = 10.0  # seconds: a host that does not answer at all
 TIMEOUT = 600.0  # seconds of silence: a long prompt or a model that loads says nothing; streams get comments
 REFUSED = frozenset({"invalid_request", "context_exceeded"})
 """Codes of error events that are the request's own fault."""
+LINE_LIMIT = 64 << 20  # bytes of one line of a stream that are believed, as the server believes of its engine
+MOST_SEQUENCES = 1 << 20  # that an answer is believed to have: each takes memory before its first text
+BROKEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading raises where JSON is not what was expected; RecursionError: lists in lists in lists."""
 
 Prompted: TypeAlias = str | Sequence[int]
 """A prompt: a text, or its token ids."""
@@ -178,19 +182,98 @@ _NAMES = {event: name for name, event in EVENTS.items()}
 _FIELDS = {event: tuple(fields(event)) for event in EVENTS.values()}
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list(value: object, each: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list | tuple) and all(map(each, value))
+
+
+def _is_call(value: object) -> bool:
+    """A piece of a call of a tool."""
+    if not isinstance(value, Mapping) or not _is_count(value.get("index")):
+        return False
+    texts = (value.get("id", ""), value.get("name", ""), value.get("arguments"))
+    return all(isinstance(text, str) for text in texts)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "str | None": lambda value: isinstance(value, str),
+    "int": _is_count,
+    "int | None": _is_count,
+    "float": _is_number,
+    "float | None": _is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "Mapping[str, float]": lambda value: _is_object(value) and all(map(_is_number, value.values())),
+    "tuple[str, ...]": lambda value: _is_list(value, lambda one: isinstance(one, str)),
+    "tuple[int, ...]": lambda value: _is_list(value, _is_count),
+    "tuple[Mapping[str, Any], ...]": lambda value: _is_list(value, _is_object),
+    "tool_calls: tuple[Mapping[str, Any], ...]": lambda value: _is_list(value, _is_call),
+}
+"""Whether a value is what an annotation says, by the annotation's text, or the field's name and that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One field of a dataclass, as JSON has it; needed: null and absent are wrong."""
+
+    name: str
+    type: str
+    is_right: Callable[[Any], bool]
+    has_default: bool
+    needed: bool
+
+
+def _keys(kind: type[Any]) -> list[_Key]:
+    made = []
+    for row in fields(kind):
+        type, has_default = str(row.type), (row.default, row.default_factory) != (MISSING, MISSING)
+        is_right = _TYPES.get(f"{row.name}: {type}") or _TYPES[type]
+        made.append(_Key(row.name, type, is_right, has_default, not has_default and "None" not in type))
+    return made
+
+
+def _read(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    """A dataclass from an object of JSON: null is absent, keys may be more; TypeError or KeyError."""
+    given: dict[str, Any] = {}
+    for key in _KEYS[kind]:
+        value = data.get(key.name)
+        if value is None:
+            if key.needed:
+                raise KeyError(key.name)
+            if not key.has_default:
+                given[key.name] = None
+        elif not key.is_right(value):
+            raise TypeError(f"{key.name} is no {key.type}")
+        else:
+            given[key.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**given)
+
+
 def event_from(data: Mapping[str, Any]) -> Event | None:
     """The event that an object of the stream is; None for one of a newer server. Keys may be more.
 
-    ServerError when it lacks a key.
+    ServerError when a key is missing or its value has another type.
     """
     kind = EVENTS.get(str(data.get("event")))
     if kind is None:
         return None
-    given = {row.name: data[row.name] for row in _FIELDS[kind] if data.get(row.name) is not None}
     try:
-        event: Event = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+        event: Event = _read(kind, data)
+    except KeyError as missing:
+        raise ServerError(f"an event of the server is incomplete: no {missing} in {data['event']}") from None
     except TypeError as error:
-        raise ServerError(f"an event of the server is incomplete: {error}") from None
+        raise ServerError(f"an event of the server is wrong: in {data['event']} {error}") from None
     return event
 
 
@@ -238,6 +321,9 @@ class Score:
     tokens: tuple[Mapping[str, Any], ...] = ()
 
 
+_KEYS = {kind: _keys(kind) for kind in (*EVENTS.values(), Score)}
+
+
 class _Growing:
     """One sequence as it comes."""
 
@@ -283,7 +369,7 @@ class Answer:
         self.done: Done | None = None
 
     def take(self, event: Event) -> None:
-        """One more event, in order."""
+        """One more event, in order; ServerError when it is about a sequence that cannot be."""
         self.last = event
         match event:
             case Text():
@@ -296,10 +382,14 @@ class Answer:
             case Prompt():
                 self.prompt += event.text
             case Done():
+                if not all(0 <= index < len(self._growing) for index in event.ranking):
+                    raise ServerError(f"the server ranks {event.ranking} of {len(self._growing)} sequences")
                 self.done = event
 
     def _sequence(self, index: int) -> _Growing:
         """One of them; cancelled while it waits, a request ends without having started."""
+        if not 0 <= index < MOST_SEQUENCES:
+            raise ServerError(f"the server wrote of sequence {index}, which cannot be")
         self._growing += [_Growing() for _ in range(index + 1 - len(self._growing))]
         return self._growing[index]
 
@@ -348,6 +438,8 @@ class _Frames:
 
     def feed(self, chunk: bytes) -> list[Event]:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LINE_LIMIT:
+            raise ServerError(f"the server wrote a line of more than {LINE_LIMIT} bytes")
         found = [_event(line[5:]) for line in lines if line.startswith(b"data:")]
         return [event for event in found if event is not None]
 
@@ -355,7 +447,7 @@ class _Frames:
 def _event(line: bytes) -> Event | None:
     try:
         data = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ServerError(f"the server wrote what is no event: {line[:100]!r}") from None
     return event_from(data) if isinstance(data, dict) else None
 
@@ -369,9 +461,10 @@ def failure(error: Error) -> ClientError:
 def _refusal(response: httpx.Response) -> ClientError:
     """The exception that an answer with an error status is; its body has been read."""
     try:
-        said = response.json()["error"]
-        message, code, param = said["message"], said["code"] or "", said["param"]
-    except (ValueError, LookupError, TypeError):
+        error = response.json()["error"]
+        said: Error = _read(Error, {**error, "code": error.get("code") or ""})
+        message, code, param = said.message, said.code, said.param
+    except BROKEN:
         return ServerError(f"{response.url} answers {response.status_code}, which is not llama-srb's")
     if 400 <= response.status_code < 500:
         return RequestRefused(message, code=code or "invalid_request", param=param)
@@ -414,11 +507,29 @@ class _Question(Generic[Answered]):
 
 def _tokenize(text: str, special: bool) -> _Question[list[int]]:
     body = {"text": text, "add_bos_token": special}
-    return _Question("/v1/token/encode", body, lambda answer: list(answer["tokens"]))
+    return _Question("/v1/token/encode", body, lambda answer: _listed(answer["tokens"], _is_count))
 
 
 def _detokenize(tokens: Sequence[int]) -> _Question[str]:
-    return _Question("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: str(answer["text"]))
+    return _Question("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: _text(answer["text"]))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("no whole number")
+    return value
+
+
+def _listed(value: object, each: Callable[[Any], bool]) -> list[Any]:
+    if not isinstance(value, list) or not _is_list(value, each):
+        raise TypeError("no such list")
+    return value
 
 
 def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
@@ -428,22 +539,32 @@ def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
 
 def _embed(texts: str | Sequence[Prompted], dimensions: int | None) -> _Question[list[list[float]]]:
     body = _body(input=_several(texts), dimensions=dimensions)
-    return _Question("/v1/embeddings", body, lambda answer: [one["embedding"] for one in answer["data"]])
+    return _Question("/v1/embeddings", body, _vectors)
+
+
+def _vectors(answer: Any) -> list[list[float]]:
+    return [_listed(one["embedding"], _is_number) for one in _listed(answer["data"], _is_object)]
 
 
 def _score(prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int) -> _Question[list[Score]]:
     body = {"prompt": prompt, "texts": _several(texts), "logprobs": logprobs}
-    return _Question("/v1/score", body, lambda answer: list(map(_scored, answer["data"])))
+    return _Question("/v1/score", body, _scores)
 
 
-def _scored(data: Mapping[str, Any]) -> Score:
-    given = {row.name: data[row.name] for row in fields(Score)}
-    return Score(**given | {"tokens": tuple(given["tokens"])})
+def _scores(answer: Any) -> list[Score]:
+    return [_read(Score, one) for one in _listed(answer["data"], _is_object)]
 
 
 def _prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> _Question[int]:
     body = _body(prompt=prompt, messages=messages)
-    return _Question("/v1/prefix", body, lambda answer: int(answer["prompt_tokens"]))
+    return _Question("/v1/prefix", body, lambda answer: _count(answer["prompt_tokens"]))
+
+
+def _field_names(tables: Any) -> frozenset[str]:
+    """The names in /v1/samplers."""
+    rows = [row for table in ("request", "samplers") for row in tables[table]]
+    names = {_text(name) for row in rows for name in (row["name"], *row["aliases"])}
+    return frozenset(names | set(map(_text, tables.get("converted", {}).keys())))
 
 
 class _Common:
@@ -468,16 +589,16 @@ class _Common:
             raise _refusal(response)
         try:
             return question.read(response.json())
-        except (ValueError, LookupError, TypeError):
+        except BROKEN:
             raise ServerError(f"{response.url} answers what is not llama-srb's") from None
 
     def _learn(self, response: httpx.Response) -> None:
         if response.status_code != 200:
             raise _refusal(response)
-        tables = response.json()
-        rows = [row for table in ("request", "samplers") for row in tables[table]]
-        names = {name for row in rows for name in (row["name"], *row["aliases"])}
-        self._known = frozenset(names | tables.get("converted", {}).keys())
+        try:
+            self._known = _field_names(response.json())
+        except BROKEN:
+            raise ServerError(f"{response.url} answers what is not llama-srb's") from None
 
     def _check(self, names: Mapping[str, Any]) -> None:
         for name in names:

@@ -27,7 +27,8 @@ from pydantic import (
     ValidationError,
 )
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+from llama_srb import bundled
+
 PREFIX = "LLAMA_SRB_"
 NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # the file; build.sh's
 
@@ -72,7 +73,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False)
 
     # fmt: off
-    model: Annotated[Path, AfterValidator(Path.expanduser)] = Field(CHECKOUT / "models" / "storyteller.gguf",
+    model: Annotated[Path, AfterValidator(Path.expanduser)] = Field(bundled.model(),
         description="The GGUF file to serve.")
     lora: Annotated[tuple[Path, ...], BeforeValidator(_files)] = Field((),
         description="LoRA adapters to load, with commas between them; their ids are 0, 1 and so on.")
@@ -81,9 +82,9 @@ class Settings(BaseModel):
     port: int = Field(9090, ge=0, le=65535,
         description="Port to listen on; 0 takes a free one.")
     n: int = Field(8, ge=1,
-        description="Continuations of a request that doesn't say how many.")
+        description="Continuations of a request that doesn't say how many; the default is at most --max-n.")
     max_n: int = Field(1024, ge=1,
-        description="Most continuations that one request may ask for.")
+        description="Most continuations that one request may ask for; the default is at least --n.")
     ctx: int | None = Field(None, ge=1, le=2**31 - 1,
         description="Tokens in the engine's KV cache, shared by all sequences (default: the engine decides).")
     parallel: int = Field(32, ge=1, le=256,
@@ -100,7 +101,7 @@ class Settings(BaseModel):
         description="One engine for all requests, or a process for each.")
     max_engines: int = Field(4, ge=1, le=1024,
         description="Processes at the same time in the mode per-request.")
-    engine: Annotated[Path, AfterValidator(Path.expanduser)] = Field(CHECKOUT / "build/bin/llama-batched",
+    engine: Annotated[Path, AfterValidator(Path.expanduser)] = Field(bundled.engine(),
         description="The engine's program.")
     max_body: Annotated[int, BeforeValidator(_size)] = Field(16 << 20, ge=1,
         description="Largest request body, in bytes or as 16MiB.")
@@ -149,6 +150,9 @@ class Settings(BaseModel):
         "another one started.")
     body_timeout: float = Field(30.0, gt=0, le=3600,
         description="Seconds within which a request's body must be there.")
+    write_timeout: float = Field(60.0, gt=0, le=86400,
+        description="Seconds without anything read of what waits for a client, after which its connection is "
+        "ended: more than a phone between two cells takes.")
     idle_timeout: float = Field(75.0, gt=0, le=86400,
         description="Seconds after which a connection without a request is closed.")
     keep_alive: float = Field(15.0, gt=0, le=3600,
@@ -363,10 +367,21 @@ def _validated(values: Mapping[str, object], sources: Mapping[str, str]) -> Sett
         first = invalid.errors(include_url=False)[0]
         name = str(first["loc"][0])
         raise SettingsError(f"{sources[name]} is {first['input']!r}; {_wanted(first)}") from None
-    if settings.n > settings.max_n:
-        raise SettingsError(
-            f"{sources.get('n', '--n')} is {settings.n}; it must be at most --max-n, {settings.max_n}"
-        )
+    return _within_bounds(settings, sources)
+
+
+AT_MOST = {"n": "max_n"}  # a setting, and the setting that bounds it
+
+
+def _within_bounds(settings: Settings, sources: Mapping[str, str]) -> Settings:
+    """A default gives way to what was said, in both directions; SettingsError when both were said."""
+    for name, bound in AT_MOST.items():
+        value, most = getattr(settings, name), getattr(settings, bound)
+        if value <= most:
+            continue
+        if name in sources and bound in sources:
+            raise SettingsError(f"{sources[name]} is {value}; it must be at most {sources[bound]}, {most}")
+        settings = settings.model_copy(update={bound: value} if name in sources else {name: most})
     return settings
 
 

@@ -6,8 +6,10 @@ Starts nothing that lasts, and changes nothing.
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from llama_srb import model_info
+from llama_srb import bundled, model_info
 from llama_srb.access import Access, AccessError, tls
 from llama_srb.config import Settings, child_environment
 from llama_srb.model_info import ModelFileError
 
 Verdict: TypeAlias = Literal["ok", "warn", "bad"]
 PATIENCE = 30.0  # seconds; a driver that does not answer must not hold this up
+BUNDLED = bundled.model()
 CUDA_FOLDER = "/usr/local/cuda/bin"  # where ./build.sh looks, too
 OWN_DESCRIPTORS = 64  # logs, pipes, the loop's own, the model's file
 GIB = 2**30
@@ -47,10 +50,19 @@ def _said(*command: str) -> str | None:
     return done.stdout + done.stderr if done.returncode == 0 else None
 
 
+def _system(settings: Settings) -> Finding:
+    libc = " ".join(word for word in platform.libc_ver() if word)
+    system = f"{platform.system()} {platform.machine()}" + (f", {libc}" if libc else "")
+    oldest = bundled.oldest_glibc()
+    return Finding("ok", f"{system}; this wheel is for glibc {oldest} or later" if oldest else system)
+
+
 def _compiler(settings: Settings) -> Finding:
     for name in ("c++", "g++", "clang++"):
         if said := _said(name, "--version"):
             return Finding("ok", said.splitlines()[0])
+    if not bundled.is_checkout():
+        return Finding("ok", "no C++ compiler, and a wheel's engine needs none")
     return Finding(
         "warn", "no C++ compiler", "only ./build.sh needs one: apt install g++, or xcode-select --install"
     )
@@ -59,11 +71,37 @@ def _compiler(settings: Settings) -> Finding:
 def _engine(settings: Settings) -> Finding:
     path = settings.engine
     if not path.is_file() or not os.access(path, os.X_OK):
-        return Finding("bad", f"no program at {path}", "./build.sh makes it")
+        return Finding("bad", f"no program at {path}", bundled.remedy())
     said = _said(str(path), "--version")
     if said is None:
-        return Finding("bad", f"{path} does not run", "./build.sh makes it for this machine")
+        return Finding("bad", f"{path} does not run", bundled.remedy())
     return Finding("ok", next((line for line in said.splitlines() if line.startswith("version")), str(path)))
+
+
+def _self_test(settings: Settings) -> Finding:
+    """The engine's own: products of all weight types, and a request where the bundled model is there."""
+    model = ["-m", str(BUNDLED)] if BUNDLED.is_file() else []
+    command = [str(settings.engine), "--self-test", *model]
+    advice = bundled.remedy()
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment(),
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        return Finding("bad", f"it cannot start: {error.strerror}", advice)
+    except subprocess.TimeoutExpired:
+        return Finding("bad", f"it did not end within {PATIENCE:g} s", advice)
+    if done.returncode != 0:
+        return Finding("bad", _end_of(done), advice)
+    return Finding("ok", next(iter(done.stdout.splitlines()), "passed").removeprefix("self-test: "))
+
+
+def _end_of(failed: subprocess.CompletedProcess[str]) -> str:
+    """How a program ended, and its last words."""
+    status = failed.returncode
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+    return ": ".join([how, *failed.stderr.splitlines()[-1:]])
 
 
 def _gpu(settings: Settings) -> Finding:
@@ -73,6 +111,12 @@ def _gpu(settings: Settings) -> Finding:
     card = cards.splitlines()[0]
     if "CUDA" in (_said(str(settings.engine), "--list-devices") or ""):
         return Finding("ok", f"{card} free, and the engine can use it")
+    if not bundled.is_checkout():
+        return Finding(
+            "warn",
+            f"{card} free, but a wheel's engine is for CPUs",
+            "./build.sh --cuda in a checkout, and --engine",
+        )
     if _said("nvcc", "--version") is None and _said(f"{CUDA_FOLDER}/nvcc", "--version") is None:
         return Finding(
             "warn", f"{card} free, but there is no nvcc", "install the CUDA toolkit, then ./build.sh --cuda"
@@ -151,8 +195,10 @@ def _prefix_cache(settings: Settings) -> Finding:
 
 
 CHECKS: dict[str, Callable[[Settings], Finding]] = {
+    "system": _system,
     "compiler": _compiler,
     "engine": _engine,
+    "self-test": _self_test,
     "GPU": _gpu,
     "model": _model,
     "port": _port,

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import signal
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
+from llama_srb import bundled
 from llama_srb.protocol import (
     PROTOCOL,
     Done,
@@ -41,6 +43,7 @@ from llama_srb.protocol import (
     encode,
     encode_cancel,
     parse,
+    shows_step,
 )
 
 log = logging.getLogger(__name__)
@@ -58,6 +61,7 @@ WATCHDOG = "watchdog"  # the id of its question: no request's, those are random
 
 CLOSING = (Done, Error, Result)
 """Events after which a request is over."""
+CLOSING_NAMES = frozenset(event.__name__.lower() for event in CLOSING)
 
 
 class EngineError(Exception):
@@ -125,7 +129,7 @@ class Exchange:
         self.n = n
         self.state: ExchangeState = "new"
         self.cancelled = False  # as a whole, by whomever
-        self.client = ""  # whose it is
+        self.client = ""  # whose it is: only that one sees and ends it without knowing its id
         self.timeout: float | None = None  # seconds that it may take, by its client's own wish
         self._reason = ""  # why it was cancelled, in place of "cancelled"
         self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled or done
@@ -301,10 +305,13 @@ class Engine:
         self.ready: Ready | None = None
         self.progress = 0.0
         self.pid = 0  # until it is spawned
+        self.program = _file(settings.command[0])  # tells whether another engine is of the same file
+        self.stepped = False  # it has told of something that it computed
+        self.first_step_signal: int | None = None  # that ended it: it had work, and had told of no step
         self._on_change = on_change
         self._exchanges: dict[str, Exchange] = {}
         self._log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
-        self._fault = ""
+        self._fault = self._details = ""  # what it did wrong; what only the operator may know of that
         self._heard = False  # from it, since the watchdog looked last
         self._steps: object = None  # that it had made when the watchdog asked last
         self._draining = False
@@ -334,7 +341,9 @@ class Engine:
                 start_new_session=True,  # a group of its own: a ^C on the terminal is for us to handle
             )
         except OSError as error:
-            raise EngineUnavailable(f"cannot run {command[0]}: {error.strerror}: run ./build.sh") from None
+            raise EngineUnavailable(
+                f"cannot run {command[0]}: {error.strerror}: {bundled.remedy()}"
+            ) from None
         self.pid = self._process.pid
         log.info("engine %d: loading %s", self.pid, self.settings.model_name)
         self._task = asyncio.create_task(self._watch(), name=f"engine {self.pid}")
@@ -353,7 +362,7 @@ class Engine:
         except TimeoutError:
             raise EngineError(f"the engine is not ready after {self.settings.load_timeout} s") from None
         if self.ready is None:
-            raise EngineError(self.obituary)
+            raise EngineError(self.obituary)  # it knew of no request yet
         return self.ready
 
     @property
@@ -395,17 +404,23 @@ class Engine:
                 os.killpg(self.pid, number)
 
     @property
-    def obituary(self) -> str:
-        """Why the engine is gone: what it did wrong, or how it exited and what it said last."""
+    def cause_of_end(self) -> str:
+        """Why the engine is gone: what it did wrong, or how it exited. Nothing that it said."""
         code = self._process.returncode
         if self._fault:
             return f"the engine was ended: {self._fault}"
         if code is None:
             return "the engine is running"
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        when = "while loading" if self.ready is None else "while running"
+        how = f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"
+        return f"the engine ended while {'loading' if self.ready is None else 'running'}: {how}"
+
+    @property
+    def obituary(self) -> str:
+        """The same with what it said last: for the operator, as this may be about anybody's request."""
+        if self._fault or self._process.returncode is None:
+            return self.cause_of_end + self._details
         said = " | ".join(list(self._log_lines)[-LOG_LINES_SHOWN:]) or "nothing"
-        return f"the engine ended {when}: {how}; its last lines: {said}"
+        return f"{self.cause_of_end}; its last lines: {said}"
 
     # Commands
 
@@ -472,7 +487,7 @@ class Engine:
                 try:
                     self._route(lines.feed(chunk))
                 except ProtocolError as error:
-                    self._condemn(f"it wrote {error}")
+                    self._condemn(f"it wrote {error}", error.shown)
 
     def _route(self, lines: list[bytes]) -> None:
         """Groups events by request, so that a decode step is one list and one wake-up for each."""
@@ -482,7 +497,11 @@ class Engine:
             for line in lines:
                 if debug:
                     wire.debug("engine %d >> %r", self.pid, line)
-                event = parse(line)
+                try:
+                    event = parse(line)
+                except ProtocolError as error:
+                    self._fail_one(error, groups)
+                    continue
                 if type(event) is Stream:  # nearly all are
                     groups[event.id].append(event)
                 elif isinstance(event, (Loading, Ready)):
@@ -494,24 +513,41 @@ class Engine:
         finally:
             self._heard = self._heard or bool(groups)
             for id, events in groups.items():
+                self._look_for_step(events)
                 if (exchange := self._exchanges.get(id)) is not None:
                     exchange.deliver(events)
+
+    def _fail_one(self, fault: ProtocolError, groups: dict[str, list[Event]]) -> None:
+        """A line that cannot be read ends the request that it is about; if it is about none, the engine."""
+        exchange = self._exchanges.get(fault.id)
+        if exchange is None:
+            raise fault
+        log.error("engine %d: it wrote %s: %s", self.pid, fault, fault.shown)
+        if (before := groups.pop(exchange.id, None)) is not None:
+            exchange.deliver(before)
+        exchange.fail(
+            "engine_error", "the engine wrote a line that cannot be read; the server's log has more"
+        )
+        if fault.event in CLOSING_NAMES:  # else its done is still to come
+            del self._exchanges[exchange.id]
 
     def _load(self, event: Loading | Ready) -> None:
         if isinstance(event, Loading):
             self.progress = event.progress
         elif event.protocol != PROTOCOL:
             self._condemn(
-                f"it speaks protocol {event.protocol}, this server speaks {PROTOCOL}: run ./build.sh"
+                f"it speaks protocol {event.protocol}, this server speaks {PROTOCOL}: {bundled.remedy()}"
             )
         else:
             self.progress, self.ready = 1.0, event
             self._loaded.set()
-            log.info("engine %d: ready, %d tokens, %s", self.pid, event.n_ctx, event.backend)
+            where = event.backend + (f" ({event.cpu})" if event.cpu else "")
+            log.info("engine %d: ready, %d tokens, %s", self.pid, event.n_ctx, where)
         self._on_change()
 
     def _finish(self, id: str, events: list[Event]) -> None:
         """The closing event: forget the id, so that no later line can reach anyone."""
+        self._look_for_step(events)
         exchange = self._exchanges.pop(id, None)
         if isinstance(events[-1], Result) and id == WATCHDOG:
             self._hear(events[-1])
@@ -521,18 +557,22 @@ class Engine:
         elif isinstance(events[-1], Error):
             log.warning("engine %d: %s: %s", self.pid, events[-1].code, events[-1].message)
 
+    def _look_for_step(self, events: list[Event]) -> None:
+        self.stepped = self.stepped or any(map(shows_step, events))
+
     def _hear(self, status: Result) -> None:
         """An answer alone is no sign of life: the loop may turn and decode nothing."""
         steps = status.data.get("steps")
         self._heard, self._steps = steps != self._steps, steps
 
-    def _condemn(self, fault: str) -> None:
+    def _condemn(self, fault: str, details: str = "") -> None:
         """The engine cannot be trusted any more: nothing that it still writes counts.
 
-        Its requests don't wait for its end: a process that hangs in a driver may take SIGKILL late.
+        Its requests don't wait for its end: a process that hangs in a driver may take SIGKILL late. They are
+        told the fault, the log the details.
         """
-        log.error("engine %d: %s", self.pid, fault)
-        self._fault = fault
+        self._fault, self._details = fault, f": {details}" if details else ""
+        log.error("engine %d: %s", self.pid, fault + self._details)
         self.kill()
         self._lose()
         self._on_change()
@@ -571,16 +611,41 @@ class Engine:
         said = "the engine has ended, as it was told" if as_told else self.obituary
         log.log(logging.INFO if self._draining else logging.ERROR, "engine %d: %s", self.pid, said)
         _stdin(self._process).close()
+        self.first_step_signal = self._signal_in_first_step()
         self._ended.set()
         self._loaded.set()
         self._lose()
         self._on_change()
 
+    def _signal_in_first_step(self) -> int | None:
+        """None for any other end, and for one that was our will."""
+        code, ours = self._process.returncode, bool(self._fault) or self._draining
+        if ours or self.ready is None or self.stepped or not self.busy or code is None or code >= 0:
+            return None
+        return -code
+
     def _lose(self) -> None:
         """Nothing more can come: whoever waits is told."""
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
-            exchange.lost(self.obituary)
+            exchange.lost(self.cause_of_end)
+
+
+def _file(program: str) -> tuple[int, ...]:
+    """What differs when a program is replaced by another build; empty when it is not there."""
+    try:
+        found = os.stat(shutil.which(program) or program)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _signal(number: int) -> str:
+    """Its name, and what to do where the signal alone says that; real-time signals have no name."""
+    if number == signal.SIGILL:
+        return f"SIGILL: it was built for another CPU; {bundled.remedy()}"
+    known = {one.value: one.name for one in signal.Signals}
+    return known.get(number, str(number))
 
 
 def new_id() -> str:

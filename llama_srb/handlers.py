@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -36,7 +37,7 @@ from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.fitting import fitted, shortened
 from llama_srb.keys import caller
-from llama_srb.limits import LimitedPool
+from llama_srb.limits import LimitedPool, current_client
 from llama_srb.metrics import CONTENT_TYPE, memory_of
 from llama_srb.middleware import (
     DIALECT,
@@ -58,15 +59,19 @@ from llama_srb.request import CHAT, CompletionRequest, Extension, Limit, request
 from llama_srb.routes import ROUTES
 from llama_srb.spellings import CONVERTED
 from llama_srb.values import INT32_MAX, RequestError, plain_id, wrong
+from llama_srb.watched import Watchlist
 from llama_srb.websocket import Connection
 
 Render: TypeAlias = Callable[[list[Event]], bytes]
-Rank: TypeAlias = Callable[[list[Event]], list[Event]]
+Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 Dialect: TypeAlias = Literal["openai", "events"]
 
 STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
 WHOLE = 4  # times --max-unread
-MAX_WATCHED = 64  # of the generations that koboldcpp's clients look on
+LONG = 512  # events: more of them are rendered and written piece by piece, and the loop has turns between
+THREAD = (
+    20_000  # tokens and alternatives: a body with more takes 20 ms and longer to write, so a thread does it
+)
 
 STREAM_HEADERS = {
     "Cache-Control": "no-cache",
@@ -102,7 +107,7 @@ class Work:
     generation: Generation | Several
     rank: Rank
     size: str
-    owner: str = ""  # who may end it without its id
+    has_stop: bool = False  # its client may end it without its id, by stop-generation
 
 
 def negotiate(body: Mapping[str, Any], accept: str) -> Dialect:
@@ -133,8 +138,8 @@ class Api:
         self.model = model
         self.take_presets(presets)
         self.began = time.monotonic()
-        self._owners: dict[str, str] = {}  # of what runs, by its id
-        self._watched: dict[str, Reply] = {}  # by genkey, the last one last
+        self._with_stop: dict[str, Generation | Several] = {}  # of what runs, by its id
+        self._watchlist = Watchlist()
         self._sockets: set[web.WebSocketResponse] = set()
         self.pages = studio.files()
 
@@ -142,7 +147,15 @@ class Api:
         """From now on requests may name these."""
         settings, fields = self.settings, {name: preset.fields for name, preset in presets.items()}
         self.named = presets
-        self.defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
+        self._defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
+
+    @property
+    def defaults(self) -> Defaults:
+        """Of the request at hand: the server's n gives way to a key that may ask for fewer."""
+        grant, usual = caller.get(), self._defaults
+        if grant is None or grant.max_n is None:
+            return usual
+        return dataclasses.replace(usual, n=min(usual.n, grant.max_n))
 
     def app(self) -> web.Application:
         """The aiohttp application; without handler_cancellation, clients that leave would not be noticed."""
@@ -186,7 +199,7 @@ class Api:
         request, form = openai.parse(bodies[0], self.defaults, self._infill)
         request = await self._fitted(self._require_what_continue_needs(request), form.limit)
         about = self._of_answer(form.model)
-        work = self._work(request, _owner(http))
+        work = self._work(request, has_stop=True)
         if form.stream:
             return await self._stream(http, work, openai.Chunks(request, form, **about).render)
         return await self._whole(http, work, openai.Body(request, **about))
@@ -203,13 +216,14 @@ class Api:
         about = self._of_answer(form.model)
         several = self.pool.generate_all(requests)
         named = dict(zip((part.id for part in several.parts), requests, strict=True))
-        ranks = {id: ranking(request) for id, request in named.items()}
+        most_held = self._most_held // len(requests)
+        ranks = {id: ranking(request, most_held) for id, request in named.items()}
         size = f"n={requests[0].n} prompts={len(requests)}"
         work = Work(
             several,
             lambda batch: ranks[batch[0].id](batch),  # type: ignore[union-attr]
             size,
-            owner=_owner(http),
+            has_stop=True,
         )
         if form.stream:
             return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).render)
@@ -225,8 +239,14 @@ class Api:
         """What OpenAI's answers tell of themselves."""
         return {"model": self._named_model(model), "created": int(time.time())}
 
-    def _work(self, request: CompletionRequest, owner: str = "") -> Work:
-        return Work(self.pool.generate(request), ranking(request), f"n={request.n}", owner=owner)
+    def _work(self, request: CompletionRequest, *, has_stop: bool = False) -> Work:
+        rank = ranking(request, self._most_held)
+        return Work(self.pool.generate(request), rank, f"n={request.n}", has_stop)
+
+    @property
+    def _most_held(self) -> int:
+        """Tokens and alternatives to them that an answer may hold in memory."""
+        return WHOLE * self.settings.max_unread
 
     @property
     def _infill(self) -> Mapping[str, str]:
@@ -238,7 +258,7 @@ class Api:
         request, form = chat.parse(await self._body(http), self.defaults)
         request = await self._fitted(request, form.limit)
         about = self._of_answer(form.model)
-        work = self._work(request, _owner(http))
+        work = self._work(request, has_stop=True)
         if form.stream:
             return await self._stream(http, work, chat.Chunks(request, form, **about).render)
         return await self._whole(http, work, chat.Body(request, **about))
@@ -272,14 +292,14 @@ class Api:
         request = scores.parse(await self._body(http), strict=self.settings.strict)
         answer = scores.Body(request, model=self._named_model(request.model))
         generation = self.pool.run("score", **request.engine_fields())
-        return await self._whole(http, Work(generation, list, f"texts={len(request.texts)}"), answer)
+        return await self._whole(http, Work(generation, _unranked, f"texts={len(request.texts)}"), answer)
 
     async def embeddings(self, http: web.Request) -> web.Response:
         """Vectors of texts."""
         request = embeddings.parse(await self._body(http), strict=self.settings.strict)
         answer = embeddings.Body(request, model=self._named_model(request.model))
         generation = self.pool.run("embed", **request.engine_fields())
-        work = Work(generation, list, f"texts={len(request.input)}")
+        work = Work(generation, _unranked, f"texts={len(request.input)}")
         return await self._whole(http, work, answer)
 
     def _require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
@@ -341,11 +361,12 @@ class Api:
         return json_response({"id": id, "cancelled": True})
 
     async def health(self, http: web.Request) -> web.Response:
-        """200 when requests are served at once, 503 with the state otherwise."""
+        """200 when requests are served at once, 503 with the state otherwise; of failed also the reason."""
         state = self.pool.state
         if state == "ready":
             return json_response({"status": "ok"})
-        return json_response({"status": state, "progress": round(self.pool.progress, 3)}, 503)
+        why = {"error": self.pool.failure} if state == "failed" else {}
+        return json_response({"status": state, "progress": round(self.pool.progress, 3), **why}, 503)
 
     async def live(self, http: web.Request) -> web.Response:
         """It answers, so it is."""
@@ -450,11 +471,24 @@ class Api:
     async def websocket(self, http: web.Request) -> web.StreamResponse:
         """Many requests on one connection, until it is closed."""
         settings = self.settings
-        socket = web.WebSocketResponse(heartbeat=settings.keep_alive, max_msg_size=settings.max_body)
+        socket = web.WebSocketResponse(
+            heartbeat=settings.keep_alive,
+            max_msg_size=settings.max_body,
+            compress=False,  # as of bodies: a few bytes would be a large message
+        )
         await socket.prepare(http)
         self._sockets.add(socket)
         try:
-            await Connection(socket, self.pool, self._read_request, self._read_extension).serve()
+            with self.connections.arrivals(http, socket) as arrivals:
+                connection = Connection(
+                    socket,
+                    self.pool,
+                    self._read_request,
+                    self._read_extension,
+                    arrivals.delivered,
+                    self._most_held,
+                )
+                await connection.serve()
         finally:
             self._sockets.discard(socket)
         return socket
@@ -477,9 +511,10 @@ class Api:
         """n continuations, as another server would give them."""
         reply = REPLIES[_path(http)](await self._body(http), self._about())
         reply.request = await self._fitted(self._require_what_continue_needs(reply.request), reply.limit)
-        work = self._work(reply.request)
+        generation = self.pool.generate(reply.request)
         if isinstance(reply, koboldai.Results):
-            self._watch(reply)
+            self._watchlist.add(reply.genkey, generation, reply)
+        work = Work(generation, ranking(reply.request), f"n={reply.request.n}")
         if reply.stream:
             return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
         return await self._whole(http, work, reply)
@@ -500,7 +535,7 @@ class Api:
             most, command = self.pool.ready.embedding.get("max_tokens", INT32_MAX), self.pool.command
             answer.shorten([await shortened(text, most, command) for text in answer.request.input])
         generation = self.pool.run("embed", **answer.request.engine_fields())
-        work = Work(generation, list, f"texts={len(answer.request.input)}")
+        work = Work(generation, _unranked, f"texts={len(answer.request.input)}")
         return await self._whole(http, work, answer)
 
     @property
@@ -523,6 +558,7 @@ class Api:
             context=self._context,
             parallel=self.settings.parallel,
             chat_template=str(model.metadata.get("tokenizer.chat_template", "")),
+            cpu=self.pool.ready.cpu if self.pool.ready else "",
             infill=self._infill,
             version=__version__,
             now=time.time(),
@@ -530,40 +566,46 @@ class Api:
             defaults=self.defaults,
         )
 
-    def _watch(self, reply: koboldai.Results) -> None:
-        self._watched.pop(reply.genkey, None)
-        self._watched[reply.genkey] = reply
-        if len(self._watched) > MAX_WATCHED:
-            del self._watched[next(iter(self._watched))]
-
-    async def _watched_by(self, http: web.Request) -> Reply | None:
-        """The generation of the genkey; without one that which was sent without one."""
+    def _genkey(self, http: web.Request) -> str:
+        """Empty without one: that names the generation which was begun without one."""
         body = parse_body(data) if (data := http[BODY]).strip() else {}
-        return self._watched.get(text_of(body, "genkey", ""))
+        return text_of(body, "genkey", "")
+
+    def _watched_by(self, http: web.Request) -> Reply | None:
+        """The caller's generation of the genkey."""
+        found = self._watchlist.find(current_client(), self._genkey(http))
+        return found.reply if found else None
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation until now."""
-        return json_response(koboldai.so_far(await self._watched_by(http)))
+        return json_response(koboldai.so_far(self._watched_by(http)))
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
         """The tokens of a generation until now."""
-        return json_response(koboldai.last_logprobs(await self._watched_by(http)))
+        return json_response(koboldai.last_logprobs(self._watched_by(http)))
 
     async def kobold_abort(self, http: web.Request) -> web.Response:
-        """Ends a generation."""
-        reply = await self._watched_by(http)
-        return json_response(koboldai.aborted(reply is not None and self.pool.cancel(reply.id)))
+        """Ends the caller's generation; where that has none of the genkey, an admin ends those of others."""
+        genkey, grant = self._genkey(http), caller.get()
+        own = self._watchlist.find(current_client(), genkey)
+        found = [own] if own is not None and own.is_running else []
+        if not found and genkey and grant is not None and grant.is_admin:
+            found = self._watchlist.named(genkey)
+        ended = [self.pool.cancel(watched.generation.id) for watched in found]
+        return json_response(koboldai.aborted(any(ended)))
 
     async def stop_generation(self, http: web.Request) -> web.Response:
         """Ends what the caller generates by OpenAI's paths, and nobody else's."""
-        for id in [id for id, owner in self._owners.items() if owner == _owner(http)]:
-            self.pool.cancel(id)
+        client = current_client()
+        for generation in list(self._with_stop.values()):
+            if generation.client == client:
+                generation.cancel()
         return json_response("OK")
 
     async def kobold_perf(self, http: web.Request) -> web.Response:
-        """How long the last generation took."""
-        last = next(reversed(self._watched.values()), None)
-        running = sum(reply.done is None for reply in self._watched.values())
+        """How long the caller's last generation took."""
+        own = self._watchlist.of(current_client())
+        last, running = own[-1].reply if own else None, sum(watched.is_running for watched in own)
         return json_response(koboldai.performance(last, running, self._about()))
 
     async def _body(self, http: web.Request) -> dict[str, Any]:
@@ -571,14 +613,15 @@ class Api:
 
     @contextlib.asynccontextmanager
     async def _opened(self, work: Work) -> AsyncIterator[Generation | Several]:
-        """The generation, which its owner may end until the block is left."""
+        """The generation; stop-generation finds it until the block is left."""
         async with work.generation as generation:
             brought.set(f" {work.size} {generation.id}")
-            self._owners[generation.id] = work.owner
+            if work.has_stop:
+                self._with_stop[generation.id] = generation
             try:
                 yield generation
             finally:
-                del self._owners[generation.id]
+                self._with_stop.pop(generation.id, None)
 
     async def _stream(
         self,
@@ -594,11 +637,12 @@ class Api:
             first = await anext(generation)
             if isinstance(first[0], Error):
                 return refused(first[0])
+            begun = render(await rank(first))
             await response.prepare(http)
             try:
-                await response.write(render(rank(first)))
+                await response.write(begun)
                 async with _kept_alive(response, self.settings.keep_alive, pause) as write:
-                    last = await _carry(generation, write, lambda batch: render(rank(batch))) or first[-1]
+                    last = await _carry(generation, write, rank, render) or first[-1]
                 brought.set(brought.get() + _summary(last))
             except ConnectionError:  # left between two events, before we were cancelled
                 brought.set(brought.get() + " client left")
@@ -606,17 +650,22 @@ class Api:
 
     async def _whole(self, http: web.Request, work: Work, answer: Folded) -> web.Response:
         """One body at the end; a client that leaves before cancels it, too."""
-        room = WHOLE * self.settings.max_unread
+        held = 0
         async with self._opened(work) as generation:
             async for batch in generation:
-                if (room := room - bulk(batch)) < 0:
-                    raise _too_large(WHOLE * self.settings.max_unread)
-                answer.take(work.rank(batch))
+                if (held := held + bulk(batch)) > self._most_held:
+                    raise _too_large(self._most_held)
+                answer.take(await work.rank(batch))
                 last = batch[-1]
         brought.set(brought.get() + _summary(last))
         if isinstance(last, Error):
             return refused(last)
-        return web.Response(body=answer.json(), content_type="application/json")
+        body = answer.json() if held < THREAD else await asyncio.to_thread(answer.json)
+        return web.Response(body=body, content_type="application/json")
+
+
+async def _unranked(events: list[Event]) -> list[Event]:
+    return events
 
 
 def _too_large(most: int) -> RequestError:
@@ -624,12 +673,6 @@ def _too_large(most: int) -> RequestError:
     return RequestError(
         f"{message}; ask for a stream, or for less", param="logprobs", code="answer_too_large"
     )
-
-
-def _owner(http: web.Request) -> str:
-    """Who calls: a key's name, or where there are no keys the address."""
-    grant = caller.get()
-    return f"key {grant.name}" if grant else f"address {http.remote}"
 
 
 def _path(http: web.Request) -> str:
@@ -646,13 +689,24 @@ class _Stream(web.StreamResponse):
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
-async def _carry(generation: Generation | Several, write: Write, render: Render) -> Event | None:
+async def _carry(generation: Generation | Several, write: Write, rank: Rank, render: Render) -> Event | None:
     """All events of one batch in one write, which waits for a slow reader; returns the last event."""
     last = None
     async for batch in generation:
-        last = batch[-1]
-        await write(render(batch))
+        last, ranked = batch[-1], await rank(batch)
+        for piece in _pieces(ranked, 1 if ranked is not batch else LONG):
+            await write(render(piece))
+        if ranked and isinstance(ranked[-1], Error):
+            return ranked[-1]
     return last
+
+
+def _pieces(events: list[Event], size: int) -> Iterator[list[Event]]:
+    """The events, or so many at a time: those of a slow reader, and whole candidates, are long work."""
+    if len(events) <= LONG and (size > 1 or bulk(events) <= LONG):
+        yield events
+    else:
+        yield from (events[at : at + size] for at in range(0, len(events), size))
 
 
 @contextlib.asynccontextmanager
@@ -663,8 +717,9 @@ async def _kept_alive(response: web.StreamResponse, interval: float, pause: byte
 
     async def write(data: bytes) -> None:
         nonlocal written_at
-        written_at = loop.time()
-        await response.write(data)
+        if data:  # what is held back keeps nothing open
+            written_at = loop.time()
+            await response.write(data)
 
     async def fill_pauses() -> None:
         with contextlib.suppress(ConnectionError):  # the handler is about to learn it too

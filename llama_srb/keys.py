@@ -46,7 +46,16 @@ class Grant(BaseModel):
 
     def may(self, scopes: Iterable[str]) -> bool:
         """Whether one of these is its own; admin is all of them."""
-        return "admin" in self.scopes or not set(self.scopes).isdisjoint(scopes)
+        return self.is_admin or not set(self.scopes).isdisjoint(scopes)
+
+    @property
+    def is_admin(self) -> bool:
+        return "admin" in self.scopes
+
+    @property
+    def client(self) -> str:
+        """Whose its requests are: a key and a token of the same name are two clients."""
+        return f"token {self.name}"
 
     @property
     def is_over(self) -> bool:
@@ -57,6 +66,10 @@ class Key(Grant):
     """One line of the file."""
 
     hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+    @property
+    def client(self) -> str:
+        return f"key {self.name}"
 
 
 class _File(BaseModel):

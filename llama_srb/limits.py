@@ -12,11 +12,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from llama_srb import sessions
 from llama_srb.keys import Grant, caller
 from llama_srb.metrics import Clock, Metrics
 from llama_srb.pool import EngineSettings, Exchange, Generation, Mode, Pool, TimeLimit
 from llama_srb.protocol import Done, Event, Extend
 from llama_srb.request import CompletionRequest, Extension
+from llama_srb.sessions import Session
 from llama_srb.values import RequestError, wrong
 
 log = logging.getLogger(__name__)
@@ -26,10 +28,16 @@ SHARE = 256  # requests of one connection among which the bound of unread events
 QUEUE_RETRY = 5  # seconds after which a full queue is worth another try
 
 address: ContextVar[str] = ContextVar("address", default="")
-"""Where the request at hand comes from; whoever has a key is known by its name instead."""
+"""Where the request at hand comes from."""
 
 hang_up: ContextVar[Callable[[], None]] = ContextVar("hang_up", default=lambda: None)
 """Ends the connection of the request at hand at once, whatever is still to be written."""
+
+
+def current_client() -> str:
+    """Whose the request at hand is: a key's, a token's, or where none is needed an address's."""
+    grant = caller.get()
+    return f"address {address.get()}" if grant is None else grant.client
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,8 @@ class LimitedPool(Pool):
         self.on_engine_start = self.metrics.engine_started
         self._leaving: dict[str, Callable[[], None]] = {}  # what ends its connection, by an exchange's id
         self._callers: dict[str, Grant] = {}  # of what runs, by its id
-        self._budgets: dict[str, Budget] = {}  # by the caller's name
+        self._sessions: dict[str, Session] = {}  # with whose key it ends, by its id
+        self._budgets: dict[str, Budget] = {}  # by client
 
     def generate(self, request: CompletionRequest) -> Generation:
         if (grant := caller.get()) is not None:
@@ -103,18 +112,18 @@ class LimitedPool(Pool):
             raise RequestError(message, status=503, code="queue_full", retry_after=QUEUE_RETRY)
 
     def _require_turn(self, grant: Grant) -> None:
-        running = sum(one.name == grant.name for one in self._callers.values())
+        running = sum(one.client == grant.client for one in self._callers.values())
         if grant.concurrent is not None and running >= grant.concurrent:
             raise _too_much(f"{grant.name} may run {grant.concurrent} requests at once", 1)
         if grant.tokens_per_minute is None:
             return
-        if wait := self._budget(grant.name, grant.tokens_per_minute).wait:
+        if wait := self._budget(grant.client, grant.tokens_per_minute).wait:
             message = f"{grant.name} has spent its {grant.tokens_per_minute} tokens a minute"
             raise _too_much(f"{message}; it may go on in {wait} s", wait)
 
-    def _budget(self, name: str, per_minute: int) -> Budget:
+    def _budget(self, client: str, per_minute: int) -> Budget:
         now = time.monotonic()
-        budget = self._budgets.setdefault(name, Budget(per_minute, per_minute, now))
+        budget = self._budgets.setdefault(client, Budget(per_minute, per_minute, now))
         budget.refill(per_minute, now)
         return budget
 
@@ -149,8 +158,7 @@ class LimitedPool(Pool):
             leave()
 
     def _client(self) -> str:
-        grant = caller.get()
-        return address.get() if grant is None else grant.name
+        return current_client()
 
     def _limits(self, exchange: Exchange) -> list[TimeLimit]:
         load = self._load
@@ -164,17 +172,24 @@ class LimitedPool(Pool):
 
     def _take(self, exchange: Exchange) -> None:
         super()._take(exchange)
+        if exchange.id not in self._live:  # it was cancelled before it was sent, and is over
+            return
         self._leaving[exchange.id] = hang_up.get()
         if (grant := caller.get()) is not None:
             self._callers[exchange.id] = grant
+        if (session := sessions.current.get()) is not None:
+            self._sessions[exchange.id] = session
+            session.add(exchange, lambda refusal: exchange.fail(refusal.code or "", refusal.message))
 
     def _forget(self, exchange: Exchange) -> None:
         super()._forget(exchange)
         self._leaving.pop(exchange.id, None)
+        if (session := self._sessions.pop(exchange.id, None)) is not None:
+            session.discard(exchange)
         grant = self._callers.pop(exchange.id, None)
         if grant is not None and grant.tokens_per_minute is not None and isinstance(exchange.last, Done):
             spent = exchange.last.prompt_tokens + exchange.last.completion_tokens
-            self._budget(grant.name, grant.tokens_per_minute).left -= spent
+            self._budget(grant.client, grant.tokens_per_minute).left -= spent
 
 
 def _too_much(message: str, wait: int) -> RequestError:

@@ -1,16 +1,27 @@
-"""Log lines: which request they belong to, and their form. Prompts and texts only with --log-prompts."""
+"""Log lines: which request they belong to, their form, and how they are written without waiting for a reader.
+
+Prompts and texts only with --log-prompts.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import secrets
+import select
+import threading
+from collections import deque
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
 WIRE = "llama_srb.wire"  # the logger of lines to and from engines: all prompts and texts
 TEXT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+WAITING = (
+    256 << 10
+)  # bytes of lines that wait for a reader: some thousand, so that only a reader that stands still loses any
+FLUSH_GRACE = 1.0  # seconds that a process that ends waits for the last lines to be read
 PLAIN_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
@@ -46,3 +57,80 @@ def formatter(log_format: str) -> logging.Formatter:
 def show_wire(shown: bool) -> None:
     """Whether lines with prompts and texts are logged, at the level debug."""
     logging.getLogger(WIRE).disabled = not shown
+
+
+class Writer(logging.Handler):
+    """Writes lines to a file descriptor from a thread of its own: who logs does not wait for who reads.
+
+    A pipe that nobody reads holds 64 KiB, and WAITING bytes more wait here. Further lines are dropped and
+    counted; the first line after them says how many.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._lines: deque[bytes] = deque()
+        self._size = 0  # of these, with the one that is being written
+        self._dropped = 0  # since the last line that was taken
+        self._change = threading.Condition()
+        threading.Thread(target=self._write_all, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self._line(record)
+        with self._change:
+            if self._size and self._size + len(line) > WAITING:
+                self._dropped += 1
+                return
+            self._report()
+            self._append(line)
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        """Never an exception: logging would report that one on stderr, and wait for its reader."""
+        try:
+            text = self.format(record)
+        except Exception as error:
+            text = f"{record.levelname} {record.name}: a line that cannot be formatted: {error!r}"
+        return text.encode(errors="backslashreplace") + b"\n"
+
+    def _append(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._size += len(line)
+        self._change.notify_all()
+
+    def _report(self) -> None:
+        """Says what is missing between the line before and the one after."""
+        if self._dropped:
+            message = f"{self._dropped} lines were dropped: nobody read the log"
+            fields = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": message}
+            self._dropped = 0
+            self._append(self._line(logging.makeLogRecord(fields)))
+
+    def _write_all(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._lines)
+                line = self._lines.popleft()
+            try:
+                self._write(line)
+            except OSError:  # the reader has left, the disk is full
+                written = False
+            else:
+                written = True
+            with self._change:
+                self._size -= len(line)
+                self._dropped += not written
+                if written and not self._lines:
+                    self._report()
+                self._change.notify_all()
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # another process has made it so: it is one pipe for all who inherit it
+                select.select([], [self._descriptor], [])
+
+    def flush(self) -> None:
+        """Waits for the reader, but not for long."""
+        with self._change:
+            self._change.wait_for(lambda: not self._size, FLUSH_GRACE)

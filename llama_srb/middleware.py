@@ -29,6 +29,8 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 STATUS_OF_CODE: Mapping[str, int] = {
     "invalid_request": 400,
     "context_exceeded": 400,
+    "invalid_api_key": 401,
+    "scope_missing": 403,
     "engine_died": 500,
     "internal_error": 500,
     "unavailable": 503,

@@ -677,14 +677,15 @@ ANSWERS: dict[str, Schema] = {
         meaning=TEXT,
     ),
     "Health": _object(
-        "progress",
-        status={"enum": ["ok", "loading", "ready", "draining", "stopped"]},
+        "progress error",
+        status={"enum": ["ok", "loading", "ready", "failed", "draining", "stopped"]},
         progress={"type": "number", "minimum": 0, "maximum": 1},
+        error={"type": "string", "description": "Of failed: why, and what to do."},
     ),
     "Text": {"type": "string"},
     "Stats": _object(
         "progress",
-        status={"enum": ["ready", "loading", "draining", "stopped"]},
+        status={"enum": ["ready", "loading", "failed", "draining", "stopped"]},
         progress={"type": "number"},
         uptime_seconds={"type": "number"},
         requests=COUNT,

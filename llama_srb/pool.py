@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+from llama_srb import bundled
 from llama_srb.engine import (
     CommandRefused,
     Engine,
@@ -26,6 +27,7 @@ from llama_srb.engine import (
     Exchange,
     new_id,
 )
+from llama_srb.first_steps import FirstSteps, proof
 from llama_srb.protocol import (
     Done,
     Error,
@@ -57,7 +59,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 Mode: TypeAlias = Literal["resident", "per-request"]
-PoolState: TypeAlias = EngineState
+PoolState: TypeAlias = EngineState | Literal["failed"]
 Generation: TypeAlias = Exchange
 TimeLimit: TypeAlias = tuple[float | None, str, Callable[[Exchange, str], None]]
 
@@ -72,6 +74,7 @@ class Several:
         self.parts = parts
         self.id = parts[0].id
         self._groups = groups
+        self.client = parts[0].client
         self.n = sum(part.n for part in parts)
         self._open = len(parts)
         self._batches: asyncio.Queue[list[Event]] = asyncio.Queue(maxsize=len(parts))  # no more than are read
@@ -123,23 +126,26 @@ class Several:
 class Pool:
     """Takes requests and finds them an engine.
 
-    |              | stopped           | loading               | ready   | draining          |
-    |--------------|-------------------|-----------------------|---------|-------------------|
-    | start()      | loading           | nothing               | nothing | nothing           |
-    | generate()   | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
-    | prefix()     | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
-    | run()        | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
-    | command()    | EngineUnavailable | waits for the engine  | runs    | EngineUnavailable |
-    | extend()     | None              | None                  | runs    | runs              |
-    | cancel(id)   | False             | True if it is here    | same    | same              |
-    | wait_ready() | EngineError       | Ready, or EngineError | Ready   | EngineUnavailable |
-    | renew()      | EngineUnavailable | a new engine, beside  | same    | EngineUnavailable |
-    | stop(grace)  | nothing           | draining              | same    | ends it sooner    |
+    |              | stopped     | loading              | ready   | failed             | draining       |
+    |--------------|-------------|----------------------|---------|--------------------|----------------|
+    | start()      | loading     | nothing              | nothing | nothing            | nothing        |
+    | generate()   | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
+    | prefix()     | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
+    | run()        | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
+    | command()    | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
+    | extend()     | None        | None                 | runs    | runs               | runs           |
+    | cancel(id)   | False       | True if it is here   | same    | same               | same           |
+    | wait_ready() | EngineError | waits                | Ready   | Unavailable        | Unavailable    |
+    | renew()      | Unavailable | a new engine, beside | same    | a new one: ready   | Unavailable    |
+    | stop(grace)  | nothing     | draining             | same    | same               | ends it sooner |
+
+    Unavailable is EngineUnavailable, which says why.
 
     resident: a crash is an error for what was running; what waited is served after a pause and a new start.
-    Only the first load must succeed: if it fails the pool is stopped, and wait_ready() says why. One task,
-    `_reside`, owns that engine. per-request: ready from start to stop; each request has a task,
-    `_serve_alone`, which owns its engine.
+    The first load must succeed: if it fails the pool is stopped, and wait_ready() says why. Engines that die
+    in their first step, one as the other, make it failed (first_steps.py): what waits gets an error, and only
+    what an engine with a successor still runs goes on. One task, `_reside`, owns the resident engine.
+    per-request: ready from start to stop; each request has a task, `_serve_alone`, which owns its engine.
     """
 
     def __init__(self, settings: EngineSettings, *, mode: Mode = "resident", max_engines: int = 4) -> None:
@@ -149,7 +155,7 @@ class Pool:
         self.ready: Ready | None = None  # what the last engine that was ready said of itself
         self._live: dict[str, Exchange] = {}  # in order of arrival
         self._groups: dict[str, Several] = {}  # of generations that are one request, by the id of the first
-        self._prefix: Exchange | None = None  # the last one, only the last one is wanted
+        self._prefixes: dict[str, Exchange] = {}  # by client, whose last one is the only one that is wanted
         self._engine: Engine | None = None  # the resident one, in whatever state
         self._resident: asyncio.Task[None] | None = None
         self._residents: set[asyncio.Task[None]] = set()  # with those whose engine has a successor
@@ -164,7 +170,8 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
         self._draining = False
-        self._failure: EngineError | None = None
+        self._failure: EngineError | None = None  # the first load's, or why no engine is started any more
+        self._first_steps = FirstSteps()
         self._change = asyncio.Event()
 
     # State
@@ -177,8 +184,15 @@ class Pool:
             return "draining"
         if self.mode == "per-request":
             return "ready"
+        if self._failure is not None:
+            return "failed"
         serving = self._serving and self._engine is not None and self._engine.state == "ready"
         return "ready" if serving else "loading"
+
+    @property
+    def failure(self) -> str | None:
+        """Why it has failed or could not start, and what to do."""
+        return None if self._failure is None else str(self._failure)
 
     @property
     def progress(self) -> float:
@@ -221,8 +235,9 @@ class Pool:
             return
         program = self.settings.command[0]
         if shutil.which(program) is None:
-            raise EngineUnavailable(f"no engine at {program}: ./build.sh makes it")
+            raise EngineUnavailable(f"no engine at {program}: {bundled.remedy()}")
         self._running, self._draining, self._failure, self.ready = True, False, None, None
+        self._first_steps = FirstSteps()
         if self.mode == "resident":
             self._begin_to_reside(self._reside())
         self._changes()
@@ -236,14 +251,18 @@ class Pool:
         """Loads a new engine beside the one that serves, then gives it all that comes from now on.
 
         The old one ends when its last request has. EngineError when the new one does not load: all stays.
+        So it does when the pool has failed, and the new one dies of the requests that are to prove it.
         """
-        self._require_open()
+        self._require_open(but=("failed",))
         if self.mode == "per-request":
             return  # the next process is a new one
         async with contextlib.AsyncExitStack() as stack:
             engine = await stack.enter_async_context(self._new_engine())
-            ready, old = await engine.loaded(), self._engine
-            self._require_open()
+            ready = await engine.loaded()
+            if self._failure is not None and not await self._survives_proof(engine):
+                raise EngineError(engine.obituary)
+            self._require_open(but=("failed",))
+            old, self._first_steps, self._failure = self._engine, FirstSteps(), None
             self._begin_to_reside(self._succeed(stack.pop_all(), engine))
             self._hand_over(engine, ready)
         if old is not None:
@@ -312,13 +331,14 @@ class Pool:
         Has id and cancel(index=None). No list of events is empty, the last one ends with Done or Error;
         leaving the block early cancels at once. EngineUnavailable when the pool is stopped or draining.
         """
-        id, client = new_id(), self._client()
-        exchange = self._exchange(id, encode_generate(id, request, client), request.candidates)
-        exchange.client, exchange.timeout = client, request.timeout
+        id = new_id()
+        line = encode_generate(id, request, self._client())
+        exchange = self._exchange(id, line, request.candidates)
+        exchange.timeout = request.timeout
         return exchange
 
     def _client(self) -> str:
-        """Who asks, where that is known: clients take turns."""
+        """Whose the request at hand is, where that is known: clients take turns."""
         return ""
 
     def generate_all(self, requests: list[CompletionRequest]) -> Several:
@@ -328,10 +348,11 @@ class Pool:
     def prefix(self, request: CompletionRequest) -> Generation:
         """Computes a request's prompt, to be used like generate(); ends with Done or Error.
 
-        It ends the one before if that is not done: `cancelled` of that one says so.
+        It ends its client's one before if that is not done: `cancelled` of that one says so.
         """
         id = new_id()
-        return self._exchange(id, encode_prefix(id, request), 0, on_enter=self._take_prefix)
+        line = encode_prefix(id, request, self._client())
+        return self._exchange(id, line, 0, on_enter=self._take_prefix)
 
     def run(self, op: str, **arguments: Any) -> Generation:
         """Any other command that takes its time, to be used like generate(); ends with Done or Error."""
@@ -392,10 +413,12 @@ class Pool:
     ) -> Exchange:
         self._require_open()
         keep, on_enter = self.mode == "resident", on_enter or self._take
-        return Exchange(id, line, n=n, restartable=keep, on_enter=on_enter, on_done=self._forget)
+        exchange = Exchange(id, line, n=n, restartable=keep, on_enter=on_enter, on_done=self._forget)
+        exchange.client = self._client()
+        return exchange
 
-    def _require_open(self) -> None:
-        if self.state in ("stopped", "draining"):
+    def _require_open(self, but: tuple[PoolState, ...] = ()) -> None:
+        if self.state in ("stopped", "failed", "draining") and self.state not in but:
             raise EngineUnavailable(str(self._failure) if self._failure else f"the engine is {self.state}")
 
     def _take(self, exchange: Exchange) -> None:
@@ -410,9 +433,9 @@ class Pool:
             self._engine.submit(exchange)
 
     def _take_prefix(self, exchange: Exchange) -> None:
-        if self._prefix is not None:
-            self._prefix.cancel()
-        self._prefix = exchange
+        if (before := self._prefixes.get(exchange.client)) is not None:
+            before.cancel()
+        self._prefixes[exchange.client] = exchange
         self._take(exchange)
 
     def _admit(self) -> None:
@@ -462,7 +485,8 @@ class Pool:
         self._live.pop(exchange.id, None)
         for timer in self._timers.pop(exchange.id, ()):
             timer.cancel()
-        self._prefix = None if self._prefix is exchange else self._prefix
+        if self._prefixes.get(exchange.client) is exchange:
+            del self._prefixes[exchange.client]
         self._changes()
 
     # Engines
@@ -480,7 +504,10 @@ class Pool:
             self._engines.discard(engine)
             if self._engine is engine:
                 self._engine, self._serving = None, False
+                self._first_steps.ended(engine.program, engine.first_step_signal, works=engine.stepped)
                 self._changes()
+            elif self._failure is not None:
+                self._refuse_waiting(self._failure)
             elif self._engine is not None and self.state == "ready":
                 self._submit_waiting(self._engine)  # what had only waited in this one
 
@@ -500,7 +527,7 @@ class Pool:
     async def _reside(self) -> None:
         """Keeps one engine running: crash, pause, start again; pauses double until an engine has stayed."""
         delay = self.settings.restart_delay
-        while True:
+        while self._is_resident:  # another one may have loaded in the pause
             lived = 0.0
             try:
                 lived = await self._serve_all()
@@ -512,6 +539,9 @@ class Pool:
             except Exception:
                 log.exception("the resident engine's task failed")
             if not self._is_resident:
+                return
+            if (verdict := self._first_steps.verdict) is not None:
+                self._give_up(EngineUnavailable(verdict))
                 return
             if lived >= self.settings.stable_after:
                 delay = self.settings.restart_delay
@@ -536,7 +566,9 @@ class Pool:
         async with self._new_engine() as engine:
             self._engine = engine
             ready, ready_at = await engine.loaded(), time.monotonic()
-            if self._is_resident:
+            if self._first_steps.in_doubt(engine.program) and await self._survives_proof(engine):
+                self._first_steps.proved()
+            if self._is_resident and engine.state == "ready":
                 self._hand_over(engine, ready)
             await engine.ended()
             return time.monotonic() - ready_at
@@ -551,10 +583,24 @@ class Pool:
         for exchange in [x for x in self._live.values() if x.state == "new"]:
             engine.submit(exchange)
 
+    async def _survives_proof(self, engine: Engine) -> bool:
+        """Whether it lives through requests of our own. That it may refuse them is no reason against it."""
+        log.warning("engine %d: gets requests of the server's own first", engine.pid)
+        assert engine.ready is not None
+        for op, arguments in proof(only_embeds=bool(engine.ready.embedding.get("only"))):
+            id = new_id()
+            async with Exchange(id, encode(op, id, **arguments), on_enter=engine.submit) as exchange:
+                await asyncio.wait({exchange.ending})
+        return engine.state == "ready"
+
     def _give_up(self, failure: EngineError) -> None:
-        """The first engine did not load: no pause will mend that."""
+        """No pause will mend that: the first engine did not load, or each one dies in its first step."""
         log.error("%s", failure)
-        self._running, self._failure = False, failure
-        for exchange in list(self._live.values()):
-            exchange.fail("engine_unavailable", str(failure))
+        self._running = self.ready is not None  # else nothing is here that could go on
+        self._failure = failure
+        self._refuse_waiting(failure)
         self._changes()
+
+    def _refuse_waiting(self, failure: EngineError) -> None:
+        for exchange in [x for x in self._live.values() if x.state == "new"]:
+            exchange.fail("unavailable", str(failure))

@@ -5,6 +5,7 @@ docs/engine-protocol.md describes every command and event with a real transcript
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeAlias
@@ -21,7 +22,39 @@ LINE_LIMIT = 64 << 20
 
 
 class ProtocolError(Exception):
-    """The engine wrote a line that is not an event of this protocol: a fault of ours, never of a client."""
+    """The engine wrote a line that is not an event of this protocol: a fault of ours, never of a client.
+
+    The message quotes nothing of the line, which may hold anybody's text; `shown` is for the operator.
+    """
+
+    def __init__(self, message: str, line: bytes = b"") -> None:
+        super().__init__(message)
+        self._line = line
+
+    @property
+    def event(self) -> str:
+        """The event's name, as far as the line has its usual beginning; else empty."""
+        return self._head()[0]
+
+    @property
+    def id(self) -> str:
+        """Whose line it is, as far as it has its usual beginning; else empty."""
+        return self._head()[1]
+
+    def _head(self) -> tuple[str, str]:
+        head = _HEAD.match(self._line)
+        return (head[1].decode(), head[2].decode()) if head else ("", "")
+
+    @property
+    def shown(self) -> str:
+        """The line's beginning without the texts in it."""
+        line = _TEXT.sub(b'"\xe2\x80\xa6"', self._line[:SHOWN])
+        return line.decode(errors="replace") + ("…" if len(self._line) > SHOWN else "")
+
+
+SHOWN = 200  # bytes of a faulty line in the log
+_HEAD = re.compile(rb'\{"event":"(\w+)","id":"([\w.-]{1,64})"', re.ASCII)  # as every line of a request begins
+_TEXT = re.compile(rb'(?<=:)"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +66,7 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The engine takes requests."""
+    """The engine takes requests; cpu is what its products are compiled for: native, or a variant ("zen4")."""
 
     protocol: int
     n_ctx: int
@@ -43,6 +76,7 @@ class Ready:
     n_ctx_sequence: int = 0
     adapters: tuple[Mapping[str, Any], ...] = ()
     embedding: Mapping[str, Any] = field(default_factory=dict)
+    cpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +257,10 @@ def encode_generate(id: str, request: CompletionRequest, client: str = "") -> by
     return encode("generate" if request.messages is None else "chat", id, **request.engine_fields(), **whose)
 
 
-def encode_prefix(id: str, request: CompletionRequest) -> bytes:
-    """The command that computes a request's prompt and nothing else."""
-    return encode("prefix", id, **request.prompt_fields(), **lora_fields(request.lora))
+def encode_prefix(id: str, request: CompletionRequest, client: str = "") -> bytes:
+    """The command that computes a request's prompt and nothing else; it ends an earlier one of the client."""
+    whose = {"client": client} if client else {}
+    return encode("prefix", id, **request.prompt_fields(), **lora_fields(request.lora), **whose)
 
 
 def encode_extend(id: str, extension: Extension) -> bytes:
@@ -239,6 +274,15 @@ def encode_cancel(id: str, index: int | None = None) -> bytes:
 
 
 # Events: what comes from the engine's stdout
+
+
+def shows_step(event: Event) -> bool:
+    """Whether the engine has computed something for this; queued, start and what was cancelled come before.
+
+    Of done nothing is known: a prefix ends with it, computed or superseded.
+    """
+    computed = isinstance(event, Stream | Progress | Again | Score | Embedding)
+    return computed or (isinstance(event, Stop) and event.finish_reason != "cancelled")
 
 
 def bulk(events: list[Event]) -> int:
@@ -277,14 +321,11 @@ def parse(line: bytes) -> Event | None:
         parser = _PARSERS.get(data["event"])
         return None if parser is None else parser(data)
     except KeyError as missing:
-        raise ProtocolError(f"no {missing} in {_shown(line)}") from None
-    except (TypeError, ValueError) as error:  # orjson's error is a ValueError
-        raise ProtocolError(f"{error} in {_shown(line)}") from None
-
-
-def _shown(line: bytes) -> str:
-    """A line short enough for a message."""
-    return repr(line if len(line) <= 200 else line[:200] + b"...")
+        raise ProtocolError(f"a line without {missing}", line) from None
+    except orjson.JSONDecodeError as error:  # its message says where, and nothing of the line
+        raise ProtocolError(f"a line that is no JSON ({error})", line) from None
+    except TypeError as error:
+        raise ProtocolError(f"a line that is no event ({error})", line) from None
 
 
 _Parser: TypeAlias = Callable[[dict[str, Any]], Event]

@@ -1,4 +1,5 @@
-"""Which of a request's candidates are its choices, and in what order: events in, events out. Pure.
+"""Which of a request's candidates are its choices, and in what order: events in, events out. Pure, but that
+long work gives the event loop its turns: a thousand texts take seconds to compare.
 
 Where all candidates are choices (best_of is not above n) they stream as they come, and `done` says their
 order. Else it is decided when the last one is over: then the n best follow, each whole, best first.
@@ -6,17 +7,26 @@ order. Else it is decided when the last one is over: then the n best follow, eac
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 from statistics import median
 from typing import Any, TypeAlias
+from zlib import crc32
 
-from llama_srb.protocol import Again, Done, Event, Extend, Start, Stop, Stream
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Start, Stop, Stream, bulk
 from llama_srb.request import CompletionRequest
 
-Take: TypeAlias = Callable[[list[Event]], list[Event]]
+Take: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
+
+SLICE = 0.005  # seconds of work after which the event loop has a turn: less than a step of most models
+MOST_GRAMS = 500_000  # of all texts together that are looked at, 64 bytes each; of more, a sample
+MOST_SHARED = 1 << 15  # different ones that are compared, a bit each: two texts in 2 µs; of more, a sample
+JOINED = 256  # pieces of a text, which are joined then: each by itself takes 60 bytes
 
 RELEVANCE = 0.5  # against novelty, in maximal marginal relevance
 N_GRAMS = (1, 2, 3)  # by whose sets two texts are alike
@@ -25,13 +35,34 @@ CUT_SHORT = ("cancelled", "timeout")  # finish_reasons
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
-def ranking(request: CompletionRequest) -> Take:
-    """What a request's events go through, list by list, on their way to its client."""
+def ranking(request: CompletionRequest, most_held: int | None = None) -> Take:
+    """What a request's events go through, list by list, on their way to its client.
+
+    Candidates are held back until the last is over; with more than most_held tokens and alternatives to them,
+    what comes ends with an Error, and the request should.
+    """
     if not request.ranked:
-        return lambda events: events
+        return _as_they_are
     if request.candidates > request.n:
-        return _Chosen(request).take
+        return _Chosen(request, most_held).take
     return _Ordered(request).take
+
+
+async def _as_they_are(events: list[Event]) -> list[Event]:
+    return events
+
+
+class _Turns:
+    """Work in slices."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def give(self) -> None:
+        """Lets the event loop go on, if this has worked for a slice."""
+        if time.perf_counter() - self._since > SLICE:
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -54,10 +85,15 @@ class Candidate:
         return "".join(self.texts)
 
     def add(self, event: Stream) -> None:
-        self.texts.append(event.text)
+        self.say(event.text)
         self.tokens += event.tokens
-        self.reasoning.append(event.reasoning)
+        self.reasoning += [event.reasoning] if event.reasoning else []
         self.tool_calls += event.tool_calls
+
+    def say(self, text: str) -> None:
+        self.texts.append(text)
+        if len(self.texts) > JOINED:
+            self.texts = [self.text]
 
     def events(self, id: str, index: int) -> list[Event]:
         """All that came of it as one event, if anything did."""
@@ -106,65 +142,124 @@ def distinct(units: Sequence[str], n: int) -> float:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _by_logprob(candidates: Sequence[Candidate]) -> list[int]:
+async def _by_logprob(candidates: Sequence[Candidate]) -> list[int]:
     return sorted(range(len(candidates)), key=lambda i: -candidates[i].mean_logprob)
 
 
 def _distances(candidates: Sequence[Candidate]) -> list[float]:
     """From the median of the mean logprobs: the likeliest prose is repetitive (Zhang et al. 2020)."""
     means = [one.mean_logprob for one in candidates]
-    return [abs(mean - median(means)) for mean in means]
+    middle = median(means) if means else 0.0
+    return [abs(mean - middle) for mean in means]
 
 
-def _typical(candidates: Sequence[Candidate]) -> list[int]:
+async def _typical(candidates: Sequence[Candidate]) -> list[int]:
     distances = _distances(candidates)
     return sorted(range(len(candidates)), key=distances.__getitem__)
 
 
-def _diverse(candidates: Sequence[Candidate]) -> list[int]:
-    """Maximal marginal relevance (Carbonell and Goldstein 1998): near the median, unlike those before."""
-    distances, masks = _distances(candidates), _masks(candidates)
+async def _diverse(candidates: Sequence[Candidate]) -> list[int]:
+    """Maximal marginal relevance (Carbonell and Goldstein 1998): near the median, unlike those before.
+
+    A candidate's worth only falls with each one chosen, so it is compared with them only when it would be
+    next by what is known of it (Minoux's lazy greedy algorithm, 1978).
+    """
+    turns, distances = _Turns(), _distances(candidates)
+    texts = await _compared(await _grams(candidates, turns), turns)
     widest = max(distances, default=0.0) or 1.0
     relevance = [1.0 - distance / widest for distance in distances]
-    alike = [0.0] * len(candidates)  # to the most similar of those that are chosen
-    left, order = set(range(len(candidates))), list[int]()
+    alike = [0.0] * len(candidates)  # to the most similar of those that it was compared with
+    compared = [0] * len(candidates)  # with so many of those that are chosen
+    left, order = [(-RELEVANCE * relevance[i], i) for i in range(len(candidates))], list[int]()
+    heapify(left)
     while left:
-        best = max(left, key=lambda i: (RELEVANCE * relevance[i] - (1 - RELEVANCE) * alike[i], -i))
-        left.remove(best)
-        order.append(best)
-        for i in left:
-            alike[i] = max(alike[i], _similarity(masks[i], masks[best]))
+        _, i = heappop(left)
+        if compared[i] == len(order):
+            order.append(i)
+            continue
+        worth = 0.0
+        while compared[i] < len(order):
+            alike[i] = max(alike[i], texts[i].similarity(texts[order[compared[i]]]))
+            compared[i] += 1
+            worth = RELEVANCE * relevance[i] - (1 - RELEVANCE) * alike[i]
+            if left and left[0] < (-worth, i):
+                break
+        heappush(left, (-worth, i))
+        await turns.give()
     return order
 
 
-def _masks(candidates: Sequence[Candidate]) -> list[int]:
-    """Each text's set of n-grams as the bits of a number: to compare a thousand texts is quick."""
-    places: dict[tuple[str, ...], int] = {}
-    masks = []
+async def _grams(candidates: Sequence[Candidate], turns: _Turns) -> list[set[int]]:
+    """Each text's n-grams, by their checksums; of too many a sample, the same of all texts."""
+    found: list[set[int]] = []
+    total, step = 0, 1
     for one in candidates:
-        units = words(one.text)
-        found = [gram for n in N_GRAMS for gram in n_grams(units, n)]
-        masks.append(sum(1 << places.setdefault(gram, len(places)) for gram in found))
-    return masks
+        units, own = words(one.text), set[int]()
+        for n in N_GRAMS:
+            runs = zip(*(units[i:] for i in range(n)), strict=False)
+            own.update(gram for run in runs if (gram := crc32(" ".join(run).encode())) % step == 0)
+            await turns.give()
+        found.append(own)
+        total += len(own)
+        while total > MOST_GRAMS:
+            step *= 2
+            for i, grams in enumerate(found):
+                found[i] = {gram for gram in grams if gram % step == 0}
+                await turns.give()
+            total = sum(map(len, found))
+    return found
 
 
-def _similarity(a: int, b: int) -> float:
-    """Jaccard's: what both have of what either has."""
-    return (a & b).bit_count() / either if (either := (a | b).bit_count()) else 1.0
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A text: how many n-grams it has, and as bits those that others have, too; each stands for `weight`."""
+
+    size: int
+    shared: int
+    weight: int
+
+    def similarity(self, other: _Compared) -> float:
+        """Jaccard's: what both have of what either has."""
+        both = self.weight * (self.shared & other.shared).bit_count()
+        either = self.size + other.size - both
+        return both / either if either > 0 else 1.0
 
 
-ORDERS: dict[str, Callable[[Sequence[Candidate]], list[int]]] = {
+async def _compared(found: Sequence[set[int]], turns: _Turns) -> list[_Compared]:
+    """What one text alone has adds to its size only; most three-grams are so."""
+    once, shared = set[int](), set[int]()
+    for grams in found:
+        shared |= grams & once
+        once |= grams
+        await turns.give()
+    weight = 1
+    while len(shared) > MOST_SHARED:
+        weight *= 2
+        shared = {gram for gram in shared if (gram >> 16) % weight == 0}  # the other end is _grams' sample
+        await turns.give()
+    places = {gram: place for place, gram in enumerate(shared)}
+    made = []
+    for grams in found:
+        bits = bytearray(len(places) // 8 + 1)
+        for place in map(places.__getitem__, grams & shared):
+            bits[place >> 3] |= 1 << (place & 7)
+        made.append(_Compared(len(grams), int.from_bytes(bits, "little"), weight))
+        await turns.give()
+    return made
+
+
+ORDERS: dict[str, Callable[[Sequence[Candidate]], Awaitable[list[int]]]] = {
     "logprob": _by_logprob,
     "typical": _typical,
     "diversity": _diverse,
 }
 
 
-def order(candidates: Sequence[Candidate], by: str) -> list[int]:
+async def order(candidates: Sequence[Candidate], by: str) -> list[int]:
     """All candidates, best first; behind them those that are duplicates of others, or cancelled."""
     whole = [i for i, one in enumerate(candidates) if one.is_whole]
     rest = [i for i, one in enumerate(candidates) if not one.is_whole]
-    return [whole[i] for i in ORDERS[by]([candidates[i] for i in whole])] + rest
+    return [whole[i] for i in await ORDERS[by]([candidates[i] for i in whole])] + rest
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -179,13 +274,17 @@ class _Ordered:
         self._by = request.rank_by or "logprob"
         self._candidates = [Candidate() for _ in range(request.n)]
 
-    def take(self, events: list[Event]) -> list[Event]:
-        return [self._scored(event) for event in events]
+    async def take(self, events: list[Event]) -> list[Event]:
+        turns, made = _Turns(), list[Event]()
+        for event in events:
+            made.append(await self._scored(event))
+            await turns.give()
+        return made
 
-    def _scored(self, event: Event) -> Event:
+    async def _scored(self, event: Event) -> Event:
         match event:
             case Stream():
-                self._candidates[event.index].texts.append(event.text)
+                self._candidates[event.index].say(event.text)
             case Again():
                 self._candidates[event.index] = Candidate()
             case Extend():
@@ -193,22 +292,31 @@ class _Ordered:
             case Stop():
                 return self._candidates[event.index].scored(event)
             case Done():
-                return replace(event, ranking=tuple(order(self._candidates, self._by)))
+                return replace(event, ranking=tuple(await order(self._candidates, self._by)))
         return event
 
 
 class _Chosen:
     """Some candidates are choices: their events are held back until the request is done."""
 
-    def __init__(self, request: CompletionRequest) -> None:
+    def __init__(self, request: CompletionRequest, most_held: int | None) -> None:
+        self._most_held, self._held = most_held, 0
         self._n = request.n
         self._by = request.rank_by or "logprob"
         self._candidates = [Candidate() for _ in range(request.candidates)]
 
-    def take(self, events: list[Event]) -> list[Event]:
-        return [made for event in events for made in self._chosen(event)]
+    async def take(self, events: list[Event]) -> list[Event]:
+        self._held += bulk(events)
+        if self._most_held is not None and self._held > self._most_held:
+            self._candidates.clear()
+            return [_too_many(self._most_held)]
+        turns, made = _Turns(), list[Event]()
+        for event in events:
+            made += await self._chosen(event)
+            await turns.give()
+        return made
 
-    def _chosen(self, event: Event) -> list[Event]:
+    async def _chosen(self, event: Event) -> list[Event]:
         match event:
             case Start():
                 return [replace(event, count=self._n)]
@@ -221,13 +329,13 @@ class _Chosen:
             case Stop():
                 self._candidates[event.index].scored(event)
             case Done():
-                return self._best(event)
+                return await self._best(event)
             case _:
                 return [event]
         return []
 
-    def _best(self, done: Done) -> list[Event]:
-        best = order(self._candidates, self._by)[: self._n]
+    async def _best(self, done: Done) -> list[Event]:
+        best = (await order(self._candidates, self._by))[: self._n]
         places = {number: index for index, number in enumerate(best)}
         made: list[Event] = []
         for number, index in places.items():
@@ -237,3 +345,8 @@ class _Chosen:
             twin = None if stop.duplicate_of is None else places.get(stop.duplicate_of)
             made.append(replace(stop, index=index, duplicate_of=twin))
         return [*made, replace(done, count=self._n, ranking=tuple(range(self._n)))]
+
+
+def _too_many(most: int) -> Error:
+    message = f"the candidates have more than {most} tokens and alternatives to them (4 times --max-unread)"
+    return Error("answer_too_large", f"{message}; ask for less", param="logprobs")

@@ -9,6 +9,16 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from llama_srb import foreign
+from llama_srb.foreign import (
+    CHAT,
+    COMPLETE,
+    COMPLETE_OR_CHAT,
+    EMBED,
+    EVERY_KEY,
+    METRICS,
+    NO_KEY,
+    Scopes,
+)
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -34,10 +44,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One row: handler is the method of handlers.Api, request the schema of the body, if there is one."""
+    """One row.
+
+    scopes: a key must have one of them; none where no key is asked for. handler: the method of handlers.Api.
+    request: the schema of the body, if there is one.
+    """
 
     method: str
     path: str
+    scopes: Scopes
     handler: str
     summary: str
     answers: Mapping[int, Answer]
@@ -54,12 +69,6 @@ class Route:
         if self.handler in MANIFOLD or self.path in SHORT:
             return re.sub(r"\W", "_", self.method.lower() + self.path)
         return "_".join([self.handler, *self.parameters])
-
-    @property
-    def scopes(self) -> tuple[str, ...]:
-        """One of these must be the key's own; none where no key is asked for."""
-        what = f"{self.method} {self.path}"
-        return next(tuple(scopes.split()) for row, scopes in SCOPES if re.fullmatch(row, what))
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -101,25 +110,12 @@ CANCELLED = {
     **FAILED,
 }
 
-# The first row that a method and a path match says which keys may; what changes the server needs admin.
-SCOPES = (
-    (r"GET /health.*|GET /(studio/.*)?", ""),  # the studio asks for the key itself
-    (r"GET /(metrics|v1/stats)", "metrics"),
-    (r"GET /v1/ws", "complete"),
-    (r"GET .*", "complete chat embed metrics"),
-    (r"DELETE .*|POST .*/(extend|stop-generation)", "complete chat"),
-    (r"POST .*chat.*", "chat"),
-    (r"POST .*embed.*", "embed"),
-    (r"POST /(v1/)?lora.*", "admin"),
-    (r".*", "complete"),
-)
-
 # As llama-server has them: for an address that was entered without /v1.
 SHORT = {"/models": "/v1/models", "/chat/completions": "/v1/chat/completions"}
 
 # fmt: off
 OURS: tuple[Route, ...] = (
-    Route("POST", "/v1/completions", "completions",
+    Route("POST", "/v1/completions", COMPLETE, "completions",
         "n continuations of one prompt: OpenAI's form when stream or model is given or JSON accepted, "
         "else the event stream.",
         {
@@ -127,7 +123,7 @@ OURS: tuple[Route, ...] = (
             404: _json("There is no such model.", "Error"),
             **GENERATION_ERRORS,
         }, request="Request"),
-    Route("POST", "/v1/chat/completions", "chat_completions",
+    Route("POST", "/v1/chat/completions", CHAT, "chat_completions",
         "n answers to a chat, in OpenAI's form: prompt and grammar by the model's chat template, each answer "
         "read as content, reasoning and calls of tools.",
         {
@@ -135,95 +131,95 @@ OURS: tuple[Route, ...] = (
             404: _json("There is no such model.", "Error"),
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
-    Route("POST", "/v1/events", "events",
+    Route("POST", "/v1/events", COMPLETE, "events",
         "n continuations of one prompt as the event stream, whatever the client accepts.",
         {200: Answer("The continuations.", {SSE: "EventStream"}), **GENERATION_ERRORS}, request="Request"),
-    Route("POST", "/v1/completions/{id}/extend", "extend",
+    Route("POST", "/v1/completions/{id}/extend", COMPLETE_OR_CHAT, "extend",
         "More continuations for a running request, in its own stream: as its others, or forked from one.",
         {
             200: _json("They are first to count - 1.", "Extended"),
             404: _json("Nothing of this id is running; continue goes on from what is over.", "Error"),
             **GENERATION_ERRORS,
         }, request="Extension"),
-    Route("POST", "/v1/prefix", "prefix",
+    Route("POST", "/v1/prefix", COMPLETE, "prefix",
         "Computes a prompt and generates nothing, so that the request that follows starts at once; "
-        "the next one supersedes it, and it yields to real requests.",
+        "the client's next one supersedes it, and it yields to real requests.",
         {
             200: _json("It is computed, or superseded.", "Computed"),
             404: _json("There is no such model.", "Error"),
             409: _json("Nothing is kept between requests: per-request without --prefix-cache.", "Error"),
             **GENERATION_ERRORS,
         }, request="Prefix"),
-    Route("POST", "/v1/score", "score",
+    Route("POST", "/v1/score", COMPLETE, "score",
         "How likely the model finds each of some texts after one prompt: log-probabilities, perplexity.",
         {
             200: _json("One entry a text, in their order.", "ScoredTexts"),
             404: _json("There is no such model.", "Error"),
             **GENERATION_ERRORS,
         }, request="Score"),
-    Route("POST", "/v1/embeddings", "embeddings",
+    Route("POST", "/v1/embeddings", EMBED, "embeddings",
         "Vectors of texts, in OpenAI's form.",
         {
             200: _json("One entry a text, in their order.", "Embeddings"),
             404: _json("There is no such model.", "Error"),
             **GENERATION_ERRORS,
         }, request="EmbeddingInput"),
-    Route("DELETE", "/v1/completions/{id}", "cancel",
+    Route("DELETE", "/v1/completions/{id}", COMPLETE_OR_CHAT, "cancel",
         "Ends a request.", CANCELLED),
-    Route("DELETE", "/v1/completions/{id}/{index}", "cancel",
+    Route("DELETE", "/v1/completions/{id}/{index}", COMPLETE_OR_CHAT, "cancel",
         "Ends one sequence of a request; the others go on.", CANCELLED),
-    Route("GET", "/v1/ws", "websocket",
+    Route("GET", "/v1/ws", COMPLETE, "websocket",
         "A WebSocket: many requests on one connection, each by the client's id; the event stream's events.",
         {
             101: Answer("The connection is a WebSocket now.", {}),
             400: _json("The client asked for no WebSocket.", "Error"),
             **FAILED,
         }),
-    Route("GET", "/v1/models", "models",
+    Route("GET", "/v1/models", EVERY_KEY, "models",
         "The model, with what its file says of itself.",
         {200: _json("A list of one.", "Models"), **FAILED}),
-    Route("GET", "/v1/adapters", "adapters",
+    Route("GET", "/v1/adapters", EVERY_KEY, "adapters",
         "The LoRA adapters that requests may name; scale is that of requests which name none.",
         {200: _json("A list.", "Adapters"), **FAILED}),
-    Route("GET", "/lora-adapters", "lora_adapters",
+    Route("GET", "/lora-adapters", EVERY_KEY, "lora_adapters",
         "The same list as llama-server has it.",
         {200: _json("A list.", "AdapterList"), **FAILED}),
-    Route("GET", "/v1/models/{name}", "model_named",
+    Route("GET", "/v1/models/{name}", EVERY_KEY, "model_named",
         "One model.",
         {200: _json("The model.", "Model"), 404: _json("There is no such model.", "Error"), **FAILED}),
-    Route("GET", "/v1/presets", "presets",
+    Route("GET", "/v1/presets", EVERY_KEY, "presets",
         "Every preset, which a request may name: what it is for, and its fields.",
         {200: _json("A list.", "Presets"), **FAILED}),
-    Route("GET", "/v1/samplers", "samplers",
+    Route("GET", "/v1/samplers", EVERY_KEY, "samplers",
         "Every request field: name, type, default, bounds, aliases, meaning; what others become.",
         {200: _json("The table.", "Fields"), **FAILED}),
-    Route("GET", "/openapi.json", "openapi",
+    Route("GET", "/openapi.json", EVERY_KEY, "openapi",
         "This API as an OpenAPI 3.1 document.",
         {200: _json("The document.", "Document"), **FAILED}),
-    Route("GET", "/metrics", "metrics",
+    Route("GET", "/metrics", METRICS, "metrics",
         "What the server counts and measures, in Prometheus' form.",
         {200: Answer("All of it.", {PLAIN: "Text"}), **FAILED}),
-    Route("GET", "/v1/stats", "stats",
+    Route("GET", "/v1/stats", METRICS, "stats",
         "The counts, and what the engine runs now.",
         {200: _json("All of it.", "Stats"), **FAILED}),
-    Route("GET", "/health/live", "live",
+    Route("GET", "/health/live", NO_KEY, "live",
         "Whether the server answers at all.",
         {200: _json("It does.", "Health"), **NOT_ALLOWED, **FAULT}),
-    Route("GET", "/health/ready", "ready",
+    Route("GET", "/health/ready", NO_KEY, "ready",
         "As /health.",
         {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
-         503: _json("The engine is loading, draining or stopped (/health).", "Health")}),
-    Route("GET", "/", "studio",
+         503: _json("The engine is loading, draining or stopped, or has failed (/health).", "Health")}),
+    Route("GET", "/", NO_KEY, "studio",
         "The studio, a page to write with n candidates.",
         {200: Answer("The page.", {PAGE[0]: "Text"}), 304: Answer("As it was.", {}), **NOT_ALLOWED, **FAULT}),
-    Route("GET", "/studio/{file}", "studio",
+    Route("GET", "/studio/{file}", NO_KEY, "studio",
         "A file of the studio.",
         {200: Answer("The file.", dict.fromkeys(PAGE, "Text")), 304: Answer("As it was.", {}),
          404: _json("There is no such file.", "Error"), **NOT_ALLOWED, **FAULT}),
-    Route("GET", "/health", "health",
+    Route("GET", "/health", NO_KEY, "health",
         "Whether requests are served at once.",
         {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
-         503: _json("The engine is loading, draining or stopped (/health).", "Health")}),
+         503: _json("The engine is loading, draining or stopped, or has failed (/health).", "Health")}),
 )
 # fmt: on
 OURS += tuple(
@@ -242,7 +238,7 @@ def _of_others(path: foreign.Path) -> Route:
     right = Answer(path.summary, {kind: path.name + SUFFIX[kind] for kind in path.answers})
     answers = {status: _json(answer.meaning, error) for status, answer in wrong.items()} | {200: right}
     body = path.name + "Body" if path.request is not None else ""
-    return Route(path.method, path.path, path.handler, path.summary, answers, body, path.dialect)
+    return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
 
 
 NO_SUCH_MODEL = {404: _json("There is no such model.", "Error")}

@@ -13,7 +13,7 @@ from ssl import SSLContext
 
 from aiohttp import web
 
-from llama_srb import __version__, model_info
+from llama_srb import __version__, bundled, model_info
 from llama_srb.access import Access, AccessError, renew_tls, tls
 from llama_srb.config import Settings, child_environment
 from llama_srb.connections import http_log
@@ -67,7 +67,8 @@ async def serve(
         try:
             site = await _listen(runner, settings, certificate)
             assert runner.server is not None
-            helpers.append(asyncio.create_task(api.connections.sweep(runner.server), name="idle connections"))
+            for sweep, name in ((api.connections.sweep, "idle"), (api.connections.end_stalled, "stalled")):
+                helpers.append(asyncio.create_task(sweep(runner.server), name=f"{name} connections"))
             helpers.append(asyncio.create_task(_reload_on(hangup, reload), name="SIGHUP"))
             await pool.start()
             if await _loads(pool, stopping[0], on_loading):
@@ -114,9 +115,9 @@ def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
 
 def _check_engine(settings: Settings) -> None:
     if not settings.engine.is_file():
-        raise StartError(f"{settings.engine}: there is no engine; ./build.sh makes it")
+        raise StartError(f"{settings.engine}: there is no engine; {bundled.remedy()}")
     if not os.access(settings.engine, os.X_OK):
-        raise StartError(f"{settings.engine}: the engine is not executable; ./build.sh makes it anew")
+        raise StartError(f"{settings.engine}: the engine is not executable; {bundled.remedy()}")
 
 
 @contextlib.contextmanager
@@ -173,11 +174,18 @@ class _Reload:
         log.info("SIGHUP: keys, presets and model were looked at")
 
     async def _model(self) -> None:
-        """Another file in the model's place is loaded beside it; requests that run go on with the old one."""
-        if self._files == (files := _files(self.settings)):
+        """Another file in the model's place is loaded beside it; requests that run go on with the old one.
+
+        A pool that has failed tries again, since the engine may be another one.
+        """
+        files = _files(self.settings)
+        if self._files != files:
+            log.info("%s is another file now", self.settings.model)
+        elif self.api.pool.state == "failed":
+            log.info("the engine is tried again")
+        else:
             return
         model = model_info.read(self.settings.model)
-        log.info("%s is another file now", self.settings.model)
         await self.api.pool.renew()
         self.api.model, self._files = model, files
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,14 @@ class Tokens:
     issuer: str | None = None
 
     def grant(self, token: str) -> Grant:
-        """What a token's claims say: sub, scope (a text or a list), the limits. TokenError otherwise."""
+        """What a token's claims say: sub, scope (a text or a list), exp, the limits. TokenError otherwise."""
         claims = self._claims(token)
         scopes = claims.get("scope", claims.get("scopes", ()))
         scopes = scopes.split() if isinstance(scopes, str) else scopes
         try:
             return Grant.model_validate(
                 {"name": claims.get("sub"), "scopes": [scope for scope in scopes if scope in SCOPES]}
+                | {"expires": _expiry(claims["exp"])}
                 | {name: claims[name] for name in LIMITS if name in claims}
             )
         except (ValidationError, TypeError):
@@ -78,6 +80,14 @@ class Tokens:
             raise TokenError(str(error)) from None
         fits = [signer for signer in self.signers if signer.algorithm == header.get("alg")]
         return [signer for signer in fits if signer.id == header.get("kid")] or fits
+
+
+def _expiry(exp: Any) -> datetime | None:
+    """From when on it is refused; none beyond the last year that there is."""
+    try:
+        return datetime.fromtimestamp(int(exp) + LEEWAY, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def read(secret: str | None, file: Path | None, audience: str | None, issuer: str | None) -> Tokens | None:

@@ -8,27 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
+from llama_srb import sessions
 from llama_srb.dialects import messages
 from llama_srb.dialects.messages import Command
+from llama_srb.keys import caller
+from llama_srb.limits import hang_up
 from llama_srb.pool import EngineUnavailable, Generation, Pool
-from llama_srb.protocol import Start
+from llama_srb.protocol import Error, Start
 from llama_srb.ranking import ranking
 from llama_srb.request import CompletionRequest, Extension
 from llama_srb.values import RequestError, whole
 
+log = logging.getLogger(__name__)
+
 MAX_RUNNING = 256  # requests of one connection
 MAX_NAMES = 4096  # of requests that are over, which continue may name
+CLOSE_GRACE = 5.0  # seconds for a reader to take the last events, where its key has ended
+MAX_REASON = 123  # bytes that a close frame has room for
 
 Json: TypeAlias = Mapping[str, Any]
 
 
 class Connection:
-    """One client; read_request and read_extension check bodies, with what the server knows."""
+    """One client; read_request and read_extension check bodies, with what the server knows.
+
+    delivered() is called for each message, and gives what it holds until its request is over; most_held:
+    tokens and alternatives of candidates that a request may hold back.
+    """
 
     def __init__(
         self,
@@ -36,46 +48,78 @@ class Connection:
         pool: Pool,
         read_request: Callable[[Json], CompletionRequest],
         read_extension: Callable[[Generation, Json], Extension],
+        delivered: Callable[[], contextlib.ExitStack] = contextlib.ExitStack,
+        most_held: int | None = None,
     ) -> None:
-        self._socket, self._pool = socket, pool
+        self._socket, self._pool, self._delivered = socket, pool, delivered
+        self._most_held = most_held
+        self._writing = asyncio.Lock()
         self._read_request, self._read_extension = read_request, read_extension
         self._running: dict[str, Generation] = {}  # by the client's id
         self._names: dict[str, str] = {}  # the client's id: ours
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
+        self._session = sessions.current.get()
+        self._hang_up = hang_up.get()  # now: a key's end comes from elsewhere
 
     async def serve(self) -> None:
-        """Until the client leaves or the server stops."""
+        """Until the client leaves, its key ends, or the server stops."""
+        if self._session is not None:
+            self._session.add(self, self._end)
         try:
             async for message in self._socket:
                 if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
-                    await self._take(message.data)
+                    with self._delivered() as held:
+                        await self._take(message.data, held)
         finally:
+            if self._session is not None:
+                self._session.discard(self)
             for task in self._tasks:
                 task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+            if rest := self._tasks | ({self._closing} if self._closing else set()):
+                await asyncio.wait(rest)
 
-    async def _take(self, data: str | bytes) -> None:
+    def _end(self, refusal: RequestError) -> None:
+        """The key has ended; requests end with an error by themselves."""
+        self._closing = asyncio.create_task(self._close(refusal), name="websocket closes")
+
+    async def _close(self, refusal: RequestError) -> None:
+        """Once all is told; a reader that does not take it in time is cut off."""
+        try:
+            async with asyncio.timeout(CLOSE_GRACE):
+                while self._tasks:
+                    await asyncio.wait(set(self._tasks))
+                await self._send(self._refused(None, refusal))
+                reason = refusal.message.encode()[:MAX_REASON].decode(errors="ignore").encode()
+                await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=reason)
+        except TimeoutError:
+            log.warning("a WebSocket's reader has not taken its end in %g s", CLOSE_GRACE)
+            self._hang_up()
+
+    async def _take(self, data: str | bytes, held: contextlib.ExitStack) -> None:
         command = None
+        if self._session is not None:
+            caller.set(self._session.grant)  # whose limits may be others by now
         try:
             command = messages.parse(data)
-            self._obey(command)
+            self._obey(command, held)
         except (RequestError, EngineUnavailable) as error:
             await self._send(self._refused(command, error))
 
     def _refused(self, command: Command | None, error: RequestError | EngineUnavailable) -> str:
         if isinstance(error, RequestError):
             why: dict[str, Any] = {"message": error.message, "param": error.param}
+            why |= {"code": error.code} if error.code else {}
         else:
             why = {"message": str(error), "code": "unavailable"}
         if command is None:
             return messages.error(**why)
         return messages.error(id=command.id, op=command.op if self._runs(command) else "", **why)
 
-    def _obey(self, command: Command) -> None:
+    def _obey(self, command: Command, held: contextlib.ExitStack) -> None:
         match command.op:
             case "generate":
-                self._start(command)
+                self._start(command, held)
             case "cancel":
                 generation = self._required(command)
                 generation.cancel(_index(command.body, generation.n))
@@ -92,14 +136,15 @@ class Connection:
             raise RequestError(f"no request {command.id} is running", param="id")
         return generation
 
-    def _start(self, command: Command) -> None:
+    def _start(self, command: Command, held: contextlib.ExitStack) -> None:
         if self._runs(command):
             raise RequestError(f"request {command.id} is running; another one needs another id", param="id")
         if len(self._running) >= MAX_RUNNING:
             raise RequestError(f"{MAX_RUNNING} requests are running, which is the most", param="id")
         request = self._read_request(self._named(command.body))
         self._running[command.id] = generation = self._pool.generate(request)
-        self._spawn(self._generate(command.id, request, generation))
+        kept, task = held.pop_all(), self._spawn(self._generate(command.id, request, generation))
+        task.add_done_callback(lambda _: kept.close())  # also if it was cancelled before it ran
 
     def _named(self, body: Json) -> Json:
         """continue may name a request by the client's own id."""
@@ -108,19 +153,23 @@ class Connection:
             return body
         return {**body, "continue": named | {"id": self._names[named["id"]]}}
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name="websocket")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _generate(self, id: str, request: CompletionRequest, generation: Generation) -> None:
-        rank = ranking(request)
+        rank = ranking(request, self._most_held)
         try:
             async with generation:
                 async for batch in generation:
                     self._remember(id, batch)
-                    for text in messages.render(id, rank(batch), request.warnings):
+                    ranked = await rank(batch)
+                    for text in messages.render(id, ranked, request.warnings):
                         await self._send(text)
+                    if ranked and isinstance(ranked[-1], Error):
+                        break
         except EngineUnavailable as error:
             await self._send(messages.error(str(error), id=id, code="unavailable"))
         finally:
@@ -138,9 +187,10 @@ class Connection:
             await self._send(messages.error(message, id=command.id, op="extend", param="id"))
 
     async def _send(self, text: str) -> None:
-        """Waits for a slow reader; one that has left is noticed by serve()."""
-        with contextlib.suppress(ConnectionError):
-            await self._socket.send_str(text)
+        """Waits for a slow reader, all requests in a row; one that has left is noticed by serve()."""
+        async with self._writing:  # else each of them would put 64 KiB into the buffer before it waits
+            with contextlib.suppress(ConnectionError):
+                await self._socket.send_str(text)
 
 
 def _index(body: Json, n: int) -> int | None:

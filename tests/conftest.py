@@ -25,7 +25,7 @@ FAKE_ENGINE = (sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_engine.py"
 STUDIO_SKIPPED = (
     "the studio's tests are skipped: no chromium here, and only as root on Debian they install it"
 )
-PATIENCE = 10.0  # seconds; a bound for what takes milliseconds, on a machine that does other things too
+PATIENCE = 30.0  # seconds; a bound for what takes a second or two, on a machine that does other things too
 
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]

@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import resource
 import select
 import signal
 import sys
@@ -73,6 +74,7 @@ class Request:
     sequences: list[Sequence] = field(default_factory=list)  # those that are over, too
     limit: int = 128
     to_compute: int = 0  # of a prefix: steps until it is done
+    client: str = ""  # of a prefix
     started: bool = False
     completion_tokens: int = 0
     sum_logprobs: bool = False
@@ -93,7 +95,7 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
              "cache": bool, "echo": bool, "banned_strings": list, "grammar": str, "json_schema": (str, dict),
              "regex": str, "choice": list, "diversity": str, "first_token": str, "sum_logprobs": bool,
              "dedupe": str, "lora": list, "logprobs_mode": str, "client": str},
-    "prefix": {"prompt": str, "tokens": list, "lora": list},
+    "prefix": {"prompt": str, "tokens": list, "lora": list, "client": str},
     "score": {"prompt": str, "tokens": list, "texts": list, "logprobs": int, "cache": bool, "lora": list},
     "extend": {"add": int, "max_tokens": int, "fork": dict},
     "cancel": {"index": int},
@@ -231,7 +233,8 @@ class Engine:
                 os._exit(0)
 
     def say(self, event: str, **fields: Any) -> None:
-        self.lines.append(json.dumps({"event": event, **fields}, ensure_ascii=False) + "\n")
+        line = json.dumps({"event": event, **fields}, ensure_ascii=False, separators=(",", ":"))
+        self.lines.append(line + "\n")
 
     def note(self, what: str) -> None:
         """A line in the journal, for tests that ask what happened in here."""
@@ -256,7 +259,7 @@ class Engine:
             self.hang()
         model = {"name": "fake", "n_params": 3_000_000}
         self.say("ready", protocol=flags.protocol, model=model, n_ctx=N_CTX, n_ctx_sequence=N_CTX,
-                 max_sequences=flags.parallel, backend="fake")  # fmt: skip
+                 max_sequences=flags.parallel, backend="fake", cpu="native")  # fmt: skip
         self.note("ready")
         self.write()
 
@@ -348,10 +351,11 @@ class Engine:
 
     def do_prefix(self, command: dict[str, Any]) -> None:
         """One token a step, so that a long one takes its time."""
-        for request in [r for r in self.requests.values() if r.n == 0]:
+        client = command.get("client", "")
+        for request in [r for r in self.requests.values() if r.n == 0 and r.client == client]:
             self.close_prefix(request)
         size = len(tokens_of(command))
-        self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size)
+        self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size, client=client)
 
     def close_prefix(self, request: Request) -> None:
         request.to_compute = 0
@@ -426,6 +430,8 @@ class Engine:
         """One token for each of the first sequences, as many as may run at once, in order of arrival."""
         if self.stalled:
             return
+        if self.requests:
+            self.die()
         self.steps += bool(self.requests)
         if self.flags.stderr_flood and self.requests:
             os.write(2, b"fake engine: a line that nobody asked for\n" * 1500)
@@ -493,12 +499,35 @@ class Engine:
         if request.running or request.to_compute or request.id not in self.requests:
             return
         self.over[request.id] = self.requests.pop(request.id)
+        if self.flags.bad_done:
+            self.lines.append(f'{{"event":"done","id":"{request.id}","count":-nan}}\n')
+            return
         self.say("done", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens, cached_tokens=0,
                  completion_tokens=request.completion_tokens, timings={"total_ms": 1.0})  # fmt: skip
         self.note("done")
         if self.flags.late_lines:
             self.say("stream", id=request.id, index=0, text=" too late")
             self.say("a_later_protocol's", id=request.id, index=0)
+
+    def die(self) -> None:
+        """In the first step, or of a prompt, whichever flag says so; what has started is told before."""
+        end = self.end_of_first_step() if self.steps == 0 else "works"
+        if self.flags.poison and any(self.flags.poison in request.text for request in self.requests.values()):
+            end = "SIGSEGV"
+        if end != "works":
+            for request in self.requests.values():
+                self.start(request)
+            self.write()
+            os.kill(os.getpid(), signal.Signals[end])
+
+    def end_of_first_step(self) -> str:
+        """Of this process, which is the n-th in the journal."""
+        if not self.flags.first_steps:
+            return "works"
+        with open(self.flags.journal) as journal:
+            n = sum('"loading"' in line for line in journal)
+        ends = self.flags.first_steps.split(",")
+        return str(ends[min(n, len(ends)) - 1])
 
     def misbehave(self) -> None:
         """After the K-th stream event, whichever flag says so."""
@@ -508,6 +537,8 @@ class Engine:
                 self.lines[-1] = self.lines[-1][: len(self.lines[-1]) // 2]
             self.write()
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.streamed == flags.bad_line_after:
+            self.lines[-1] = self.lines[-1].replace("}", ',"tokens":[{"logprob":-nan}]}')
         if self.streamed == flags.rubbish_after:
             self.lines.append("llama_decode: failed\n")
         if self.streamed == flags.hang_after:
@@ -555,12 +586,20 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")
     add("--endless", action="store_true", help="no story ends before max_tokens")
     add("--die-after", type=int, metavar="K", help="SIGKILL itself after K stream events")
+    add(
+        "--first-steps",
+        metavar="ENDS",
+        help="with --journal: SIGNAL,works,…: how each process ends its first step, the last for the rest",
+    )
+    add("--poison", metavar="TEXT", help="a prompt with this text ends the process by SIGSEGV")
     add("--half-line", action="store_true", help="with --die-after: in the middle of the last line")
     add("--hang-after", type=int, metavar="K", help="do nothing any more after K stream events")
     add("--stall-after", type=int, metavar="K", help="obey on, but make no step after K stream events")
     add("--exit-after", type=int, metavar="K", help="say --last-words and exit with 1 after K stream events")
     add("--last-words", default="the model cannot be loaded", help="on stderr, before it exits")
     add("--rubbish-after", type=int, metavar="K", help="write what is no event after K stream events")
+    add("--bad-line-after", type=int, metavar="K", help="the K-th stream event has a number that is none")
+    add("--bad-done", action="store_true", help="each done has a number that is none")
     add("--late-lines", action="store_true", help="lines for a request after its done, and of unknown events")
     add(
         "--long-line",
@@ -572,6 +611,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--stderr-flood", action="store_true", help="60 kB of log in each step")
     add("--ignore-eof", action="store_true")
     add("--ignore-term", action="store_true")
+    add("--self-test", action="store_true", help="say that all is right, and end")
     add("--journal", metavar="FILE", help="append what happens, as JSON lines")
     add("--only-first", metavar="FILE", help="behave if FILE is there, else make it and misbehave")
     flags, _ = parser.parse_known_args(argv)
@@ -588,7 +628,11 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
 
 def main() -> None:
     flags = read_flags(sys.argv[1:])
+    if flags.self_test:
+        print("self-test: 96 products on CPU (fake); one request of 8 sequences")
+        return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its deaths are wanted
     if flags.ignore_term:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Engine(flags).run()

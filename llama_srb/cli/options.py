@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from llama_srb import config
+from llama_srb import bundled, config
 from llama_srb.config import OPTIONS
 from llama_srb.request import CANONICAL, OVERRIDE_ROWS, ROWS, Row
 from llama_srb.values import INT32_MAX
@@ -94,7 +94,7 @@ def _setting(row: config.Option, heading: str) -> Option:
 
 def _shown_default(default: object) -> str:
     if isinstance(default, Path):
-        return str(default.relative_to(config.CHECKOUT))
+        return str(default.relative_to(bundled.CHECKOUT))
     return " ".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
 
 

@@ -94,7 +94,7 @@ class _Log:
     """Log lines on stderr; until open() they are held back, since a failed start is told in one line."""
 
     def __init__(self, settings: Settings) -> None:
-        stderr, level = logging.StreamHandler(sys.stderr), settings.log_level
+        stderr, level = logs.Writer(sys.stderr.fileno()), settings.log_level
         stderr.setFormatter(logs.formatter(settings.log_format))
         logs.show_wire(settings.log_prompts)
         self._held = MemoryHandler(10_000, flushLevel=logging.CRITICAL, target=stderr, flushOnClose=False)

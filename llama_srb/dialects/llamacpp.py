@@ -256,6 +256,7 @@ def _props(about: About) -> Json:
         "endpoint_metrics": False,
         "chat_template": about.chat_template,
         "build_info": f"llama-srb {about.version}",
+        "cpu_variant": about.cpu,
         "is_sleeping": False,
     }
 

@@ -35,6 +35,7 @@ class About:
     context: int = 0
     parallel: int = 1
     chat_template: str = ""
+    cpu: str = ""  # what the engine's products are compiled for
     infill: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
     now: float = 0.0

@@ -95,6 +95,7 @@ const STATES = {
   loading: "The server is loading its model.",
   draining: "The server is stopping.",
   stopped: "The engine is stopped.",
+  failed: "The engine cannot run here. The server's log, and /health, say why and what to do.",
 };
 
 export function Notices() {

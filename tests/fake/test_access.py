@@ -22,7 +22,7 @@ import pytest
 from llama_srb import config, doctor, keys, server
 from llama_srb.keys import Key
 from tests.conftest import ROOT
-from tests.fake.test_server import Served, Serving, serving
+from tests.fake.test_server import Served, Serving, frames, serving
 
 __all__ = ["serving"]  # the fixture
 
@@ -110,6 +110,8 @@ async def test_limits_of_a_key(serving: Serving, tmp_path: Path) -> None:
     assert await ask(served, bearer("few")) == (200, None)
     running.cancel()
     await served.note("cancel")
+    status, data = await served.post({"prompt": "x", "max_tokens": 2}, "/v1/events", **bearer("few"))
+    assert (status, frames(data)[0]["count"]) == (200, 2), "the server's own n gives way"
     assert await ask(served, bearer("poor"), body={"prompt": "x", "n": 1, "max_tokens": 60}) == (200, None)
     url, headers = served.url + "/v1/events", bearer("poor")
     async with served.http.post(url, json=BODY, headers=headers) as response:

@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -236,6 +237,48 @@ def test_large_bodies_have_a_place_or_are_sent_away(target: Target) -> None:
     eventually(lambda: b" 200 " in target.answer(post(body)))
 
 
+def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    """A pipe holds 64 KiB; these are ten times that."""
+    name = b"X-Request-Id: " + b"n" * 64
+    with Bench(tmp_path).serving("--log-level", "info") as (server, greeting):
+        port = int(greeting.split()[0].rpartition(":")[2])
+        target = Target(port, server.pid, tmp_path, 0)
+        with target.connect() as client:
+            client.sendall(get(b"/" + b"q" * 200, name) * 2000 + get(b"/nowhere", b"Connection: close"))
+            data = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        assert data.count(b" 404 ") == 2001
+        assert b'"done"' in target.answer(post(SMALL))
+        assert server.stderr is not None
+        watch = threading.Timer(PATIENCE, server.kill)  # else this would read for ever
+        watch.start()
+        line = next(line for line in server.stderr if "nobody read the log" in line)
+        assert int(line.split(": ")[1].split()[0]) > 500
+        assert b" 200 " in target.answer(get(b"/health", b"X-Request-Id: again"))
+        assert "again" in next(line for line in server.stderr if "again" in line)
+        watch.cancel()
+
+
+def test_an_engine_that_says_much_is_served_where_nobody_reads_the_log(tmp_path: Path) -> None:
+    with Bench(tmp_path).serving("--log-level", "debug", "--", "--stderr-flood") as (server, greeting):
+        target = Target(int(greeting.split()[0].rpartition(":")[2]), server.pid, tmp_path, 0)
+        with target.connect() as client:
+            client.sendall(post(b'{"prompt":"x","n":1,"max_tokens":20}', b"Connection: close"))
+            assert b'"done"' in b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+def test_a_server_whose_log_nobody_reads_ends_when_told(tmp_path: Path) -> None:
+    with Bench(tmp_path).serving("--log-level", "info") as (server, greeting):
+        port = int(greeting.split()[0].rpartition(":")[2])
+        with Target(port, server.pid, tmp_path, 0).connect() as client:
+            client.sendall(
+                get(b"/health", b"X-Request-Id: " + b"n" * 64) * 2000 + get(b"/", b"Connection: close")
+            )
+            while client.recv(1 << 16):
+                pass
+        server.terminate()
+        assert server.wait(PATIENCE) == 0
+
+
 def eventually(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
@@ -282,7 +325,7 @@ FLOODS: dict[str, tuple[bytes, bytes]] = {  # frames, and what must be in the an
                                     CLOSED + struct.pack(">H", 1009)),
     "a continuation of nothing": (frame(0, b"x"), CLOSED + struct.pack(">H", 1002)),
     "a ping that is too long": (frame(9, b"x" * 1000), CLOSED + struct.pack(">H", 1002)),
-    "a packed message": (frame(1, deflated(bytes(1 << 28)), packed=True), CLOSED + struct.pack(">H", 1009)),
+    "a packed message": (frame(1, deflated(bytes(1 << 28)), packed=True), CLOSED + struct.pack(">H", 1002)),
     "a message that is badly packed": (frame(1, b"\xff" * 100, packed=True), CLOSED),
     "a text of any bytes": (frame(1, b"\xff\xfe"), CLOSED + struct.pack(">H", 1007)),
     "100,000 pongs": (frame(10, b"x") * 100_000 + frame(8, b""), b"\x88"),
@@ -306,3 +349,115 @@ def test_a_flood_of_frames_is_answered_or_ends_the_connection(
         while told not in data and (piece := client.recv(1 << 16)):
             data += piece
     assert told in data
+
+
+# What is there of messages that are not whole
+
+
+def upgraded(stack: contextlib.ExitStack, target: Target) -> socket.socket:
+    client = stack.enter_context(target.connect())
+    client.sendall(UPGRADE)
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += client.recv(1 << 16)
+    return client
+
+
+def told_to_close(client: socket.socket, code: int) -> bool:
+    """Whether a close frame of this code has come, or comes soon."""
+    data, told = b"", b"\x88" + b"?" + struct.pack(">H", code)
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        client.settimeout(PATIENCE)
+        while told[2:] not in data and (piece := client.recv(1 << 16)):
+            data += piece
+    return told[2:] in data
+
+
+HALF = frame(1, b'{"op":"generate",', last=False) + frame(0, b" " * (1 << 19), last=False) * 3
+
+
+def test_fragments_of_large_messages_have_a_place_or_are_sent_away(target: Target) -> None:
+    """The 16 keep their places for --body-timeout, 2 s, so on a slow machine it is tried again."""
+    large = b'{"prompt":"x","n":1,"max_tokens":1,"junk":"' + b"a" * (2 << 20) + b'"}'
+
+    def sent_away() -> bool:
+        with contextlib.ExitStack() as stack:
+            for _ in range(16):
+                upgraded(stack, target).sendall(HALF)
+            if b" 503 " not in target.answer(post(large)[:1000]):
+                return False
+            refused = upgraded(stack, target)
+            with contextlib.suppress(ConnectionError):
+                refused.sendall(HALF)
+            return told_to_close(refused, 1013)
+
+    eventually(sent_away)
+    eventually(lambda: b" 200 " in target.answer(post(large)))
+
+
+def test_a_large_message_that_stops_is_closed(target: Target) -> None:
+    """--body-timeout is 2 s."""
+    with contextlib.ExitStack() as stack:
+        client = upgraded(stack, target)
+        client.sendall(HALF)
+        assert told_to_close(client, 1008)
+
+
+def test_a_large_message_has_its_place_until_its_request_is_over(target: Target) -> None:
+    fields = {"op": "generate", "id": "a", "prompt": "x", "n": 1, "max_tokens": -1, "junk": "a" * (1 << 21)}
+    with contextlib.ExitStack() as stack:
+        clients = [upgraded(stack, target) for _ in range(16)]
+        for client in clients:
+            client.sendall(frame(1, json.dumps(fields).encode()))
+            while b'"start"' not in client.recv(1 << 16):
+                pass
+        refused = upgraded(stack, target)
+        with contextlib.suppress(ConnectionError):
+            refused.sendall(HALF)
+        assert told_to_close(refused, 1013)
+    with contextlib.ExitStack() as stack:  # the ends of the others are seen one by one
+        eventually(
+            lambda: (
+                b" 200 "
+                in target.answer(
+                    post(b'{"prompt":"x","n":1,"max_tokens":1,"junk":"' + b"a" * (2 << 20) + b'"}')
+                )
+            )
+        )
+
+
+# Readers that do not read
+
+
+STALLED = {
+    "a stream": post(b'{"prompt":"x","n":32,"max_tokens":-1}'),
+    "a whole answer": post(b'{"text":"' + b"a " * 1_500_000 + b'"}').replace(b"/v1/events", b"/v1/token/encode"),
+    "a WebSocket": UPGRADE + frame(1, json.dumps({"op": "generate", "id": "a", "prompt": "x", "n": 32, "max_tokens": -1}).encode()),
+    "answers in a row": get(b"/v1/samplers") * 2000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sent", STALLED.values(), ids=STALLED)
+def test_a_reader_that_reads_nothing_is_cut_off_alone(tmp_path: Path, sent: bytes) -> None:
+    """With as many unread events as one likes; a WebSocket's client says that it lives, too."""
+    flags = ("--write-timeout", "2", "--max-unread", "10000000", "--log-level", "info", "--keep-alive", "1")
+    with Bench(tmp_path).serving(*flags, "--", "--endless", "--flood") as (server, greeting):
+        port = int(greeting.split()[0].rpartition(":")[2])
+        target = Target(port, server.pid, tmp_path, len(os.listdir(f"/proc/{server.pid}/fd")))
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with client, target.connect() as reader:
+            client.connect(("127.0.0.1", port))
+            reader.sendall(post(b'{"prompt":"x","n":1,"max_tokens":-1}'))
+            client.sendall(sent)
+
+            def cut_off() -> bool:
+                reader.recv(1 << 20)
+                with contextlib.suppress(ConnectionError):
+                    if sent.startswith(UPGRADE):
+                        client.send(frame(10, b"x"))
+                return target.descriptors <= target.idle + 1
+
+            eventually(cut_off)
+            while b'"stream"' not in reader.recv(1 << 20):
+                pass

@@ -44,14 +44,23 @@ def no_folder(folder: Path) -> dict[str, Any]:
     return {"prefix_cache": str(folder / "file" / "cache")}
 
 
-def failing_engine(folder: Path) -> dict[str, Any]:
-    program(folder, "engine", "exit 1")
-    return {"engine": str(folder / "engine")}
+def engine(script: str) -> Callable[[Path], dict[str, Any]]:
+    def make(folder: Path) -> dict[str, Any]:
+        program(folder, "engine", script)
+        return {"engine": str(folder / "engine")}
+
+    return make
+
+
+WRONG = 'echo begun >&2; echo "self-test: q4_0, 8 columns: wrong" >&2; exit 1'
 
 
 FAULTS: list[tuple[str, Callable[[Path], dict[str, Any]], str, str, str]] = [
     ("engine", lambda folder: {"engine": str(folder / "none")}, "bad", "no program at", "build.sh"),
-    ("engine", failing_engine, "bad", "does not run", "build.sh"),
+    ("engine", engine("exit 1"), "bad", "does not run", "build.sh"),
+    ("self-test", lambda folder: {"engine": str(folder / "none")}, "bad", "No such file", "build.sh"),
+    ("self-test", engine(WRONG), "bad", "exit code 1: self-test: q4_0, 8 columns: wrong", "build.sh"),
+    ("self-test", engine("kill -ILL $$"), "bad", "signal SIGILL", "build.sh"),
     ("model", lambda folder: {"model": str(folder / "none.gguf")}, "bad", "none.gguf", "--model"),
     ("model", cut_model, "bad", "truncated", "--model"),
     ("access", lambda folder: {"host": "0.0.0.0"}, "bad", "there are no keys", "operations.md"),
@@ -74,6 +83,21 @@ def test_a_fault_is_found_and_there_is_advice(
 ) -> None:
     finding = found(name, **make(tmp_path))
     assert (finding.verdict, what in finding.what, advice in finding.advice) == (verdict, True, True), finding
+
+
+@pytest.mark.parametrize(("bundled", "model"), [(MODEL, f" -m {MODEL}"), (Path("none.gguf"), "")])
+def test_the_engine_tests_itself_with_the_bundled_model_if_that_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: Path, model: str
+) -> None:
+    monkeypatch.setattr(doctor, "BUNDLED", bundled)
+    finding = found("self-test", **engine('echo "self-test: $*"; echo more')(tmp_path))
+    assert finding == doctor.Finding("ok", f"--self-test{model}")
+
+
+def test_an_engine_whose_self_test_hangs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE", 0.1)
+    finding = found("self-test", **engine("exec sleep 60")(tmp_path))
+    assert (finding.verdict, finding.what) == ("bad", "it did not end within 0.1 s")
 
 
 @pytest.fixture(autouse=True)

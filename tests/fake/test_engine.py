@@ -222,10 +222,30 @@ async def test_kill_9_in_mid_stream_ends_every_request_with_an_error(settings) -
             ends = [(await collect(first))[-1], (await collect(second))[-1]]
         assert [(type(e), e.code) for e in ends] == [(Error, "engine_died")] * 2
         assert "SIGKILL" in ends[0].message
-        assert "fake engine: loading" in ends[0].message  # its last log lines
+        assert "fake engine: loading" not in ends[0].message  # its last log lines are the operator's
+        assert "fake engine: loading" in engine.obituary
         assert [ends[0].id, ends[1].id] == [first.id, second.id]
         await soon(engine.ended())
         assert engine.state == "stopped"
+
+
+HOW = [
+    (signal.SIGILL, "signal SIGILL: it was built for another CPU; run ./build.sh"),
+    (signal.SIGSEGV, "signal SIGSEGV"),
+    (signal.SIGRTMIN + 1, f"signal {signal.SIGRTMIN + 1}"),  # has no name
+]
+
+
+@pytest.mark.parametrize(("number", "how"), HOW)
+async def test_a_death_by_a_signal_is_told_with_its_name_and_what_to_do(
+    settings, number: int, how: str
+) -> None:
+    async with Engine(settings("--endless")) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, max_tokens=10_000) as exchange:
+            await soon(anext(exchange))
+            os.kill(engine.pid, number)
+            assert (await collect(exchange))[-1].message == f"the engine ended while running: {how}"
 
 
 @pytest.mark.parametrize("flags", [(), ("--half-line",)])
@@ -237,6 +257,50 @@ async def test_what_came_before_the_death_is_delivered(settings, flags: tuple[st
     assert isinstance(events[-1], Error)
 
 
+async def test_a_line_that_cannot_be_read_ends_its_request_alone(settings, caplog) -> None:
+    async with Engine(settings("--endless", "--bad-line-after", 50)) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, "hers", max_tokens=100), generate(engine, "his", max_tokens=100) as last:
+            answers = await asyncio.gather(
+                run(generate(engine, "one", max_tokens=60)), run(generate(engine, "two", max_tokens=60))
+            )
+            await collect(last)
+        errors = [answer[-1] for answer in answers if isinstance(answer[-1], Error)]
+        assert [error.code for error in errors] in ([], ["engine_error"])
+        assert await works(engine)
+        assert engine.state == "ready"
+        await until(lambda: not engine.busy)
+    assert "-nan" in caplog.text
+    assert " the" not in caplog.text.partition("it wrote")[2].partition("\n")[0]
+
+
+async def test_a_done_that_cannot_be_read_is_an_error_and_nothing_is_owed(settings) -> None:
+    async with Engine(settings("--bad-done")) as engine:
+        await soon(engine.loaded())
+        events = await run(generate(engine, n=2, max_tokens=3))
+        assert (type(events[-1]), events[-1].code) == (Error, "engine_error")
+        assert not engine.busy
+        assert engine.state == "ready"
+
+
+QUOTING = {
+    "rubbish": ("--rubbish-after", 5),
+    "a bad line": ("--bad-line-after", 5),
+    "half a line": ("--die-after", 5, "--half-line"),
+    "last words": ("--exit-after", 5, "--last-words", "llama_decode: failed at hers"),
+}
+
+
+@pytest.mark.parametrize("flags", QUOTING.values(), ids=QUOTING)
+async def test_no_error_quotes_what_the_engine_wrote(settings, flags: tuple[object, ...]) -> None:
+    """It may be about another one's request."""
+    async with Engine(settings("--endless", *flags)) as engine:
+        await soon(engine.loaded())
+        events = await run(generate(engine, n=2, max_tokens=100))
+    assert isinstance(events[-1], Error)
+    assert not any(word in events[-1].message for word in ("llama_decode", "stream", "nan", "{", "text"))
+
+
 async def test_rubbish_on_stdout_ends_engine_and_requests(settings) -> None:
     async with Engine(settings("--rubbish-after", 5)) as engine:
         await soon(engine.loaded())
@@ -244,7 +308,7 @@ async def test_rubbish_on_stdout_ends_engine_and_requests(settings) -> None:
         await soon(engine.ended())
     assert sum(isinstance(e, Stream) for e in events) == 5
     assert events[-1].code == "engine_died"
-    assert "llama_decode: failed" in events[-1].message
+    assert "llama_decode: failed" in engine.obituary
 
 
 async def test_a_request_to_a_dead_engine_is_an_error(settings) -> None:

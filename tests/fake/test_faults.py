@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -27,9 +28,14 @@ FAULTS = {
     "half a line from the engine": "fake/test_engine.py::test_what_came_before_the_death_is_delivered",
     "exit while loading, at the start": "fake/test_pool.py::test_a_first_load_that_fails_stops_the_pool_and_says_why",
     "exit while loading, later": "fake/test_pool.py::test_a_restart_that_fails_is_tried_again",
-    "out of memory, GPU lost": "fake/test_faults.py::test_an_exit_says_what_the_engine_said_and_the_next_request_works",
+    "out of memory, GPU lost": "fake/test_faults.py::test_what_the_engine_said_last_is_in_the_log_and_the_next_request_works",
+    "engine built for another CPU": "fake/test_faults.py::test_health_says_why_no_engine_is_started_and_sighup_tries_again",
+    "a request that kills every engine": "fake/test_pool.py::test_a_request_that_kills_each_engine_stops_nothing",
     "disk of the prefix cache full": "real/test_store.py::test_a_full_disk_is_a_line_in_the_log",
     "file of the prefix cache damaged": "real/test_store.py::test_any_damage_is_a_line_in_the_log_and_a_miss",
+    "folder of the prefix cache deleted": "real/test_folder.py::test_a_folder_that_was_deleted_is_made_again",
+    "FIFO in the folder of the prefix cache": "real/test_folder.py::test_what_is_no_file_is_passed_over",
+    "disk of the prefix cache hangs": "real/test_folder.py::test_a_request_does_not_wait_for_a_disk_that_hangs",
     "model file replaced, no SIGHUP": "real/test_faults.py::test_a_model_file_that_is_replaced_or_gone_disturbs_nobody",
     "model file replaced, SIGHUP":
         "real/test_life.py::test_another_model_in_the_place_of_the_first_is_served_without_a_request_lost",
@@ -80,15 +86,53 @@ LAST_WORDS = {
 
 
 @pytest.mark.parametrize("said", LAST_WORDS.values(), ids=LAST_WORDS)
-async def test_an_exit_says_what_the_engine_said_and_the_next_request_works(
-    serving: Serving, tmp_path: Path, said: str
+async def test_what_the_engine_said_last_is_in_the_log_and_the_next_request_works(
+    serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture, said: str
 ) -> None:
     served = await serving(
         "--exit-after", "20", "--last-words", said, "--only-first", str(tmp_path / "was here")
     )
     last = (await served.events({"prompt": "x", "n": 8}))[-1]
-    assert (last["code"], said in last["message"]) == ("engine_died", True)
+    assert (last["code"], said in last["message"]) == ("engine_died", False)
+    assert said in caplog.text
     assert (await served.events(BODY))[-1]["event"] == "done"
+
+
+async def test_health_says_why_no_engine_is_started_and_sighup_tries_again(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    served = await serving("--first-steps", "SIGILL")
+
+    async def health() -> tuple[int, dict[str, object]]:
+        async with served.http.get(served.url + "/health") as response:
+            return response.status, await response.json()
+
+    for _ in range(2):
+        assert "run ./build.sh" in (await served.events(BODY))[-1]["message"]
+    status, data = await served.post(BODY)
+    error = json.loads(data)["error"]
+    assert (status, error["code"]) == (503, "unavailable")
+    assert "3 times in a row with SIGILL" in error["message"]
+    assert await health() == (503, {"status": "failed", "progress": 0.0, "error": error["message"]})
+    assert (await served.post(BODY))[0] == 503
+
+    hang_up()
+    await logged(caplog, "the model stays as it was: the engine ended while running: signal SIGILL")
+    assert (await health())[1]["status"] == "failed"
+    engine = served.journal.with_name("engine")
+    engine.write_text(engine.read_text().replace('"$@"', '"$@" --first-steps works'))
+    hang_up()
+    await logged(caplog, "SIGHUP: ", 2)
+    assert await health() == (200, {"status": "ok"})
+    assert (await served.events(BODY))[-1]["event"] == "done"
+
+
+async def logged(caplog: pytest.LogCaptureFixture, line: str, times: int = 1) -> None:
+    """Waits for a line in the log."""
+    async with asyncio.timeout(20):
+        while caplog.text.count(line) < times:  # noqa: ASYNC110 (nothing else tells)
+            await asyncio.sleep(0.01)
 
 
 async def test_nobody_can_take_the_port_while_it_is_served(serving: Serving) -> None:

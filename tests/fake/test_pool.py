@@ -257,7 +257,7 @@ async def test_a_first_load_that_fails_stops_the_pool_and_says_why(settings, jou
         async with pool.generate(a_request()) as waiting:
             with pytest.raises(EngineError, match=message):
                 await soon(pool.wait_ready())
-            assert [e.code for e in await collect(waiting)] == ["engine_unavailable"]
+            assert [e.code for e in await collect(waiting)] == ["unavailable"]
         assert pool.state == "stopped"
         with pytest.raises(EngineUnavailable, match=message):
             pool.generate(a_request())
@@ -353,6 +353,140 @@ async def test_a_pool_can_be_started_again(settings) -> None:
             assert await works(pool)
 
 
+# Engines that die in their first step
+
+
+def ending(*ends: str) -> tuple[str, str]:
+    """Flags of the fake engine: how each process ends its first step, the last for all that follow."""
+    return "--first-steps", ",".join(ends)
+
+
+async def until_failed(pool: Pool) -> str:
+    """Two requests die with their engines; what waits meanwhile is told why there is no fourth engine."""
+    for _ in range(2):
+        assert (await run(pool))[-1].code == "engine_died"
+    (end,) = await run(pool)
+    assert (type(end), end.code, pool.state) == (Error, "unavailable", "failed")
+    return str(end.message)
+
+
+@pytest.mark.parametrize("name", ["SIGILL", "SIGSEGV", "SIGBUS", "SIGFPE"])
+async def test_the_third_death_by_one_signal_in_the_first_step_is_the_last(
+    settings, journal, caplog, name: str
+) -> None:
+    async with Pool(settings(*ending(name), *journal.flags)) as pool:
+        why = await until_failed(pool)
+        assert f"died 3 times in a row with {name} in its first step" in why
+        assert pool.failure == why
+        for refused in (pool.command("status"), pool.wait_ready()):
+            with pytest.raises(EngineUnavailable, match=name):
+                await soon(refused)
+        with pytest.raises(EngineUnavailable, match=name):
+            pool.generate(a_request())
+        assert children() == set()
+    assert len(journal.entries("loading")) == 3
+    errors = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert errors.count(why) == 1
+
+
+GOES_ON = {  # how processes end their first step, and how many of the first requests die with theirs
+    "another signal between": (["SIGILL", "SIGSEGV", "SIGILL", "works"], 3),
+    "killed from outside": (["SIGKILL", "SIGKILL", "SIGKILL", "SIGKILL", "works"], 4),
+    "aborted": (["SIGABRT", "SIGABRT", "SIGABRT", "SIGABRT", "works"], 4),
+}
+
+
+@pytest.mark.parametrize(("ends", "n_deaths"), GOES_ON.values(), ids=GOES_ON)
+async def test_other_deaths_in_the_first_step_are_followed_by_a_start(
+    settings, journal, ends: list[str], n_deaths: int
+) -> None:
+    async with Pool(settings(*ending(*ends), *journal.flags)) as pool:
+        for _ in range(n_deaths):
+            assert (await run(pool))[-1].code == "engine_died"
+        assert await works(pool)
+
+
+async def test_what_has_worked_once_is_always_started_again(settings, journal) -> None:
+    async with Pool(settings(*ending("works", "SIGILL"), *journal.flags)) as pool:
+        assert await works(pool)
+        os.kill(journal.entries("ready")[0]["pid"], signal.SIGKILL)
+        await until(lambda: pool.state == "loading")
+        for _ in range(4):
+            assert (await run(pool))[-1].code == "engine_died"
+    assert len(journal.entries("generate")) == 5, "no request but the clients'"
+
+
+async def test_a_request_that_kills_each_engine_stops_nothing(settings, journal) -> None:
+    """Not even if it is the first that this server gets: the third engine is proved by other requests."""
+    async with Pool(settings("--poison", "arsenic", *journal.flags)) as pool:
+        for _ in range(4):
+            assert (await run(pool, "arsenic"))[-1].code == "engine_died"
+        assert await works(pool)
+    assert len(journal.entries("loading")) == 5
+    assert len(journal.entries("generate")) == 4 + 2 + 1
+
+
+async def test_an_engine_without_work_dies_without_a_verdict(settings, journal) -> None:
+    async with Pool(settings(*journal.flags)) as pool:
+        for n in range(1, 5):
+            await until(lambda n=n: len(journal.entries("ready")) == n and pool.state == "ready")
+            os.kill(journal.entries("ready")[-1]["pid"], signal.SIGSEGV)
+            await until(lambda: pool.state == "loading")
+        assert await works(pool)
+
+
+async def test_a_failed_pool_tries_again_when_it_is_renewed_or_started(settings, journal) -> None:
+    dies = settings(*ending("SIGILL"), *journal.flags)
+    pool = Pool(dies)
+    async with pool:
+        await until_failed(pool)
+        with pytest.raises(EngineError, match="SIGILL: it was built for another CPU"):
+            await soon(pool.renew())
+        assert pool.state == "failed"
+        pool.settings = settings()
+        await soon(pool.renew())
+        assert (pool.state, pool.failure) == ("ready", None)
+        assert await works(pool)
+        pool.settings = dies
+        await soon(pool.renew())  # another model: what the first has shown is no proof for it
+        await until_failed(pool)
+    assert pool.state == "stopped"
+    pool.settings = settings()
+    async with pool:
+        assert await works(pool)
+
+
+async def test_an_engine_with_a_successor_that_fails_finishes_what_it_runs(settings, journal) -> None:
+    async with (
+        Pool(settings("--endless", "-np", 2)) as pool,
+        pool.generate(a_request("running", max_tokens=-1)) as running,
+        pool.generate(a_request("waiting", max_tokens=5)) as waiting,
+    ):
+        await soon(anext(running))
+        await soon(anext(waiting))  # queued
+        pool.settings = settings(*ending("SIGILL"), *journal.flags)
+        await soon(pool.renew())
+        why = await until_failed(pool)
+        await soon(anext(running))
+        assert await soon(pool.extend(running, Extension(1))) is not None
+        os.kill(running.engine.pid, signal.SIGKILL)
+        assert (await collect(running))[-1].code == "engine_died"
+        (end,) = await collect(waiting)
+        assert (end.code, end.message) == ("unavailable", why)
+
+
+async def test_a_stop_ends_what_a_failed_pool_still_runs(settings, journal) -> None:
+    async with Pool(settings("--endless")) as pool:
+        async with pool.generate(a_request(max_tokens=-1)) as running:
+            await soon(anext(running))
+            pool.settings = settings(*ending("SIGILL"), *journal.flags)
+            await soon(pool.renew())
+            await until_failed(pool)
+            await soon(pool.stop())
+            assert (await collect(running))[-1].code == "shutting_down"
+        assert children() == set()
+
+
 # Renewal
 
 
@@ -399,6 +533,18 @@ async def test_what_waited_in_an_old_engine_that_dies_goes_to_the_new_one(settin
         await soon(pool.renew())
         os.kill(running.engine.pid, signal.SIGKILL)
         assert texts(await collect(waiting), 2) == ["".join(story("waiting", 7, i, 5)) for i in range(2)]
+
+
+async def test_a_new_engine_in_the_pause_before_a_restart_is_the_only_one(settings, journal) -> None:
+    async with Pool(settings(*journal.flags, restart_delay=0.3)) as pool:
+        await soon(pool.wait_ready())
+        os.kill(journal.entries("ready")[0]["pid"], signal.SIGKILL)
+        await until(lambda: not children())
+        await soon(pool.renew())
+        await asyncio.sleep(0.6)  # the pause is over
+        assert await works(pool)
+        assert len(children()) == 1
+    assert len(journal.entries("loading")) == 2
 
 
 @pytest.mark.parametrize("when", ["old one ends", "new one loads"])

@@ -57,12 +57,12 @@ class Served:
     def noted(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.journal.read_text().splitlines()]
 
-    async def note(self, what: str) -> dict[str, Any]:
-        """Waits until the engine has noted this."""
+    async def note(self, what: str, count: int = 1) -> dict[str, Any]:
+        """Waits until the engine has noted this so often; the last of them."""
         async with asyncio.timeout(TIMEOUT):
-            while not (found := [n for n in self.noted() if n["what"] == what]):  # noqa: ASYNC110, it is a file
+            while len(found := [n for n in self.noted() if n["what"] == what]) < count:  # noqa: ASYNC110, it is a file
                 await asyncio.sleep(0.002)
-        return found[0]
+        return found[count - 1]
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import subprocess
+import termios
 import time
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -82,6 +85,18 @@ class Answer:
         return [stop["length"] for stop in self.stops]
 
 
+def unread(pipe: int) -> int:
+    """Bytes that were written to a pipe, and nobody has read yet."""
+    count = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+def no_number(word: str) -> Any:
+    """Python reads NaN and Infinity, which JSON has not."""
+    raise ValueError(f"{word} is no number of JSON")
+
+
 class Lines:
     """A running llama-batched: `with Lines("-np", "8") as engine: engine.generate(prompt="Once")`."""
 
@@ -123,6 +138,20 @@ class Lines:
             data = data[os.write(self._process.stdin.fileno(), data) :]
         return [command["id"] for command in commands]
 
+    def send_amid(self, command: dict[str, Any]) -> None:
+        """To a request that cannot end yet: nobody reads its lines, which are more than a pipe holds.
+
+        The engine has read the command before we read on. On a busy machine its thread for that may wait so
+        long for a core that the request would have ended.
+        """
+        self.send(command)
+        assert self._process.stdin
+        deadline = time.monotonic() + LIMIT
+        while unread(self._process.stdin.fileno()):
+            assert time.monotonic() < deadline, f"the engine reads nothing for {LIMIT} seconds"
+            assert self._process.poll() is None, "the engine has ended"
+            time.sleep(0.001)
+
     def read(self) -> Event:
         """The next event; its request's answer has it too."""
         assert self._process.stdout
@@ -135,7 +164,7 @@ class Lines:
             self._rest += chunk
         line, _, self._rest = self._rest.partition(b"\n")
         self._n_read += 1
-        event: Event = json.loads(line.decode())  # strictly: a line that is not UTF-8 is an error
+        event: Event = json.loads(line.decode(), parse_constant=no_number)  # strictly: UTF-8, finite numbers
         event["line"] = self._n_read
         if event.get("id") in self._answers:
             self._answers[event["id"]].events.append(event)

@@ -150,14 +150,16 @@ def write_model(
     control: Sequence[str] = (),
     context: int = CONTEXT,
     merged: Mapping[int, float] | None = None,
+    split_max_tensors: int = 0,
 ) -> None:
     """written_as_ids: token 17 is the text "<17>" and nothing else, so text can give any list of tokens.
 
     control: texts of control tokens, which stand in place of the last ones.
     merged: the adapters of these seeds (see write_adapter), added to the weights so many times.
+    split_max_tensors: in so many files that none has more tensors; their names are made of `path`.
     """
     fields, layer = KINDS[kind]
-    writer = GGUFWriter(path, kind)
+    writer = GGUFWriter(path, kind, split_max_tensors=split_max_tensors)
     writer.add_context_length(context)
     writer.add_embedding_length(N_EMBD)
     writer.add_block_count(N_LAYER)
@@ -193,23 +195,23 @@ def write_chat_model(path: Path) -> None:
 RANK = 4
 
 
-def _deltas(seed: int) -> dict[str, tuple[Matrix, Matrix]]:
+def _deltas(seed: int, rank: int = RANK) -> dict[str, tuple[Matrix, Matrix]]:
     """What an adapter adds to the matrices of llama's and qwen3's layers: a and b, whose product that is."""
     draw = partial(_normal, np.random.default_rng(seed))
     shapes = {"attn_q": (N_EMBD, N_EMBD), "attn_v": (N_EMBD // 2, N_EMBD), "ffn_down": (N_EMBD, N_FF)}
     return {
-        f"blk.{i}.{name}.weight": (draw(RANK, n_in), draw(n_out, RANK, scale=2))
+        f"blk.{i}.{name}.weight": (draw(rank, n_in), draw(n_out, rank, scale=2))
         for i in range(N_LAYER)
         for name, (n_out, n_in) in shapes.items()
     }
 
 
-def write_adapter(path: Path, kind: str, seed: int) -> None:
+def write_adapter(path: Path, kind: str, seed: int, rank: int = RANK) -> None:
     writer = GGUFWriter(path, kind)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", float(RANK))  # so that scale 1 adds the product itself
-    for name, (a, b) in _deltas(seed).items():
+    writer.add_float32("adapter.lora.alpha", float(rank))  # so that scale 1 adds the product itself
+    for name, (a, b) in _deltas(seed, rank).items():
         writer.add_tensor(f"{name}.lora_a", a)
         writer.add_tensor(f"{name}.lora_b", b)
     writer.write_header_to_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from gguf import GGUFReader
 
 from models.figures import LONGEST, STORY, Engine, bits_per_byte, samples, self_bleu
 from tests.conftest import ROOT
+from tests.real.lines import BINARY
 
 MODEL, CARD = ROOT / "models/storyteller.gguf", ROOT / "models/README.md"
 MOST_BYTES = 10_000_000
@@ -71,3 +73,9 @@ def test_stories_of_one_prompt_differ(stories: tuple[list[str], float]) -> None:
 def test_a_new_story_costs_the_bits_that_the_card_says(engine: Engine) -> None:
     said = float(on_the_card(r"fox and his stone \| ([0-9.]+) bits per byte"))
     assert bits_per_byte(engine, [STORY], CONTEXT) == pytest.approx(said, rel=0.005)
+
+
+def test_its_engine_complains_of_nothing_at_the_start() -> None:
+    """The server logs what the engine says, so an operator reads it."""
+    done = subprocess.run([BINARY, "-m", MODEL], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -165,7 +165,7 @@ def test_a_fork_tells_only_what_follows(engine: Lines) -> None:
     while len(said) < 12:
         event = engine.read()
         said += event["text"] if event["event"] == "stream" else ""
-    engine.send({"op": "extend", "id": id, "fork": {"index": 0}, "add": 1})
+    engine.send_amid({"op": "extend", "id": id, "fork": {"index": 0}, "add": 1})
     (answer,) = engine.answers([id])
     first, fork = message(answer, 0), message(answer, 1)
     assert fork["content"]

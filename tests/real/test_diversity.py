@@ -183,7 +183,7 @@ def test_forks_are_spread_from_where_they_begin(engine: Lines) -> None:
         (id,) = engine.send({"op": "generate", **request, **held})
         while engine.read()["event"] != "stream":
             pass
-        engine.send({"op": "extend", "id": id, "add": 4, "fork": {"index": 0, "at": 1}, "max_tokens": 2})
+        engine.send_amid({"op": "extend", "id": id, "add": 4, "fork": {"index": 0, "at": 1}, "max_tokens": 2})
         (answer,) = engine.answers([id])
         different.append(len({ids[0] for ids in answer.ids[1:]}))
     assert np.mean(different) > 3.5  # of independent draws 2.7
@@ -355,8 +355,8 @@ def test_equal_sequences_can_be_cancelled_forked_and_put_back(bigram: Path) -> N
         )
         for _ in range(30):
             engine.read()
-        engine.send({"op": "cancel", "id": ids[0], "index": 0})  # in whose cells the others are
-        engine.send({"op": "extend", "id": ids[0], "add": 3, "fork": {"index": 2, "at": 1}})
+        engine.send_amid({"op": "cancel", "id": ids[0], "index": 0})  # in whose cells the others are
+        engine.send_amid({"op": "extend", "id": ids[0], "add": 3, "fork": {"index": 2, "at": 1}})
         first, second = engine.answers(ids)
         check_idle(engine)
     assert {tuple(ids) for ids in first.ids[1:7]} == {tuple(whole)}

@@ -8,8 +8,10 @@ import random
 import shutil
 import signal
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from llama_srb import model_info
 from llama_srb.engine import Engine, EngineError, EngineSettings
@@ -17,6 +19,8 @@ from llama_srb.model_info import ModelFileError
 from llama_srb.pool import Pool
 from llama_srb.protocol import Done, Error
 from llama_srb.request import CompletionRequest, Sampling
+from tests.conftest import FAKE_ENGINE
+from tests.real.encoder import write_encoder
 from tests.real.lines import BINARY, STORYTELLER
 from tests.real.models import write_model
 from tests.real.test_life import engines_of, eventually, running, texts_of
@@ -78,6 +82,35 @@ def test_a_model_file_that_is_replaced_or_gone_disturbs_nobody(tmp_path: Path) -
         eventually(lambda: server.json("GET", "/health")[0] == 503, "it is still served")
         shutil.copy(STORYTELLER, model)
         assert len(texts_of(server)) == 4
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "llama": lambda path: write_model(path, "llama"),
+    "mamba": lambda path: write_model(path, "mamba"),
+    "encoder": lambda path: write_encoder(path, "mean"),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+async def test_an_engine_proves_itself_after_two_that_died_in_their_first_step(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    model, count, script = tmp_path / "model.gguf", tmp_path / "count", tmp_path / "engine"
+    write(model)
+    dies = f"{' '.join(FAKE_ENGINE)} --first-steps SIGILL --journal {tmp_path / 'journal'}"
+    script.write_text(
+        f'#!/bin/sh\necho >>{count}\n[ "$(wc -l <{count})" -le 2 ] && exec {dies}\nexec {BINARY} "$@"\n'
+    )
+    script.chmod(0o755)
+    engine = EngineSettings((str(script), "-m", str(model), "-c", "512"), restart_delay=0.05)
+    async with asyncio.timeout(PATIENCE), Pool(engine) as pool:
+        for _ in range(2):
+            async with pool.generate(CompletionRequest(prompt="Once", n=2)) as generation:
+                assert isinstance([events[-1] async for events in generation][-1], Error)
+        status = await pool.command("status")  # waits until it is served
+        assert status["steps"] >= (1 if model_info.read(model).architecture == "bert" else 4)
+        assert status["requests"] == 0
+    assert len(count.read_text()) == 3
 
 
 # Files with false lengths

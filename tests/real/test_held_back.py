@@ -33,7 +33,7 @@ def beside(engine: Lines, request: dict[str, Any], then: dict[str, Any]) -> Answ
     while n < 14:
         event = engine.read()
         n += event["event"] == "stream" and event["id"] == neighbour
-    engine.send(then | {"id": held})
+    engine.send_amid(then | {"id": held})
     return engine.answers([held, neighbour])[0]
 
 

@@ -106,7 +106,7 @@ def test_later_sequences_draw_their_first_token_from_the_same_logits(engine: Pac
     together = engine.generate(**story(n=5, logprobs=1000))
     id = engine.begin(**story(max_tokens=60, min_tokens=60, n=2, logprobs=1000))
     engine.read_until(id, "stream", n=2)
-    engine.send({"op": "extend", "id": id, "add": 3})
+    engine.send_amid({"op": "extend", "id": id, "add": 3})
     (answer,) = engine.answers([id])
     assert answer.lengths == [60] * 5
     assert [tokens[0] for tokens in answer.tokens] == [tokens[0] for tokens in together.tokens]
@@ -194,7 +194,7 @@ def test_a_prompt_that_parts_in_the_middle_shares_what_is_before(engine: Paced) 
 def test_a_cancelled_candidate_serves_too(engine: Paced, index: int | None) -> None:
     id = engine.begin(**story(max_tokens=40, min_tokens=40, logprobs=1000))
     engine.read_until(id, "stream", index=5, n=10)
-    engine.send({"op": "cancel", "id": id} | ({} if index is None else {"index": index}))
+    engine.send_amid({"op": "cancel", "id": id} | ({} if index is None else {"index": index}))
     (source,) = engine.answers([id])
     assert source.stops[5]["finish_reason"] == "cancelled"
     assert n_computed(engine.generate(**story(LONG + source.texts[5]))) <= 3
@@ -268,6 +268,15 @@ def test_a_newer_prefix_supersedes_an_older_one(slow: Paced) -> None:
     assert slow.generate(**story(prompts[0], n=1)).start["cached_tokens"] < 500  # never finished
 
 
+def test_a_newer_prefix_of_another_client_supersedes_nothing(slow: Paced) -> None:
+    prompts = [words(seed, 500) for seed in (5, 6, 7)]
+    clients = ("ann", "bob", "ann")
+    commands = zip(prompts, clients, strict=True)
+    slow.answers(slow.send(*({"op": "prefix", "prompt": text, "client": name} for text, name in commands)))
+    assert [n_computed(slow.generate(**story(prompt, n=1))) for prompt in prompts[1:]] == [0, 0]
+    assert slow.generate(**story(prompts[0], n=1)).start["cached_tokens"] < 500  # never finished
+
+
 def test_a_prefix_yields_to_a_request(slow: Paced) -> None:
     prefix, id = slow.send({"op": "prefix", "prompt": LONG}, {"op": "generate"} | story("Once", n=2))
     request, later = slow.answers([id, prefix])
@@ -290,7 +299,7 @@ RUNNING = story(
 def test_added_sequences_are_those_of_a_larger_request(engine: Paced) -> None:
     id = engine.begin(**RUNNING)
     engine.read_until(id, "start")
-    engine.send({"op": "extend", "id": id, "add": 3})
+    engine.send_amid({"op": "extend", "id": id, "add": 3})
     (answer,) = engine.answers([id])
     (extend,) = answer.named("extend")
     assert (extend["first"], extend["count"], answer.done["count"]) == (4, 7, 7)
@@ -302,7 +311,7 @@ def test_added_sequences_are_those_of_a_larger_request(engine: Paced) -> None:
 def test_a_later_limit_is_that_of_all_that_still_run(engine: Paced) -> None:
     id = engine.begin(**RUNNING)
     engine.read_until(id, "start")
-    engine.send({"op": "extend", "id": id, "add": 0, "max_tokens": 250})
+    engine.send_amid({"op": "extend", "id": id, "add": 0, "max_tokens": 250})
     (answer,) = engine.answers([id])
     assert answer.lengths == [250] * 4
 
@@ -313,7 +322,7 @@ def test_a_fork_goes_on_from_the_shared_tokens(engine: Paced, at: int | None) ->
     id = engine.begin(**greedy)
     engine.read_until(id, "stream", index=2, n=15)
     fork = {"index": 2} | ({} if at is None else {"at": at})
-    engine.send({"op": "extend", "id": id, "add": 2, "fork": fork})
+    engine.send_amid({"op": "extend", "id": id, "add": 2, "fork": fork})
     (answer,) = engine.answers([id])
     assert answer.lengths == [300] * 6
     for index in (4, 5):
@@ -334,7 +343,7 @@ def test_a_fork_of_a_finished_sequence(engine: Paced) -> None:
     lengths = [{"max_tokens": 12, "min_tokens": 12}, {}]
     id = engine.begin(**RUNNING | {"n": 2, "sequences": lengths})
     engine.read_until(id, "stop", index=0)
-    engine.send({"op": "extend", "id": id, "fork": {"index": 0, "at": 6}, "max_tokens": 30})
+    engine.send_amid({"op": "extend", "id": id, "fork": {"index": 0, "at": 6}, "max_tokens": 30})
     (answer,) = engine.answers([id])
     assert answer.lengths[0] == 12
     assert (answer.lengths[2], len(answer.tokens[2])) == (30, 24)
@@ -353,7 +362,7 @@ FAULTY: dict[str, Request] = {
 def test_a_faulty_extend_harms_nobody(engine: Paced, fields: Request) -> None:
     id = engine.begin(**RUNNING)
     engine.read_until(id, "start")
-    engine.send({"op": "extend", "id": id} | fields)
+    engine.send_amid({"op": "extend", "id": id} | fields)
     while (error := engine.read())["event"] != "error":
         pass
     assert error["id"] == ""

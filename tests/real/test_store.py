@@ -51,7 +51,7 @@ class Shelf:
 
     @property
     def files(self) -> list[Path]:
-        return sorted(self.folder.glob("*")) if self.folder.is_dir() else []
+        return sorted(self.folder.glob("*.kv*")) if self.folder.is_dir() else []
 
     @property
     def file(self) -> Path:
@@ -226,6 +226,88 @@ def test_two_processes_share_the_folder(shelf: Shelf) -> None:
 
 def wait_for_files(engine: Paced, shelf: Shelf, n: int) -> None:
     engine.wait_for_log(lambda _: len([file for file in shelf.files if file.suffix == ".kv"]) >= n)
+
+
+# What is not whole
+
+
+SLOW = (
+    "-c",
+    "4096",
+    "-np",
+    "2",
+    "-ub",
+    "64",
+    "-t",
+    "1",
+    "--cache-ram",
+    "0",
+)  # a prompt of 900 tokens takes 15 steps
+PARTIAL = words(4, 900)
+
+
+def begun(engine: Paced) -> None:
+    """Until some of a prompt is computed."""
+    while engine.ask("status")["step_tokens"] < 64:
+        pass
+
+
+@pytest.mark.parametrize("indices", [[None], [0, 1]], ids=["all", "one by one"])
+def test_a_prompt_that_was_cancelled_halfway_is_not_written(shelf: Shelf, indices: list[int | None]) -> None:
+    with shelf.engine(*SLOW) as engine:
+        id = engine.begin(**story(PARTIAL))
+        begun(engine)
+        for index in indices:
+            engine.send({"op": "cancel", "id": id} | ({} if index is None else {"index": index}))
+        (answer,) = engine.answers([id])
+        assert answer.lengths == [0, 0]
+        assert engine.ask("status")["step_tokens"] < 900, "it was halfway"
+        engine.finish()
+    assert shelf.files == []
+
+
+def test_a_prefix_that_was_superseded_halfway_is_not_written(shelf: Shelf) -> None:
+    with shelf.engine(*SLOW) as engine:
+        ids = engine.send({"op": "prefix", "prompt": PARTIAL})
+        begun(engine)
+        ids += engine.send({"op": "prefix", "prompt": PROMPT})
+        engine.answers(ids)
+        assert engine.ask("status")["step_tokens"] < 900 + 200
+        engine.finish()
+    assert len(shelf.files) == 1
+    assert n_computed(shelf.ask(prompt=PROMPT)[0]) == 1
+
+
+def test_of_a_failed_step_nothing_is_kept(shelf: Shelf) -> None:
+    """What the cells hold is unknown then, also those of the prompt, for which two of four sequences wait."""
+    with shelf.engine("-np", "2", LLAMA_BATCHED_FAIL_STEP="20") as engine:
+        failed = engine.answers([engine.begin(**story(n=4, max_tokens=50, min_tokens=50))])[0].events[-1]
+        assert (failed["event"], failed["code"]) == ("error", "engine_error")
+        status = engine.ask("status")
+        assert (status["cells_used"], status["requests"], status["sequences"]) == (0, 0, 0)
+        again = engine.generate(**story())
+        assert again.start["cached_tokens"] == 0
+        engine.finish()
+    assert len(shelf.files) == 1
+    cold = Shelf(shelf.folder.parent / "cold")
+    cold.folder.parent.mkdir()
+    assert same(again, cold.ask()[0])
+
+
+@pytest.mark.parametrize("kind", ["llama", "mamba"])
+def test_after_a_step_that_found_no_cells_all_goes_on(tmp_path: Path, kind: str) -> None:
+    """Nothing has changed then: the youngest gives way, and a prefix is not done before it is computed."""
+    write_model(tmp_path / "model.gguf", kind)
+    prefix = words(1, 30)  # goes into the second step, beside the tokens of the request
+    model, fault = tmp_path / "model.gguf", {"LLAMA_BATCHED_FAIL_STEP": "2:1"}
+    with Paced(tmp_path / "log", *ROOMY, model=model, **fault) as engine:
+        ids = engine.send(
+            {"op": "generate"} | story("Once", n=1, max_tokens=30, min_tokens=30),
+            {"op": "prefix", "prompt": prefix},
+        )
+        assert [answer.events[-1]["event"] for answer in engine.answers(ids)] == ["done", "done"]
+        assert n_computed(engine.generate(**story(prefix))) <= 1
+        check_idle(engine)
 
 
 # What can be wrong with a file

@@ -280,7 +280,7 @@ def test_a_fork_goes_on_in_the_grammar_where_it_begins(engine: Lines) -> None:
     engine.send(request)
     while (event := engine.read())["event"] != "stream":
         pass
-    engine.send({"op": "extend", "id": "forked", "add": 6, "fork": {"index": 0, "at": 1}})
+    engine.send_amid({"op": "extend", "id": "forked", "add": 6, "fork": {"index": 0, "at": 1}})
     (answer,) = engine.answers(["forked"])
     assert answer.done["count"] == 7
     first = event["text"]

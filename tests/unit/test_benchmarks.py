@@ -131,6 +131,22 @@ def test_three_digits_are_shown(value: float | None, text: str) -> None:
     assert report.shown(value) == text
 
 
+def test_the_tree_of_objects_is_named_by_the_binarys_stamp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "ROOT", tmp_path)
+    monkeypatch.setenv("LLAMA_SRB_CACHE", str(tmp_path / "cache"))
+    tree = tmp_path / "cache/objects/0123456789abcdef-AMX"
+    tree.mkdir(parents=True)
+    (tmp_path / "build/bin").mkdir(parents=True)
+    (tmp_path / "build/bin/stamp").write_text(f"0123456789abcdef0123 abcd {tree.name}\n")
+    (tree / "CMakeCache.txt").write_text("CMAKE_C_FLAGS:STRING=\nCMAKE_CXX_FLAGS:STRING=-O1 -mno-amx-tile\n")
+    assert peers.objects() == tree
+    assert dict(peers.TAKEN.findall((tree / "CMakeCache.txt").read_text())) == {
+        "CMAKE_CXX_FLAGS": "-O1 -mno-amx-tile"
+    }
+
+
 def test_only_what_differs_is_copied(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     wanted = {"same": "1", "changed": "2", "new": "3"}

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from llama_srb import config
-from llama_srb.config import CHECKOUT, OPTIONS, OWNED_FLAGS, Settings, SettingsError, load, split_arguments
+from llama_srb.bundled import CHECKOUT
+from llama_srb.config import OPTIONS, OWNED_FLAGS, Settings, SettingsError, load, split_arguments
 
 
 def toml(folder: Path, text: str) -> str:
@@ -86,6 +87,16 @@ def test_a_refusal_names_the_option_as_it_was_written(
     with pytest.raises(SettingsError) as caught:
         load(options, environ=environ)
     assert str(caught.value) == message
+
+
+def test_a_default_gives_way_to_what_was_said(tmp_path: Path) -> None:
+    fewer, more = load({"max_n": "4"}, environ={}), load({}, environ={"LLAMA_SRB_N": "2000"})
+    assert [(s.n, s.max_n) for s in (fewer, more)] == [(4, 4), (2000, 2000)]
+    assert load({"max_n": "16"}, environ={}).n == 8
+    assert load({"n": "16"}, environ={}).max_n == 1024
+    file = toml(tmp_path, "max_n = 4")
+    with pytest.raises(SettingsError, match=f"LLAMA_SRB_N is 5; it must be at most max_n in {file}, 4"):
+        load({}, config=file, environ={"LLAMA_SRB_N": "5"})
 
 
 FILES = [

@@ -127,9 +127,17 @@ def jwks(tmp_path: Path) -> Path:
 def test_tokens_of_all_three_kinds_grant_their_claims(jwks: Path) -> None:
     read = tokens.read(SECRET, jwks, None, None)
     assert read
+    exp = int(time.time()) + 600
+    expires = datetime.fromtimestamp(exp + tokens.LEEWAY, UTC)
     for key, algorithm, kid in ((SECRET, "HS256", None), (RSA, "RS256", "r"), (EC, "ES256", None)):
-        grant = read.grant(signed(key, algorithm, kid, max_n=3))
-        assert grant == Grant(name="ann", scopes=("complete", "chat"), max_n=3)
+        grant = read.grant(signed(key, algorithm, kid, max_n=3, exp=exp))
+        assert grant == Grant(name="ann", scopes=("complete", "chat"), max_n=3, expires=expires)
+
+
+def test_a_token_that_expires_beyond_all_years_is_good() -> None:
+    read = tokens.read(SECRET, None, None, None)
+    assert read
+    assert read.grant(signed(SECRET, "HS256", exp=10**18)).expires is None
 
 
 @pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (EC, "ES256")])

@@ -1,17 +1,24 @@
-"""What is packaged can be built from what the image gets, and a unit that systemd reads."""
+"""What is packaged: the image's files, a unit that systemd reads, a wheel with all of the package's files."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
+from scikit_build_core.build import build_wheel
+from scikit_build_core.settings.skbuild_read_settings import SettingsReader
 
 from tests.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "wheel"))
+State: TypeAlias = Literal["wheel", "editable"]
 
 
 def test_the_image_gets_all_that_build_sh_and_the_package_read() -> None:
@@ -25,6 +32,10 @@ def test_the_image_gets_all_that_build_sh_and_the_package_read() -> None:
     )
     readme = re.findall(r'^readme = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert {*read, *readme} <= set(given)
+
+
+def test_the_image_holds_an_engine_for_every_cpu() -> None:
+    assert "./build.sh --portable ${FLAGS}" in (PACKAGING / "Dockerfile").read_text()
 
 
 def test_the_image_runs_as_nobody_in_particular_and_tells_its_health() -> None:
@@ -46,3 +57,58 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
     unit.write_text(re.sub("ExecStart=.*", "ExecStart=/bin/true", (PACKAGING / unit.name).read_text()))
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("state", "is_sdist", "compiles"),
+    [("editable", False, False), ("wheel", False, False), ("editable", True, False), ("wheel", True, True)],
+)
+def test_only_a_wheel_of_a_source_archive_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: State, is_sdist: bool, compiles: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    if is_sdist:
+        (tmp_path / "PKG-INFO").write_text("")
+    settings = SettingsReader.from_file("pyproject.toml", state=state).settings
+    assert (settings.wheel.cmake, settings.editable.mode) == (compiles, "inplace")
+
+
+def test_a_wheel_has_every_file_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with zipfile.ZipFile(tmp_path / build_wheel(str(tmp_path))) as made:
+        packed = {name for name in made.namelist() if name.startswith("llama_srb/")}
+    there = [path for path in (ROOT / "llama_srb").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert packed == {str(path.relative_to(ROOT)) for path in there}
+    assert {
+        "llama_srb/py.typed",
+        "llama_srb/studio/index.html",
+        "llama_srb/preset_files/plain.toml",
+    } <= packed
+
+
+def test_the_source_archive_has_what_the_wheel_is_made_of(tmp_path: Path) -> None:
+    """Of a llama.cpp that is empty files, since the real one is there only after a build."""
+    tree = tmp_path / "llama.cpp"
+    for name in (
+        *(pattern.replace("*", "file") for pattern in SCRIPT["LLAMA_CPP"]),
+        *SCRIPT["LICENCES"],
+        "docs/x",
+    ):
+        path = tree / name if "." in name or name.isupper() else tree / name / "file"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("// Whose it is\n\nint x;\n")
+    SCRIPT["stage"](
+        tmp_path / "staged", tree, ["-DBUILD_SHARED_LIBS=OFF", "-DA=$B", "-DBUILD_SHARED_LIBS=ON"]
+    )
+    staged = {str(path.relative_to(tmp_path / "staged")) for path in (tmp_path / "staged").rglob("*")}
+    assert {"engine/main.cpp", "llama_srb/py.typed", "models/storyteller.gguf", "pyproject.toml"} <= staged
+    assert {"llama.cpp/LICENSE", "llama.cpp/src/file", "llama.cpp/ggml/src/ggml-cpu/file"} <= staged
+    assert "llama.cpp/docs" not in staged
+    licence = tmp_path / "staged/llama.cpp/licenses/LICENSE-llamafile"
+    flags = tmp_path / "staged/llama.cpp/flags.cmake"
+    assert licence.read_text() == "Whose it is\n"
+    assert flags.read_text().splitlines() == [
+        'set(BUILD_SHARED_LIBS [==[ON]==] CACHE STRING "")',
+        'set(A [==[$B]==] CACHE STRING "")',
+    ]

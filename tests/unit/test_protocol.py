@@ -10,7 +10,9 @@ import pytest
 
 from llama_srb import protocol
 from llama_srb.protocol import (
+    Again,
     Done,
+    Embedding,
     Error,
     Event,
     Extend,
@@ -22,6 +24,7 @@ from llama_srb.protocol import (
     Queued,
     Ready,
     Result,
+    Score,
     Start,
     Stop,
     Stream,
@@ -31,6 +34,7 @@ from llama_srb.protocol import (
     encode_generate,
     encode_prefix,
     parse,
+    shows_step,
 )
 from llama_srb.request import CompletionRequest, Extension
 from llama_srb.values import SequenceName
@@ -44,7 +48,7 @@ CASES: list[tuple[str, Event]] = [
     ('{"event":"loading","progress":1}', Loading(1)),
     ('{"event":"ready","protocol":1,"model":{"name":"m"},"n_ctx":16384,"n_ctx_sequence":2048,"max_sequences":64,"backend":"CPU"}',
      Ready(1, 16384, 64, "CPU", {"name": "m"}, 2048)),
-    ('{"event":"ready","protocol":1,"n_ctx":9,"max_sequences":2,"backend":"CPU"}', Ready(1, 9, 2, "CPU")),
+    ('{"event":"ready","protocol":1,"n_ctx":9,"max_sequences":2,"backend":"CPU","cpu":"zen4"}', Ready(1, 9, 2, "CPU", cpu="zen4")),
     ('{"event":"ready","protocol":2,"context":9}', Ready(2, 0, 0, "")),
     ('{"event":"queued","id":"17","position":2}', Queued("17", 2)),
     ('{"event":"start","id":"17","count":8,"prompt_tokens":5,"cached_tokens":4,"seed":7}', Start("17", 8, 5, 4, 7)),
@@ -127,6 +131,14 @@ def test_rubbish_behind_a_line_leaves_that_line_whole(rubbish: bytes) -> None:
             parse(second)
 
 
+def test_what_shows_that_a_step_was_made() -> None:
+    shown = {type(event) for _, event in CASES if shows_step(event)}
+    assert shown == {Progress, Stream, Stop}
+    assert not shows_step(Stop("17", 0, 0, 0, "cancelled"))
+    others = (Again("17", 0), Score("17", 0, 3, -1.0, False), Embedding("17", 0, 3, (1.0,)))
+    assert all(map(shows_step, others))
+
+
 def test_an_unfinished_line_is_no_line() -> None:
     assert Lines().feed(CASES[0][0].encode()) == []
 
@@ -141,12 +153,20 @@ def test_an_unknown_event_is_ignored() -> None:
     assert parse(b'{"event":"from_the_future","id":"17"}') is None
 
 
-def test_a_fault_names_field_and_line_but_not_all_of_a_long_line() -> None:
-    with pytest.raises(ProtocolError, match=r"no 'index' in .*\"text\""):
+def test_a_fault_names_the_field_and_quotes_nothing_of_the_line() -> None:
+    line = b'{"event":"stream","id":"17","text":"a \\"secret\\" thing","tokens":[-nan]}'
+    with pytest.raises(ProtocolError, match="is no JSON") as caught:
+        parse(line)
+    assert "secret" not in str(caught.value)
+    assert "17" not in str(caught.value)
+    assert (caught.value.event, caught.value.id) == ("stream", "17")
+    assert caught.value.shown == '{"event":"…","id":"…","text":"…","tokens":[-nan]}'
+    with pytest.raises(ProtocolError, match="without 'index'"):
         parse(b'{"event":"stream","id":"17","text":"a"}')
     with pytest.raises(ProtocolError) as caught:
         parse(b"x" * 100_000)
-    assert len(str(caught.value)) < 400
+    assert len(caught.value.shown) < 250
+    assert (caught.value.event, caught.value.id) == ("", "")
 
 
 def test_a_line_without_end_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

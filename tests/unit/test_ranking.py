@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from llama_srb.protocol import Again, Done, Event, Extend, Progress, Start, Stop, Stream
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Progress, Start, Stop, Stream
 from llama_srb.ranking import distinct, ranking, words
 from llama_srb.reading import Defaults, request_from
 
@@ -25,8 +29,18 @@ def run(texts: list[str], stops: list[Stop]) -> list[Event]:
 
 
 def ranked(events: list[Event], **fields: Any) -> list[Event]:
-    take = ranking(request_from({"prompt": "x", **fields}, Defaults()))
+    take = taking(**fields)
     return [made for event in events for made in take([event])]
+
+
+def taking(most_held: int | None = None, **fields: Any) -> Callable[[list[Event]], list[Event]]:
+    """A request's ranking, for who does not mind to wait."""
+    take = ranking(request_from({"prompt": "x", **fields}, Defaults()), most_held)
+
+    async def taken(events: list[Event]) -> list[Event]:
+        return await take(events)
+
+    return lambda events: asyncio.run(taken(events))
 
 
 def said(events: list[Event]) -> dict[int, str]:
@@ -69,7 +83,7 @@ def test_diversity_prefers_what_is_unlike_those_before() -> None:
 
 
 def test_where_all_are_choices_nothing_is_held_back() -> None:
-    take = ranking(request_from({"prompt": "x", "n": 4, "rank_by": "logprob"}, Defaults()))
+    take = taking(n=4, rank_by="logprob")
     for event in FOUR[:-1]:
         (made,) = take([event])
         assert type(made) is type(event)
@@ -124,7 +138,7 @@ def test_what_an_extend_adds_is_ranked_too() -> None:
 
 
 def test_without_ranking_events_pass_as_they_are() -> None:
-    take = ranking(request_from({"prompt": "x", "n": 4, "best_of": 4}, Defaults()))
+    take = taking(n=4, best_of=4)
     assert take(FOUR) is FOUR
 
 
@@ -144,3 +158,67 @@ def test_texts_are_compared_by_words(text: str, units: list[str]) -> None:
 def test_distinct_2_is_the_share_of_different_pairs() -> None:
     assert distinct(words("a b a b a"), 2) == 0.5
     assert distinct(words("a"), 2) == 1.0
+
+
+WORDS = [f"word{i}" for i in range(500)]
+
+
+def many(n: int, n_words: int, likeness: float) -> list[Event]:
+    """n texts of so many words, this share of which they have in common."""
+    dice = random.Random(7)
+    first = dice.choices(WORDS, k=n_words)
+    texts = [" ".join(w if dice.random() < likeness else dice.choice(WORDS) for w in first) for _ in range(n)]
+    return run(texts, [stop(i, -10 - dice.random()) for i in range(n)])
+
+
+@pytest.mark.parametrize(("n_words", "likeness"), [(60, 0.0), (300, 0.9), (1000, 0.5)])
+async def test_a_thousand_texts_are_compared_in_slices(n_words: int, likeness: float) -> None:
+    take = ranking(request_from({"prompt": "x", "n": 1024, "rank_by": "diversity"}, Defaults(max_n=1024)))
+    ranked = asyncio.create_task(_taken(take, many(1024, n_words, likeness)))
+    longest = 0.0
+    while not ranked.done():
+        began = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - began)
+    done = (await ranked)[-1]
+    assert isinstance(done, Done)
+    assert sorted(done.ranking) == list(range(1024))
+    assert longest < 0.1
+
+
+async def _taken(take: Any, events: list[Event]) -> list[Event]:
+    made: list[Event] = await take(events)
+    return made
+
+
+def test_the_order_is_that_of_comparing_all_with_all() -> None:
+    events = many(200, 40, 0.5)
+    texts = said(events)
+    grams = {i: _grams_of(text) for i, text in texts.items()}
+    means = {event.index: (event.logprob or 0) / 10 for event in events if isinstance(event, Stop)}
+    middle = sorted(means.values())
+    distances = {i: abs(mean - (middle[99] + middle[100]) / 2) for i, mean in means.items()}
+    widest, chosen, alike = max(distances.values()), list[int](), dict.fromkeys(means, 0.0)
+    while len(chosen) < 50:
+        left = [i for i in means if i not in chosen]
+        best = max(left, key=lambda i: (0.5 * (1 - distances[i] / widest) - 0.5 * alike[i], -i))
+        chosen.append(best)
+        for i in left:
+            alike[i] = max(alike[i], len(grams[i] & grams[best]) / len(grams[i] | grams[best]))
+    done = ranked(events, n=200, rank_by="diversity")[-1]
+    assert isinstance(done, Done)
+    assert list(done.ranking[:50]) == chosen
+
+
+def _grams_of(text: str) -> set[tuple[str, ...]]:
+    units = words(text)
+    return {tuple(units[i : i + n]) for n in (1, 2, 3) for i in range(len(units) - n + 1)}
+
+
+def test_what_is_held_back_is_bounded() -> None:
+    token = {"id": 1, "text": " a", "logprob": -1.0, "top": [{}] * 9}
+    take = taking(100, n=1, best_of=2)
+    assert take([Stream("1", 0, " a", (token,) * 10)]) == []
+    (error,) = take([Stream("1", 1, " a", (token,))])
+    assert isinstance(error, Error)
+    assert error.code == "answer_too_large"

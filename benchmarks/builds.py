@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Builds of the engine in turns: .venv/bin/python benchmarks/builds.py NAME=DIR/llama-batched NAME=…
+
+Prints for each row the median tokens per second of each build, to its pipe, and the median ratio to the first
+one within a round. New processes in each round: one is up to 5 % faster than another for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+
+from benchmarks import peers  # noqa: E402
+from benchmarks.run import Row  # noqa: E402
+from benchmarks.sides import Ask, Load, Side, our_engine, piped, words  # noqa: E402
+
+SAMPLING = {
+    "default": (),
+    "top_p": (("top_k", 0), ("min_p", 0), ("top_p", 0.95)),  # the whole vocabulary
+}
+ROWS = {
+    "0.5b:512:1": ("default", Row("0.5b", 512, 1, 64)),
+    "0.5b:512:8": ("default", Row("0.5b", 512, 8, 48)),
+    "0.5b:512:8:top_p": ("top_p", Row("0.5b", 512, 8, 48)),
+    "0.5b:512:32": ("default", Row("0.5b", 512, 32, 32)),
+    "1.5b:512:1": ("default", Row("1.5b", 512, 1, 32)),
+    "1.5b:512:8": ("default", Row("1.5b", 512, 8, 24)),
+    "1.5b:512:32": ("default", Row("1.5b", 512, 32, 16)),
+    "15m:256:8": ("default", Row("15m", 256, 8, 256)),
+    "15m:256:32": ("default", Row("15m", 256, 32, 128)),
+}
+
+
+def rates(engine: Path, load: Load, row: Row, sampling: str) -> dict[str, float]:
+    """Tokens per second of a new process: of the prompt, then of two answers behind it."""
+    side = Side(str(engine), lambda load: [str(engine.resolve()), *our_engine(load)[1:]], piped)
+    with side.started(load) as pipe:
+        ask = replace(row.ask(), sampling=SAMPLING[sampling])
+        pipe.ask(Ask(words(16, "wake up"), load.parallel, 4))
+        first = pipe.rates(ask)
+        return first | {"decode": statistics.mean([first["decode"], pipe.rates(ask)["decode"]])}
+
+
+def compare(builds: dict[str, Path], name: str, rounds: int, folder: Path) -> None:
+    sampling, row = ROWS[name]
+    load = row.load(folder)
+    found: dict[str, list[dict[str, float]]] = {build: [] for build in builds}
+    for i in range(rounds):
+        for build in reversed(builds) if i % 2 else builds:
+            found[build].append(rates(builds[build], load, row, sampling))
+    base = next(iter(builds))
+    for what in ("decode", "prefill"):
+        cells = []
+        for build, figures in found.items():
+            own = [one[what] for one in figures]
+            ratios = [one[what] / other[what] for one, other in zip(figures, found[base], strict=True)]
+            cells.append(f"{build} {statistics.median(own):,.1f} ({statistics.median(ratios):.3f})")
+        print(f"{name} {what}: " + ", ".join(cells), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("builds", nargs="+", metavar="NAME=ENGINE")
+    parser.add_argument("--row", choices=ROWS, action="append", help="may be repeated (default: all)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", type=Path, default=peers.cache() / "models", help="folder of the models")
+    given = parser.parse_args()
+    builds = {name: Path(path) for name, _, path in (build.partition("=") for build in given.builds)}
+    for row in given.row or ROWS:
+        compare(builds, row, given.rounds, given.models)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Whatever a server answers, the client raises its own exceptions and no others."""
+
+# ruff: noqa: E501 (tables)
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from llama_srb import client
+from llama_srb.client import AsyncClient, Client, ClientError, RequestRefused, ServerError
+
+TABLES = {"request": [{"name": "max_tokens", "aliases": ["n_predict"]}], "samplers": [], "converted": {}}
+CALL = {"index": 0, "id": "c", "name": "look", "arguments": "{}"}
+TOKEN = {"id": 5, "text": " a", "logprob": -0.5, "top": []}
+STREAM: list[dict[str, Any]] = [
+    {"event": "queued", "position": 1, "id": "x"},
+    {"event": "start", "count": 2, "id": "x", "prompt_tokens": 5, "cached_tokens": 4, "seed": 7, "warnings": ["w"]},
+    {"event": "prompt", "text": "Once", "tokens": [TOKEN]},
+    {"event": "progress", "processed": 64, "total": 128},
+    {"event": "stream", "index": 0, "text": " a", "tokens": [TOKEN], "reasoning": "so", "tool_calls": [CALL]},
+    {"event": "stop", "index": 0, "length": 1, "stop": 1, "finish_reason": "stop", "stop_text": ".", "logprob": -1.5},
+    {"event": "stop", "index": 1, "length": 1, "stop": 0, "finish_reason": "length", "duplicate_of": 0},
+    {"event": "done", "count": 2, "prompt_tokens": 5, "cached_tokens": 4, "completion_tokens": 2, "timings": {"total_ms": 1.5}, "ranking": [1, 0]},
+]  # fmt: skip
+FAILED = {"event": "error", "code": "invalid_request", "message": "no", "param": "n"}
+REFUSAL = {"error": {"message": "no", "type": "invalid_request_error", "param": "n", "code": "c"}}
+SCORE = {
+    "index": 0,
+    "sum": -1.0,
+    "mean": -0.5,
+    "perplexity": 1.6,
+    "count": 2,
+    "greedy": True,
+    "tokens": [TOKEN],
+}
+DEEP = b"[" * 100_000
+
+Ask = Callable[[Client], Any]
+QUESTIONS: dict[str, tuple[Ask, Any]] = {
+    "complete": (lambda caller: caller.complete("Once"), STREAM),
+    "tokenize": (lambda caller: caller.tokenize("Once"), {"tokens": [1, 2]}),
+    "detokenize": (lambda caller: caller.detokenize([1]), {"text": "Once"}),
+    "embed": (lambda caller: caller.embed(["Once"]), {"data": [{"index": 0, "embedding": [0.6, 0.8]}]}),
+    "score": (lambda caller: caller.score("Once", [" a"]), {"data": [SCORE]}),
+    "prefix": (lambda caller: caller.prefix("Once"), {"prompt_tokens": 5}),
+    "fields": (lambda caller: caller.stream("Once", max_tokens=1), TABLES),
+}  # fmt: skip
+
+
+def written(answer: Any) -> httpx.Response:
+    """An answer as a server sends it: a list is a stream."""
+    if not isinstance(answer, list):
+        return plain(json.dumps(answer).encode())
+    return stream(b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in answer))
+
+
+def stream(body: bytes) -> httpx.Response:
+    return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=iter([body]))
+
+
+def called(ask: Ask, response: httpx.Response) -> Any:
+    with httpx.Client(transport=httpx.MockTransport(lambda request: response)) as http:
+        return ask(Client(http=http))
+
+
+def plain(body: bytes, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, headers={"Content-Type": "application/json"}, content=body)
+
+
+BROKEN: dict[str, tuple[str, httpx.Response]] = {
+    "fields that are a page": ("fields", plain(b"<html>")),
+    "fields without a table": ("fields", plain(b'{"request": []}')),
+    "fields without names": ("fields", plain(b'{"request": [{}], "samplers": []}')),
+    "fields that are a list": ("fields", plain(b"[]")),
+    "a call without its index": ("complete", written([STREAM[1], {**STREAM[4], "tool_calls": [{}]}])),
+    "tokens that are numbers": ("complete", written([STREAM[1], {**STREAM[4], "tokens": [1]}])),
+    "a text that is a number": ("complete", written([STREAM[1], {**STREAM[4], "text": 5}, STREAM[-1]])),
+    "an index that is a text": ("complete", written([STREAM[1], {**STREAM[4], "index": "0"}])),
+    "an index below 0": ("complete", written([STREAM[1], {**STREAM[4], "index": -3}])),
+    "an index beyond all": ("complete", written([STREAM[1], {**STREAM[4], "index": 10**15}])),
+    "a count beyond all": ("complete", written([{**STREAM[1], "count": 10**15}])),
+    "a count of 0": ("complete", written([{**STREAM[1], "count": 0}])),
+    "an order of what is not there": ("complete", written([STREAM[1], {**STREAM[-1], "ranking": [7]}])),
+    "a line without end": ("complete", stream(b"data: " + b"x" * (client.LINE_LIMIT + 1))),
+    "a line that is nested": ("complete", stream(b"data: " + DEEP + b"\n\n")),
+    "bytes that are no text": ("complete", stream(b"data: \xff\n\n")),
+    "an answer that is nested": ("tokenize", plain(DEEP)),
+    "an error that is nested": ("tokenize", plain(DEEP, 500)),
+    "an error of numbers": ("tokenize", plain(b'{"error": {"message": 1, "code": 2, "param": 3}}', 400)),
+    "tokens that are a text": ("tokenize", plain(b'{"tokens": "abc"}')),
+    "a text that is none": ("detokenize", plain(b'{"text": null}')),
+    "a vector of texts": ("embed", plain(b'{"data": [{"embedding": ["a"]}]}')),
+    "a vector that is a number": ("embed", plain(b'{"data": [{"embedding": 1}]}')),
+    "a score of texts": ("score", plain(json.dumps({"data": [{**SCORE, "sum": "a"}]}).encode())),
+    "a prefix of no tokens": ("prefix", plain(b'{"prompt_tokens": null}')),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("question", "response"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_answer_is_a_server_error(question: str, response: httpx.Response) -> None:
+    with pytest.raises(ServerError):
+        called(QUESTIONS[question][0], response)
+
+
+@pytest.mark.parametrize(("ask", "answer"), QUESTIONS.values(), ids=QUESTIONS)
+def test_the_whole_answers_of_this_table_are_fine(ask: Ask, answer: Any) -> None:
+    assert called(ask, written(answer)) is not None
+
+
+def test_errors_are_what_they_say() -> None:
+    with pytest.raises(RequestRefused, match="no"):
+        called(QUESTIONS["complete"][0], written([FAILED]))
+    with pytest.raises(RequestRefused, match="no"):
+        called(QUESTIONS["tokenize"][0], httpx.Response(400, json=REFUSAL))
+
+
+async def test_the_asynchronous_client_gives_the_same() -> None:
+    def answered(request: httpx.Request) -> httpx.Response:
+        return plain(b"{}")
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answered)) as http:
+        caller = AsyncClient(http=http)
+        asked = [lambda: caller.complete("Once", max_tokens=1), lambda: caller.tokenize("x"),
+                 lambda: caller.embed("x"), lambda: caller.score("x", "y"), lambda: caller.prefix("x")]  # fmt: skip
+        for ask in asked:
+            with pytest.raises(ServerError):
+                await ask()
+
+
+# Any change of a whole answer
+
+ODD = (None, True, -1, 10**30, 1e400, 0.5, "", "x", [], [None], {}, {"index": 0}, [[]], float("nan"))
+
+
+def places(answer: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where a value stands."""
+    rows = (
+        answer.items() if isinstance(answer, dict) else enumerate(answer) if isinstance(answer, list) else ()
+    )
+    for key, value in rows:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def changed(answer: Any, path: tuple[Any, ...], odd: object) -> Any:
+    """A copy with another value there; "gone" takes it away."""
+    made = copy.deepcopy(answer)
+    holder = made
+    for key in path[:-1]:
+        holder = holder[key]
+    if odd == "gone":
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = odd
+    return made
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_one_changed_value_is_an_answer_or_our_error(question: str) -> None:
+    ask, answer = QUESTIONS[question]
+    for path in places(answer):
+        for odd in ("gone", *ODD):
+            with contextlib.suppress(ClientError):
+                called(ask, written(changed(answer, path, odd)))
+
+
+def test_any_bytes_are_an_answer_or_our_error() -> None:
+    dice = random.Random(7)
+    whole = {name: written(answer).read() for name, (_, answer) in QUESTIONS.items()}
+    for name, data in whole.items():
+        for _ in range(150):
+            at, size = dice.randrange(len(data)), dice.randrange(8)
+            body = data[:at] + dice.randbytes(dice.randrange(4)) + data[at + size :]
+            response = stream(body) if name == "complete" else plain(body, dice.choice((200, 200, 400, 500)))
+            with contextlib.suppress(ClientError):
+                called(QUESTIONS[name][0], response)

@@ -1,0 +1,380 @@
+"""Each route with each scope, and with a second key: what a key may ask for, and what it sees of others.
+
+The table says what each route asks for. A route that is not in it fails the first test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jwt
+import pytest
+
+from llama_srb import keys
+from llama_srb.routes import ROUTES, Route
+from tests.fake.test_access import SECRET, bearer, key_file
+from tests.fake.test_server import Served, Serving, serving
+
+__all__ = ["serving"]  # the fixture
+
+NO_KEY, EVERY_KEY = "", "complete chat embed metrics admin"
+TABLE: Mapping[str, str] = {  # the scopes, one of which lets in: method and path
+    NO_KEY: """
+        GET /
+        GET /studio/{file}
+        GET /health
+        GET /health/live
+        GET /health/ready
+    """,
+    EVERY_KEY: """
+        GET /openapi.json
+        GET /v1/models
+        GET /models
+        GET /v1/models/{name}
+        GET /v1/adapters
+        GET /lora-adapters
+        GET /v1/presets
+        GET /v1/samplers
+        GET /props
+        GET /slots
+        GET /api/v1/model
+        GET /api/v1/info/version
+        GET /api/v1/config/max_context_length
+        GET /api/v1/config/max_length
+        GET /api/v1/config/soft_prompts_list
+        GET /api/v1/config/soft_prompt
+        GET /api/extra/version
+        GET /api/extra/true_max_context_length
+        GET /api/extra/preloadstory
+        GET /v1/internal/health
+        GET /v1/internal/lora/list
+        GET /v1/internal/model/info
+        GET /v1/internal/model/list
+        GET /v1/model
+        GET /v1/model/list
+        POST /api/show
+        GET /api/tags
+        GET /api/ps
+        GET /api/version
+    """,
+    "complete admin": """
+        POST /v1/completions
+        POST /v1/events
+        POST /v1/prefix
+        POST /v1/score
+        GET /v1/ws
+        POST /completion
+        POST /completions
+        POST /infill
+        POST /tokenize
+        POST /v1/tokenize
+        POST /detokenize
+        POST /v1/detokenize
+        POST /api/v1/generate
+        POST /api/extra/generate/stream
+        POST /api/extra/generate/check
+        GET /api/extra/generate/check
+        POST /api/extra/abort
+        POST /api/extra/last_logprobs
+        GET /api/extra/last_logprobs
+        GET /api/extra/perf
+        POST /api/extra/tokencount
+        POST /api/extra/detokenize
+        POST /api/v1/token-count
+        POST /v1/internal/encode
+        POST /v1/internal/decode
+        POST /v1/internal/token-count
+        POST /v1/internal/logits
+        POST /v1/token/encode
+        POST /v1/token/decode
+        POST /api/generate
+    """,
+    "chat admin": """
+        POST /v1/chat/completions
+        POST /chat/completions
+        POST /api/chat
+    """,
+    "complete chat admin": """
+        POST /v1/completions/{id}/extend
+        DELETE /v1/completions/{id}
+        DELETE /v1/completions/{id}/{index}
+        POST /apply-template
+        POST /v1/internal/chat-prompt
+        POST /v1/internal/stop-generation
+    """,
+    "embed admin": """
+        POST /v1/embeddings
+        POST /embedding
+        POST /embeddings
+        POST /api/embed
+        POST /api/embeddings
+    """,
+    "metrics admin": """
+        GET /metrics
+        GET /v1/stats
+    """,
+}
+EXPECTED = {
+    tuple(row.split()): frozenset(scopes.split())
+    for scopes, rows in TABLE.items()
+    for row in rows.strip().splitlines()
+}
+
+CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+EMBEDDING, TOKENS = {"input": "x"}, {"tokens": [1]}
+BODIES: Mapping[str, Any] = {  # of the routes for which BODY is none
+    "/v1/chat/completions": CHAT, "/chat/completions": CHAT,
+    "/api/chat": {"model": "storyteller", "stream": False, **CHAT, "options": {"num_predict": 1}},
+    "/apply-template": CHAT, "/v1/internal/chat-prompt": CHAT,
+    "/v1/score": {"prompt": "x", "texts": ["y"]},
+    "/v1/embeddings": EMBEDDING, "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING,
+    "/v1/internal/encode": {"text": "x"}, "/v1/token/encode": {"text": "x"},
+    "/v1/internal/token-count": {"text": "x"}, "/api/extra/detokenize": {"ids": [1]},
+    "/v1/completions/{id}/extend": {"add": 1}, "/api/show": {"model": "storyteller"},
+    "/v1/prefix": {"prompt": "x"},
+    "/detokenize": TOKENS, "/v1/detokenize": TOKENS,
+    "/v1/internal/decode": TOKENS, "/v1/token/decode": TOKENS,
+}  # fmt: skip
+BODY = {"prompt": "x", "n": 1, "max_tokens": 1, "max_length": 1, "n_predict": 1,
+        "options": {"num_predict": 1}}  # fmt: skip
+
+
+async def ask(
+    served: Served, route: Route, headers: Mapping[str, str] = {}, *, method: str = "", **named: str
+) -> tuple[int, bytes]:
+    """Status and body of one request for a route; named are the parameters in its path."""
+    path = route.path.format(**({"id": "0" * 32, "index": "0", "name": "m", "file": "x"} | named))
+    body = json.dumps(BODIES.get(route.path, BODY)) if route.method == "POST" else None
+    url = served.url + path
+    async with served.http.request(method or route.method, url, data=body, headers=headers) as response:
+        return response.status, await response.read()
+
+
+def test_each_route_is_in_the_table_with_its_scopes() -> None:
+    found = {(route.method, route.path): frozenset(route.scopes) for route in ROUTES}
+    admins = {row: scopes | {"admin"} if scopes else scopes for row, scopes in found.items()}
+    assert admins == EXPECTED
+
+
+@pytest.mark.parametrize("scope", ["", *keys.SCOPES])
+async def test_a_key_is_let_in_by_its_scope_and_no_other(
+    serving: Serving, tmp_path: Path, scope: str
+) -> None:
+    served = await serving(api_key_file=str(key_file(tmp_path / "k", {"name": "a", "scopes": scope.split()})))
+    wrong = []
+    for route in ROUTES:
+        needed = EXPECTED.get((route.method, route.path), frozenset({"admin"}))
+        for method in route.methods:
+            let_in = not needed or scope in needed
+            status, body = await ask(served, route, bearer("a"), method=method)
+            refused = status == 403 and (method == "HEAD" or b"this needs" in body)
+            if refused == let_in or status == 401:
+                wrong.append((method, route.path, status, body[:200]))
+            nobody, _ = await ask(served, route, method=method)
+            if (nobody == 401) != bool(needed):
+                wrong.append((method, route.path, nobody, "without a key"))
+    assert wrong == []
+
+
+async def test_another_method_or_path_does_nothing(serving: Serving) -> None:
+    """Nor does it need a key: it tells nothing."""
+    served = await serving(api_key="one")
+    for method, path, status in (
+        ("POST", "/drain", 404),
+        ("PUT", "/v1/models", 405),
+        ("POST", "/slots", 405),
+    ):
+        async with served.http.request(method, served.url + path, data="{}") as response:
+            assert response.status == status
+
+
+# A second key
+
+ENDLESS = {"prompt": "secret", "max_tokens": -1, "stream": True}
+STREAMS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("/api/extra/generate/stream", {"max_length": 10**6, "logprobs": True}),
+    ("/api/extra/generate/stream", {"max_length": 10**6, "logprobs": True, "genkey": "K"}),
+    ("/v1/completions", {}),
+    ("/v1/chat/completions", {"prompt": None, "messages": CHAT["messages"]}),
+    ("/v1/events", {}),
+    ("/completion", {}),
+    ("/api/generate", {"model": "storyteller"}),
+)
+NAMES: tuple[dict[str, str], ...] = ({}, {"genkey": "K"})
+
+
+@dataclass
+class Client:
+    """Somebody with a key, or with an address."""
+
+    served: Served
+    http: aiohttp.ClientSession
+    headers: Mapping[str, str]
+
+    async def ask(self, method: str, path: str, body: Any = None) -> str:
+        data = None if body is None else json.dumps(body)
+        url = self.served.url + path
+        async with self.http.request(method, url, data=data, headers=self.headers) as response:
+            return await response.text()
+
+    async def json(self, path: str, body: Any = None) -> Any:
+        return json.loads(await self.ask("GET" if body is None else "POST", path, body))
+
+    async def said(self, body: Mapping[str, str]) -> str:
+        """What its KoboldCpp generation has said until now."""
+        return str((await self.json("/api/extra/generate/check", body))["results"][0]["text"])
+
+    @contextlib.asynccontextmanager
+    async def streaming(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+        """A stream that does not end by itself; yields how it has begun."""
+        url, data = self.served.url + path, {**ENDLESS, **body}
+        async with self.http.post(url, json=data, headers=self.headers) as response:
+            assert response.status == 200, await response.read()
+            yield await response.content.readany()
+
+
+@dataclass
+class Three:
+    """Two of the same rights, and one that may do everything."""
+
+    first: Client
+    second: Client
+    admin: Client
+
+    async def running(self, count: int) -> None:
+        """Waits until the engine runs so many requests."""
+        async with asyncio.timeout(10):
+            while (await self.admin.json("/v1/stats"))["engine"].get("requests_running") != count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture(params=["keys", "addresses"])
+async def three(serving: Serving, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Three]:
+    """With keys, and without them."""
+    file = key_file(tmp_path / "keys", {"name": "first"}, {"name": "second"},
+                    {"name": "admin", "scopes": ["admin"]})  # fmt: skip
+    options = {"api_key_file": str(file)} if request.param == "keys" else {}
+    served = await serving("--endless", "--token-delay", "0.01", **options)
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def client(name: str, address: str) -> Client:
+            connector = aiohttp.TCPConnector(local_addr=(address, 0) if not options else None, limit=0)
+            http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+            return Client(served, http, bearer(name) if options else {})
+
+        yield Three(
+            await client("first", "127.0.0.1"),
+            await client("second", "127.0.0.2"),
+            await client("admin", "127.0.0.3"),
+        )
+
+
+@contextlib.asynccontextmanager
+async def secrets(client: Client) -> AsyncIterator[list[str]]:
+    """A stream of each form that goes on until the block is left; yields the texts of two."""
+    async with contextlib.AsyncExitStack() as stack:
+        for path, body in STREAMS:
+            await stack.enter_async_context(client.streaming(path, body))
+        texts = []
+        for name in NAMES:
+            while (said := await client.said(name)).count(" ") < 8:
+                pass
+            texts.append(" ".join(said.split(" ")[:8]))
+        yield texts
+
+
+async def test_on_no_route_one_client_sees_or_ends_what_another_generates(three: Three) -> None:
+    second, wrong = three.second, []
+    async with secrets(three.first) as texts:
+        for route in sorted(ROUTES, key=lambda route: route.handler == "reply"):  # which take over the names
+            for name in NAMES:
+                path = route.path.format(id="0" * 32, index="0", name="m", file="x")
+                body = {**BODIES.get(route.path, BODY), **name} if route.method == "POST" else None
+                seen = await second.ask(route.method, path, body)
+                if any(text in seen for text in texts):
+                    wrong.append((route.method, path, name))
+        assert wrong == []
+        await three.running(len(STREAMS))
+
+
+async def test_what_koboldcpps_clients_look_on_at_is_their_own(three: Three) -> None:
+    first, second = three.first, three.second
+    async with secrets(first):
+        for name in NAMES:
+            assert await second.said(name) == ""
+            assert await second.json("/api/extra/last_logprobs", name) == {"logprobs": None}
+            assert (await second.json("/api/extra/abort", name))["success"] == "false"
+        assert (await second.json("/api/extra/perf"))["queue"] == 0
+        assert (await first.json("/api/extra/perf"))["queue"] == 2
+        assert (await first.json("/api/extra/last_logprobs", NAMES[1]))["logprobs"] is not None
+        async with second.streaming(*STREAMS[1]):
+            assert (await second.json("/api/extra/abort", NAMES[1]))["success"] == "true"
+            await three.running(len(STREAMS))
+        assert await first.said(NAMES[1]), "the other's generation of this name has not taken its place"
+        for name in NAMES:
+            assert (await first.json("/api/extra/abort", name))["success"] == "true"
+        await three.running(len(STREAMS) - 2)
+
+
+async def test_many_generations_of_one_client_leave_those_of_another_in_reach(three: Three) -> None:
+    async with secrets(three.first):
+        for number in range(70):
+            await three.second.ask("POST", "/api/v1/generate", {**BODY, "genkey": str(number)})
+        for name in NAMES:
+            assert (await three.first.json("/api/extra/abort", name))["success"] == "true"
+
+
+async def test_stop_generation_ends_what_its_caller_has_begun(three: Three) -> None:
+    async with secrets(three.first):
+        for client in (three.second, three.admin):
+            assert await client.json("/v1/internal/stop-generation", {}) == "OK"
+        await three.running(len(STREAMS))
+        assert await three.first.json("/v1/internal/stop-generation", {}) == "OK"
+        await three.running(len(STREAMS) - 2)
+
+
+@pytest.mark.parametrize("three", ["keys"], indirect=True)
+async def test_an_admin_ends_any_generation_by_its_name_and_reads_none(three: Three) -> None:
+    async with secrets(three.first):
+        assert await three.admin.said(NAMES[1]) == ""
+        answers = [await three.admin.json("/api/extra/abort", name) for name in NAMES]
+        assert [answer["success"] for answer in answers] == ["false", "true"], "one without a name is its own"
+        await three.running(len(STREAMS) - 1)
+
+
+async def test_who_knows_an_id_may_end_and_extend(three: Three) -> None:
+    """It is random, so only whoever was told it knows it."""
+    async with three.first.streaming("/v1/events", {"n": 1}) as begun:
+        id = json.loads(begun.decode().splitlines()[0].removeprefix("data: "))["id"]
+        assert (await three.second.json(f"/v1/completions/{id}/extend", {"add": 1}))["count"] == 2
+        answer = await three.second.ask("DELETE", f"/v1/completions/{id}")
+        assert json.loads(answer)["cancelled"]
+
+
+async def test_a_prefix_ends_an_earlier_one_of_the_same_client_only(three: Three) -> None:
+    long = asyncio.create_task(three.first.json("/v1/prefix", {"prompt": "word " * 1000}))
+    await three.first.served.note("prefix")
+    assert "superseded" not in await three.second.json("/v1/prefix", {"prompt": "word " * 3})
+    assert not long.done()
+    await three.first.json("/v1/prefix", {"prompt": "word"})
+    assert (await long)["superseded"]
+
+
+async def test_a_token_is_not_a_key_of_the_same_name(serving: Serving, tmp_path: Path) -> None:
+    served = await serving(
+        "--endless", "--token-delay", "0.01", jwt_secret=SECRET,
+        api_key_file=str(key_file(tmp_path / "keys", {"name": "ann"})),
+    )  # fmt: skip
+    token = jwt.encode({"sub": "ann", "exp": time.time() + 60, "scope": "complete"}, SECRET, "HS256")
+    key, same = (Client(served, served.http, bearer(text)) for text in ("ann", token))
+    async with secrets(key):
+        assert await same.said(NAMES[1]) == ""
+        assert (await same.json("/api/extra/abort", NAMES[1]))["success"] == "false"

@@ -1,0 +1,294 @@
+"""Whatever lies in the folder of the prefix cache, and whatever becomes of it or of its disk, costs time and
+never a request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.lines import LIMIT
+from tests.real.paced import Paced
+from tests.real.test_fingerprint import kv_files, nobody_hashes
+from tests.real.test_prefix import n_computed, words
+from tests.real.test_store import PROMPT, Shelf, age, story, wait_for_files
+
+OTHER = words(2, 200)
+IS_ROOT = os.geteuid() == 0
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    shelf = Shelf(tmp_path)
+    shelf.folder.mkdir()
+    return shelf
+
+
+@pytest.fixture(scope="module")
+def whole_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shelf = Shelf(tmp_path_factory.mktemp("whole"))
+    shelf.ask()
+    return shelf.file
+
+
+# What may lie in it
+
+
+def make_socket(path: Path) -> None:
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)  # a path of at most 108 bytes
+
+
+def make_full_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "file").write_text("x")
+
+
+THINGS: dict[str, Callable[[Path], object]] = {
+    "a FIFO": os.mkfifo,
+    "a socket": make_socket,
+    "a folder": Path.mkdir,
+    "a folder with a file": make_full_folder,
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to a terminal": lambda path: path.symlink_to("/dev/tty"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "a link to a folder": lambda path: path.symlink_to("."),
+}
+
+
+@pytest.mark.parametrize("make", THINGS.values(), ids=THINGS)
+def test_what_is_no_file_is_passed_over(
+    shelf: Shelf, whole_file: Path, make: Callable[[Path], object]
+) -> None:
+    """Under a name of its own, under that of the prompt's file, and under the temporary one of that."""
+    with shelf.engine() as engine:
+        for name in ("thing.kv", whole_file.name, f"{whole_file.name}.{engine.pid}"):
+            make(shelf.folder / name)
+        answer = engine.generate(**story())
+        assert answer.lengths == [12, 12]
+        assert answer.start["cached_tokens"] == 0
+        log = engine.finish()
+    assert 1 <= log.count("prefix cache") <= 4, log
+    assert (shelf.folder / "thing.kv").lstat()
+    answer, _ = shelf.ask()
+    assert n_computed(answer) == 1 or (shelf.folder / whole_file.name).is_dir()
+
+
+def test_a_link_is_not_followed(shelf: Shelf, whole_file: Path, tmp_path: Path) -> None:
+    """Neither to read nor to write: what it leads to is not the folder's."""
+    precious = tmp_path / "precious"
+    precious.write_text("a letter")
+    with shelf.engine() as engine:
+        for name in ("link.kv", f"{whole_file.name}.{engine.pid}"):
+            (shelf.folder / name).symlink_to(precious)
+        engine.generate(**story())
+        engine.finish()
+    assert precious.read_text() == "a letter"
+    assert n_computed(shelf.ask()[0]) == 1
+
+
+def test_a_name_with_a_newline_is_one_line_in_the_log(shelf: Shelf) -> None:
+    (shelf.folder / "a\nllama-batched: prefix cache: all is lost\x1b[2J\udcff.kv").write_text("no prefix")
+    answer, log = shelf.ask()
+    (line,) = log
+    assert answer.start["cached_tokens"] == 0
+    assert line.endswith("not a prefix of this version")
+    assert line.isascii()
+    assert line.isprintable()
+
+
+def test_files_that_are_not_ours_to_remove_stay(shelf: Shelf) -> None:
+    """A small folder is kept small by removing prefixes, nothing else."""
+    strange = ["letter.txt", "notes.kv.txt", "old.kv", "my.kv.backup"]
+    for name in strange:
+        (shelf.folder / name).write_bytes(b"x" * 100_000)
+    age(shelf)
+    shelf.ask("--prefix-cache-size", "1")
+    assert sorted(path.name for path in shelf.folder.iterdir() if path.name in strange) == sorted(strange)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may give a file to somebody else")
+def test_a_file_of_somebody_else_is_not_read(shelf: Shelf) -> None:
+    shelf.ask()
+    os.chown(shelf.file, 12345, -1)
+    answer, log = shelf.ask()
+    assert (answer.start["cached_tokens"], len(log)) == (0, 1)
+    assert n_computed(shelf.ask()[0]) == 1, "one of our own is in its place now"
+
+
+def test_half_written_files_of_ended_processes_go(shelf: Shelf, whole_file: Path) -> None:
+    for pid in (11111, 22222):
+        (shelf.folder / f"{whole_file.name}.{pid}").write_bytes(b"x" * 1000)
+    hour_ago = time.time() - 3600
+    os.utime(shelf.folder / f"{whole_file.name}.11111", (hour_ago, hour_ago))
+    shelf.ask()
+    assert [path.name for path in kv_files(shelf)] == [whole_file.name, f"{whole_file.name}.22222"]
+
+
+# What may become of the folder
+
+
+def test_a_folder_that_was_deleted_is_made_again(shelf: Shelf) -> None:
+    with shelf.engine() as engine:
+        engine.generate(**story())
+        wait_for_files(engine, shelf, 1)
+        shutil.rmtree(shelf.folder)
+        engine.generate(**story(OTHER))
+        wait_for_files(engine, shelf, 1)
+        assert "prefix cache" not in engine.finish()
+    assert oct(shelf.folder.stat().st_mode & 0o777) == "0o700"
+    assert n_computed(shelf.ask(prompt=OTHER)[0]) == 1
+
+
+def test_a_file_in_the_place_of_the_folder_is_a_line_in_the_log(shelf: Shelf) -> None:
+    with shelf.engine() as engine:
+        shutil.rmtree(shelf.folder)
+        shelf.folder.write_text("a file")
+        for seed in range(3, 6):
+            assert engine.generate(**story(words(seed, 200))).lengths == [12, 12]
+        log = engine.finish()
+    assert 1 <= log.count("prefix cache") <= 2
+    assert shelf.folder.read_text() == "a file"
+
+
+@pytest.mark.skipif(IS_ROOT, reason="root may read and write everything")
+@pytest.mark.parametrize("mode", [0o500, 0o300, 0o000], ids=["no writing", "no listing", "nothing"])
+def test_a_folder_that_may_not_be_used_is_a_line_in_the_log(shelf: Shelf, mode: int) -> None:
+    shelf.ask()
+    with shelf.engine() as engine:
+        shelf.folder.chmod(mode)
+        for prompt in (PROMPT, OTHER, words(3, 200)):
+            assert engine.generate(**story(prompt)).lengths == [12, 12]
+        log = engine.finish()
+        shelf.folder.chmod(0o700)
+    assert log.count("prefix cache") <= 3
+    assert n_computed(shelf.ask()[0]) == 1
+
+
+def test_entries_of_files_that_others_have_deleted_go(shelf: Shelf) -> None:
+    """What leaves the cells is kept again: nothing stands for it any more."""
+    with shelf.engine("-c", "512", "--cache-ram", "0") as engine:
+        engine.generate(**story())
+        wait_for_files(engine, shelf, 1)
+        shelf.file.unlink()
+        for seed in (5, 6):  # need its cells
+            engine.generate(**story(words(seed, 200)))
+        assert n_computed(engine.generate(**story())) <= 1
+        engine.finish()
+
+
+# What may become of the disk
+
+
+@pytest.fixture
+def small_disk(shelf: Shelf) -> Iterator[Shelf]:
+    """A file system for three prompts."""
+    options = ("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(shelf.folder))
+    if subprocess.run(["mount", *options], check=False).returncode != 0:
+        pytest.skip("only root may mount a file system")
+    yield shelf
+    subprocess.run(["umount", shelf.folder], check=True)
+
+
+def test_on_a_full_disk_what_was_used_longest_ago_makes_room(small_disk: Shelf) -> None:
+    prompts = [words(seed, 200) for seed in range(1, 6)]
+    (small_disk.folder / "letter.txt").write_text("not ours")
+    for prompt in prompts:
+        assert small_disk.ask(prompt=prompt)[1] == []
+        age(small_disk)
+    assert 2 <= len(kv_files(small_disk)) <= 3
+    assert n_computed(small_disk.ask(prompt=prompts[-1])[0]) == 1
+    assert small_disk.ask(prompt=prompts[0])[0].start["cached_tokens"] < 10
+    assert (small_disk.folder / "letter.txt").exists()
+
+
+def test_a_limit_of_files_sizes_is_a_line_in_the_log(shelf: Shelf) -> None:
+    """ulimit -f, LimitFSIZE: the system would end a process that writes more."""
+    shelf.ask(prompt=OTHER)
+    with shelf.engine() as engine:
+        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
+        for prompt in (PROMPT, words(3, 200)):
+            assert engine.generate(**story(prompt)).lengths == [12, 12]
+        log = engine.finish()
+    assert log.count("prefix cache") == 1, "the same fault is told once"
+    assert len(kv_files(shelf)) == 1, "the one that is there does no harm"
+    assert n_computed(shelf.ask(prompt=OTHER)[0]) == 1
+
+
+# The disk's thread
+
+
+def read_bytes(engine: Paced) -> dict[str, int]:
+    """What each of the engine's threads has read of files, by their names."""
+    found: dict[str, int] = {}
+    for task in Path(f"/proc/{engine.pid}/task").iterdir():
+        name = (task / "comm").read_text().strip()
+        n = int((task / "io").read_text().split()[1])
+        found[name] = found.get(name, 0) + n
+    return found
+
+
+def test_files_are_read_and_checked_by_a_thread_of_their_own(shelf: Shelf) -> None:
+    shelf.ask()
+    size = shelf.file.stat().st_size
+    with shelf.engine() as engine:
+        engine.generate(**story("Once"))
+        before = read_bytes(engine)
+        assert n_computed(engine.generate(**story())) == 1
+        after = read_bytes(engine)
+        engine.finish()
+    grown = {name: n - before[name] for name, n in after.items() if n - before[name] > size // 2}
+    assert [*grown] == ["prefix-cache"]
+    assert size <= grown["prefix-cache"] <= size + 4096 + size // 2
+
+
+def test_what_waits_to_be_written_is_bounded(shelf: Shelf) -> None:
+    """In number: of short prompts."""
+    n = 90
+    with nobody_hashes(shelf) as go_on, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
+        for seed in range(n):
+            engine.generate(**story(words(seed, 75), n=1, max_tokens=1, min_tokens=1))
+        go_on()
+        log = engine.finish()
+    assert 60 <= len(kv_files(shelf)) <= 64
+    assert log.count("prefix cache") == 1
+
+
+def test_what_waits_to_be_written_is_bounded_in_bytes(shelf: Shelf) -> None:
+    with nobody_hashes(shelf) as go_on, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
+        for seed in range(22):  # 4 MB each
+            engine.generate(**story(words(seed, 900), n=1, max_tokens=1, min_tokens=1))
+        go_on()
+        engine.finish()
+    n_bytes = sum(file.stat().st_size for file in kv_files(shelf))
+    assert 50_000_000 < n_bytes <= 64 << 20
+
+
+def test_a_process_that_ends_does_not_wait_for_a_disk_that_hangs(shelf: Shelf) -> None:
+    with nobody_hashes(shelf), shelf.engine() as engine:
+        engine.generate(**story())
+        begin = time.monotonic()
+        log = engine.finish()
+        assert time.monotonic() - begin < LIMIT / 4
+    assert kv_files(shelf) == []
+    assert "1 prefixes are not written" in log
+
+
+def test_a_request_does_not_wait_for_a_disk_that_hangs(shelf: Shelf) -> None:
+    """Only in the first second it may: then most models are hashed."""
+    with nobody_hashes(shelf), shelf.engine() as engine:
+        engine.generate(**story())
+        begin = time.monotonic()
+        for seed in range(10):
+            engine.generate(**story(words(seed, 100), n=1))
+        assert time.monotonic() - begin < LIMIT / 12
