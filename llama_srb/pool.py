@@ -357,12 +357,12 @@ class Pool:
     def run(self, op: str, **arguments: Any) -> Generation:
         """Any other command that takes its time, to be used like generate(); ends with Done or Error."""
         id = new_id()
-        return self._exchange(id, encode(op, id, **arguments), 0)
+        return self._exchange(id, encode(op, id, self._client(), **arguments), 0)
 
     async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]:
         """The answer to tokenize, status, …; CommandRefused if the engine refuses it, or died."""
         id = new_id()
-        async with self._exchange(id, encode(op, id, **arguments), 0) as exchange:
+        async with self._exchange(id, encode(op, id, self._client(), **arguments), 0) as exchange:
             async for events in exchange:
                 match events[-1]:
                     case Result(data=data):

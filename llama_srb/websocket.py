@@ -19,7 +19,7 @@ from llama_srb.dialects import messages
 from llama_srb.dialects.messages import Command
 from llama_srb.keys import caller
 from llama_srb.limits import hang_up
-from llama_srb.pool import EngineUnavailable, Generation, Pool
+from llama_srb.pool import CommandRefused, EngineUnavailable, Generation, Pool
 from llama_srb.protocol import Error, Start
 from llama_srb.ranking import ranking
 from llama_srb.request import CompletionRequest, Extension
@@ -182,9 +182,16 @@ class Connection:
                 del self._names[next(iter(self._names))]
 
     async def _extend(self, command: Command, generation: Generation, extension: Extension) -> None:
-        if await self._pool.extend(generation, extension) is None:
-            message = f"request {command.id} has just ended"
-            await self._send(messages.error(message, id=command.id, op="extend", param="id"))
+        try:
+            if await self._pool.extend(generation, extension) is None:
+                message = f"request {command.id} has just ended"
+                await self._send(messages.error(message, id=command.id, op="extend", param="id"))
+        except CommandRefused as refused:
+            error = refused.error
+            told = messages.error(
+                error.message, id=command.id, op="extend", param=error.param, code=error.code
+            )
+            await self._send(told)
 
     async def _send(self, text: str) -> None:
         """Waits for a slow reader, all requests in a row; one that has left is noticed by serve()."""

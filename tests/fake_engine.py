@@ -87,15 +87,15 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
                  "sampling": dict, "sequences": list, "logprobs": int, "logprobs_mode": str, "cache": bool,
                  "echo": bool, "continue": dict, "lora": list, "grammar": str, "json_schema": (str, dict),
                  "regex": str, "choice": list, "diversity": str, "first_token": str, "sum_logprobs": bool,
-                 "dedupe": str, "client": str},
+                 "dedupe": str},
     "chat": {"messages": (str, list), "tools": (str, list), "tool_choice": str, "parallel_tool_calls": bool,
              "reasoning_format": str, "enable_thinking": bool, "chat_template_kwargs": dict,
              "add_generation_prompt": bool, "continue_final_message": bool, "n": int, "max_tokens": int,
              "min_tokens": int, "stop": list, "sampling": dict, "sequences": list, "logprobs": int,
              "cache": bool, "echo": bool, "banned_strings": list, "grammar": str, "json_schema": (str, dict),
              "regex": str, "choice": list, "diversity": str, "first_token": str, "sum_logprobs": bool,
-             "dedupe": str, "lora": list, "logprobs_mode": str, "client": str},
-    "prefix": {"prompt": str, "tokens": list, "lora": list, "client": str},
+             "dedupe": str, "lora": list, "logprobs_mode": str},
+    "prefix": {"prompt": str, "tokens": list, "lora": list},
     "score": {"prompt": str, "tokens": list, "texts": list, "logprobs": int, "cache": bool, "lora": list},
     "extend": {"add": int, "max_tokens": int, "fork": dict},
     "cancel": {"index": int},
@@ -112,6 +112,7 @@ NAMES = {
 }
 NEEDED = {"chat": ("messages",), "score": ("texts",), "embed": ("input",), "tokenize": ("text",),
           "detokenize": ("tokens",)}  # fmt: skip
+ACCEPTED = ("chat", "prefix", "score", "embed", "template")
 ABOUT_ANOTHER = ("cancel", "extend")  # faults of these must not look like the end of that request
 
 
@@ -126,7 +127,7 @@ def check(command: Any) -> None:
         raise Refused("op", f"there is no op {command['op']!r}")
     fields = FIELDS[command["op"]]
     for name, value in command.items():
-        if name in ("op", "id"):
+        if name in ("op", "id", "client"):
             continue
         if name not in fields:
             raise Refused(name, f"{command['op']} has no field {name!r}")
@@ -187,6 +188,7 @@ class Engine:
     flags: argparse.Namespace
     requests: dict[str, Request] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
+    taken: int = 0  # lines of input
     streamed: int = 0
     steps: int = 0
     stalled: bool = False
@@ -219,6 +221,7 @@ class Engine:
             poll.unregister(0)
         *lines, self.pending = (self.pending + chunk).split(b"\n")
         for line in lines:
+            self.taken += 1
             if line.strip():
                 self.obey(line)
 
@@ -274,6 +277,10 @@ class Engine:
         command: Any = None
         try:
             command = json.loads(line)
+            if isinstance(command, dict) and command.get("op") in self.flags.overlook:
+                return
+            if isinstance(command, dict) and command.get("op") in ACCEPTED and command.get("id"):
+                self.say("accepted", id=command["id"], line=self.taken)
             check(command)
             self.note(f"{command['op']} {command.get('index', '')}".strip())
             getattr(self, "do_" + command["op"])(command)
@@ -282,12 +289,21 @@ class Engine:
             op, id = (command.get("op"), command.get("id")) if isinstance(command, dict) else ("", "")
             known = {"param": param} if param else {}
             nobodys = not isinstance(id, str) or op in ABOUT_ANOTHER
-            self.say("error", id="" if nobodys else id, code=code, message=str(error), **known)
+            self.say(
+                "error", id="" if nobodys else id, code=code, message=str(error), **known, line=self.taken
+            )
 
     def do_generate(self, command: dict[str, Any]) -> None:
         id, n = command["id"], command.get("n", 1)
         if id in self.requests:
-            self.say("error", id="", code="invalid_request", message=f"the id {id!r} is not done", param="id")
+            self.say(
+                "error",
+                id="",
+                code="invalid_request",
+                message=f"the id {id!r} is not done",
+                param="id",
+                line=self.taken,
+            )
             return
         text = self.begun(command) + self.text_of(command)
         self.seeds += 1
@@ -609,6 +625,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
         help="the first text of each sequence has this size",
     )
     add("--stderr-flood", action="store_true", help="60 kB of log in each step")
+    add("--overlook", metavar="OP", action="append", default=[], help="take no notice of such commands")
     add("--ignore-eof", action="store_true")
     add("--ignore-term", action="store_true")
     add("--self-test", action="store_true", help="say that all is right, and end")
