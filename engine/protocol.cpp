@@ -258,7 +258,7 @@ static void read_sampling(params & sampling, const json & fields, const model_fa
     }
 }
 
-// The settings of each sequence: the common ones, its own seed, its own overrides.
+// The settings of each sequence: the common ones, its own seed, its own overrides. LLAMA_DEFAULT_SEED is none.
 static void make_sequences(generate_command & request, const json & body, const model_facts & facts) {
     const json    overrides = body.value("sequences", json::array());
     const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
@@ -269,12 +269,15 @@ static void make_sequences(generate_command & request, const json & body, const 
     banned_tokens known;
     for (int64_t i = 0; i < n; i++) {
         sequence_settings own = request.common;
-        own.sampling.seed     = sequence_seed(request.seed, i);
+        own.sampling.seed     = LLAMA_DEFAULT_SEED;
         own.coupled.index     = (int32_t) i;
         if (!overrides.empty()) {
             read_overrides(own, overrides[i], facts);
-            own.sampling.seed = sequence_seed(own.sampling.seed, 0);
-            own.coupled.arithmetic &= !overrides[i].contains("seed");
+        }
+        if (own.sampling.seed == LLAMA_DEFAULT_SEED) {
+            own.sampling.seed = sequence_seed(request.seed, i);
+        } else {
+            own.coupled.arithmetic = false;
         }
         make_biases(own, facts, known);
         request.sequences.push_back(std::move(own));
@@ -322,9 +325,8 @@ static void parse_generate(command & c, const json & body, const model_facts & f
     }
     request->adapters         = read_adapters(body, facts);
     request->common.structure = facts.structures->find(body);
-    const bool seeded         = body.contains("sampling") && body["sampling"].contains("seed");
-    request->seed             = seeded ? request->common.sampling.seed : std::random_device()();
-    request->seed             = sequence_seed(request->seed, 0);
+    const uint32_t given      = request->common.sampling.seed;
+    request->seed = sequence_seed(given == LLAMA_DEFAULT_SEED ? std::random_device()() : given, 0);
 
     request->common.coupled.seed = request->seed;
     make_sequences(*request, body, facts);

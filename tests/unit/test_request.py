@@ -433,6 +433,24 @@ def test_a_random_seed_is_left_to_the_engine(seed: int) -> None:
     assert sampling(seed=0) == {"seed": 0}
 
 
+SEEDS = [
+    ({}, 7, [7, 8, 9]),
+    ({"seed": 2**32 - 3}, 2**32 - 3, [2**32 - 3, 2**32 - 2, 0]),
+    ({"seed": [3, 2**32 - 1, -1]}, 7, [3, 8, 9]),
+    ({"sequences": [{"seed": 2**32 - 1}, {"seed": 0}, {"seed": -1}]}, 7, [7, 0, 9]),
+]
+
+
+@pytest.mark.parametrize(("fields", "first", "seeds"), SEEDS)
+def test_a_sequence_without_a_seed_draws_with_the_requests(
+    fields: dict[str, Any], first: int, seeds: list[int]
+) -> None:
+    request = parsed(n=3, **fields)
+    assert [request.seed_of(index, first) for index in range(3)] == seeds
+    told = [own.get("seed") for own in request.engine_fields().get("sequences", [])]
+    assert not {-1, 2**32 - 1} & set(told)
+
+
 SPREAD = Defaults(diversity="arithmetic")
 
 
