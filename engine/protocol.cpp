@@ -290,14 +290,14 @@ static bool read_own(sequence_plan & own, sequence_settings & settings, const js
     if (chat && fields.contains("stop")) {
         settings.stop.insert(settings.stop.end(), chat->stop.begin(), chat->stop.end());
     }
-    if (fields.contains("seed")) {
-        own.seed               = sequence_seed(settings.sampling.seed, 0);
+    if (settings.sampling.seed != LLAMA_DEFAULT_SEED) {
+        own.seed               = settings.sampling.seed;
         own.coupled.arithmetic = false;
     }
     return fields.size() > n_plain;
 }
 
-// Each sequence: the common settings, its own seed, its own overrides.
+// Each sequence: the common settings, its own seed, its own overrides. LLAMA_DEFAULT_SEED is none.
 static void make_sequences(generate_command & request, sequence_settings && common, const json & body,
                            const chat_prompt * chat, const model_facts & facts) {
     const json    overrides = body.value("sequences", json::array());
@@ -308,7 +308,8 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     }
     banned_tokens known;
     size_t        n_bytes    = 0;
-    const auto    as_read    = common;
+    auto          as_read    = common;
+    as_read.sampling.seed    = LLAMA_DEFAULT_SEED;
     request.common.n_predict = common.n_predict;
     request.common.settings  = finish(std::move(common), facts, known, n_bytes);
     request.sequences.assign((size_t) n, request.common);
@@ -386,8 +387,8 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
     }
     request->adapters = read_adapters(body, facts);
     read_structure(common, body, chat, facts);
-    const bool seeded    = body.contains("sampling") && body["sampling"].contains("seed");
-    coupled.seed         = sequence_seed(seeded ? common.sampling.seed : std::random_device()(), 0);
+    const uint32_t given = common.sampling.seed;
+    coupled.seed         = sequence_seed(given == LLAMA_DEFAULT_SEED ? std::random_device()() : given, 0);
     request->common.seed = coupled.seed;
     if (coupled.arithmetic || coupled.distinct_first) {
         check_coupling(coupled, common.sampling, body);

@@ -46,6 +46,7 @@ from llama_srb.protocol import (
     parse,
     shows_step,
 )
+from llama_srb.tasks import begin
 
 log = logging.getLogger(__name__)
 wire = logging.getLogger("llama_srb.wire")  # all prompts and texts; --log-prompts shows them
@@ -413,7 +414,7 @@ class Engine:
             ) from None
         self.pid = self._process.pid
         log.info("engine %d: loading %s", self.pid, self.settings.model_name)
-        self._task = asyncio.create_task(self._watch(), name=f"engine {self.pid}")
+        self._task = begin(self._watch(), f"engine {self.pid}")
         return self
 
     async def __aexit__(
@@ -519,8 +520,8 @@ class Engine:
 
     async def _watch(self) -> None:
         """Reads until stdout ends, reaps, and ends every exchange that is left."""
-        stderr = asyncio.create_task(self._keep_log(), name=f"engine {self.pid} stderr")
-        guard = asyncio.create_task(self._guard(), name=f"engine {self.pid} watchdog")
+        stderr = begin(self._keep_log(), f"engine {self.pid} stderr")
+        guard = begin(self._guard(), f"engine {self.pid} watchdog")
         try:
             await self._read_events()
             await self._reap()

@@ -58,6 +58,7 @@ from llama_srb.reading import Defaults, extension_from, parse_body
 from llama_srb.request import CHAT, CompletionRequest, Extension, Limit, request_table, samplers_table
 from llama_srb.routes import ROUTES
 from llama_srb.spellings import CONVERTED
+from llama_srb.tasks import begin
 from llama_srb.values import INT32_MAX, RequestError, plain_id, wrong
 from llama_srb.watched import Watchlist
 from llama_srb.websocket import Connection
@@ -728,7 +729,7 @@ async def _kept_alive(response: web.StreamResponse, interval: float, pause: byte
                 if loop.time() >= written_at + interval:
                     await write(pause)
 
-    filler = asyncio.create_task(fill_pauses(), name="keep-alive")
+    filler = begin(fill_pauses(), "keep-alive")
     try:
         yield write
     finally:

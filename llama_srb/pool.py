@@ -41,6 +41,7 @@ from llama_srb.protocol import (
     encode_prefix,
 )
 from llama_srb.request import CompletionRequest, Extension
+from llama_srb.tasks import begin
 from llama_srb.values import wrong
 
 __all__ = [
@@ -92,7 +93,7 @@ class Several:
 
     async def __aenter__(self) -> Self:
         self._groups[self.id] = self
-        self._tasks = [asyncio.create_task(self._read(part), name="one of several") for part in self.parts]
+        self._tasks = [begin(self._read(part), "one of several") for part in self.parts]
         return self
 
     async def __aexit__(
@@ -110,6 +111,9 @@ class Several:
                     await self._batches.put(events)
         except EngineUnavailable as error:
             await self._batches.put([Error("unavailable", str(error), part.id)])
+        except Exception as error:
+            log.exception("request %s", part.id)
+            await self._batches.put([Error("internal_error", str(error), part.id)])
 
     def __aiter__(self) -> Self:
         return self
@@ -318,7 +322,7 @@ class Pool:
             await asyncio.wait(set(self._tasks))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=name)
+        task = begin(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -23,6 +23,7 @@ from llama_srb.pool import CommandRefused, EngineUnavailable, Generation, Pool
 from llama_srb.protocol import Error, Start
 from llama_srb.ranking import ranking
 from llama_srb.request import CompletionRequest, Extension
+from llama_srb.tasks import begin
 from llama_srb.values import RequestError, whole
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class Connection:
 
     def _end(self, refusal: RequestError) -> None:
         """The key has ended; requests end with an error by themselves."""
-        self._closing = asyncio.create_task(self._close(refusal), name="websocket closes")
+        self._closing = begin(self._close(refusal), "websocket closes")
 
     async def _close(self, refusal: RequestError) -> None:
         """Once all is told; a reader that does not take it in time is cut off."""
@@ -154,7 +155,7 @@ class Connection:
         return {**body, "continue": named | {"id": self._names[named["id"]]}}
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name="websocket")
+        task = begin(work, "websocket")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -172,6 +173,10 @@ class Connection:
                         break
         except EngineUnavailable as error:
             await self._send(messages.error(str(error), id=id, code="unavailable"))
+        except Exception:
+            log.exception("request %s", generation.id)
+            message = "internal error; the server's log has more"
+            await self._send(messages.error(message, id=id, code="internal_error"))
         finally:
             del self._running[id]
 

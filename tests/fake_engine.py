@@ -25,6 +25,7 @@ from typing import Any
 PROTOCOL = 1
 N_CTX = 16384
 PREPARED = 64  # different steps of a torrent, after which they come again
+NO_SEED = 2**32 - 1
 END_AFTER = 40  # words; a story ends by itself somewhere between this and twice this
 WORDS = "and the old fox ran over a small hill to see who sang so late — naïve, “bright” 狐 🦊".split()  # noqa: SIM905
 
@@ -307,7 +308,8 @@ class Engine:
             return
         text = self.begun(command) + self.text_of(command)
         self.seeds += 1
-        seed = command.get("sampling", {}).get("seed", self.seeds)
+        seed = command.get("sampling", {}).get("seed", NO_SEED)
+        seed = self.seeds if seed == NO_SEED else seed
         make = partial(self.sequence, command, text, seed)
         limit = command.get("max_tokens", 128)
         sequences = [make(index, limit) for index in range(n)]

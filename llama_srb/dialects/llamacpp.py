@@ -114,7 +114,7 @@ class Completion(Reply):
 
     def _settings(self, index: int) -> Json:
         request = self.request
-        own = {"seed": self.begun.seed + index} if self.begun else {}
+        own = {"seed": request.seed_of(index, self.begun.seed)} if self.begun else {}
         mine = {"n_predict": request.max_tokens, "max_tokens": request.max_tokens, "stop": request.stop}
         return request.sampling.model_dump(mode="json") | mine | {"stream": self.stream} | own
 

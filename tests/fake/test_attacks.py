@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import Bench
+from tests.hostile import PATHS
 from tests.soak.soak import status
 
 PATIENCE = 20.0  # seconds
@@ -103,8 +104,8 @@ def get(path: bytes, *fields: bytes) -> bytes:
     return b"GET " + path + HOST + b"".join(field + b"\r\n" for field in fields) + b"\r\n"
 
 
-def post(body: bytes, *fields: bytes) -> bytes:
-    head = b"POST /v1/events" + HOST + b"".join(field + b"\r\n" for field in fields)
+def post(body: bytes, *fields: bytes, path: bytes = b"/v1/events") -> bytes:
+    head = b"POST " + path + HOST + b"".join(field + b"\r\n" for field in fields)
     return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
@@ -169,6 +170,20 @@ ATTACKS: dict[str, tuple[bytes, bytes]] = {  # what is sent, and the status of t
 @pytest.mark.parametrize(("sent", "code"), ATTACKS.values(), ids=ATTACKS)
 def test_an_attack_gets_its_answer(target: Target, sent: bytes, code: bytes) -> None:
     assert target.answer(sent).split(b" ")[1:2] == [code]
+
+
+DEEP = [("/v1/events", depth) for depth in range(960, 1000)]
+DEEP += [(path, 980) for path in PATHS if path != "/v1/internal/stop-generation"]  # which reads no body
+
+
+@pytest.mark.parametrize("inner", [b"1", b"NaN"])
+def test_a_body_that_is_nested_too_deeply_is_a_400(target: Target, inner: bytes) -> None:
+    """Python stops at about 1,000 levels, in what reads a body or in what tells of it."""
+    for path, depth in DEEP:
+        body = b'{"prompt":' + b"[" * depth + inner + b"]" * depth + b"}"
+        answer = target.answer(post(body, path=path.encode()))
+        assert (path, answer.split()[1]) == (path, b"400")
+        assert b"is nested %d levels deep; it must be at most 64" % (depth + 1) in answer
 
 
 def test_the_log_has_no_key_of_a_broken_request(target: Target) -> None:
@@ -324,6 +339,7 @@ FLOODS: dict[str, tuple[bytes, bytes]] = {  # frames, and what must be in the an
     "fragments beyond --max-body": (frame(1, b"{", last=False) + frame(0, bytes(1 << 20), last=False) * 17,
                                     CLOSED + struct.pack(">H", 1009)),
     "a continuation of nothing": (frame(0, b"x"), CLOSED + struct.pack(">H", 1002)),
+    "a message that is nested too deeply": (frame(1, b'{"op":' + b"[" * 980 + b"]" * 980 + b"}"), b"nested 981 levels deep"),
     "a ping that is too long": (frame(9, b"x" * 1000), CLOSED + struct.pack(">H", 1002)),
     "a packed message": (frame(1, deflated(bytes(1 << 28)), packed=True), CLOSED + struct.pack(">H", 1002)),
     "a message that is badly packed": (frame(1, b"\xff" * 100, packed=True), CLOSED),

@@ -14,7 +14,7 @@ ARROWS: dict[str, set[str]] = {
     | {"bundled"},
     "doctor": {"access", "config", "model_info", "bundled"},
     "server": {"handlers", "access", "connections", "limits", "pool", "config", "model_info", "presets"}
-    | {"bundled"},
+    | {"bundled", "tasks"},
     "handlers": {"routes", "openapi", "dialects", "ranking", "fitting", "websocket", "pool", "limits"}
     | {
         "reading",
@@ -29,13 +29,15 @@ ARROWS: dict[str, set[str]] = {
         "config",
         "model_info",
         "presets",
+        "tasks",
     },
     "middleware": {"routes", "dialects", "pool", "access", "logs", "metrics"},
     "access": {"config", "foreign", "keys", "routes", "sessions", "tokens"},
-    "connections": {"config", "limits"},
+    "connections": {"config", "limits", "tasks"},
     "limits": {"keys", "metrics", "pool", "sessions"},
     "metrics": {"protocol"},
     "logs": set(),
+    "tasks": set(),
     "tokens": {"keys"},
     "sessions": {"keys"},
     "keys": set(),
@@ -47,11 +49,11 @@ ARROWS: dict[str, set[str]] = {
     "presets": {"reading"},
     "fitting": {"request"},
     "watched": {"dialects", "pool"},
-    "websocket": {"dialects", "keys", "limits", "pool", "ranking", "sessions"},
+    "websocket": {"dialects", "keys", "limits", "pool", "ranking", "sessions", "tasks"},
     "ranking": {"request", "protocol"},
-    "pool": {"bundled", "engine", "first_steps"},
+    "pool": {"bundled", "engine", "first_steps", "tasks"},
     "first_steps": {"bundled"},
-    "engine": {"bundled", "protocol"},
+    "engine": {"bundled", "protocol", "tasks"},
     "protocol": {"values", "request"},
     "reading": {"values", "request", "spellings"},
     "spellings": {"values"},
@@ -67,6 +69,8 @@ ONLY = {
     "aiohttp": {"server", "handlers", "middleware", "websocket", "access", "connections"},
     "subprocess": {"doctor", "engine", "serving"},
     "argv": {"config"},
+    "create_task": {"tasks", "server"},  # whose result server.py asks for
+    "ensure_future": {"engine"},  # which awaits it
     "environ": {"config"},
 }
 
