@@ -32,7 +32,6 @@ from llama_srb.dialects import (
     scores,
     textgen,
 )
-from llama_srb.dialects.fields import text_of
 from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.fitting import fitted, shortened
@@ -511,13 +510,30 @@ class Api:
         """n continuations, as another server would give them."""
         reply = REPLIES[_path(http)](await self._body(http), self._about())
         reply.request = await self._fitted(self._require_what_continue_needs(reply.request), reply.limit)
-        generation = self.pool.generate(reply.request)
-        if isinstance(reply, koboldai.Results):
-            self._watchlist.add(reply.genkey, generation, reply)
-        work = Work(generation, ranking(reply.request), f"n={reply.request.n}")
-        if reply.stream:
-            return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
-        return await self._whole(http, work, reply)
+        work = self._work(reply.request)
+        with self._watching(reply, work) as work:
+            if reply.stream:
+                return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
+            return await self._whole(http, work, reply)
+
+    @contextlib.contextmanager
+    def _watching(self, reply: Reply, work: Work) -> Iterator[Work]:
+        """What has a genkey can be looked on at; of the request nothing is kept when the block is left."""
+        if not isinstance(reply, koboldai.Results):
+            yield work
+            return
+        assert isinstance(work.generation, Generation)
+        watched = self._watchlist.add(reply.genkey, work.generation, koboldai.Seen(reply.request))
+
+        async def rank(events: list[Event]) -> list[Event]:
+            ranked = await work.rank(events)
+            self._watchlist.take(watched, ranked)
+            return ranked
+
+        try:
+            yield dataclasses.replace(work, rank=rank)
+        finally:
+            watched.generation = None
 
     async def ask(self, http: web.Request) -> web.Response:
         """What generates nothing."""
@@ -567,14 +583,12 @@ class Api:
         )
 
     def _genkey(self, http: web.Request) -> str:
-        """Empty without one: that names the generation which was begun without one."""
-        body = parse_body(data) if (data := http[BODY]).strip() else {}
-        return text_of(body, "genkey", "")
+        return koboldai.genkey_of(parse_body(data) if (data := http[BODY]).strip() else {})
 
-    def _watched_by(self, http: web.Request) -> Reply | None:
+    def _watched_by(self, http: web.Request) -> koboldai.Seen | None:
         """The caller's generation of the genkey."""
         found = self._watchlist.find(current_client(), self._genkey(http))
-        return found.reply if found else None
+        return found.seen if found else None
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation until now."""
@@ -582,7 +596,10 @@ class Api:
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
         """The tokens of a generation until now."""
-        return json_response(koboldai.last_logprobs(self._watched_by(http)))
+        seen = self._watched_by(http)
+        tokens = seen.tokens() if seen else []  # now: it may go on while a thread writes them
+        body = await asyncio.to_thread(koboldai.last_logprobs, seen, tokens)
+        return web.Response(body=body, content_type="application/json")
 
     async def kobold_abort(self, http: web.Request) -> web.Response:
         """Ends the caller's generation; where that has none of the genkey, an admin ends those of others."""
@@ -591,7 +608,7 @@ class Api:
         found = [own] if own is not None and own.is_running else []
         if not found and genkey and grant is not None and grant.is_admin:
             found = self._watchlist.named(genkey)
-        ended = [self.pool.cancel(watched.generation.id) for watched in found]
+        ended = [self.pool.cancel(watched.id) for watched in found]
         return json_response(koboldai.aborted(any(ended)))
 
     async def stop_generation(self, http: web.Request) -> web.Response:
@@ -605,7 +622,7 @@ class Api:
     async def kobold_perf(self, http: web.Request) -> web.Response:
         """How long the caller's last generation took."""
         own = self._watchlist.of(current_client())
-        last, running = own[-1].reply if own else None, sum(watched.is_running for watched in own)
+        last, running = own[-1].seen if own else None, sum(watched.is_running for watched in own)
         return json_response(koboldai.performance(last, running, self._about()))
 
     async def _body(self, http: web.Request) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class Request:
     started: bool = False
     completion_tokens: int = 0
     sum_logprobs: bool = False
+    logprobs: int | None = None
     steps: list[str] = field(default_factory=list)  # of a torrent, whole
 
 
@@ -300,6 +301,7 @@ class Engine:
         size = len(tokenize(text)) if "tokens" not in command else len(command["tokens"])
         self.requests[id] = Request(id, n, size, seed, list(sequences), echo, text, sequences, limit)
         self.requests[id].sum_logprobs = command.get("sum_logprobs", False)
+        self.requests[id].logprobs = command.get("logprobs") if self.flags.alternatives else None
         if taken >= self.flags.parallel:
             self.say("queued", id=id, position=sum(not r.started for r in self.requests.values()))
 
@@ -478,12 +480,12 @@ class Engine:
             sequence.length += 1
             request.completion_tokens += 1
             if text:
-                self.stream(request.id, sequence.index, text)
+                self.stream(request.id, sequence.index, text, **tokens_told(request, text))
         if sequence.over:
             self.stop(request, sequence, sequence.finish_reason)
 
-    def stream(self, id: str, index: int, text: str) -> None:
-        self.say("stream", id=id, index=index, text=text)
+    def stream(self, id: str, index: int, text: str, **more: Any) -> None:
+        self.say("stream", id=id, index=index, text=text, **more)
         self.streamed += 1
         self.misbehave()
 
@@ -555,10 +557,20 @@ class Engine:
 def prepared(request: Request, position: int) -> str:
     """The lines of one step, as the engine writes them."""
     lines = [
-        {"event": "stream", "id": request.id, "index": sequence.index, "text": sequence.word(position)}
+        {"event": "stream", "id": request.id, "index": sequence.index, "text": text}
+        | tokens_told(request, text)
         for sequence in request.running
+        for text in [sequence.word(position)]
     ]
     return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+
+
+def tokens_told(request: Request, text: str) -> dict[str, Any]:
+    """A token with its alternatives, where a flag and the request want them."""
+    if request.logprobs is None:
+        return {}
+    top = [{"id": i, "text": f" {i}", "logprob": -0.125 * i - 1} for i in range(request.logprobs)]
+    return {"tokens": [{"id": 0, "text": text, "logprob": -1.0, "top": top}]}
 
 
 def cut(words: list[str], at: int, end: int) -> list[str]:
@@ -584,6 +596,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--token-delay", type=float, default=0.002, help="seconds between steps")
     add("--flood", action="store_true", help="no pause between steps")
     add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")
+    add("--alternatives", action="store_true", help="tokens with logprobs, as many as are asked for")
     add("--endless", action="store_true", help="no story ends before max_tokens")
     add("--die-after", type=int, metavar="K", help="SIGKILL itself after K stream events")
     add(

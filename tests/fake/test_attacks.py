@@ -461,3 +461,27 @@ def test_a_reader_that_reads_nothing_is_cut_off_alone(tmp_path: Path, sent: byte
             eventually(cut_off)
             while b'"stream"' not in reader.recv(1 << 20):
                 pass
+
+
+# What a client has the server remember
+
+
+def test_what_is_remembered_of_kobolds_generations_is_little(tmp_path: Path) -> None:
+    """8 times 4 MB of a prompt, and 100 alternatives of each of 200 tokens in 4 texts: once 250 MiB."""
+    flags = ("--alternatives", "--torrent", "--endless", "--flood")
+    with Bench(tmp_path).serving("--log-level", "info", "--", *flags) as (server, greeting):
+        target = Target(int(greeting.split()[0].rpartition(":")[2]), server.pid, tmp_path, 0)
+        idle = status(server.pid, "VmRSS")
+        body = {"prompt": "x" * (4 << 20), "n": 4, "max_length": 200, "logprobs": 100}
+        for number in range(8):
+            sent = json.dumps(body | {"genkey": f"K{number}"}).encode()
+            with target.connect(60) as client:
+                client.sendall(
+                    post(sent, b"Connection: close").replace(b"/v1/events", b"/api/extra/generate/stream")
+                )
+                while client.recv(1 << 20):
+                    pass
+        assert b'"text":' in target.answer(
+            post(b'{"genkey":"K7"}').replace(b"/v1/events", b"/api/extra/generate/check")
+        )
+        assert (status(server.pid, "VmRSS") - idle) // 1024 < MEMORY
