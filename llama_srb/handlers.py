@@ -51,7 +51,7 @@ from llama_srb.model_info import ModelInfo
 from llama_srb.openapi import document
 from llama_srb.pool import EngineError, Generation, Several
 from llama_srb.presets import Preset
-from llama_srb.protocol import Done, Error, Event, bulk
+from llama_srb.protocol import Done, Error, Event, Prompt, bulk
 from llama_srb.ranking import ranking
 from llama_srb.reading import Defaults, extension_from, parse_body
 from llama_srb.request import CHAT, CompletionRequest, Extension, Limit, request_table, samplers_table
@@ -61,16 +61,15 @@ from llama_srb.values import INT32_MAX, RequestError, plain_id, wrong
 from llama_srb.watched import Watchlist
 from llama_srb.websocket import Connection
 
-Render: TypeAlias = Callable[[list[Event]], bytes]
+Render: TypeAlias = Callable[[list[Event]], bytes | Iterator[bytes]]
 Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 Dialect: TypeAlias = Literal["openai", "events"]
 
 STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
 WHOLE = 4  # times --max-unread
-LONG = 512  # events: more of them are rendered and written piece by piece, and the loop has turns between
-THREAD = (
-    20_000  # tokens and alternatives: a body with more takes 20 ms and longer to write, so a thread does it
-)
+LONG = 512  # events, tokens and alternatives: more are rendered and written piece by piece
+THREAD = 20_000  # of them that cannot be cut: writing them takes 20 ms and longer, so a thread does it
+SLICE = 0.005  # seconds of writing after which the event loop has a turn: a fast reader never makes it wait
 
 STREAM_HEADERS = {
     "Cache-Control": "no-cache",
@@ -107,6 +106,7 @@ class Work:
     rank: Rank
     size: str
     has_stop: bool = False  # its client may end it without its id, by stop-generation
+    echoes: int = 1  # how often an answer in one piece repeats the prompt, where it is to be echoed
 
 
 def negotiate(body: Mapping[str, Any], accept: str) -> Dialect:
@@ -200,7 +200,7 @@ class Api:
         about = self._of_answer(form.model)
         work = self._work(request, has_stop=True)
         if form.stream:
-            return await self._stream(http, work, openai.Chunks(request, form, **about).render)
+            return await self._stream(http, work, openai.Chunks(request, form, **about).frames)
         return await self._whole(http, work, openai.Body(request, **about))
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
@@ -223,9 +223,10 @@ class Api:
             lambda batch: ranks[batch[0].id](batch),  # type: ignore[union-attr]
             size,
             has_stop=True,
+            echoes=requests[0].n,
         )
         if form.stream:
-            return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).render)
+            return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).frames)
         return await self._whole(http, work, openai.BodyOfMany(named, **about))
 
     async def _fitted(self, request: CompletionRequest, limit: Limit | None) -> CompletionRequest:
@@ -240,7 +241,7 @@ class Api:
 
     def _work(self, request: CompletionRequest, *, has_stop: bool = False) -> Work:
         rank = ranking(request, self._most_held)
-        return Work(self.pool.generate(request), rank, f"n={request.n}", has_stop)
+        return Work(self.pool.generate(request), rank, f"n={request.n}", has_stop, echoes=request.n)
 
     @property
     def _most_held(self) -> int:
@@ -654,11 +655,14 @@ class Api:
             first = await anext(generation)
             if isinstance(first[0], Error):
                 return refused(first[0])
-            begun = render(await rank(first))
+            rest = _rendered(await rank(first), render)
+            begun = await anext(rest, b"")
             await response.prepare(http)
             try:
                 await response.write(begun)
                 async with _kept_alive(response, self.settings.keep_alive, pause) as write:
+                    async for data in rest:
+                        await write(data)
                     last = await _carry(generation, write, rank, render) or first[-1]
                 brought.set(brought.get() + _summary(last))
             except ConnectionError:  # left between two events, before we were cancelled
@@ -670,7 +674,8 @@ class Api:
         held = 0
         async with self._opened(work) as generation:
             async for batch in generation:
-                if (held := held + bulk(batch)) > self._most_held:
+                held += bulk(batch) + sum((work.echoes - 1) * bulk([e]) for e in batch if type(e) is Prompt)
+                if held > self._most_held:
                     raise _too_large(self._most_held)
                 answer.take(await work.rank(batch))
                 last = batch[-1]
@@ -711,19 +716,40 @@ async def _carry(generation: Generation | Several, write: Write, rank: Rank, ren
     last = None
     async for batch in generation:
         last, ranked = batch[-1], await rank(batch)
-        for piece in _pieces(ranked, 1 if ranked is not batch else LONG):
-            await write(render(piece))
+        async for data in _rendered(ranked, render):
+            await write(data)
         if ranked and isinstance(ranked[-1], Error):
             return ranked[-1]
     return last
 
 
-def _pieces(events: list[Event], size: int) -> Iterator[list[Event]]:
-    """The events, or so many at a time: those of a slow reader, and whole candidates, are long work."""
-    if len(events) <= LONG and (size > 1 or bulk(events) <= LONG):
+async def _rendered(events: list[Event], render: Render) -> AsyncIterator[bytes]:
+    """A few events as they are; more of them in pieces, between which the event loop has turns."""
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    for piece in _pieces(events):
+        data = render(piece) if bulk(piece) < THREAD else await asyncio.to_thread(render, piece)
+        for part in (data,) if isinstance(data, bytes) else data:
+            yield part
+            if loop.time() - since > SLICE:
+                await asyncio.sleep(0)
+                since = loop.time()
+
+
+def _pieces(events: list[Event]) -> Iterator[list[Event]]:
+    """The events so many at a time: those of a slow reader, and whole candidates, are long work."""
+    if len(events) + bulk(events) <= LONG:
         yield events
-    else:
-        yield from (events[at : at + size] for at in range(0, len(events), size))
+        return
+    piece, size = list[Event](), 0
+    for event in events:
+        own = 1 + bulk([event])
+        if piece and size + own > LONG:
+            yield piece
+            piece, size = [], 0
+        piece.append(event)
+        size += own
+    yield piece
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ index. Flags of llama.cpp (-m, -c, -np and any other) are accepted.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -19,7 +20,6 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 PROTOCOL = 1
@@ -293,7 +293,7 @@ class Engine:
         text = self.begun(command) + self.text_of(command)
         self.seeds += 1
         seed = command.get("sampling", {}).get("seed", self.seeds)
-        make = partial(self.sequence, command, text, seed)
+        make = functools.partial(self.sequence, command, text, seed)
         limit = command.get("max_tokens", 128)
         sequences = [make(index, limit) for index in range(n)]
         taken = sum(len(r.running) for r in self.requests.values())
@@ -388,13 +388,13 @@ class Engine:
 
     def sequence(self, command: dict[str, Any], prompt: str, seed: int, index: int, limit: int) -> Sequence:
         """What a sequence will say is known beforehand, so nothing of a stop string need be held back."""
-        more = partial(self.sequence, command, prompt, seed)
+        more = functools.partial(self.sequence, command, prompt, seed)
         limit = sys.maxsize if limit < 0 else limit
         tail = zlib.crc32(f"{prompt}{index}".encode()) % END_AFTER
         endless = self.flags.endless or command.get("sampling", {}).get("ignore_eos")
         end = sys.maxsize if endless else END_AFTER + tail
         reason = "length" if limit <= end else "stop"
-        whole = Sequence(index, partial(word, prompt, seed, index), min(limit, end), reason, more)
+        whole = Sequence(index, functools.partial(word, prompt, seed, index), min(limit, end), reason, more)
         words = story(prompt, seed, index, min(whole.total, 1000)) if command.get("stop") else []
         text = "".join(words)
         cuts = [(text.find(stop), stop) for stop in command.get("stop", []) if stop in text]
@@ -453,9 +453,10 @@ class Engine:
         """A step of all its sequences, whose lines were made once: nobody reads faster than this writes."""
         if not request.steps:
             self.start(request)
-            request.steps = [prepared(request, position) for position in range(PREPARED)]
+            count = PREPARED if request.logprobs is None else 1  # such lines are long
+            request.steps = [prepared(request, position) for position in range(count)]
         position = request.running[0].length
-        self.lines.append(request.steps[position % PREPARED])
+        self.lines.append(request.steps[position % len(request.steps)])
         request.completion_tokens += len(request.running)
         for sequence in request.running:
             sequence.length = position + 1
@@ -480,12 +481,14 @@ class Engine:
             sequence.length += 1
             request.completion_tokens += 1
             if text:
-                self.stream(request.id, sequence.index, text, **tokens_told(request, text))
+                self.stream(request.id, sequence.index, text)
+                if more := tokens_told(text, request.logprobs):
+                    self.lines[-1] = self.lines[-1][:-2] + more + "}\n"
         if sequence.over:
             self.stop(request, sequence, sequence.finish_reason)
 
-    def stream(self, id: str, index: int, text: str, **more: Any) -> None:
-        self.say("stream", id=id, index=index, text=text, **more)
+    def stream(self, id: str, index: int, text: str) -> None:
+        self.say("stream", id=id, index=index, text=text)
         self.streamed += 1
         self.misbehave()
 
@@ -556,21 +559,23 @@ class Engine:
 
 def prepared(request: Request, position: int) -> str:
     """The lines of one step, as the engine writes them."""
-    lines = [
-        {"event": "stream", "id": request.id, "index": sequence.index, "text": text}
-        | tokens_told(request, text)
-        for sequence in request.running
-        for text in [sequence.word(position)]
-    ]
-    return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+    made = []
+    for sequence in request.running:
+        text = sequence.word(position)
+        line = {"event": "stream", "id": request.id, "index": sequence.index, "text": text}
+        whole = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        made.append(f"{whole[:-1]}{tokens_told(text, request.logprobs)}}}\n")
+    return "".join(made)
 
 
-def tokens_told(request: Request, text: str) -> dict[str, Any]:
-    """A token with its alternatives, where a flag and the request want them."""
-    if request.logprobs is None:
-        return {}
-    top = [{"id": i, "text": f" {i}", "logprob": -0.125 * i - 1} for i in range(request.logprobs)]
-    return {"tokens": [{"id": 0, "text": text, "logprob": -1.0, "top": top}]}
+@functools.cache
+def tokens_told(text: str, logprobs: int | None) -> str:
+    """A token with its alternatives as a field, where a flag and the request want them."""
+    if logprobs is None:
+        return ""
+    top = [{"id": i, "text": f" {i}", "logprob": -0.125 * i - 1} for i in range(logprobs)]
+    tokens = [{"id": 0, "text": text, "logprob": -1.0, "top": top}]
+    return ',"tokens":' + json.dumps(tokens, ensure_ascii=False, separators=(",", ":"))
 
 
 def cut(words: list[str], at: int, end: int) -> list[str]:

@@ -473,3 +473,19 @@ async def test_a_task_that_is_cancelled_while_it_spawns_leaves_no_process(settin
             await asyncio.sleep(0)
         task.cancel()
         await soon(asyncio.wait({task}))
+
+
+async def test_what_a_reader_has_in_hand_is_unread_until_it_comes_back() -> None:
+    """A slow one takes all that waits, at once; while it writes that, as much again may come."""
+    exchange = Exchange("a", b"")
+    text = [Stream("a", 0, " x")] * 10
+    exchange.deliver(text)
+    assert (exchange.unread, len(await anext(exchange))) == (0, 10)
+    exchange.deliver(text)
+    exchange.deliver(text)
+    assert exchange.unread == 20
+    await anext(exchange)
+    exchange.deliver(text)
+    assert exchange.unread == 20
+    await anext(exchange)
+    assert exchange.unread == 0
