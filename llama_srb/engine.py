@@ -166,7 +166,8 @@ class Exchange:
         self._extending: deque[Unanswered] = deque()  # answered in the order of sending
         self._pending: list[Event] = []
         self._weight = 0  # of what is pending: events, and what they hold
-        self.unread = 0  # of that, what was there before the last ones came: its reader has had a turn for it
+        self._read = 0  # of what its reader has not come back from
+        self.unread = 0  # of both, what was there before the last ones came: its reader has had a turn for it
         self._last: Event | None = None
         self._unseen = False
         self._waiter: asyncio.Future[None] | None = None
@@ -181,7 +182,7 @@ class Exchange:
     ) -> None:
         self._unseen = True
         self._pending.clear()
-        self._weight = self.unread = 0
+        self._weight = self._read = self.unread = 0
         self.cancel()
 
     @property
@@ -199,13 +200,15 @@ class Exchange:
 
     async def __anext__(self) -> list[Event]:
         """The events that came since the last call; the last list ends with Done, Error or Result."""
+        self._read = 0
         while not self._pending:
             if self.state == "done":
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         events, self._pending = self._pending, []
-        self._weight = self.unread = 0
+        self._read, self._weight = self._weight, 0
+        self.unread = 0
         return events
 
     def expire(self) -> None:
@@ -307,7 +310,7 @@ class Exchange:
         self._last = events[-1]
         if not self._unseen:
             self._pending += events
-            self.unread = self._weight
+            self.unread = self._read + self._weight
             self._weight += len(events) + bulk(events)
         self.on_events(events)
         for event in events:

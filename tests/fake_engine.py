@@ -8,6 +8,7 @@ index. Flags of llama.cpp (-m, -c, -np and any other) are accepted.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -19,7 +20,6 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 PROTOCOL = 1
@@ -79,6 +79,7 @@ class Request:
     started: bool = False
     completion_tokens: int = 0
     sum_logprobs: bool = False
+    logprobs: int | None = None
     steps: list[str] = field(default_factory=list)  # of a torrent, whole
 
 
@@ -310,7 +311,7 @@ class Engine:
         self.seeds += 1
         seed = command.get("sampling", {}).get("seed", NO_SEED)
         seed = self.seeds if seed == NO_SEED else seed
-        make = partial(self.sequence, command, text, seed)
+        make = functools.partial(self.sequence, command, text, seed)
         limit = command.get("max_tokens", 128)
         sequences = [make(index, limit) for index in range(n)]
         taken = sum(len(r.running) for r in self.requests.values())
@@ -318,6 +319,7 @@ class Engine:
         size = len(tokenize(text)) if "tokens" not in command else len(command["tokens"])
         self.requests[id] = Request(id, n, size, seed, list(sequences), echo, text, sequences, limit)
         self.requests[id].sum_logprobs = command.get("sum_logprobs", False)
+        self.requests[id].logprobs = command.get("logprobs") if self.flags.alternatives else None
         if taken >= self.flags.parallel:
             self.say("queued", id=id, position=sum(not r.started for r in self.requests.values()))
 
@@ -404,13 +406,13 @@ class Engine:
 
     def sequence(self, command: dict[str, Any], prompt: str, seed: int, index: int, limit: int) -> Sequence:
         """What a sequence will say is known beforehand, so nothing of a stop string need be held back."""
-        more = partial(self.sequence, command, prompt, seed)
+        more = functools.partial(self.sequence, command, prompt, seed)
         limit = sys.maxsize if limit < 0 else limit
         tail = zlib.crc32(f"{prompt}{index}".encode()) % END_AFTER
         endless = self.flags.endless or command.get("sampling", {}).get("ignore_eos")
         end = sys.maxsize if endless else END_AFTER + tail
         reason = "length" if limit <= end else "stop"
-        whole = Sequence(index, partial(word, prompt, seed, index), min(limit, end), reason, more)
+        whole = Sequence(index, functools.partial(word, prompt, seed, index), min(limit, end), reason, more)
         words = story(prompt, seed, index, min(whole.total, 1000)) if command.get("stop") else []
         text = "".join(words)
         cuts = [(text.find(stop), stop) for stop in command.get("stop", []) if stop in text]
@@ -469,9 +471,10 @@ class Engine:
         """A step of all its sequences, whose lines were made once: nobody reads faster than this writes."""
         if not request.steps:
             self.start(request)
-            request.steps = [prepared(request, position) for position in range(PREPARED)]
+            count = PREPARED if request.logprobs is None else 1  # such lines are long
+            request.steps = [prepared(request, position) for position in range(count)]
         position = request.running[0].length
-        self.lines.append(request.steps[position % PREPARED])
+        self.lines.append(request.steps[position % len(request.steps)])
         request.completion_tokens += len(request.running)
         for sequence in request.running:
             sequence.length = position + 1
@@ -497,6 +500,8 @@ class Engine:
             request.completion_tokens += 1
             if text:
                 self.stream(request.id, sequence.index, text)
+                if more := tokens_told(text, request.logprobs):
+                    self.lines[-1] = self.lines[-1][:-2] + more + "}\n"
         if sequence.over:
             self.stop(request, sequence, sequence.finish_reason)
 
@@ -572,11 +577,23 @@ class Engine:
 
 def prepared(request: Request, position: int) -> str:
     """The lines of one step, as the engine writes them."""
-    lines = [
-        {"event": "stream", "id": request.id, "index": sequence.index, "text": sequence.word(position)}
-        for sequence in request.running
-    ]
-    return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+    made = []
+    for sequence in request.running:
+        text = sequence.word(position)
+        line = {"event": "stream", "id": request.id, "index": sequence.index, "text": text}
+        whole = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        made.append(f"{whole[:-1]}{tokens_told(text, request.logprobs)}}}\n")
+    return "".join(made)
+
+
+@functools.cache
+def tokens_told(text: str, logprobs: int | None) -> str:
+    """A token with its alternatives as a field, where a flag and the request want them."""
+    if logprobs is None:
+        return ""
+    top = [{"id": i, "text": f" {i}", "logprob": -0.125 * i - 1} for i in range(logprobs)]
+    tokens = [{"id": 0, "text": text, "logprob": -1.0, "top": top}]
+    return ',"tokens":' + json.dumps(tokens, ensure_ascii=False, separators=(",", ":"))
 
 
 def cut(words: list[str], at: int, end: int) -> list[str]:
@@ -602,6 +619,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--token-delay", type=float, default=0.002, help="seconds between steps")
     add("--flood", action="store_true", help="no pause between steps")
     add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")
+    add("--alternatives", action="store_true", help="tokens with logprobs, as many as are asked for")
     add("--endless", action="store_true", help="no story ends before max_tokens")
     add("--die-after", type=int, metavar="K", help="SIGKILL itself after K stream events")
     add(

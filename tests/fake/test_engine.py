@@ -519,3 +519,19 @@ async def test_what_is_cancelled_before_it_was_read_has_its_stops(settings) -> N
 def generate_by(send: Any) -> Exchange:
     """A request of 3 sequences that goes to no engine."""
     return Exchange("x", b"", n=3, on_enter=send)
+
+
+async def test_what_a_reader_has_in_hand_is_unread_until_it_comes_back() -> None:
+    """A slow one takes all that waits, at once; while it writes that, as much again may come."""
+    exchange = Exchange("a", b"")
+    text = [Stream("a", 0, " x")] * 10
+    exchange.deliver(text)
+    assert (exchange.unread, len(await anext(exchange))) == (0, 10)
+    exchange.deliver(text)
+    exchange.deliver(text)
+    assert exchange.unread == 20
+    await anext(exchange)
+    exchange.deliver(text)
+    assert exchange.unread == 20
+    await anext(exchange)
+    assert exchange.unread == 0
