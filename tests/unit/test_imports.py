@@ -13,10 +13,12 @@ ARROWS: dict[str, set[str]] = {
     "cli": {"reading", "server", "client", "pool", "config", "model_info", "keys", "logs", "doctor"}
     | {"bundled"},
     "doctor": {"access", "config", "model_info", "bundled"},
-    "server": {"handlers", "access", "connections", "limits", "pool", "config", "model_info", "presets"}
-    | {"bundled"},
+    "server": {"handlers", "access", "admission", "connections", "limits", "pool", "config", "model_info"}
+    | {"bundled", "presets", "terms"},
     "handlers": {"routes", "openapi", "dialects", "ranking", "fitting", "websocket", "pool", "limits"}
     | {
+        "admission",
+        "terms",
         "reading",
         "spellings",
         "watched",
@@ -33,7 +35,10 @@ ARROWS: dict[str, set[str]] = {
     "middleware": {"routes", "dialects", "pool", "access", "logs", "metrics"},
     "access": {"config", "foreign", "keys", "routes", "sessions", "tokens"},
     "connections": {"config", "limits"},
-    "limits": {"keys", "metrics", "pool", "sessions"},
+    "limits": {"keys"},
+    "admission": {"engine", "keys", "limits", "metrics", "pool", "sessions", "terms"},
+    "terms": {"engine"},
+    "several": {"engine"},
     "metrics": {"protocol"},
     "logs": set(),
     "tokens": {"keys"},
@@ -47,9 +52,9 @@ ARROWS: dict[str, set[str]] = {
     "presets": {"reading"},
     "fitting": {"request"},
     "watched": {"dialects", "pool"},
-    "websocket": {"dialects", "keys", "limits", "pool", "ranking", "sessions"},
+    "websocket": {"admission", "dialects", "keys", "limits", "pool", "ranking", "sessions"},
     "ranking": {"request", "protocol"},
-    "pool": {"bundled", "engine", "first_steps"},
+    "pool": {"bundled", "engine", "first_steps", "several", "terms"},
     "first_steps": {"bundled"},
     "engine": {"bundled", "protocol"},
     "protocol": {"values", "request"},
