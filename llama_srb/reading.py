@@ -58,7 +58,7 @@ class Defaults:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name, canonical names too
 
 
-MOST_COMMAS = 1_000_000  # of a body: what is behind each is read in 0.1 µs, in which nothing else goes on
+MOST_VALUES = 1_000_000  # of a body, near enough; each is read in 0.1 µs, and nothing else goes on meanwhile
 LOOKED_INTO = 1 << 20  # bytes of a faulty body: telling what is wrong takes ten times as long as reading
 
 
@@ -69,8 +69,9 @@ def parse_body(data: bytes) -> dict[str, Any]:
     """
     if not data.strip():
         raise RequestError("the body is empty; it must be a JSON object")
-    if (commas := data.count(b",")) > MOST_COMMAS:
-        raise RequestError(f"the body has {commas} commas; it may have {MOST_COMMAS}: send fewer values")
+    if (marks := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
+        message = f"the body has {marks} commas and opening brackets; it may have {MOST_VALUES}"
+        raise RequestError(f"{message}: send fewer values")
     require_shallow("the body", data)
     try:
         body = orjson.loads(data)
