@@ -562,7 +562,9 @@ async def soak(seconds: float, scale: float = 1.0) -> tuple[list[str], list[str]
         wrong += [log[at.start() :][:2000] for at in re.finditer("Traceback|.*internal error", log)]
     for what, middle, end in zip(("server", "engine"), *sizes, strict=True):
         said.append(f"memory of the {what}: {middle:.0f} MiB in the middle, {end:.0f} MiB at the end")
-        wrong += said[-1:] * (end > MAY_GROW * middle + SLACK_MB)
+        wrong += said[-1:] * (
+            end > MAY_GROW * middle + (SLACK_MB if seconds >= LONG_SOAK else SHORT_SLACK_MB)
+        )
     answers = ", ".join(f"{count} x {what}" for what, count in sorted(outcomes.items()))
     return [f"{seconds:.0f} s; the second key's requests: {answers}", *said], wrong
 
