@@ -417,7 +417,7 @@ class Answer:
         own = sequences[index].get("seed") if index < len(sequences) else None
         if own is None and isinstance(seeds, list | tuple):
             own = seeds[index]
-        if own is not None and own >= 0:
+        if own is not None and 0 <= own < 2**32 - 1:
             return int(own)
         return None if self.start is None else (self.start.seed + index) % (2**32 - 1)
 

@@ -20,6 +20,7 @@ from aiohttp.typedefs import Middleware
 
 from llama_srb.config import Settings
 from llama_srb.limits import address, hang_up
+from llama_srb.tasks import begin
 from llama_srb.values import RequestError
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class Arrivals(Protocol):
     def _refuse(self, code: WSCloseCode, reason: str) -> None:
         self._end_timer()
         close = self._socket.close(code=code, message=reason.encode())
-        self._closing = asyncio.get_running_loop().create_task(close, name="websocket refused")
+        self._closing = begin(close, "websocket refused")
 
     def _end_timer(self) -> None:
         if self._timer is not None:

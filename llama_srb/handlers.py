@@ -33,7 +33,6 @@ from llama_srb.dialects import (
     scores,
     textgen,
 )
-from llama_srb.dialects.fields import text_of
 from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.fitting import fitted, shortened
@@ -53,27 +52,27 @@ from llama_srb.model_info import ModelInfo
 from llama_srb.openapi import document
 from llama_srb.pool import EngineError, Generation, Several
 from llama_srb.presets import Preset
-from llama_srb.protocol import Done, Error, Event, bulk
+from llama_srb.protocol import Done, Error, Event, Prompt, bulk
 from llama_srb.ranking import ranking
 from llama_srb.reading import Defaults, extension_from, parse_body
 from llama_srb.request import CHAT, CompletionRequest, Extension, Limit, request_table, samplers_table
 from llama_srb.routes import ROUTES
 from llama_srb.spellings import CONVERTED
+from llama_srb.tasks import begin
 from llama_srb.terms import OWN
 from llama_srb.values import INT32_MAX, RequestError, plain_id, wrong
 from llama_srb.watched import Watchlist
 from llama_srb.websocket import Connection
 
-Render: TypeAlias = Callable[[list[Event]], bytes]
+Render: TypeAlias = Callable[[list[Event]], bytes | Iterator[bytes]]
 Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 Dialect: TypeAlias = Literal["openai", "events"]
 
 STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
 WHOLE = 4  # times --max-unread
-LONG = 512  # events: more of them are rendered and written piece by piece, and the loop has turns between
-THREAD = (
-    20_000  # tokens and alternatives: a body with more takes 20 ms and longer to write, so a thread does it
-)
+LONG = 512  # events, tokens and alternatives: more are rendered and written piece by piece
+THREAD = 20_000  # of them that cannot be cut: writing them takes 20 ms and longer, so a thread does it
+SLICE = 0.005  # seconds of writing after which the event loop has a turn: a fast reader never makes it wait
 
 STREAM_HEADERS = {
     "Cache-Control": "no-cache",
@@ -110,6 +109,7 @@ class Work:
     rank: Rank
     size: str
     has_stop: bool = False  # its client may end it without its id, by stop-generation
+    echoes: int = 1  # how often an answer in one piece repeats the prompt, where it is to be echoed
 
 
 def negotiate(body: Mapping[str, Any], accept: str) -> Dialect:
@@ -206,7 +206,7 @@ class Api:
             request = await self._fitted(places, self._require_what_continue_needs(request), form.limit)
             work = self._work(places, request, has_stop=True)
             if form.stream:
-                return await self._stream(http, work, openai.Chunks(request, form, **about).render)
+                return await self._stream(http, work, openai.Chunks(request, form, **about).frames)
             return await self._whole(http, work, openai.Body(request, **about))
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
@@ -224,15 +224,21 @@ class Api:
             named = dict(zip((part.id for part in several.parts), requests, strict=True))
             work = self._work_of_many(several, named)
             if form.stream:
-                return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).render)
+                return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).frames)
             return await self._whole(http, work, openai.BodyOfMany(named, **about))
 
     def _work_of_many(self, several: Several, named: Mapping[str, CompletionRequest]) -> Work:
         """named: the requests by the ids of their generations."""
         most_held = self._most_held // len(named)
         ranks = {id: ranking(request, most_held) for id, request in named.items()}
-        size = f"n={next(iter(named.values())).n} prompts={len(named)}"
-        return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True)  # type: ignore[union-attr]
+        n = next(iter(named.values())).n
+        return Work(
+            several,
+            lambda batch: ranks[batch[0].id](batch),  # type: ignore[union-attr]
+            f"n={n} prompts={len(named)}",
+            has_stop=True,
+            echoes=n,
+        )
 
     async def _fitted(
         self, places: Reservation, request: CompletionRequest, limit: Limit | None
@@ -248,7 +254,7 @@ class Api:
 
     def _work(self, places: Reservation, request: CompletionRequest, *, has_stop: bool = False) -> Work:
         rank = ranking(request, self._most_held)
-        return Work(places.generate(request), rank, f"n={request.n}", has_stop)
+        return Work(places.generate(request), rank, f"n={request.n}", has_stop, echoes=request.n)
 
     @property
     def _most_held(self) -> int:
@@ -415,7 +421,7 @@ class Api:
     async def _status(self) -> Mapping[str, Any]:
         """Asked once for all who wait for it; a busy engine answers between two steps, or too late."""
         if self._asked is None or self._asked.done():
-            self._asked = asyncio.create_task(self._ask_status(), name="status")
+            self._asked = begin(self._ask_status(), "status")
         done, _ = await asyncio.wait({self._asked}, timeout=STATUS_PATIENCE)
         return done.pop().result() if done else {}
 
@@ -538,13 +544,29 @@ class Api:
         request = self._require_what_continue_needs(reply.request)
         with self.admission.reserve() as places:
             reply.request = await self._fitted(places, request, reply.limit)
-            generation = places.generate(reply.request)
-            if isinstance(reply, koboldai.Results):
-                self._watchlist.add(reply.genkey, generation, reply)
-            work = Work(generation, ranking(reply.request), f"n={reply.request.n}")
-            if reply.stream:
-                return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
-            return await self._whole(http, work, reply)
+            with self._watching(reply, self._work(places, reply.request)) as work:
+                if reply.stream:
+                    return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
+                return await self._whole(http, work, reply)
+
+    @contextlib.contextmanager
+    def _watching(self, reply: Reply, work: Work) -> Iterator[Work]:
+        """What has a genkey can be looked on at; of the request nothing is kept when the block is left."""
+        if not isinstance(reply, koboldai.Results):
+            yield work
+            return
+        assert isinstance(work.generation, Generation)
+        watched = self._watchlist.add(reply.genkey, work.generation, koboldai.Seen(reply.request))
+
+        async def rank(events: list[Event]) -> list[Event]:
+            ranked = await work.rank(events)
+            self._watchlist.take(watched, ranked)
+            return ranked
+
+        try:
+            yield dataclasses.replace(work, rank=rank)
+        finally:
+            watched.generation = None
 
     async def ask(self, http: web.Request) -> web.Response:
         """What generates nothing."""
@@ -597,14 +619,12 @@ class Api:
         )
 
     def _genkey(self, http: web.Request) -> str:
-        """Empty without one: that names the generation which was begun without one."""
-        body = parse_body(data) if (data := http[BODY]).strip() else {}
-        return text_of(body, "genkey", "")
+        return koboldai.genkey_of(parse_body(data) if (data := http[BODY]).strip() else {})
 
-    def _watched_by(self, http: web.Request) -> Reply | None:
+    def _watched_by(self, http: web.Request) -> koboldai.Seen | None:
         """The caller's generation of the genkey."""
         found = self._watchlist.find(current_client(), self._genkey(http))
-        return found.reply if found else None
+        return found.seen if found else None
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation until now."""
@@ -612,7 +632,10 @@ class Api:
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
         """The tokens of a generation until now."""
-        return json_response(koboldai.last_logprobs(self._watched_by(http)))
+        seen = self._watched_by(http)
+        tokens = seen.tokens() if seen else []  # now: it may go on while a thread writes them
+        body = await asyncio.to_thread(koboldai.last_logprobs, seen, tokens)
+        return web.Response(body=body, content_type="application/json")
 
     async def kobold_abort(self, http: web.Request) -> web.Response:
         """Ends the caller's generation; where that has none of the genkey, an admin ends those of others."""
@@ -621,7 +644,7 @@ class Api:
         found = [own] if own is not None and own.is_running else []
         if not found and genkey and grant is not None and grant.is_admin:
             found = self._watchlist.named(genkey)
-        ended = [self.pool.cancel(watched.generation.id) for watched in found]
+        ended = [self.pool.cancel(watched.id) for watched in found]
         return json_response(koboldai.aborted(any(ended)))
 
     async def stop_generation(self, http: web.Request) -> web.Response:
@@ -635,7 +658,7 @@ class Api:
     async def kobold_perf(self, http: web.Request) -> web.Response:
         """How long the caller's last generation took."""
         own = self._watchlist.of(current_client())
-        last, running = own[-1].reply if own else None, sum(watched.is_running for watched in own)
+        last, running = own[-1].seen if own else None, sum(watched.is_running for watched in own)
         return json_response(koboldai.performance(last, running, self._about()))
 
     async def _body(self, http: web.Request) -> dict[str, Any]:
@@ -667,11 +690,14 @@ class Api:
             first = await anext(generation)
             if isinstance(first[0], Error):
                 return refused(first[0])
-            begun = render(await rank(first))
+            rest = _rendered(await rank(first), render)
+            begun = await anext(rest, b"")
             await response.prepare(http)
             try:
                 await response.write(begun)
                 async with _kept_alive(response, self.settings.keep_alive, pause) as write:
+                    async for data in rest:
+                        await write(data)
                     last = await _carry(generation, write, rank, render) or first[-1]
                 brought.set(brought.get() + _summary(last))
             except ConnectionError:  # left between two events, before we were cancelled
@@ -683,7 +709,8 @@ class Api:
         held = 0
         async with self._opened(work) as generation:
             async for batch in generation:
-                if (held := held + bulk(batch)) > self._most_held:
+                held += bulk(batch) + sum((work.echoes - 1) * bulk([e]) for e in batch if type(e) is Prompt)
+                if held > self._most_held:
                     raise _too_large(self._most_held)
                 answer.take(await work.rank(batch))
                 last = batch[-1]
@@ -724,19 +751,40 @@ async def _carry(generation: Generation | Several, write: Write, rank: Rank, ren
     last = None
     async for batch in generation:
         last, ranked = batch[-1], await rank(batch)
-        for piece in _pieces(ranked, 1 if ranked is not batch else LONG):
-            await write(render(piece))
+        async for data in _rendered(ranked, render):
+            await write(data)
         if ranked and isinstance(ranked[-1], Error):
             return ranked[-1]
     return last
 
 
-def _pieces(events: list[Event], size: int) -> Iterator[list[Event]]:
-    """The events, or so many at a time: those of a slow reader, and whole candidates, are long work."""
-    if len(events) <= LONG and (size > 1 or bulk(events) <= LONG):
+async def _rendered(events: list[Event], render: Render) -> AsyncIterator[bytes]:
+    """A few events as they are; more of them in pieces, between which the event loop has turns."""
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    for piece in _pieces(events):
+        data = render(piece) if bulk(piece) < THREAD else await asyncio.to_thread(render, piece)
+        for part in (data,) if isinstance(data, bytes) else data:
+            yield part
+            if loop.time() - since > SLICE:
+                await asyncio.sleep(0)
+                since = loop.time()
+
+
+def _pieces(events: list[Event]) -> Iterator[list[Event]]:
+    """The events so many at a time: those of a slow reader, and whole candidates, are long work."""
+    if len(events) + bulk(events) <= LONG:
         yield events
-    else:
-        yield from (events[at : at + size] for at in range(0, len(events), size))
+        return
+    piece, size = list[Event](), 0
+    for event in events:
+        own = 1 + bulk([event])
+        if piece and size + own > LONG:
+            yield piece
+            piece, size = [], 0
+        piece.append(event)
+        size += own
+    yield piece
 
 
 @contextlib.asynccontextmanager
@@ -758,7 +806,7 @@ async def _kept_alive(response: web.StreamResponse, interval: float, pause: byte
                 if loop.time() >= written_at + interval:
                     await write(pause)
 
-    filler = asyncio.create_task(fill_pauses(), name="keep-alive")
+    filler = begin(fill_pauses(), "keep-alive")
     try:
         yield write
     finally:

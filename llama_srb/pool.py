@@ -41,6 +41,7 @@ from llama_srb.protocol import (
 )
 from llama_srb.request import CompletionRequest, Extension
 from llama_srb.several import Several
+from llama_srb.tasks import begin
 from llama_srb.terms import OWN, Terms, TimeLimit
 from llama_srb.values import wrong
 
@@ -260,7 +261,7 @@ class Pool:
             await asyncio.wait(set(self._tasks))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=name)
+        task = begin(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -293,7 +294,7 @@ class Pool:
     def run(self, op: str, terms: Terms = OWN, **arguments: Any) -> Generation:
         """Any other command that takes its time, to be used like generate(); ends with Done or Error."""
         id = new_id()
-        return self._exchange(id, encode(op, id, **arguments), 0, terms)
+        return self._exchange(id, encode(op, id, terms.client, **arguments), 0, terms)
 
     async def command(self, op: str, terms: Terms = OWN, **arguments: Any) -> Mapping[str, Any]:
         """The answer to tokenize, status, …; CommandRefused if the engine refuses it, or died."""

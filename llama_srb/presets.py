@@ -32,8 +32,15 @@ class Preset:
 
 def read(folders: Iterable[Path]) -> dict[str, Preset]:
     """All presets of these folders by name; of two with one name the later counts. PresetError."""
-    files = [file for folder in folders for file in sorted(folder.glob("*.toml"))]
+    files = [file for folder in folders for file in _files(folder)]
     return {file.stem: _read(file) for file in files}
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.toml"))
+    except OSError as error:
+        raise PresetError(f"{folder}: {error.strerror}") from None
 
 
 def _read(file: Path) -> Preset:
@@ -41,7 +48,7 @@ def _read(file: Path) -> Preset:
         fields = tomllib.loads(file.read_text(encoding="utf-8"))
         about = fields.pop("about", "")
         return Preset(file.stem, str(about), canonical(fields))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise PresetError(f"{file}: {error}") from None
     except RequestError as error:
         raise PresetError(f"{file}: {error.message}") from None

@@ -31,6 +31,7 @@ from llama_srb.values import (
     MAX_INDEX,
     MAX_WARNINGS,
     RequestError,
+    require_shallow,
     sequence_name,
     shown,
     whole,
@@ -61,6 +62,7 @@ def parse_body(data: bytes) -> dict[str, Any]:
     """A request's body as an object. RequestError: empty, not UTF-8, not JSON, too deep, not an object."""
     if not data.strip():
         raise RequestError("the body is empty; it must be a JSON object")
+    require_shallow("the body", data)
     try:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -77,16 +79,12 @@ def _why_not_json(data: bytes, error: orjson.JSONDecodeError) -> tuple[str]:
         )  # more lenient: lets NaN and lone surrogates through to be named
     except UnicodeDecodeError as wrong:
         return (f"the body is not UTF-8 (byte {wrong.start})",)
-    except RecursionError:
-        return ("the body is nested too deeply",)
     except ValueError:
         return (f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})",)
     if isinstance(body, dict):
         for name, value in body.items():
             _refuse_what_json_has_not(name, value)
-    return (
-        "the body is nested too deeply" if "ecursion" in error.msg else f"the body is not JSON: {error.msg}",
-    )
+    return (f"the body is not JSON: {error.msg}",)
 
 
 def _refuse_what_json_has_not(name: str, value: object) -> None:

@@ -28,6 +28,7 @@ from llama_srb.values import (
 )
 
 RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, "draw one"
+NO_SEEDS = (-1, RANDOM_SEED)
 DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 
@@ -119,8 +120,9 @@ class Sampling(_Row):
     mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100,
         meaning="Mirostat's learning rate.")
     seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
-        meaning="Sequence i draws with seed + i, or by a code made of both (diversity); -1 takes a random "
-        "seed, which the start event tells.")
+        meaning="Sequence i draws with seed + i, or by a code made of both (diversity); after 4294967294 "
+        "comes 0. -1 and 4294967295 are no seed: a request then has a random one, which the start event "
+        "tells, a single sequence its request's seed + i.")
     min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0,
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
@@ -144,7 +146,7 @@ class Override(Sampling):
 def _given(sampling: Sampling) -> dict[str, Any]:
     """The fields that were set, as JSON; a random seed is one that the engine is not told."""
     fields = sampling.model_dump(mode="json", exclude_unset=True)
-    return {name: value for name, value in fields.items() if name != "seed" or value not in (-1, RANDOM_SEED)}
+    return {name: value for name, value in fields.items() if name != "seed" or value not in NO_SEEDS}
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
@@ -288,6 +290,11 @@ class CompletionRequest(_Row):
         given |= {"first_token": "distinct"} if self.first_token == "distinct" else {}
         given |= {"sum_logprobs": True} if self.ranked else {}
         return given | ({"dedupe": "again" if self.whole else "mark"} if self.dedupe else {})
+
+    def seed_of(self, index: int, first: int) -> int:
+        """What a sequence draws with; first is the request's, which the start event tells."""
+        own = self.sequences[index].seed if index < len(self.sequences) else -1
+        return (first + index) % RANDOM_SEED if own in NO_SEEDS else own
 
     def prompt_fields(self) -> dict[str, Any]:
         """The prompt as the engine reads it."""

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from ssl import SSLContext
 
 from aiohttp import web
@@ -24,6 +25,7 @@ from llama_srb.model_info import ModelFileError, ModelInfo
 from llama_srb.pool import EngineError, EngineSettings, Pool
 from llama_srb.presets import SHIPPED, Preset, PresetError
 from llama_srb.presets import read as read_presets
+from llama_srb.tasks import begin
 from llama_srb.terms import OWN
 
 log = logging.getLogger(__name__)
@@ -68,8 +70,8 @@ async def serve(
             site = await _listen(runner, settings, certificate)
             assert runner.server is not None
             for sweep, name in ((api.connections.sweep, "idle"), (api.connections.end_stalled, "stalled")):
-                helpers.append(asyncio.create_task(sweep(runner.server), name=f"{name} connections"))
-            helpers.append(asyncio.create_task(_reload_on(hangup, reload), name="SIGHUP"))
+                helpers.append(begin(sweep(runner.server), f"{name} connections"))
+            helpers.append(begin(_reload_on(hangup, reload), "SIGHUP"))
             await pool.start()
             if await _loads(pool, stopping[0], on_loading):
                 on_ready(_address(site.name, runner))
@@ -146,6 +148,17 @@ async def _reload_on(hangup: asyncio.Event, reload: Callable[[], Awaitable[None]
         await reload()
 
 
+@contextlib.contextmanager
+def _kept(what_stays: str) -> Iterator[None]:
+    """One part of a reload: a fault in it is logged, and ends neither the other parts nor later reloads."""
+    try:
+        yield
+    except (AccessError, StartError, ModelFileError, EngineError) as error:
+        log.error("%s: %s", what_stays, error)
+    except Exception:
+        log.exception("%s: a fault of ours", what_stays)
+
+
 @dataclass
 class _Reload:
     """Reads again what may be another by now; what is faulty stays as it was."""
@@ -158,19 +171,14 @@ class _Reload:
         self._files = _files(self.settings)  # that the engine has loaded
 
     async def __call__(self) -> None:
-        for what, read in (
-            ("keys", self.api.access.reload),
-            ("certificate", lambda: renew_tls(self.settings, self.certificate)),
-            ("presets", lambda: self.api.take_presets(_presets(self.settings))),
-        ):
-            try:
-                read()
-            except (AccessError, StartError) as error:
-                log.error("the %s stay as they were: %s", what, error)
-        try:
+        with _kept("the keys stay as they were"):
+            self.api.access.reload()
+        with _kept("the certificate stays as it was"):
+            renew_tls(self.settings, self.certificate)
+        with _kept("the presets stay as they were"):
+            self.api.take_presets(_presets(self.settings))
+        with _kept("the model stays as it was"):
             await self._model()
-        except (ModelFileError, EngineError) as error:
-            log.error("the model stays as it was: %s", error)
         log.info("SIGHUP: keys, presets and model were looked at")
 
     async def _model(self) -> None:
@@ -192,8 +200,16 @@ class _Reload:
 
 def _files(settings: Settings) -> tuple[tuple[int, ...], ...]:
     """What tells that a model or an adapter is another file: a name may be a link to it."""
-    found = (path.stat() for path in (settings.model, *settings.lora) if path.exists())
-    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+    return tuple(_file(path) for path in (settings.model, *settings.lora))
+
+
+def _file(path: Path) -> tuple[int, ...]:
+    """Empty where it cannot be looked at; who reads it says why."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:
@@ -220,7 +236,7 @@ def _address(name: str, runner: web.AppRunner) -> str:
 async def _loads(pool: Pool, stopping: asyncio.Event, on_loading: Callable[[float], None]) -> bool:
     """Waits until the pool is ready; False when told to stop before that. EngineError if it cannot load."""
     load = asyncio.create_task(_load(pool, on_loading), name="loading")
-    stop = asyncio.create_task(stopping.wait(), name="stop signal")
+    stop = begin(stopping.wait(), "stop signal")
     try:
         await asyncio.wait({load, stop}, return_when=asyncio.FIRST_COMPLETED)
         if load.done():
@@ -245,8 +261,8 @@ async def _load(pool: Pool, on_loading: Callable[[float], None]) -> None:
 
 async def _stop(pool: Pool, grace: float, at_once: asyncio.Event) -> None:
     """Lets requests finish for a while, unless a second signal says that there is no time for that."""
-    stop = asyncio.create_task(pool.stop(grace), name="pool stop")
-    hurry = asyncio.create_task(at_once.wait(), name="second signal")
+    stop = begin(pool.stop(grace), "pool stop")
+    hurry = begin(at_once.wait(), "second signal")
     try:
         await asyncio.wait({stop, hurry}, return_when=asyncio.FIRST_COMPLETED)
         if not stop.done():

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from llama_srb.engine import EngineUnavailable, Exchange
 from llama_srb.protocol import Done, Error, Event
+from llama_srb.tasks import begin
+
+log = logging.getLogger(__name__)
+
+Batch: TypeAlias = tuple[list[Event], "asyncio.Future[None] | None"]
 
 
 class Several:
@@ -23,7 +29,8 @@ class Several:
         self.client = parts[0].client
         self.n = sum(part.n for part in parts)
         self._open = len(parts)
-        self._batches: asyncio.Queue[list[Event]] = asyncio.Queue(maxsize=len(parts))  # no more than are read
+        self._batches: asyncio.Queue[Batch] = asyncio.Queue(maxsize=len(parts))
+        self._read: asyncio.Future[None] | None = None  # set when the reader comes back from the last list
         self._tasks: list[asyncio.Task[None]] = []
 
     def cancel(self, index: int | None = None) -> None:
@@ -38,7 +45,7 @@ class Several:
 
     async def __aenter__(self) -> Self:
         self._groups[self.id] = self
-        self._tasks = [asyncio.create_task(self._read(part), name="one of several") for part in self.parts]
+        self._tasks = [begin(self._carry(part), "one of several") for part in self.parts]
         return self
 
     async def __aexit__(
@@ -49,21 +56,29 @@ class Several:
             task.cancel()
         await asyncio.wait(self._tasks)
 
-    async def _read(self, part: Exchange) -> None:
+    async def _carry(self, part: Exchange) -> None:
+        """A list at a time, which the part counts as unread until the reader has had it."""
         try:
             async with part:
                 async for events in part:
-                    await self._batches.put(events)
+                    read = asyncio.get_running_loop().create_future()
+                    await self._batches.put((events, read))
+                    await read
         except EngineUnavailable as error:
-            await self._batches.put([Error("unavailable", str(error), part.id)])
+            await self._batches.put(([Error("unavailable", str(error), part.id)], None))
+        except Exception as error:
+            log.exception("request %s", part.id)
+            await self._batches.put(([Error("internal_error", str(error), part.id)], None))
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> list[Event]:
+        if self._read is not None and not self._read.done():  # else its task is cancelled
+            self._read.set_result(None)
         if not self._open:
             raise StopAsyncIteration
-        events = await self._batches.get()
+        events, self._read = await self._batches.get()
         if isinstance(events[-1], Error | Done):
             self._open = 0 if isinstance(events[-1], Error) else self._open - 1
         return events

@@ -110,7 +110,7 @@ def _in_file(path: Path) -> tuple[Signer, ...]:
         return (_pem(data),) if data.lstrip().startswith(b"-----BEGIN") else _set(data)
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, TypeError, AttributeError, KeyError, jwt.PyJWTError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, jwt.PyJWTError) as error:
         raise KeyFileError(f"{path} is neither a public key as PEM nor a JWKS: {error}") from None
 
 

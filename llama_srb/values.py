@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import accumulate, starmap
 from typing import Any, TypeAlias
 
 import orjson
@@ -25,6 +26,7 @@ MAX_ADAPTER_SCALE = 100  # the engine's limit
 MAX_EMBEDDED = 2048  # texts of one request: OpenAI's limit, and the engine's
 MAX_SCORED = 1024  # texts of one request: the engine's limit
 MAX_PROMPTS = 256  # of one request
+MAX_DEPTH = 64  # of nested JSON in a body: the engine's limit for a line, in which no value stands deeper
 MAX_WARNINGS = 16  # finding the nearest name takes a millisecond; a body may hold a million unknown ones
 
 SAMPLER_NAMES = (
@@ -65,6 +67,24 @@ def shown(value: object) -> str:
 def wrong(name: str, value: object, wanted: str, param: str | None = None) -> RequestError:
     """Says what a field is and what it must be."""
     return RequestError(f"{name} is {shown(value)}; it must be {wanted}", param=param or name)
+
+
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # a level down, and -1, a level up
+_NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
+
+
+def require_shallow(name: str, text: bytes | str, most: int = MAX_DEPTH, param: str | None = None) -> None:
+    """RequestError for JSON that is nested deeper; counted before parsing, since what follows is recursive.
+
+    At most 40 ns a byte, where all are brackets; JSON with few brackets costs 1 ns a byte.
+    """
+    data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    if data.count(b"[") + data.count(b"{") <= most:
+        return
+    outside_texts = data.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2]
+    steps = array("b", b"".join(outside_texts).translate(_STEPS, _NO_STEPS))
+    if (depth := max(accumulate(steps), default=0)) > most:
+        raise RequestError(f"{name} is nested {depth} levels deep; it must be at most {most}", param=param)
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:
@@ -144,9 +164,10 @@ def breakers(value: object) -> object:
     if isinstance(value, str) and not set(value) & set('["'):
         value = value.split(",")
     if isinstance(value, str):
+        _require_shallow_text("dry_sequence_breakers", value)
         try:
             value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
-        except (ValueError, RecursionError):
+        except ValueError:
             raise wrong(
                 "dry_sequence_breakers", value, 'a list of texts, or one as text: "\\n", ":"'
             ) from None
@@ -283,6 +304,7 @@ def schema(value: object) -> object:
     if value == "":  # none, as an empty grammar is
         return None
     if isinstance(value, str) and is_text(value):
+        _require_shallow_text("json_schema", value)
         try:
             value = orjson.loads(value)
         except orjson.JSONDecodeError as error:
@@ -301,12 +323,20 @@ def _as_json(name: str, value: object) -> str:
         raise RequestError(f"{name} is no JSON: {error}", param=name) from None
 
 
-def _from_json(value: object) -> object:
+def _from_json(name: str, value: object) -> object:
     """What may be given as JSON in a text; a text that is none stays, to be refused."""
+    if not isinstance(value, str) or not is_text(value):
+        return value
+    _require_shallow_text(name, value)
     try:
-        return orjson.loads(value) if isinstance(value, str) and is_text(value) else value
+        return orjson.loads(value)
     except orjson.JSONDecodeError:
         return value
+
+
+def _require_shallow_text(name: str, text: str) -> None:
+    """JSON in a text may be as deep as a field's value can be in a body."""
+    require_shallow(name, text, MAX_DEPTH - 1, name)
 
 
 _OF_A_MESSAGE = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")
@@ -316,7 +346,7 @@ def messages(value: object) -> object:
     """Each with a role and a text, or parts of type text; what else clients say of one is dropped."""
     if value is None:
         return None
-    value = _from_json(value)
+    value = _from_json("messages", value)
     if not isinstance(value, list | tuple) or not value:
         raise wrong("messages", value, "a list of messages, at least one")
     if len(value) > MAX_MESSAGES:
@@ -341,7 +371,7 @@ def _message(name: str, value: object) -> dict[str, Any]:
 
 def tools(value: object) -> object:
     """Functions by name; an empty list is none."""
-    value = _from_json(value)
+    value = _from_json("tools", value)
     if value in (None, [], ()):
         return None
     if not isinstance(value, list | tuple) or not all(map(tool_name, value)):
@@ -360,7 +390,7 @@ def kwargs(value: object) -> object:
     """An object, as JSON."""
     if value is None:
         return None
-    value = _from_json(value)
+    value = _from_json("chat_template_kwargs", value)
     if not isinstance(value, dict):
         raise wrong("chat_template_kwargs", value, "an object")
     return _as_json("chat_template_kwargs", value)

@@ -20,10 +20,11 @@ from llama_srb.dialects import messages
 from llama_srb.dialects.messages import Command
 from llama_srb.keys import caller
 from llama_srb.limits import hang_up
-from llama_srb.pool import EngineUnavailable, Generation
+from llama_srb.pool import CommandRefused, EngineUnavailable, Generation
 from llama_srb.protocol import Error, Start
 from llama_srb.ranking import ranking
 from llama_srb.request import CompletionRequest, Extension
+from llama_srb.tasks import begin
 from llama_srb.values import RequestError, whole
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class Connection:
 
     def _end(self, refusal: RequestError) -> None:
         """The key has ended; requests end with an error by themselves."""
-        self._closing = asyncio.create_task(self._close(refusal), name="websocket closes")
+        self._closing = begin(self._close(refusal), "websocket closes")
 
     async def _close(self, refusal: RequestError) -> None:
         """Once all is told; a reader that does not take it in time is cut off."""
@@ -159,7 +160,7 @@ class Connection:
         return {**body, "continue": named | {"id": self._names[named["id"]]}}
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name="websocket")
+        task = begin(work, "websocket")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -177,6 +178,10 @@ class Connection:
                         break
         except EngineUnavailable as error:
             await self._send(messages.error(str(error), id=id, code="unavailable"))
+        except Exception:
+            log.exception("request %s", generation.id)
+            message = "internal error; the server's log has more"
+            await self._send(messages.error(message, id=id, code="internal_error"))
         finally:
             del self._running[id]
 
@@ -192,6 +197,10 @@ class Connection:
                 raise RequestError(f"request {command.id} has just ended", param="id")
         except RequestError as error:
             await self._send(self._refused(command, error, op="extend"))
+        except CommandRefused as refused:
+            why = refused.error
+            told = messages.error(why.message, id=command.id, op="extend", param=why.param, code=why.code)
+            await self._send(told)
 
     async def _send(self, text: str) -> None:
         """Waits for a slow reader, all requests in a row; one that has left is noticed by serve()."""

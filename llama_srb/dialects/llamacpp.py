@@ -103,7 +103,7 @@ class Completion(Reply):
             "tokens_evaluated": self.prompt_tokens,
             "generation_settings": self._settings(index),
             "prompt": prompt if isinstance(prompt, str) else "",
-            "has_new_line": "\n" in text.text,
+            "has_new_line": text.has_new_line,
             "truncated": False,
             "stop_type": _stop_type(text.stop),
             "stopping_word": text.stop.stop_text,
@@ -114,7 +114,7 @@ class Completion(Reply):
 
     def _settings(self, index: int) -> Json:
         request = self.request
-        own = {"seed": self.begun.seed + index} if self.begun else {}
+        own = {"seed": request.seed_of(index, self.begun.seed)} if self.begun else {}
         mine = {"n_predict": request.max_tokens, "max_tokens": request.max_tokens, "stop": request.stop}
         return request.sampling.model_dump(mode="json") | mine | {"stream": self.stream} | own
 

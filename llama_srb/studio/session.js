@@ -515,7 +515,7 @@ const TAKERS = {
 function name(run, node, index) {
   if (!node) return; // chosen before it began
   node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true };
-  node.seed = (run.seed + index) % 2 ** 32;
+  node.seed = (run.seed + index) % (2 ** 32 - 1);
 }
 
 function failed(run, error) {

@@ -99,6 +99,9 @@ SEEDS: list[tuple[dict[str, Any], list[int]]] = [
     ({"seed": [3, 9]}, [3, 9]),
     ({"seed": 7, "sequences": [{}, {"seed": 40}]}, [7, 40]),
     ({"seed": -1}, [7, 8]),
+    ({"seed": 2**32 - 1}, [7, 8]),
+    ({"seed": [3, 2**32 - 1]}, [3, 8]),
+    ({"sequences": [{"seed": 2**32 - 1}, {"seed": -1}]}, [7, 8]),
 ]
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb.server import StartError
+from llama_srb.server import StartError, _kept
+from llama_srb.tasks import begin
+from tests.bench import MODEL
 from tests.conftest import ROOT
 from tests.fake.test_server import Served, Serving, serving
 
@@ -61,6 +63,7 @@ FAULTS = {
     "SIGTERM, requests that end in time": "fake/test_pool.py::test_stop_lets_requests_finish_within_its_grace",
     "SIGHUP with a broken file of keys":
         "fake/test_access.py::test_sighup_reads_the_keys_again_and_keeps_them_if_it_cannot",
+    "SIGHUP that meets what nobody has thought of": "fake/test_faults.py::test_sighup_outlives_whatever_it_finds",
     "SIGHUP with a broken preset": "fake/test_faults.py::test_sighup_reads_presets_again_and_keeps_them_if_it_cannot",
     "server killed": "real/test_life.py::test_a_killed_server_leaves_no_engine",
     "server killed in mid-prompt": "real/test_life.py::test_a_killed_server_leaves_no_engine_in_mid_prefill",
@@ -213,6 +216,64 @@ async def test_sighup_reads_presets_again_and_keeps_them_if_it_cannot(
     file.write_text("temperature = 1.5\n")
     hang_up()
     await temperature_becomes(1.5)
+
+
+async def test_sighup_outlives_whatever_it_finds(
+    serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of these had ended its task, and nobody knew."""
+    presets, model = tmp_path / "presets", tmp_path / "model.gguf"
+    presets.mkdir()
+    model.symlink_to(MODEL)
+    served = await serving(presets=str(presets), model=str(model))
+    preset = presets / "own.toml"
+    preset.write_text("stop = " + 5000 * "[")
+    await heard(caplog, "the presets stay as they were: " + str(preset))
+    preset.unlink()
+    link(model, "x" * 300)
+    await heard(caplog, f"the model stays as it was: {model}: File name too long")
+    link(model, str(MODEL))
+    presets.rmdir()
+    presets.symlink_to("x" * 300)
+    await heard(caplog, f"the presets stay as they were: {presets}: File name too long")
+    presets.unlink()
+    presets.mkdir()
+    preset.write_text("temperature = 1.5")
+    await heard(caplog, "SIGHUP: ")
+    async with served.http.get(served.url + "/v1/presets") as response:
+        assert "own" in {one["name"] for one in (await response.json())["data"]}
+    assert "Traceback" not in caplog.text
+
+
+def link(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+async def heard(caplog: pytest.LogCaptureFixture, line: str) -> None:
+    """SIGHUP, and what the log says of it."""
+    caplog.set_level("INFO")
+    caplog.clear()
+    hang_up()
+    await logged(caplog, line)
+    await logged(caplog, "SIGHUP: ")
+
+
+def test_a_fault_in_one_part_of_a_reload_is_logged_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with _kept("the keys stay as they were"):
+        raise ZeroDivisionError
+    assert "the keys stay as they were: a fault of ours" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+async def test_the_fault_that_ends_a_task_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    await asyncio.wait({begin(fails(), "that one")})
+    await asyncio.sleep(0)
+    assert "the task 'that one' failed" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
 
 
 def hang_up() -> None:

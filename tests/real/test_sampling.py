@@ -36,6 +36,25 @@ def text(engine: Lines) -> str:
     return text
 
 
+# Seeds
+
+
+def test_the_seed_4294967295_is_none(engine: Lines) -> None:
+    """llama.cpp's LLAMA_DEFAULT_SEED: of a request it means any, of a sequence the request's + i."""
+    none = {"seed": 2**32 - 1}
+    first, other = (engine.generate(**TALE | {"sampling": HOT | none}).start["seed"] for _ in range(2))
+    assert first != other
+    three = TALE | {"n": 3}
+    mixed = engine.generate(**three, sequences=[none, {"seed": 9}, none]).texts
+    assert mixed[::2] == engine.generate(**three).texts[::2]
+    assert mixed[1:2] == engine.generate(**TALE | {"sampling": HOT | {"seed": 9}}).texts
+
+
+def test_after_the_last_seed_comes_0(engine: Lines) -> None:
+    texts = engine.generate(**TALE | {"n": 2, "sampling": HOT | {"seed": 2**32 - 2}}).texts
+    assert texts[1:] == engine.generate(**TALE | {"sampling": HOT | {"seed": 0}}).texts
+
+
 # The first draw
 
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from llama_srb.dialects.reply import About
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.protocol import Lines, ProtocolError, encode, encode_generate, parse
 from llama_srb.reading import Defaults, extension_from, parse_body
-from llama_srb.values import RequestError
+from llama_srb.values import MAX_DEPTH, RequestError
 from tests.hostile import NAMES, VALUES
 
 ABOUT = About("m", context=4096)
@@ -76,6 +77,55 @@ def test_a_body_is_a_request_or_a_request_error(
 ) -> None:
     with contextlib.suppress(RequestError):
         read(dict(body))
+
+
+def depth(value: Any) -> int:
+    """How deep JSON is nested."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth, inner), default=0)
+
+
+def nested(kinds: str, levels: int, inner: Any) -> Any:
+    """A value in so many lists (l) and objects (o), by turns."""
+    for i in range(levels):
+        inner = [inner] if kinds[i % len(kinds)] == "l" else {"function": inner}
+    return inner
+
+
+CARRIERS = (
+    "chat_template_kwargs",
+    "json_schema",
+    "messages",
+    "tools",
+    "response_format",
+    "format",
+    "sequences",
+)
+DEEP = st.builds(
+    nested,
+    st.text("lo", min_size=1, max_size=4),
+    st.integers(MAX_DEPTH - 6, MAX_DEPTH + 2),
+    st.sampled_from((None, 1, "x", {}, [], {"type": "json_schema"})),
+)
+DEEP_BODIES = st.dictionaries(
+    st.sampled_from(CARRIERS) | st.sampled_from(NAMES),
+    DEEP | DEEP.map(lambda value: orjson.dumps(value).decode()),
+    min_size=1,
+    max_size=3,
+)
+START = {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}
+
+
+@pytest.mark.parametrize("read", PARSERS.values(), ids=PARSERS)
+@settings(max_examples=100, deadline=None)
+@given(body=DEEP_BODIES)
+def test_no_body_becomes_a_line_that_is_too_deep_for_the_engine(
+    read: Callable[[dict[str, Any]], Any], body: dict[str, Any]
+) -> None:
+    with contextlib.suppress(RequestError):
+        line = read(parse_body(orjson.dumps(START | body)))
+        if isinstance(line, bytes):
+            assert depth(orjson.loads(line)) <= MAX_DEPTH
 
 
 @settings(max_examples=500, deadline=None)

@@ -14,7 +14,7 @@ ARROWS: dict[str, set[str]] = {
     | {"bundled"},
     "doctor": {"access", "config", "model_info", "bundled"},
     "server": {"handlers", "access", "admission", "connections", "limits", "pool", "config", "model_info"}
-    | {"bundled", "presets", "terms"},
+    | {"bundled", "presets", "tasks", "terms"},
     "handlers": {"routes", "openapi", "dialects", "ranking", "fitting", "websocket", "pool", "limits"}
     | {
         "admission",
@@ -31,16 +31,18 @@ ARROWS: dict[str, set[str]] = {
         "config",
         "model_info",
         "presets",
+        "tasks",
     },
     "middleware": {"routes", "dialects", "pool", "access", "logs", "metrics"},
     "access": {"config", "foreign", "keys", "routes", "sessions", "tokens"},
-    "connections": {"config", "limits"},
+    "connections": {"config", "limits", "tasks"},
     "limits": {"keys"},
     "admission": {"engine", "keys", "limits", "metrics", "pool", "sessions", "terms"},
     "terms": {"engine"},
-    "several": {"engine"},
+    "several": {"engine", "tasks"},
     "metrics": {"protocol"},
     "logs": set(),
+    "tasks": set(),
     "tokens": {"keys"},
     "sessions": {"keys"},
     "keys": set(),
@@ -52,11 +54,11 @@ ARROWS: dict[str, set[str]] = {
     "presets": {"reading"},
     "fitting": {"request"},
     "watched": {"dialects", "pool"},
-    "websocket": {"admission", "dialects", "keys", "limits", "pool", "ranking", "sessions"},
+    "websocket": {"admission", "dialects", "keys", "limits", "pool", "ranking", "sessions", "tasks"},
     "ranking": {"request", "protocol"},
-    "pool": {"bundled", "engine", "first_steps", "several", "terms"},
+    "pool": {"bundled", "engine", "first_steps", "several", "tasks", "terms"},
     "first_steps": {"bundled"},
-    "engine": {"bundled", "protocol"},
+    "engine": {"bundled", "protocol", "tasks"},
     "protocol": {"values", "request"},
     "reading": {"values", "request", "spellings"},
     "spellings": {"values"},
@@ -72,6 +74,8 @@ ONLY = {
     "aiohttp": {"server", "handlers", "middleware", "websocket", "access", "connections"},
     "subprocess": {"doctor", "engine", "serving"},
     "argv": {"config"},
+    "create_task": {"tasks", "server"},  # whose result server.py asks for
+    "ensure_future": {"engine"},  # which awaits it
     "environ": {"config"},
 }
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import random
+import re
 import time
 from typing import Any
 
@@ -22,7 +23,8 @@ from llama_srb.request import (
     request_table,
     samplers_table,
 )
-from llama_srb.values import RequestError, SequenceName
+from llama_srb.values import MAX_DEPTH, RequestError, SequenceName
+from tests.conftest import ROOT
 
 
 def parsed(**fields: Any) -> CompletionRequest:
@@ -431,6 +433,24 @@ def test_a_random_seed_is_left_to_the_engine(seed: int) -> None:
     assert sampling(seed=0) == {"seed": 0}
 
 
+SEEDS = [
+    ({}, 7, [7, 8, 9]),
+    ({"seed": 2**32 - 3}, 2**32 - 3, [2**32 - 3, 2**32 - 2, 0]),
+    ({"seed": [3, 2**32 - 1, -1]}, 7, [3, 8, 9]),
+    ({"sequences": [{"seed": 2**32 - 1}, {"seed": 0}, {"seed": -1}]}, 7, [7, 0, 9]),
+]
+
+
+@pytest.mark.parametrize(("fields", "first", "seeds"), SEEDS)
+def test_a_sequence_without_a_seed_draws_with_the_requests(
+    fields: dict[str, Any], first: int, seeds: list[int]
+) -> None:
+    request = parsed(n=3, **fields)
+    assert [request.seed_of(index, first) for index in range(3)] == seeds
+    told = [own.get("seed") for own in request.engine_fields().get("sequences", [])]
+    assert not {-1, 2**32 - 1} & set(told)
+
+
 SPREAD = Defaults(diversity="arithmetic")
 
 
@@ -538,9 +558,9 @@ BODIES = [
     (b"null", "the body is null; it must be a JSON object"),
     (b'"text"', 'the body is "text"; it must be a JSON object'),
     (b'{"prompt":"\xff"}', "the body is not UTF-8 (byte 11)"),
-    (b"[" * 20_000, "the body is nested too deeply"),
-    (b"[" * 20_000 + b"]" * 20_000, "the body is nested too deeply"),
-    (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "the body is nested too deeply"),
+    (b"[" * 20_000, "the body is nested 20000 levels deep; it must be at most 64"),
+    (b"[" * 20_000 + b"]" * 20_000, "the body is nested 20000 levels deep; it must be at most 64"),
+    (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "the body is nested 20000 levels deep; it must be at most 64"),
     (b'{"prompt":"\\ud800"}', "prompt holds a lone surrogate, which is no character"),
     (b'{"temperature":NaN}', "temperature is NaN; JSON has no such number"),
     (b'{"temperature":1e999}', "temperature is Infinity; JSON has no such number"),
@@ -554,6 +574,51 @@ def test_a_body_that_is_no_object_is_refused_with_its_own_message(body: bytes, m
         parse_body(body)
     assert caught.value.message.startswith(message)
     assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize("inner", ["1", "NaN", '"\\ud800"', "[],[]", '{"a":{}}'])
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, *range(960, 1000), 1024, 1025])
+def test_a_body_that_is_nested_too_deeply_is_refused_with_its_depth(depth: int, inner: str) -> None:
+    more = {"[],[]": 1, '{"a":{}}': 2}.get(inner, 0)
+    body = '{"prompt":' + nested(depth - 1 - more, inner) + ',"other":[]}'
+    with pytest.raises(RequestError) as caught:
+        parse_body(body.encode())
+    assert caught.value.message == f"the body is nested {depth} levels deep; it must be at most {MAX_DEPTH}"
+
+
+def nested(depth: int, inner: str = "1") -> str:
+    """JSON of so many lists in each other."""
+    return "[" * depth + inner + "]" * depth
+
+
+@pytest.mark.parametrize("text", ["[" * 99, "]" * 99, '"[', '\\[{"' * 99, "\\" * 99 + '"' + "{" * 99])
+def test_brackets_in_texts_and_beside_each_other_are_not_nested(text: str) -> None:
+    body = {"prompt": text, "a": [[text], {text: [text]}] * 99}
+    for data in (orjson.dumps(body), json.dumps(body, indent=1).encode()):
+        assert parse_body(data) == body
+
+
+def test_a_body_may_be_nested_up_to_the_bound() -> None:
+    assert parse_body(b'{"a":' + nested(MAX_DEPTH - 1).encode() + b"}")
+
+
+AS_TEXT = ["json_schema", "messages", "tools", "chat_template_kwargs", "dry_sequence_breakers"]
+
+
+@pytest.mark.parametrize("name", AS_TEXT)
+@pytest.mark.parametrize("depth", [MAX_DEPTH, *range(960, 1000), 20_000])
+def test_json_in_a_text_is_nested_no_deeper_than_in_a_body(name: str, depth: int) -> None:
+    with pytest.raises(RequestError) as caught:
+        request_from({"prompt": "x", name: nested(depth)})
+    most = MAX_DEPTH - 1
+    assert caught.value.message == f"{name} is nested {depth} levels deep; it must be at most {most}"
+    assert caught.value.param == name
+
+
+def test_the_bound_of_nesting_is_the_engines() -> None:
+    source = (ROOT / "engine/protocol.cpp").read_text()
+    (bound,) = re.findall(r"n_max_depth\s*=\s*(\d+);", source)
+    assert int(bound) == MAX_DEPTH
 
 
 def test_a_body_is_an_object() -> None:
