@@ -232,13 +232,8 @@ class Api:
         most_held = self._most_held // len(named)
         ranks = {id: ranking(request, most_held) for id, request in named.items()}
         n = next(iter(named.values())).n
-        return Work(
-            several,
-            lambda batch: ranks[batch[0].id](batch),  # type: ignore[union-attr]
-            f"n={n} prompts={len(named)}",
-            has_stop=True,
-            echoes=n,
-        )
+        size = f"n={n} prompts={len(named)}"
+        return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
 
     async def _fitted(
         self, places: Reservation, request: CompletionRequest, limit: Limit | None

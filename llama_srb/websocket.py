@@ -198,9 +198,8 @@ class Connection:
         except RequestError as error:
             await self._send(self._refused(command, error, op="extend"))
         except CommandRefused as refused:
-            why = refused.error
-            told = messages.error(why.message, id=command.id, op="extend", param=why.param, code=why.code)
-            await self._send(told)
+            why = RequestError(refused.error.message, param=refused.error.param, code=refused.error.code)
+            await self._send(self._refused(command, why, op="extend"))
 
     async def _send(self, text: str) -> None:
         """Waits for a slow reader, all requests in a row; one that has left is noticed by serve()."""
