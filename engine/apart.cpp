@@ -32,7 +32,17 @@ static void limit_memory() {
     }
 }
 
+// Else who reads from the pipe of another one that is made at the same time would wait for this one's end, too.
+static void close_all_but(int fd) {
+    for (int other = STDERR_FILENO; other < 1024; other++) {
+        if (other != fd) {
+            close(other);
+        }
+    }
+}
+
 [[noreturn]] static void work_and_write(const std::function<std::string()> & work, int fd) {
+    close_all_but(fd);
     alarm(2 * t_apart_ms / 1000); // should the parent be killed
     limit_memory();
     dup2(fd, STDERR_FILENO); // its warnings

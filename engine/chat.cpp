@@ -243,8 +243,11 @@ void chat_templates::load() {
 }
 
 chat_prompt chat_templates::apply(const json & fields) {
-    if (!templates) {
-        load();
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (!templates) {
+            load();
+        }
     }
     if (!fields.contains("messages")) {
         invalid("messages", "messages is missing");

@@ -37,7 +37,7 @@ struct chat_prompt {
 
 extern const std::vector<const char *> chat_fields;
 
-// The model's templates, or ChatML when it has none. Only for the thread that reads commands.
+// The model's templates, or ChatML when it has none. Any thread may ask.
 class chat_templates {
   public:
     explicit chat_templates(const llama_model * model) : model(model) {}
@@ -49,6 +49,7 @@ class chat_templates {
     void load();
 
     const llama_model *                    model;
+    std::mutex                             mutex;     // of what follows, until it is made
     std::shared_ptr<common_chat_templates> templates; // made with the first chat
     std::string                            fault;     // why they cannot be
 };

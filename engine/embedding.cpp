@@ -197,7 +197,7 @@ void embedder::take(job & j, const piece & p, std::string & out) {
 }
 
 void embedder::fail(const std::string & message, std::string & out) {
-    out += error_line(jobs.front().id, "engine_error", message);
+    out += error_line(jobs.front().id, command_error("engine_error", message));
     jobs.pop_front();
     if (ctx && llama_get_memory(ctx)) {
         llama_memory_clear(llama_get_memory(ctx), false);

@@ -2,7 +2,7 @@
 //
 //   echo '{"op":"generate","id":"1","prompt":"Once","n":4}' | llama-batched -m model.gguf
 //
-// Reading order: protocol (the lines), scheduler (the loop), prefix (the cells), store and folder (what
+// Reading order: protocol (the lines), reader and workers (who reads them), scheduler (the loop), prefix (the cells), store and folder (what
 // left them), sampling (the draws), structure and grammar (what a text may be), trigger (from where on),
 // chat, text.
 #include "backend.h"

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 #include <map>
-#include <poll.h>
 #include <random>
 #include <unistd.h>
 
@@ -21,8 +19,9 @@ static const size_t  n_max_line      = 256u << 20; // bytes
 static const int     n_max_depth     = 64;         // of nested JSON
 static const int64_t n_max_sequences = 100000;
 static const int64_t n_max_logprobs  = 1000;
-static const size_t  n_max_texts     = 1024; // of a score command
-static const size_t  n_max_embedded  = 2048; // of an embed command
+static const size_t  n_max_texts     = 1024;    // of a score command
+static const size_t  n_max_embedded  = 2048;    // of an embed command
+static const size_t  n_max_lists     = 1 << 20; // bytes of all stop strings, banned phrases and breakers
 
 //
 // commands
@@ -224,12 +223,36 @@ static void make_biases(sequence_settings & settings, const model_facts & facts,
                      : std::make_shared<token_biases>(std::move(list), llama_vocab_n_tokens(facts.vocab));
 }
 
+static word_finder_ptr finder_of(const std::vector<std::string> & words) {
+    return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
+}
+
+// Takes settings that have been read whole; n_bytes: of the lists of this request's settings so far.
+static std::shared_ptr<const sequence_settings>
+finish(sequence_settings && settings, const model_facts & facts, banned_tokens & known, size_t & n_bytes) {
+    for (const auto * list : {&settings.stop, &settings.banned, &settings.sampling.dry_sequence_breakers}) {
+        for (const std::string & text : *list) {
+            n_bytes += text.size();
+        }
+    }
+    if (n_bytes > n_max_lists) {
+        invalid("stop", "the strings of stop, banned_strings and dry_sequence_breakers have " +
+                            std::to_string(n_bytes) + " bytes in all; a request may have " +
+                            std::to_string(n_max_lists));
+    }
+    std::vector<std::string> banned;
+    std::transform(settings.banned.begin(), settings.banned.end(), std::back_inserter(banned), ascii_lower);
+    make_biases(settings, facts, known);
+    settings.stop_finder   = finder_of(settings.stop);
+    settings.banned_finder = finder_of(banned);
+    return std::make_shared<const sequence_settings>(std::move(settings));
+}
+
 // Coupled sequences draw from one distribution as long as their texts are equal: their settings must be the
 // same, but for those that only say when to stop, or that a sequence draws by itself (seed).
-static void check_coupling(const generate_command & request, const json & body) {
-    const std::string given = request.common.coupled.arithmetic ? "diversity" : "first_token";
-    const params &    own   = request.common.sampling;
-    if (request.common.coupled.arithmetic) {
+static void check_coupling(const coupling & coupled, const params & own, const json & body) {
+    const std::string given = coupled.arithmetic ? "diversity" : "first_token";
+    if (coupled.arithmetic) {
         const auto & steps    = own.samplers;
         const bool   adaptive = own.adaptive_target >= 0.0f ||
                                 std::count(steps.begin(), steps.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) > 0;
@@ -258,8 +281,25 @@ static void read_sampling(params & sampling, const json & fields, const model_fa
     }
 }
 
-// The settings of each sequence: the common ones, its own seed, its own overrides. LLAMA_DEFAULT_SEED is none.
-static void make_sequences(generate_command & request, const json & body, const model_facts & facts) {
+// A sequence with settings of its own, as far as they are; true when it needs more than a seed and a limit.
+static bool read_own(sequence_plan & own, sequence_settings & settings, const json & fields,
+                     const chat_prompt * chat, const model_facts & facts) {
+    read_overrides(settings, fields, facts);
+    const size_t n_plain = fields.contains("seed") + fields.contains("max_tokens");
+    own.n_predict        = settings.n_predict;
+    if (chat && fields.contains("stop")) {
+        settings.stop.insert(settings.stop.end(), chat->stop.begin(), chat->stop.end());
+    }
+    if (settings.sampling.seed != LLAMA_DEFAULT_SEED) {
+        own.seed               = settings.sampling.seed;
+        own.coupled.arithmetic = false;
+    }
+    return fields.size() > n_plain;
+}
+
+// Each sequence: the common settings, its own seed, its own overrides. LLAMA_DEFAULT_SEED is none.
+static void make_sequences(generate_command & request, sequence_settings && common, const json & body,
+                           const chat_prompt * chat, const model_facts & facts) {
     const json    overrides = body.value("sequences", json::array());
     const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
     const int64_t n = body.contains("n") ? read_integer("n", body["n"], 1, n_max_sequences) : n_default;
@@ -267,22 +307,23 @@ static void make_sequences(generate_command & request, const json & body, const 
         invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
     }
     banned_tokens known;
-    for (int64_t i = 0; i < n; i++) {
-        sequence_settings own = request.common;
-        own.sampling.seed     = LLAMA_DEFAULT_SEED;
-        own.coupled.index     = (int32_t) i;
+    size_t        n_bytes    = 0;
+    auto          as_read    = common;
+    as_read.sampling.seed    = LLAMA_DEFAULT_SEED;
+    request.common.n_predict = common.n_predict;
+    request.common.settings  = finish(std::move(common), facts, known, n_bytes);
+    request.sequences.assign((size_t) n, request.common);
+    for (size_t i = 0; i < request.sequences.size(); i++) {
+        sequence_plan & own = request.sequences[i];
+        own.seed            = sequence_seed(request.common.seed, (int64_t) i);
+        own.coupled.index   = (int32_t) i;
         if (!overrides.empty()) {
-            read_overrides(own, overrides[i], facts);
+            sequence_settings settings = as_read;
+            if (read_own(own, settings, overrides[i], chat, facts)) {
+                own.settings = finish(std::move(settings), facts, known, n_bytes);
+            }
         }
-        if (own.sampling.seed == LLAMA_DEFAULT_SEED) {
-            own.sampling.seed = sequence_seed(request.seed, i);
-        } else {
-            own.coupled.arithmetic = false;
-        }
-        make_biases(own, facts, known);
-        request.sequences.push_back(std::move(own));
     }
-    make_biases(request.common, facts, known);
 }
 
 static bool read_logprobs_mode(const json & value) {
@@ -293,15 +334,36 @@ static bool read_logprobs_mode(const json & value) {
     return value == "processed";
 }
 
-static void parse_generate(command & c, const json & body, const model_facts & facts) {
-    auto request = std::make_unique<generate_command>();
+// The fields that say what the texts may be, of the command or of the chat that it is.
+static void read_structure(sequence_settings & settings, const json & body, const chat_prompt * chat,
+                           const model_facts & facts) {
+    settings.structure = facts.structures->find(body);
+    if (!chat) {
+        return;
+    }
+    settings.stop.insert(settings.stop.end(), chat->stop.begin(), chat->stop.end());
+    if (chat->grammar.empty()) {
+        return;
+    }
+    if (settings.structure) {
+        invalid("tools", "only one of tools or json_schema and grammar, regex or choice may be given");
+    }
+    settings.structure = facts.structures->find_chat(chat->grammar, chat->format->shown);
+    settings.structure_start =
+        std::shared_ptr<const grammar_start>(chat->format, &chat->format->start); // lives as long
+}
+
+// chat: what its messages have become; nullptr: it has none.
+static void read_generate(command & c, const json & body, const chat_prompt * chat,
+                          const model_facts & facts) {
+    auto              request = std::make_unique<generate_command>();
+    sequence_settings common;
+    coupling          coupled;
     for (const auto & [name, value] : body.items()) {
         if (name == "sampling") {
-            read_sampling(request->common.sampling, value, facts);
+            read_sampling(common.sampling, value, facts);
         } else if (name == "continue") {
             request->go_on = read_sequence_name(name, value, true);
-        } else if (name == "client") {
-            request->client = read_string(name, body);
         } else if (name == "cache") {
             request->cache = read_flag(name, value);
         } else if (name == "echo") {
@@ -313,38 +375,33 @@ static void parse_generate(command & c, const json & body, const model_facts & f
         } else if (name == "sum_logprobs") {
             request->sum_logprobs = read_flag(name, value);
         } else if (name == "diversity") {
-            request->common.coupled.arithmetic = read_name(name, value, {"none", "arithmetic"}) == 1;
+            coupled.arithmetic = read_name(name, value, {"none", "arithmetic"}) == 1;
         } else if (name == "first_token") {
-            request->common.coupled.distinct_first = read_name(name, value, {"any", "distinct"}) == 1;
+            coupled.distinct_first = read_name(name, value, {"any", "distinct"}) == 1;
         } else if (name == "dedupe") {
             request->again      = read_name(name, value, {"mark", "again"}) == 1;
             request->mark_twins = true;
         } else {
-            read_sequence_field(request->common, name, value);
+            read_sequence_field(common, name, value);
         }
     }
-    request->adapters         = read_adapters(body, facts);
-    request->common.structure = facts.structures->find(body);
-    const uint32_t given      = request->common.sampling.seed;
-    request->seed = sequence_seed(given == LLAMA_DEFAULT_SEED ? std::random_device()() : given, 0);
-
-    request->common.coupled.seed = request->seed;
-    make_sequences(*request, body, facts);
-    if (request->common.coupled.arithmetic || request->common.coupled.distinct_first) {
-        check_coupling(*request, body);
+    request->adapters = read_adapters(body, facts);
+    read_structure(common, body, chat, facts);
+    const uint32_t given = common.sampling.seed;
+    coupled.seed         = sequence_seed(given == LLAMA_DEFAULT_SEED ? std::random_device()() : given, 0);
+    request->common.seed = coupled.seed;
+    if (coupled.arithmetic || coupled.distinct_first) {
+        check_coupling(coupled, common.sampling, body);
     }
+    request->common.coupled = coupled;
+    make_sequences(*request, std::move(common), body, chat, facts);
     read_prompt(*request, body, facts);
-    c.request = std::move(request);
+    request->chat = chat ? chat->format : nullptr;
+    c.request     = std::move(request);
 }
 
-static void take_chat(sequence_settings & settings, const chat_prompt & chat,
-                      const std::shared_ptr<grammar> & structure) {
-    settings.stop.insert(settings.stop.end(), chat.stop.begin(), chat.stop.end());
-    if (structure) {
-        settings.structure = structure;
-        settings.structure_start =
-            std::shared_ptr<const grammar_start>(chat.format, &chat.format->start); // lives as long
-    }
+static void parse_generate(command & c, const json & body, const model_facts & facts) {
+    read_generate(c, body, nullptr, facts);
 }
 
 // A generate command whose prompt is made of messages, with a grammar of its own if there are tools or a
@@ -359,24 +416,12 @@ static void parse_chat(command & c, const json & body, const model_facts & facts
         }
     }
     plain["prompt"] = chat.text;
-    parse_generate(c, plain, facts);
-    generate_command & request = *c.request;
-    if (request.common.structure && !chat.grammar.empty()) {
-        invalid("tools", "only one of tools or json_schema and grammar, regex or choice may be given");
-    }
-    const auto structure =
-        chat.grammar.empty() ? nullptr : facts.structures->find_chat(chat.grammar, chat.format->shown);
-    take_chat(request.common, chat, structure);
-    for (sequence_settings & own : request.sequences) {
-        take_chat(own, chat, structure);
-    }
-    request.chat = chat.format;
+    read_generate(c, plain, &chat, facts);
 }
 
 static void parse_prefix(command & c, const json & body, const model_facts & facts) {
     c.request           = std::make_unique<generate_command>();
     c.request->adapters = read_adapters(body, facts);
-    c.request->client   = body.contains("client") ? read_string("client", body) : "";
     read_prompt(*c.request, body, facts);
 }
 
@@ -436,6 +481,8 @@ static void parse_score(command & c, const json & body, const model_facts & fact
     }
     const bool        exact  = body.contains("tokens");
     const std::string prompt = body.contains("prompt") ? read_string("prompt", body) : "";
+    // a prompt that cannot fit need not be tokenized with each text to see it
+    check_prompt_length((int64_t) (prompt.size() / facts.n_piece_max), "at least ", facts);
     request->prompt = exact ? read_tokens(body["tokens"], facts) : tokenize_beginning(prompt, facts.vocab);
     for (const json & text : texts) {
         if (text.is_string() && !exact) {
@@ -458,7 +505,9 @@ static void parse_score(command & c, const json & body, const model_facts & fact
     request->cache      = !body.contains("cache") || read_flag("cache", body["cache"]);
     request->exact      = true;
     request->adapters   = read_adapters(body, facts);
-    c.request           = std::move(request);
+
+    request->common.settings = std::make_shared<const sequence_settings>();
+    c.request                = std::move(request);
 }
 
 static void parse_extend(command & c, const json & body, const model_facts &) {
@@ -546,55 +595,125 @@ static void answer_template(command & c, const json & body, const model_facts & 
 
 namespace {
 
+// Whether a command is read where it comes in, or by a worker.
+enum effort { at_once, by_size, by_worker };
+
 struct operation {
     const char *              name;
     command::kind             kind;
-    std::vector<const char *> fields;
+    effort                    work;
+    std::vector<const char *> fields; // beside op, id and client
     void (*parse)(command & c, const json & body, const model_facts & facts);
 };
 
 // clang-format off
 const operation operations[] = {
-    {"generate",   command::generate, {"prompt", "tokens", "continue", "n", "max_tokens", "min_tokens", "stop", "banned_strings",
-                                       "sampling", "sequences", "logprobs", "cache", "echo", "grammar", "json_schema",
-                                       "regex", "choice", "lora", "logprobs_mode", "diversity", "first_token", "sum_logprobs", "dedupe",
-                                       "client"},
-                                                                                              parse_generate   },
-    {"chat",       command::generate, {"messages", "tools", "tool_choice", "parallel_tool_calls", "json_schema",
-                                       "reasoning_format", "enable_thinking", "chat_template_kwargs",
-                                       "add_generation_prompt", "continue_final_message", "n", "max_tokens",
-                                       "min_tokens", "stop", "banned_strings", "sampling", "sequences", "logprobs",
-                                       "cache", "echo", "grammar", "regex", "choice", "diversity", "first_token",
-                                       "sum_logprobs", "dedupe", "lora", "logprobs_mode",
-                                       "client"},                                             parse_chat       },
-    {"prefix",     command::generate, {"prompt", "tokens", "lora", "client"},                 parse_prefix     },
-    {"score",      command::generate, {"prompt", "tokens", "texts", "logprobs", "cache",
-                                       "lora"},                                               parse_score      },
-    {"extend",     command::extend,   {"add", "max_tokens", "fork"},                          parse_extend     },
-    {"cancel",     command::cancel,   {"index"},                                              parse_cancel     },
-    {"status",     command::status,   {},                                                     nullptr          },
-    {"embed",      command::embed,    {"input"},                                              parse_embed      },
-    {"tokenize",   command::answer,   {"text", "add_special", "pieces"},                      answer_tokenize  },
-    {"detokenize", command::answer,   {"tokens"},                                             answer_detokenize},
-    {"template",   command::answer,   {"messages", "tools", "tool_choice", "parallel_tool_calls", "json_schema",
-                                       "reasoning_format", "enable_thinking", "chat_template_kwargs",
-                                       "add_generation_prompt", "continue_final_message"},    answer_template  },
+    {"generate",   command::generate, by_size,   {"prompt", "tokens", "continue", "n", "max_tokens", "min_tokens", "stop", "banned_strings",
+                                                  "sampling", "sequences", "logprobs", "cache", "echo", "grammar", "json_schema",
+                                                  "regex", "choice", "lora", "logprobs_mode", "diversity", "first_token", "sum_logprobs",
+                                                  "dedupe"},                                             parse_generate   },
+    {"chat",       command::generate, by_worker, {"messages", "tools", "tool_choice", "parallel_tool_calls", "json_schema",
+                                                  "reasoning_format", "enable_thinking", "chat_template_kwargs",
+                                                  "add_generation_prompt", "continue_final_message", "n", "max_tokens",
+                                                  "min_tokens", "stop", "banned_strings", "sampling", "sequences", "logprobs",
+                                                  "cache", "echo", "grammar", "regex", "choice", "diversity", "first_token",
+                                                  "sum_logprobs", "dedupe", "lora", "logprobs_mode"},    parse_chat       },
+    {"prefix",     command::generate, by_size,   {"prompt", "tokens", "lora"},                           parse_prefix     },
+    {"score",      command::generate, by_worker, {"prompt", "tokens", "texts", "logprobs", "cache",
+                                                  "lora"},                                               parse_score      },
+    {"extend",     command::extend,   at_once,   {"add", "max_tokens", "fork"},                          parse_extend     },
+    {"cancel",     command::cancel,   at_once,   {"index"},                                              parse_cancel     },
+    {"status",     command::status,   at_once,   {},                                                     nullptr          },
+    {"embed",      command::embed,    by_worker, {"input"},                                              parse_embed      },
+    {"tokenize",   command::answer,   by_size,   {"text", "add_special", "pieces"},                      answer_tokenize  },
+    {"detokenize", command::answer,   by_size,   {"tokens"},                                             answer_detokenize},
+    {"template",   command::answer,   by_worker, {"messages", "tools", "tool_choice", "parallel_tool_calls", "json_schema",
+                                                  "reasoning_format", "enable_thinking", "chat_template_kwargs",
+                                                  "add_generation_prompt", "continue_final_message"},    answer_template  },
 };
 // clang-format on
 
+const size_t n_quick = 16 << 10; // bytes: of more text the tokens take milliseconds
+
+// Fields whose reading takes time beyond their size.
+const char * const slow_fields[] = {"\"grammar\"", "\"json_schema\"", "\"regex\"", "\"choice\"",
+                                    "\"banned_strings\""};
+
+const operation * find_operation(const std::string & name) {
+    const auto row = std::find_if(std::begin(operations), std::end(operations),
+                                  [&](const operation & o) { return name == o.name; });
+    return row == std::end(operations) ? nullptr : &*row;
+}
+
+// Takes op, id and client from a line and reads no further than it must.
+struct head_reader : nlohmann::json_sax<json> {
+    command_head head;
+    std::string  name; // of the value that comes
+    int          depth = 0;
+
+    bool start_object(size_t) override { return ++depth > 0; }
+    bool end_object() override { return --depth > 0; }
+    bool start_array(size_t) override { return ++depth > 1; } // a command is no list
+    bool end_array() override { return --depth > 0; }
+    bool key(std::string & value) override {
+        if (depth == 1) {
+            name = value;
+        }
+        return depth > 1 || head.op.empty() || head.id.empty() || name == "client";
+    }
+    bool string(std::string & value) override {
+        if (depth == 1) {
+            std::string * const where = name == "op"       ? &head.op
+                                        : name == "id"     ? &head.id
+                                        : name == "client" ? &head.client
+                                                           : nullptr;
+            if (where) {
+                *where = value;
+            }
+        }
+        return true;
+    }
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool number_integer(int64_t) override { return true; }
+    bool number_unsigned(uint64_t) override { return true; }
+    bool number_float(double, const std::string &) override { return true; }
+    bool binary(json::binary_t &) override { return true; }
+    bool parse_error(size_t, const std::string &, const nlohmann::detail::exception &) override {
+        return false;
+    }
+};
+
 } // namespace
+
+command_head read_head(const std::string & line) {
+    head_reader reader;
+    json::sax_parse(line, &reader);
+    return std::move(reader.head);
+}
+
+bool takes_long(const command_head & head, const std::string & line) {
+    const operation * row = find_operation(head.op);
+    if (row && row->work != by_size) {
+        return row->work == by_worker;
+    }
+    return line.size() > n_quick ||
+           std::any_of(std::begin(slow_fields), std::end(slow_fields),
+                       [&](const char * name) { return line.find(name) != std::string::npos; });
+}
 
 static void parse_fields(command & c, const json & body, const model_facts & facts) {
     const std::string op  = read_string("op", body);
-    const operation * row = std::find_if(std::begin(operations), std::end(operations),
-                                         [&](const operation & o) { return op == o.name; });
-    if (row == std::end(operations)) {
+    const operation * row = find_operation(op);
+    if (!row) {
         invalid("op", "there is no op \"" + op + "\"");
     }
-    c.what = row->kind;
+    c.what   = row->kind;
+    c.client = body.contains("client") ? read_string("client", body) : "";
     for (const auto & [name, value] : body.items()) {
         const auto known = [&name = name](const char * field) { return name == field; };
-        if (name != "op" && name != "id" && std::none_of(row->fields.begin(), row->fields.end(), known)) {
+        if (name != "op" && name != "id" && name != "client" &&
+            std::none_of(row->fields.begin(), row->fields.end(), known)) {
             invalid(name, op + " has no field \"" + name + "\"");
         }
     }
@@ -604,98 +723,38 @@ static void parse_fields(command & c, const json & body, const model_facts & fac
     if (row->parse) {
         row->parse(c, body, facts);
     }
+    if (c.request) {
+        c.request->client = c.client;
+    }
 }
 
-// A faulty cancel or extend must not look like the end of the request that it is about.
-static void refuse(command & c, const std::string & code, const std::string & message,
-                   const std::string & param) {
-    const bool about_another = c.what == command::cancel || c.what == command::extend;
-    c.line                   = error_line(about_another ? "" : c.id, code, message, param);
-    c.what                   = command::answer;
-}
-
-command parse_command(const std::string & line, const model_facts & facts) {
-    command c;
+command parse_command(const std::string & line, int64_t number, const model_facts & facts) {
+    command            c;
+    const command_head head = read_head(line);
+    c.number                = number;
+    c.id                    = head.id;
     try {
         const json body = parse_object(line);
         c.id            = read_string("id", body);
         parse_fields(c, body, facts);
     } catch (const command_error & e) {
-        refuse(c, e.code, e.what(), e.param);
+        return refusal(head, number, e);
     } catch (const std::exception & e) {
-        refuse(c, "engine_error", e.what(), "");
+        return refusal(head, number, command_error("engine_error", e.what()));
     }
     return c;
 }
 
-//
-// reading
-//
-
-command_reader::command_reader(int fd_in, int fd_out, model_facts facts)
-    : fd_in(fd_in), fd_out(fd_out), facts(facts) {
-    std::thread([this] { run(); }).detach(); // it lives as long as the process
+command answer_of(std::string line) {
+    command c;
+    c.line = std::move(line);
+    return c;
 }
 
-void command_reader::push(command && c) {
-    {
-        const std::lock_guard<std::mutex> lock(mutex);
-        commands.push_back(std::move(c));
-    }
-    arrived.notify_one();
-}
-
-std::vector<command> command_reader::take(int64_t t_us) {
-    std::unique_lock<std::mutex> lock(mutex);
-    if (t_us > 0) { // even a wait of 0 gives the core away
-        arrived.wait_for(lock, std::chrono::microseconds(t_us), [this] { return !commands.empty(); });
-    }
-    return std::exchange(commands, {});
-}
-
-void command_reader::run() {
-    std::string       pending;
-    std::vector<char> chunk(1 << 16);
-    pollfd            fds[2] = {{fd_in, POLLIN, 0}, {fd_out, 0, 0}};
-    while (true) {
-        if (poll(fds, 2, -1) < 0 && errno != EINTR) {
-            _exit(1);
-        }
-        if (fds[1].revents & (POLLERR | POLLNVAL)) {
-            _exit(0); // nobody reads the events: nothing that runs is of use to anyone
-        }
-        if (!(fds[0].revents & (POLLIN | POLLHUP | POLLERR))) {
-            continue;
-        }
-        const ssize_t n = read(fd_in, chunk.data(), chunk.size());
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            if (pending.find_first_not_of(" \t\r") != std::string::npos) { // a last line without its end
-                push(parse_command(pending, facts));
-            }
-            command c;
-            c.what = command::end_of_input;
-            push(std::move(c));
-            fds[0].fd = -1; // from now on only stdout is watched
-            continue;
-        }
-        size_t begin = 0;
-        size_t from  = pending.size(); // what came before holds no end of line
-        pending.append(chunk.data(), n);
-        for (size_t end; (end = pending.find('\n', from)) != std::string::npos; begin = from = end + 1) {
-            const std::string line = pending.substr(begin, end - begin);
-            if (line.find_first_not_of(" \t\r") != std::string::npos) {
-                push(parse_command(line, facts));
-            }
-        }
-        pending.erase(0, begin);
-        if (pending.size() > n_max_line) {
-            fprintf(stderr, "llama-batched: a command is longer than %zu bytes\n", n_max_line);
-            _exit(1);
-        }
-    }
+// A faulty cancel or extend must not look like the end of the request that it is about.
+command refusal(const command_head & head, int64_t number, const command_error & e) {
+    const bool about_another = head.op == "cancel" || head.op == "extend";
+    return answer_of(error_line(about_another ? "" : head.id, e, number));
 }
 
 //
@@ -770,16 +829,18 @@ event_line & event_line::raw(const char * name, std::string_view json_text) {
     return *this;
 }
 
-std::string error_line(const std::string & id, const std::string & code, const std::string & message,
-                       const std::string & param) {
+std::string error_line(const std::string & id, const command_error & e, int64_t number) {
     // what a parser or an operating system says need not be UTF-8
-    std::string bytes = message;
+    std::string bytes = e.what();
     std::string line;
     {
         event_line event(line, "error", id);
-        event.text("code", code).text("message", take_utf8(bytes));
-        if (!param.empty()) {
-            event.text("param", param);
+        event.text("code", e.code).text("message", take_utf8(bytes));
+        if (!e.param.empty()) {
+            event.text("param", e.param);
+        }
+        if (number > 0) {
+            event.whole("line", number);
         }
     }
     return line;

@@ -1,7 +1,4 @@
-// The engine's lines (protocol 1): JSON objects, one a line. Reads commands from stdin, writes events to
-// stdout; no other file touches these two. docs/engine-protocol.md describes every line.
-//
-// A reader thread waits for commands, checks and tokenizes them, so that the decode loop finds them ready.
+// The engine's lines (protocol 1): JSON objects, one a line. docs/engine-protocol.md describes every line.
 #pragma once
 
 #include "adapters.h"
@@ -9,13 +6,9 @@
 #include "sampling.h"
 #include "structure.h"
 
-#include <condition_variable>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 const int protocol_version = 1;
@@ -59,23 +52,22 @@ struct scored_text {
 // A generate command whose every field has been checked; a prefix command is one without sequences, a score
 // command has a text for each.
 struct generate_command {
-    std::vector<llama_token>      prompt; // what follows `go_on` if that is given
-    sequence_name                 go_on;
-    std::deque<sequence_settings> sequences; // one for each of the n, seeds resolved
-    sequence_settings             common;    // of a sequence without settings of its own
-    std::vector<scored_text>      texts;     // what follows the prompt is not drawn but scored
-    adapter_set                   adapters;
-    std::string                   client; // whose it is, where several wait
-    uint32_t                      seed = 0;
-    int32_t n_logprobs                 = -1;    // -1: none; 0: of the token itself; k: of the k likeliest too
-    bool    processed                  = false; // logprobs are those of what the samplers left
-    bool    cache                      = true;
-    bool    exact                      = false; // the prompt was given as token ids
-    bool    echo                       = false; // report the prompt, with its logprobs if there are any
-    bool    sum_logprobs               = false; // report that of each sequence when it stops
-    bool    again                      = false; // a text that another sequence has said is generated again
-    bool    mark_twins                 = false; // ... and marked when it still is
-    int32_t n_bos                      = 0;     // tokens at the beginning that the client did not write
+    std::vector<llama_token>   prompt; // what follows `go_on` if that is given
+    sequence_name              go_on;
+    std::vector<sequence_plan> sequences; // one for each of the n
+    sequence_plan              common;    // of a sequence without settings of its own
+    std::vector<scored_text>   texts;     // what follows the prompt is not drawn but scored
+    adapter_set                adapters;
+    std::string                client;          // whose it is, where several wait
+    int32_t                    n_logprobs = -1; // -1: none; 0: of the token itself; k: of the k likeliest too
+    bool                       processed  = false; // logprobs are those of what the samplers left
+    bool                       cache      = true;
+    bool                       exact      = false;   // the prompt was given as token ids
+    bool                       echo       = false;   // report the prompt, with its logprobs if there are any
+    bool                       sum_logprobs = false; // report that of each sequence when it stops
+    bool                       again      = false; // a text that another sequence has said is generated again
+    bool                       mark_twins = false; // ... and marked when it still is
+    int32_t                    n_bos      = 0;     // tokens at the beginning that the client did not write
 
     std::shared_ptr<const chat_format> chat; // how the answers read; nullptr: they are text
     bool scores_prompt() const { return echo && n_logprobs >= 0; } // every row of the prompt is wanted
@@ -90,8 +82,10 @@ struct extend_command {
 struct command {
     enum kind { generate, embed, cancel, extend, status, answer, end_of_input };
 
-    kind                                  what = answer;
+    kind                                  what   = answer;
+    int64_t                               number = 0; // of its line, from 1 on
     std::string                           id;
+    std::string                           client;     // whose it is, where several wait
     int32_t                               index = -1; // cancel: this sequence; -1: all
     std::unique_ptr<generate_command>     request;    // generate, prefix
     extend_command                        extension;  // extend
@@ -102,32 +96,28 @@ struct command {
 // Throws command_error when a prompt of n_tokens leaves no room for a token.
 void check_prompt_length(int64_t n_tokens, const model_facts & facts);
 
-// One line from stdin. Never throws: what is wrong with it becomes an answer.
-command parse_command(const std::string & line, const model_facts & facts);
-
 //
 // reading
 //
 
-class command_reader {
-  public:
-    // `fd_out` is watched too: when nobody reads the events any more the process ends at once.
-    command_reader(int fd_in, int fd_out, model_facts facts);
-
-    // What has come in since the last call; waits for something, so many microseconds at most.
-    std::vector<command> take(int64_t t_us);
-
-  private:
-    void run();
-    void push(command && c);
-
-    const int               fd_in;
-    const int               fd_out;
-    const model_facts       facts;
-    std::mutex              mutex;
-    std::condition_variable arrived;
-    std::vector<command>    commands;
+// Whose a line is and what it wants, whatever is wrong with the rest of it. Empty where it does not say.
+struct command_head {
+    std::string op, id, client;
 };
+
+command_head read_head(const std::string & line);
+
+// Whether reading the rest is long work: many tokens, a grammar, a template.
+bool takes_long(const command_head & head, const std::string & line);
+
+// One line from stdin, by its number. Never throws: what is wrong with it becomes an answer. Any thread may.
+command parse_command(const std::string & line, int64_t number, const model_facts & facts);
+
+// The answer to a command that cannot be.
+command refusal(const command_head & head, int64_t number, const command_error & e);
+
+// A line that is only to be written, in its turn.
+command answer_of(std::string line);
 
 //
 // writing
@@ -154,8 +144,8 @@ class event_line {
 
 void append_json_string(std::string & out, std::string_view text);
 
-std::string error_line(const std::string & id, const std::string & code, const std::string & message,
-                       const std::string & param = "");
+// number: of the line that it answers; 0: none.
+std::string error_line(const std::string & id, const command_error & e, int64_t number = 0);
 
 // All of `out` in one write where the pipe takes it; empties it. Ends the process when nobody reads any
 // more.

@@ -350,6 +350,15 @@ SCAN void choose_all(const float * logits, int32_t n_vocab) {
     }
 }
 
+// Whether each candidate's logit is a number, and a finite one.
+SCAN bool all_finite() {
+    bool finite = true;
+    for (const llama_token_data & c : mine.chosen) {
+        finite &= c.logit > -INFINITY && c.logit < INFINITY;
+    }
+    return finite;
+}
+
 // A value that at least n of the maxima reach, and not many more; -infinity where halving does not find it.
 SCAN float reached_by(size_t n) {
     const auto n_reach = [](float value) {
@@ -672,9 +681,12 @@ void token_sampler::settle_chosen(const float * logits, const std::vector<llama_
         numbers &= c.logit < INFINITY;
         return c.logit == -INFINITY || mine.out[(size_t) c.id] || (biases && biases->is_banned(c.id));
     };
-    mark(true);
-    mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_out), mine.chosen.end());
-    mark(false);
+    const bool bans = !never.empty() || !forbidden.empty() || (biases && biases->n_banned > 0);
+    if (bans || !all_finite()) { // without it a draw from the whole vocabulary takes noticeably less
+        mark(true);
+        mine.chosen.erase(std::remove_if(mine.chosen.begin(), mine.chosen.end(), is_out), mine.chosen.end());
+        mark(false);
+    }
     if (!numbers || (mine.chosen.empty() &&
                      std::any_of(logits, logits + n_vocab, [](float logit) { return std::isnan(logit); }))) {
         throw command_error("engine_error", "the model computed logits that are no numbers");

@@ -3,6 +3,7 @@
 
 #include "diversity.h"
 #include "grammar.h"
+#include "text.h"
 #include "trigger.h"
 
 #include <sampling.h> // llama.cpp's common/sampling.h
@@ -41,7 +42,7 @@ class token_biases {
     std::vector<bool>  banned; // by token
 };
 
-// Everything that may differ between the sequences of one request.
+// What a request says of its sequences, as it was read. Sequences that say the same share it.
 struct sequence_settings {
     common_params_sampling   sampling;
     int32_t                  n_predict = 128; // -1: until the end of the text or of the context
@@ -49,10 +50,19 @@ struct sequence_settings {
     std::vector<std::string> stop;
     std::vector<std::string> banned;    // phrases that must not appear, whatever their case
     std::shared_ptr<grammar> structure; // what the text may be; nullptr: anything
-    coupling                 coupled;   // with the other sequences
 
     std::shared_ptr<const grammar_start> structure_start; // where it begins to hold; nullptr: at once
     std::shared_ptr<const token_biases>  biases;          // logit_bias, and tokens that hold a banned phrase
+
+    word_finder_ptr stop_finder, banned_finder; // of the two lists; nullptr where they are empty
+};
+
+// One sequence of a request: the settings that it may share, and what is its own.
+struct sequence_plan {
+    std::shared_ptr<const sequence_settings> settings;
+    int32_t                                  n_predict = 128; // as in the settings, or later by an extend
+    uint32_t                                 seed      = 0;   // resolved
+    coupling                                 coupled;         // with the other sequences
 };
 
 // Reads max_tokens, min_tokens, stop, banned_strings. False when the name is none of these.

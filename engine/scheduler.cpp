@@ -64,6 +64,7 @@ scheduler::~scheduler() {
 void scheduler::run(command_reader & reader) {
     while (!input_ended || !idle()) {
         for (command & c : reader.take(patience_us())) {
+            n_commands += c.what != command::status;
             take(std::move(c));
         }
         const bool    works   = !idle();
@@ -141,7 +142,7 @@ void scheduler::take(command && c) {
         case command::generate:     submit(std::move(c)); break;
         case command::embed:        embed(std::move(c)); break;
         case command::cancel:       cancel(c.id, c.index); break;
-        case command::extend:       extend(c.id, c.extension); break;
+        case command::extend:       extend(c); break;
         case command::status:       report_status(c.id); break;
         case command::answer:       out += c.line; break;
         case command::end_of_input: input_ended = true; break;
@@ -162,37 +163,37 @@ request * scheduler::find_request(const std::string & id) const {
     return nullptr;
 }
 
-bool scheduler::is_taken(const std::string & id) {
-    if (!find_request(id) && !vectors.has(id)) {
+bool scheduler::is_taken(const command & c) {
+    if (!find_request(c.id) && !vectors.has(c.id)) {
         return false;
     }
-    out += error_line("", "invalid_request", "the id \"" + id + "\" belongs to a request that is not done",
-                      "id");
+    const std::string message = "the id \"" + c.id + "\" belongs to a request that is not done";
+    out += error_line("", command_error("invalid_request", message, "id"), c.number);
     return true;
 }
 
 void scheduler::embed(command && c) {
-    if (!is_taken(c.id)) {
+    if (!is_taken(c)) {
         vectors.submit(c.id, std::move(c.texts));
     }
 }
 
 void scheduler::submit(command && c) {
-    if (is_taken(c.id)) {
+    if (is_taken(c)) {
         return;
     }
     try {
         resolve_continue(*c.request);
     } catch (const command_error & e) {
-        out += error_line(c.id, e.code, e.what(), e.param);
+        out += error_line(c.id, e, c.number);
         return;
     }
     auto r       = std::make_unique<request>();
     r->id        = std::move(c.id);
     r->command   = std::move(c.request);
     r->t_arrived = ggml_time_us();
-    for (sequence_settings & settings : r->command->sequences) {
-        add_sequence(*r, &settings);
+    for (const sequence_plan & plan : std::exchange(r->command->sequences, {})) {
+        add_sequence(*r, plan);
     }
     for (const scored_text & text : r->command->texts) {
         add_scored(*r, text);
@@ -203,10 +204,9 @@ void scheduler::submit(command && c) {
     queue.push_back(std::move(r));
 }
 
-void scheduler::add_sequence(request & r, sequence_settings * settings) {
-    sequence & s = r.sequences.emplace_back();
+void scheduler::add_sequence(request & r, const sequence_plan & plan) {
+    sequence & s = r.sequences.emplace_back(plan);
     s.index      = (int32_t) r.sequences.size() - 1;
-    s.settings   = settings;
     begin_text(r, s);
 }
 
@@ -214,8 +214,8 @@ void scheduler::add_sequence(request & r, sequence_settings * settings) {
 // comes with this one's own text.
 void scheduler::begin_text(const request & r, sequence & s) const {
     std::string told;
-    s.text  = text_stream(s.settings->stop);
-    s.guard = phrase_guard(s.settings->banned);
+    s.text  = text_stream(s.settings->stop_finder);
+    s.guard = phrase_guard(s.settings->banned_finder);
     for (size_t k = 0; k < s.generated.size(); k++) {
         std::string bytes = piece_of(r, s.generated[k]);
         if (s.guard.active()) {
@@ -232,7 +232,7 @@ void scheduler::begin_text(const request & r, sequence & s) const {
 
 // What stands before the scored tokens counts as generated; nothing predicts the first token of all.
 void scheduler::add_scored(request & r, const scored_text & text) {
-    add_sequence(r, &r.command->common);
+    add_sequence(r, r.command->common);
     sequence & s  = r.sequences.back();
     s.scored      = &text;
     const auto at = text.tokens.begin();
@@ -301,36 +301,35 @@ void scheduler::cancel(const std::string & id, int32_t index) {
 }
 
 // More sequences for a request that is not done, as its others or as a fork of one of them; a later limit.
-void scheduler::extend(const std::string & id, const extend_command & extension) {
-    request * r = find_request(id);
-    if (!r || r->command->sequences.empty()) {
-        out += error_line("", "invalid_request",
-                          "extend: there is no request \"" + id + "\" that is not done", "id");
+void scheduler::extend(const command & c) {
+    const extend_command & extension = c.extension;
+    request *              r         = find_request(c.id);
+    if (!r || r->prefix_only() || !r->command->texts.empty()) {
+        const std::string message = "extend: there is no request \"" + c.id + "\" that is not done";
+        out += error_line("", command_error("invalid_request", message, "id"), c.number);
         return;
     }
     const sequence_name & fork = extension.fork;
     if (fork.index >= (int32_t) r->sequences.size()) {
-        out += error_line("", "invalid_request",
-                          "fork.index is " + std::to_string(fork.index) + "; the request has " +
-                              std::to_string(r->sequences.size()) + " sequences",
-                          "fork");
+        const std::string message = "fork.index is " + std::to_string(fork.index) + "; the request has " +
+                                    std::to_string(r->sequences.size()) + " sequences";
+        out += error_line("", command_error("invalid_request", message, "fork"), c.number);
         return;
     }
     if (extension.n_predict >= -1) {
         r->command->common.n_predict = extension.n_predict;
         for (sequence & s : r->sequences) {
-            s.settings->n_predict = s.over ? s.settings->n_predict : extension.n_predict;
+            s.n_predict = s.over ? s.n_predict : extension.n_predict;
         }
     }
     const size_t first = r->sequences.size();
     for (int32_t i = 0; i < extension.n_add; i++) {
-        sequence_settings & own = r->command->sequences.emplace_back(
-            fork.index < 0 ? r->command->common : *r->sequences[fork.index].settings);
-        own.sampling.seed = sequence_seed(r->command->seed, (int64_t) r->sequences.size());
+        sequence_plan own = fork.index < 0 ? r->command->common : r->sequences[fork.index];
+        own.seed          = sequence_seed(r->command->common.seed, (int64_t) r->sequences.size());
         own.n_predict     = extension.n_predict >= -1 ? extension.n_predict : own.n_predict;
         own.coupled.group = fork.index < 0 ? 0 : (int32_t) first;
         own.coupled.index = (int32_t) r->sequences.size() - own.coupled.group;
-        add_sequence(*r, &own);
+        add_sequence(*r, own);
         if (fork.index >= 0) {
             sequence & s = r->sequences.back();
             s.generated  = seen_tokens(*r, r->sequences[fork.index]);
@@ -361,6 +360,7 @@ void scheduler::report_status(const std::string & id) {
         .whole("queued", (int64_t) queue.size())
         .whole("sequences", n_live())
         .whole("sequences_waiting", n_waiting)
+        .whole("commands", n_commands)
         .whole("steps", n_steps)
         .whole("step_tokens", n_step_tokens)
         .whole("step_us", t_steps)
@@ -776,7 +776,7 @@ void scheduler::report_start(const request & r) {
         .whole("count", (int64_t) r.sequences.size())
         .whole("prompt_tokens", r.n_prompt())
         .whole("cached_tokens", r.n_cached)
-        .whole("seed", r.command->seed);
+        .whole("seed", r.command->common.seed);
     report_prompt(r);
 }
 
@@ -846,7 +846,7 @@ void scheduler::undo_batch() {
 }
 
 void scheduler::fail(request & r, const std::string & message, const std::string & code) {
-    out += error_line(r.id, code, message);
+    out += error_line(r.id, command_error(code, message));
     for (sequence & s : r.sequences) {
         if (s.cells) {
             free_sequence(r, s, false);
@@ -948,7 +948,7 @@ const float * scheduler::row_of(request & r, const sequence & s, int32_t k) {
         return r.first_row->data(); // from an earlier request
     }
     const float * logits = llama_get_logits_ith(ctx, s.i_row + k);
-    if (s.scored || !s.settings->coupled.distinct_first || !s.generated.empty() || s.n_rewinds > 0) {
+    if (s.scored || !s.coupled.distinct_first || !s.generated.empty() || s.n_rewinds > 0) {
         return logits;
     }
     if (!r.first_row) {
@@ -969,9 +969,9 @@ void scheduler::draw_one(drawing & d) const {
     sequence & s = *d.s;
     try {
         if (!s.sampler) {
-            const uint32_t seed = sequence_seed(s.settings->sampling.seed, (int64_t) s.n_rewinds * 1000003);
+            const uint32_t seed = sequence_seed(s.seed, (int64_t) s.n_rewinds * 1000003);
             // one that was made anew knows what others have drawn, or what it must not: it goes on by itself
-            const coupling coupled = s.n_rewinds == 0 ? s.settings->coupled : coupling();
+            const coupling coupled = s.n_rewinds == 0 ? s.coupled : coupling();
             s.sampler              = std::make_unique<token_sampler>(facts.model, *s.settings, seed, coupled,
                                                                      r.command->prompt, s.generated);
         }
@@ -1047,7 +1047,7 @@ bool scheduler::is_full(const request & r, const sequence & s) const {
     if (s.scored) {
         return n >= (int32_t) s.scored->tokens.size();
     }
-    return (s.settings->n_predict >= 0 && n >= s.settings->n_predict) || r.n_prompt() + n >= params.n_ctx_seq;
+    return (s.n_predict >= 0 && n >= s.n_predict) || r.n_prompt() + n >= params.n_ctx_seq;
 }
 
 // The text of a token as a client sees it: of control tokens only what a chat's parser wants.

@@ -9,7 +9,7 @@
 
 #include "embedding.h"
 #include "prefix.h"
-#include "protocol.h"
+#include "reader.h"
 #include "records.h"
 #include "rows.h"
 #include "text.h"
@@ -28,9 +28,10 @@ struct scheduler_params {
     int          fd_out = 1;
 };
 
-struct sequence {
-    sequence_settings *            settings = nullptr;
-    int32_t                        index    = 0;
+struct sequence : sequence_plan {
+    explicit sequence(const sequence_plan & plan) : sequence_plan(plan) {}
+
+    int32_t                        index = 0;
     std::unique_ptr<token_sampler> sampler; // made with the first draw
     text_stream                    text;
     phrase_guard                   guard;
@@ -119,12 +120,12 @@ class scheduler {
     int64_t   patience_us() const;
     void      write_out(bool yield);
     void      take(command && c);
-    bool      is_taken(const std::string & id);
+    bool      is_taken(const command & c);
     void      embed(command && c);
     void      submit(command && c);
     void      cancel(const std::string & id, int32_t index);
-    void      extend(const std::string & id, const extend_command & extension);
-    void      add_sequence(request & r, sequence_settings * settings);
+    void      extend(const command & c);
+    void      add_sequence(request & r, const sequence_plan & plan);
     void      begin_text(const request & r, sequence & s) const;
     void      add_scored(request & r, const scored_text & text);
     void      resolve_continue(generate_command & command) const;
@@ -227,7 +228,7 @@ class scheduler {
 
     std::map<std::string, int64_t> turns; // when each client's last request was admitted, while others wait
 
-    int64_t n_turns = 0;
+    int64_t n_turns = 0, n_commands = 0;
     int64_t n_steps = 0, n_step_tokens = 0; // since the start
     int64_t n_decodes = 0;
     int64_t t_steps = 0, t_model = 0; // us; in steps, and of these in llama_decode

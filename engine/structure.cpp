@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 using json = nlohmann::json;
 
@@ -719,9 +718,7 @@ std::shared_ptr<grammar> structure_cache::make(const std::string & name, const s
                                                const vocabulary_ptr & with) {
     try {
         grammar_rules rules = read_rules(name, text, vocabulary->vocab);
-        auto          made  = std::make_shared<grammar>(std::move(rules), with);
-        std::thread([made] { made->prepare(); }).detach(); // while the prompt is computed
-        return made;
+        return std::make_shared<grammar>(std::move(rules), with);
     } catch (const grammar_error & e) {
         invalid(name, name + ": line 1, column 1: " + e.what());
     }
@@ -755,9 +752,14 @@ std::shared_ptr<grammar> structure_cache::find_chat(const std::string &         
         invalid("tools", "tools become a grammar of " + std::to_string(text.size()) + " bytes; it may have " +
                              std::to_string(n_max_converted));
     }
-    vocabulary_ptr & with = chat_vocabularies[shown];
-    if (!with) {
-        with = std::make_shared<token_tree>(vocabulary->vocab, shown);
+    vocabulary_ptr with;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        vocabulary_ptr &                  known_one = chat_vocabularies[shown];
+        if (!known_one) {
+            known_one = std::make_shared<token_tree>(vocabulary->vocab, shown);
+        }
+        with = known_one;
     }
     std::string key = "chat";
     for (llama_token token : shown) {
@@ -768,12 +770,20 @@ std::shared_ptr<grammar> structure_cache::find_chat(const std::string &         
 
 std::shared_ptr<grammar> structure_cache::find(const std::string & name, const std::string & text,
                                                const std::string & key, const vocabulary_ptr & with) {
-    auto entry = std::find_if(known.begin(), known.end(), [&](const auto & e) { return e.first == key; });
+    const auto find_known = [&] {
+        return std::find_if(known.begin(), known.end(), [&](const auto & e) { return e.first == key; });
+    };
+    std::unique_lock<std::mutex> lock(mutex);
+    auto                         entry = find_known();
     if (entry == known.end()) {
-        known.emplace_front(key, make(name, text, with));
+        lock.unlock(); // others go on while it is made
+        auto made = make(name, text, with);
+        lock.lock();
+        known.emplace_front(key, std::move(made));
     } else {
         known.splice(known.begin(), known, entry);
     }
+    const auto found = known.front().second;
     known.resize(std::min(known.size(), n_kept));
-    return known.front().second;
+    return found;
 }

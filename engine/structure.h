@@ -10,13 +10,14 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 
 extern const char * const structure_fields[4];
 
-// Grammars by their text; the latest are kept. Only for the thread that reads commands.
+// Grammars by their text; the latest are kept. Any thread may ask.
 class structure_cache {
   public:
     explicit structure_cache(const llama_vocab * vocab) : vocabulary(std::make_shared<token_tree>(vocab)) {}
@@ -37,6 +38,7 @@ class structure_cache {
                                   const vocabulary_ptr & with);
 
     const vocabulary_ptr                            vocabulary;
+    std::mutex                                      mutex;             // of what follows
     std::map<std::set<llama_token>, vocabulary_ptr> chat_vocabularies; // a model's templates need few
     std::list<std::pair<std::string, std::shared_ptr<grammar>>> known; // latest first
 };

@@ -66,53 +66,65 @@ std::string take_utf8(std::string & bytes) {
 }
 
 //
+// words
+//
+
+word_finder::word_finder(const std::vector<std::string> & list) : words(list), nodes(1) {
+    for (size_t i = 0; i < words.size(); i++) {
+        int32_t at = 0;
+        for (const char c : words[i]) {
+            const auto [entry, is_new] =
+                children.try_emplace((uint64_t) at << 8 | (uint8_t) c, (int32_t) nodes.size());
+            if (is_new) {
+                nodes.push_back({0, -1, nodes[(size_t) at].depth + 1});
+            }
+            at = entry->second;
+        }
+        nodes[(size_t) at].word = (int32_t) i;
+    }
+    // the shorter ends first: what a node needs is there
+    std::vector<std::pair<uint64_t, int32_t>> edges(children.begin(), children.end());
+    std::sort(edges.begin(), edges.end(), [this](const auto & a, const auto & b) {
+        return nodes[(size_t) a.second].depth < nodes[(size_t) b.second].depth;
+    });
+    for (const auto & [edge, to] : edges) {
+        const int32_t from = (int32_t) (edge >> 8);
+        node &        n    = nodes[(size_t) to];
+        n.shorter          = from == 0 ? 0 : next(nodes[(size_t) from].shorter, (char) (edge & 0xFF));
+        n.word             = n.word < 0 ? nodes[(size_t) n.shorter].word : n.word;
+    }
+}
+
+const int32_t * word_finder::child(int32_t state, uint8_t byte) const {
+    const auto entry = children.find((uint64_t) state << 8 | byte);
+    return entry == children.end() ? nullptr : &entry->second;
+}
+
+int32_t word_finder::next(int32_t state, char byte) const {
+    const int32_t * to = child(state, (uint8_t) byte);
+    while (!to && state != 0) {
+        state = nodes[(size_t) state].shorter;
+        to    = child(state, (uint8_t) byte);
+    }
+    return to ? *to : 0;
+}
+
+//
 // stop strings
 //
 
-// Looks for the stop string that is complete first in `pending`, whose first n_before bytes were searched
-// before.
-bool text_stream::find_stop(size_t n_before, size_t & begin) {
-    size_t first_end = std::string::npos;
-    for (size_t i = 0; i < stops.size(); i++) {
-        const std::string & stop = stops[i];
-        const size_t        from = n_before >= stop.size() ? n_before - stop.size() + 1 : 0;
-        const size_t        at   = pending.find(stop, from);
-        if (at == std::string::npos) {
-            continue;
-        }
-        const size_t end = at + stop.size();
-        if (end < first_end || (end == first_end && at < begin)) {
-            first_end = end;
-            begin     = at;
-            i_stop    = (int) i;
-        }
-    }
-    return first_end != std::string::npos;
-}
-
-size_t unfinished_suffix(const std::string & text, const std::vector<std::string> & words) {
-    size_t longest = 0;
-    for (const std::string & word : words) {
-        for (size_t n = std::min(word.size() - 1, text.size()); n > longest; n--) {
-            if (text.compare(text.size() - n, n, word, 0, n) == 0) {
-                longest = n;
-            }
-        }
-    }
-    return longest;
-}
-
 std::string text_stream::feed(std::string_view piece, bool may_stop) {
-    const size_t n_before = pending.size();
-    size_t       begin    = 0;
+    size_t end = pending.size();
     pending += piece;
-    if (may_stop && find_stop(n_before, begin)) {
-        partial += pending.substr(0, begin);
-        n_released += begin;
-        pending.clear();
-        return finish();
+    for (state = may_stop ? state : 0; stops && may_stop && end < pending.size(); end++) {
+        state = stops->next(state, pending[end]);
+        stop  = stops->word(state);
+        if (stop) {
+            pending.resize(end + 1 - stop->size());
+            return finish();
+        }
     }
-    const size_t n_decided = pending.size() - (may_stop ? unfinished_suffix(pending, stops) : 0);
+    const size_t n_decided = pending.size() - (stops ? stops->n_begun(state) : 0);
     partial.append(pending, 0, n_decided);
     n_released += n_decided;
     pending.erase(0, n_decided);
@@ -123,6 +135,7 @@ std::string text_stream::finish() {
     partial += pending;
     n_released += pending.size();
     pending.clear();
+    state            = 0;
     std::string text = take_utf8(partial);
     if (!partial.empty()) {
         partial.clear();
@@ -143,19 +156,16 @@ std::string ascii_lower(std::string_view text) {
     return lower;
 }
 
-phrase_guard::phrase_guard(std::vector<std::string> words) : phrases(std::move(words)) {
-    for (std::string & phrase : phrases) {
-        phrase = ascii_lower(phrase);
-    }
-}
-
 size_t phrase_guard::feed(std::string_view piece) {
     starts.push_back(held.size());
-    held += piece;
-    lower += ascii_lower(piece);
+    states.push_back(state);
     size_t first = std::string::npos;
-    for (const std::string & phrase : phrases) {
-        first = std::min(first, lower.find(phrase));
+    for (const char c : ascii_lower(piece)) {
+        state = phrases->next(state, c);
+        held += piece[held.size() - starts.back()];
+        if (const std::string * phrase = phrases->word(state)) {
+            first = std::min(first, held.size() - phrase->size());
+        }
     }
     if (first == std::string::npos) {
         return 0;
@@ -163,9 +173,10 @@ size_t phrase_guard::feed(std::string_view piece) {
     const size_t i_token =
         (size_t) (std::upper_bound(starts.begin(), starts.end(), first) - starts.begin()) - 1;
     const size_t n_back = starts.size() - i_token;
+    state               = states[i_token];
     held.resize(starts[i_token]);
-    lower.resize(starts[i_token]);
     starts.resize(i_token);
+    states.resize(i_token);
     return n_back;
 }
 
@@ -174,11 +185,12 @@ size_t phrase_guard::feed(std::string_view piece) {
 size_t phrase_guard::n_clear() const {
     size_t n = starts.size();
     for (size_t i = n; i > 0 && i >= n; i--) {
-        const std::string before    = lower.substr(0, i < starts.size() ? starts[i] : lower.size());
-        const size_t      undecided = before.size() - unfinished_suffix(before, phrases);
-        if (undecided < before.size()) {
-            const auto behind = std::upper_bound(starts.begin(), starts.end(), undecided);
-            n                 = std::min(n, (size_t) (behind - starts.begin()) - 1);
+        const bool   is_last = i == starts.size();
+        const size_t n_begun = phrases->n_begun(is_last ? state : states[i]);
+        if (n_begun > 0) {
+            const size_t undecided = (is_last ? held.size() : starts[i]) - n_begun;
+            const auto   behind    = std::upper_bound(starts.begin(), starts.end(), undecided);
+            n                      = std::min(n, (size_t) (behind - starts.begin()) - 1);
         }
     }
     return n;
@@ -189,8 +201,8 @@ std::string phrase_guard::take_clear() {
     const size_t n_bytes = n == starts.size() ? held.size() : starts[n];
     std::string  clear   = held.substr(0, n_bytes);
     held.erase(0, n_bytes);
-    lower.erase(0, n_bytes);
     starts.erase(starts.begin(), starts.begin() + (std::ptrdiff_t) n);
+    states.erase(states.begin(), states.begin() + (std::ptrdiff_t) n);
     for (size_t & start : starts) {
         start -= n_bytes;
     }
@@ -199,6 +211,7 @@ std::string phrase_guard::take_clear() {
 
 std::string phrase_guard::finish() {
     starts.clear();
-    lower.clear();
+    states.clear();
+    state = 0;
     return std::exchange(held, {});
 }

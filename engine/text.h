@@ -4,13 +4,49 @@
 // decided is held back, so that a reader never sees half a character nor any part of a stop string.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
+
+// Looks for many words at once, a byte at a time (Aho and Corasick 1975): a byte costs the same however many
+// and long they are. Any number of texts share one; each keeps its own state, which is 0 at its beginning.
+class word_finder {
+  public:
+    explicit word_finder(const std::vector<std::string> & words = {});
+
+    int32_t next(int32_t state, char byte) const;
+
+    // The longest end of the bytes so far that is the beginning of a word, in bytes.
+    size_t n_begun(int32_t state) const { return nodes[(size_t) state].depth; }
+    // The longest word that the bytes so far end in; nullptr: none.
+    const std::string * word(int32_t state) const {
+        const int32_t found = nodes[(size_t) state].word;
+        return found < 0 ? nullptr : &words[(size_t) found];
+    }
+    bool empty() const { return words.empty(); }
+
+  private:
+    struct node {
+        int32_t  shorter = 0;  // the state of the next shorter end that begins a word
+        int32_t  word    = -1; // the longest that ends here
+        uint32_t depth   = 0;
+    };
+
+    const int32_t * child(int32_t state, uint8_t byte) const;
+
+    std::vector<std::string>              words;
+    std::vector<node>                     nodes;
+    std::unordered_map<uint64_t, int32_t> children; // of (node, byte)
+};
+
+using word_finder_ptr = std::shared_ptr<const word_finder>; // nullptr: no word is looked for
 
 class text_stream {
   public:
-    explicit text_stream(std::vector<std::string> stops = {}) : stops(std::move(stops)) {}
+    explicit text_stream(word_finder_ptr stops = nullptr) : stops(std::move(stops)) {}
 
     // Takes the bytes of one token and returns the text that is decided by now. The stop string that is
     // complete first ends the text (of those complete at one byte, the longest); with may_stop = false the
@@ -22,24 +58,23 @@ class text_stream {
 
     size_t              n_out() const { return n_released; } // bytes of the tokens whose text is out
     bool                decided() const { return pending.empty() && partial.empty(); } // nothing is held back
-    bool                stopped() const { return i_stop >= 0; }
-    const std::string & stop_text() const { return stops[i_stop]; } // only when stopped()
+    bool                stopped() const { return stop; }
+    const std::string & stop_text() const { return *stop; } // only when stopped()
 
   private:
-    bool find_stop(size_t n_before, size_t & begin);
-
-    std::vector<std::string> stops;
-    std::string              pending;         // bytes that may still become part of a stop string
-    std::string              partial;         // an unfinished UTF-8 character
-    int                      i_stop     = -1; // the stop string that ended the text
-    size_t                   n_released = 0;
+    word_finder_ptr     stops;
+    int32_t             state = 0;
+    std::string         pending;              // bytes that may still become part of a stop string
+    std::string         partial;              // an unfinished UTF-8 character
+    const std::string * stop       = nullptr; // that ended the text
+    size_t              n_released = 0;
 };
 
 // Banned phrases: finds one as soon as the tokens of a sequence complete it, whatever the case of its ASCII
 // letters, and holds back the text of tokens that may still turn out to be the beginning of one.
 class phrase_guard {
   public:
-    explicit phrase_guard(std::vector<std::string> phrases = {});
+    explicit phrase_guard(word_finder_ptr phrases = nullptr) : phrases(std::move(phrases)) {} // in lower case
 
     // Takes the bytes of one token. 0: no phrase is complete. k: one is, and begins in the k-th last token;
     // the guard has forgotten these k tokens, and the sequence must as well.
@@ -50,22 +85,20 @@ class phrase_guard {
     // At the end of the sequence: all text.
     std::string finish();
 
-    bool   active() const { return !phrases.empty(); }
+    bool   active() const { return phrases != nullptr; }
     size_t n_held() const { return starts.size(); } // tokens whose text is held back
 
   private:
     size_t n_clear() const; // tokens from the first on that are held no longer
 
-    std::vector<std::string> phrases; // in lower case
-    std::string              held;    // bytes of the tokens
-    std::string              lower;   // the same in lower case
-    std::vector<size_t>      starts;  // where each token begins in them
+    word_finder_ptr      phrases;
+    std::string          held;      // bytes of the tokens
+    std::vector<size_t>  starts;    // where each token begins in them
+    std::vector<int32_t> states;    // before each token
+    int32_t              state = 0; // behind the last one
 };
 
 std::string ascii_lower(std::string_view text);
-
-// Length of the longest end of `text` that is the beginning, not the whole, of one of `words`.
-size_t unfinished_suffix(const std::string & text, const std::vector<std::string> & words);
 
 // Moves whole characters from the front of `bytes` into the result, invalid bytes as U+FFFD (one for each
 // maximal broken part, as Unicode 15 §3.9 recommends); an unfinished character at the end stays in `bytes`.

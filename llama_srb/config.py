@@ -135,14 +135,15 @@ class Settings(BaseModel):
     tls_key: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
         description="The certificate's private key as PEM.")
     max_queue: int = Field(256, ge=0, le=100_000,
-        description="Requests that may wait for their start; the next one gets 503.")
+        description="Requests that may wait for their start, each prompt of a list counted; more get 503.")
     max_unread: int = Field(250_000, ge=1, le=10_000_000,
         description="Events that a client may be behind, tokens and alternatives of logprobs counted too; "
         "then its connection is ended. An answer in one piece may hold four times as many of those.")
     queue_timeout: float | None = Field(None, gt=0, le=86400,
         description="Seconds after which a request that still waits gets an error (default: none).")
     request_timeout: float | None = Field(None, gt=0, le=86400,
-        description="Seconds after which what a request still generates is cancelled (default: none).")
+        description="Seconds after which what a request still generates is cancelled; one that generates "
+        "nothing gets an error (default: none).")
     load_timeout: float | None = Field(None, gt=0, le=86400,
         description="Seconds after which an engine that still loads is ended (default: none).")
     step_timeout: float = Field(120.0, ge=10, le=86400,

@@ -27,6 +27,7 @@ from typing import Literal, Self, TypeAlias
 from llama_srb import bundled
 from llama_srb.protocol import (
     PROTOCOL,
+    Accepted,
     Done,
     Error,
     Event,
@@ -59,10 +60,14 @@ LOG_GRACE = 1.0  # seconds for the rest of stderr after the exit: its child migh
 
 LOOKS = 4  # of the watchdog in one step_timeout; in the middle of them it asks, and an answer needs a step
 WATCHDOG = "watchdog"  # the id of its question: no request's, those are random
+OVERLOOKED = 2  # of its questions answered since a command was sent, and that command not: it never will be
 
 CLOSING = (Done, Error, Result)
 """Events after which a request is over."""
 CLOSING_NAMES = frozenset(event.__name__.lower() for event in CLOSING)
+
+
+NOT_TAKEN = "the engine has not taken the command"
 
 
 class EngineError(Exception):
@@ -79,6 +84,21 @@ class CommandRefused(EngineError):
     def __init__(self, error: Error) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+@dataclass(slots=True)
+class Unanswered:
+    """A command that the engine has not acknowledged; line is its number among all."""
+
+    line: int = 0
+    add: int = 0  # sequences that it asks for
+    answer: asyncio.Future[Extend | None] | None = None
+    overlooked: int = 0  # questions that were sent behind it, and answered before it
+
+    def is_overlooked(self, asked: int) -> bool:
+        """Counts the answer to the question in line `asked`."""
+        self.overlooked += self.line < asked
+        return self.overlooked >= OVERLOOKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +130,7 @@ class Exchange:
     | extend(line)      | None                 | sends it, waits       | None               | None    |
     | leaving the block | done, unseen         | cancel(), unseen      | the rest is unseen | nothing |
     | deliver(events)   | done if closing      | seen; done if closing | the same           | nothing |
+    | refuse(error)     | (never)              | that extend's wait    | the same           | nothing |
     | lost(message)     | (never)              | error; new if queued  | error              | nothing |
 
     It is over when the engine says so, not when its reader loses interest: until then the engine has its id.
@@ -140,10 +161,13 @@ class Exchange:
         self.engine: Engine | None = None  # once sent
         self.on_events: Callable[[list[Event]], None] = lambda events: None  # sees them before any reader
         self._cancelled_early: list[int] = []
-        self._extending: deque[asyncio.Future[Extend | None]] = deque()  # answered in the order of sending
+        self._own = Unanswered()  # its command
+        self._acknowledged = False
+        self._extending: deque[Unanswered] = deque()  # answered in the order of sending
         self._pending: list[Event] = []
         self._weight = 0  # of what is pending: events, and what they hold
-        self.unread = 0  # of that, what was there before the last ones came: its reader has had a turn for it
+        self._read = 0  # of what its reader has not come back from
+        self.unread = 0  # of both, what was there before the last ones came: its reader has had a turn for it
         self._last: Event | None = None
         self._unseen = False
         self._waiter: asyncio.Future[None] | None = None
@@ -158,7 +182,7 @@ class Exchange:
     ) -> None:
         self._unseen = True
         self._pending.clear()
-        self._weight = self.unread = 0
+        self._weight = self._read = self.unread = 0
         self.cancel()
 
     @property
@@ -176,13 +200,15 @@ class Exchange:
 
     async def __anext__(self) -> list[Event]:
         """The events that came since the last call; the last list ends with Done, Error or Result."""
+        self._read = 0
         while not self._pending:
             if self.state == "done":
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         events, self._pending = self._pending, []
-        self._weight = self.unread = 0
+        self._read, self._weight = self._weight, 0
+        self.unread = 0
         return events
 
     def expire(self) -> None:
@@ -206,30 +232,68 @@ class Exchange:
         if index is not None:
             self._cancelled_early.append(index)
             return
+        self.deliver([Done(self.id, 0, 0, 0, 0)])
+
+    def _stopped(self, done: Done) -> list[Event]:
+        """What cancelled sequences come to that nobody has told of: none was begun."""
         stops = [Stop(self.id, i, 0, 0, "cancelled") for i in range(self.n)]
-        self.deliver([*stops, Done(self.id, self.n, 0, 0, 0)])
+        return [*stops, replace(done, count=self.n)]
 
     async def extend(self, line: bytes, add: int) -> Extend | None:
         """Sends a command for `add` more sequences; None when there is nothing (any more) to extend.
 
-        A faulty one would not be answered as ours: what it names must have been checked.
+        CommandRefused when the engine refuses it; the request goes on.
         """
         if self.state != "active" or self.engine is None:
             return None
         answer: asyncio.Future[Extend | None] = asyncio.get_running_loop().create_future()
-        self._extending.append(answer)
         self.n += add
-        self.engine.send(line)
+        self._extending.append(Unanswered(self.engine.send(line), add, answer))
         return await answer
 
     def _answer_extend(self, event: Extend | None) -> None:
-        answer = self._extending.popleft()
-        if not answer.done():  # else its client has left
+        answer = self._extending.popleft().answer
+        if answer is not None and not answer.done():  # else its client has left
             answer.set_result(event)
 
-    def sent(self, engine: Engine) -> None:
-        """The engine has the command now."""
-        self.state, self.engine = "active", engine
+    def refuse(self, error: Error) -> bool:
+        """The engine refuses a line; False when it is none of this one's extends."""
+        for one in self._extending:
+            if one.line == error.line:
+                self._refuse_extend(one, error)
+                return True
+        return False
+
+    def _refuse_extend(self, one: Unanswered, error: Error) -> None:
+        self._extending.remove(one)
+        self.n -= one.add
+        if one.answer is not None and not one.answer.done():
+            one.answer.set_exception(CommandRefused(error))
+
+    @property
+    def line_number(self) -> int:
+        """That of its command among all that its engine got."""
+        return self._own.line
+
+    def acknowledge(self) -> None:
+        """The engine has its command, and will answer it."""
+        self._acknowledged = True
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the engine owes a sign that it has taken a command."""
+        return not self._acknowledged or bool(self._extending)
+
+    def is_overlooked(self, asked: int) -> bool:
+        """Counts the answer to the question in line `asked`; True when its own command will have none."""
+        for one in [one for one in self._extending if one.is_overlooked(asked)]:
+            self._refuse_extend(one, Error("engine_error", NOT_TAKEN, self.id))
+        return not self._acknowledged and self._own.is_overlooked(asked)
+
+    def sent(self, engine: Engine, line: int) -> None:
+        """The engine has the command now, as its line of this number."""
+        self.state, self.engine, self._own = "active", engine, Unanswered(line)
+        self._acknowledged = False
         for index in self._cancelled_early:
             self.cancel(index)
 
@@ -237,12 +301,16 @@ class Exchange:
         """Takes what one read brought, or a final event of our own; a closing event is always the last."""
         if self.state == "done":
             return
+        self._acknowledged = True
+        last = events[-1]
+        if type(last) is Done and last.count == 0 < self.n:
+            events = self._stopped(last)
         if self._reason:
             events = [self._with_reason(event) for event in events]
         self._last = events[-1]
         if not self._unseen:
             self._pending += events
-            self.unread = self._weight
+            self.unread = self._read + self._weight
             self._weight += len(events) + bulk(events)
         self.on_events(events)
         for event in events:
@@ -315,6 +383,8 @@ class Engine:
         self._fault = self._details = ""  # what it did wrong; what only the operator may know of that
         self._heard = False  # from it, since the watchdog looked last
         self._steps: object = None  # that it had made when the watchdog asked last
+        self._lines = 0  # that were sent
+        self._asked = 0  # the line of the watchdog's question; 0: it waits for no answer
         self._draining = False
         self._loaded = asyncio.Event()  # or it never will be
         self._ended = asyncio.Event()
@@ -431,11 +501,12 @@ class Engine:
             exchange.fail("engine_died", "the engine is stopping")
             return
         self._exchanges[exchange.id] = exchange
-        self.send(exchange.line)
-        exchange.sent(self)
+        exchange.sent(self, self.send(exchange.line))
 
-    def send(self, line: bytes) -> None:
+    def send(self, line: bytes) -> int:
         """Writes a line, in order and without waiting: what the pipe does not take at once is kept in memory.
+
+        Its number among all, from 1 on.
 
         There is no drain(): a cancel must not wait behind it, what piles up is bounded by the open requests.
         A pipe that broke is no news here: _watch is about to tell every exchange.
@@ -445,6 +516,8 @@ class Engine:
         if not stdin.is_closing():
             with contextlib.suppress(OSError, RuntimeError):  # the latter is uvloop's for a closed pipe
                 stdin.write(line)
+        self._lines += 1
+        return self._lines
 
     # Events
 
@@ -472,8 +545,11 @@ class Engine:
             await asyncio.sleep(limit / LOOKS)
             silent = 0 if self._heard or not self._exchanges else silent + 1
             self._heard = False
-            if silent == LOOKS // 2:
-                self.send(encode("status", WATCHDOG))  # a long text that is scored brings no events
+            owes = any(exchange.is_unanswered for exchange in self._exchanges.values())
+            if self._asked == 0 and (silent >= LOOKS // 2 or owes):
+                self._asked = self.send(
+                    encode("status", WATCHDOG)
+                )  # a long text that is scored tells nothing
             if silent == LOOKS:
                 requests = f"{len(self._exchanges)} request{'s' * (len(self._exchanges) > 1)}"
                 return self._condemn(f"no step in {limit:g} s while it had {requests} (--step-timeout)")
@@ -507,6 +583,10 @@ class Engine:
                     groups[event.id].append(event)
                 elif isinstance(event, (Loading, Ready)):
                     self._load(event)
+                elif isinstance(event, Accepted):
+                    self._acknowledge(event.id)
+                elif type(event) is Error and self._is_of_another_line(event):
+                    self._refuse(event)
                 elif event is not None:
                     groups[event.id].append(event)
                     if isinstance(event, CLOSING):
@@ -517,6 +597,20 @@ class Engine:
                 self._look_for_step(events)
                 if (exchange := self._exchanges.get(id)) is not None:
                     exchange.deliver(events)
+
+    def _acknowledge(self, id: str) -> None:
+        if (exchange := self._exchanges.get(id)) is not None:
+            exchange.acknowledge()
+
+    def _is_of_another_line(self, error: Error) -> bool:
+        """Whether it ends a command that is not the one which began its request, or no request's."""
+        exchange = self._exchanges.get(error.id)
+        return error.line is not None and (exchange is None or exchange.line_number != error.line)
+
+    def _refuse(self, error: Error) -> None:
+        """An extend's wait is over; nobody waits for the end of a cancel."""
+        if not any(exchange.refuse(error) for exchange in self._exchanges.values()):
+            log.warning("engine %d: line %d: %s: %s", self.pid, error.line, error.code, error.message)
 
     def _fail_one(self, fault: ProtocolError, groups: dict[str, list[Event]]) -> None:
         """A line that cannot be read ends the request that it is about; if it is about none, the engine."""
@@ -562,9 +656,17 @@ class Engine:
         self.stepped = self.stepped or any(map(shows_step, events))
 
     def _hear(self, status: Result) -> None:
-        """An answer alone is no sign of life: the loop may turn and decode nothing."""
-        steps = status.data.get("steps")
+        """An answer alone is no sign of life: the loop may turn and decode nothing.
+
+        Commands are read in order: what was sent before the question, and is not acknowledged, is lost.
+        """
+        steps = status.data.get("steps"), status.data.get("commands")
         self._heard, self._steps = steps != self._steps, steps
+        asked, self._asked = self._asked, 0
+        for exchange in [one for one in self._exchanges.values() if one.is_overlooked(asked)]:
+            log.error("engine %d: it has not taken request %s", self.pid, exchange.id)
+            del self._exchanges[exchange.id]
+            exchange.fail("engine_error", NOT_TAKEN)
 
     def _condemn(self, fault: str, details: str = "") -> None:
         """The engine cannot be trusted any more: nothing that it still writes counts.

@@ -130,6 +130,8 @@ KOBOLD: Schema = {
     "logprobs": {"type": ["boolean", "integer", "null"]},
 }  # fmt: skip
 GENKEY: Schema = {"genkey": MAYBE_TEXT}
+SO_FAR = json_of("warnings", results=list_of(made_of(text=TEXT)), warnings=list_of(TEXT))
+LAST_LOGPROBS = json_of("warnings", logprobs=MAYBE_OBJECT, warnings=list_of(TEXT))
 OLLAMA: Schema = {
     "model": TEXT, "prompt": MAYBE_TEXT, "suffix": MAYBE_TEXT, "stream": MAYBE_SWITCH, "raw": MAYBE_SWITCH,
     "system": MAYBE_TEXT, "options": MAYBE_OBJECT, "format": ANY,
@@ -182,17 +184,16 @@ PATHS = (
     Path("koboldai", "POST", "/api/extra/generate/stream", COMPLETE, "reply",
         "Frames `event: message`.", {SSE: FRAMES}, KOBOLD),
     Path("koboldai", "POST", "/api/extra/generate/check", COMPLETE, "kobold_check",
-        "What the caller's generation of a genkey has said until now.",
-        json_of(results=list_of(made_of(text=TEXT))), GENKEY),
+        "What the caller's generation of a genkey has said until now.", SO_FAR, GENKEY),
     Path("koboldai", "GET", "/api/extra/generate/check", COMPLETE, "kobold_check",
-        "The same without a genkey.", json_of(results=list_of(made_of(text=TEXT)))),
+        "The same without a genkey.", SO_FAR),
     Path("koboldai", "POST", "/api/extra/abort", COMPLETE, "kobold_abort",
         "Ends the caller's generation of a genkey.",
         json_of(success={"enum": ["true", "false"]}, done=TEXT), GENKEY),
     Path("koboldai", "POST", "/api/extra/last_logprobs", COMPLETE, "kobold_logprobs",
-        "The tokens of the caller's generation of a genkey.", json_of(logprobs=MAYBE_OBJECT), GENKEY),
+        "The tokens of the caller's generation of a genkey.", LAST_LOGPROBS, GENKEY),
     Path("koboldai", "GET", "/api/extra/last_logprobs", COMPLETE, "kobold_logprobs",
-        "The same without a genkey.", json_of(logprobs=MAYBE_OBJECT)),
+        "The same without a genkey.", LAST_LOGPROBS),
     Path("koboldai", "GET", "/api/extra/perf", COMPLETE, "kobold_perf",
         "How long the caller's last generation took.",
         json_of(last_process=NUMBER, last_eval=NUMBER, last_token_count=COUNT, last_input_count=COUNT,

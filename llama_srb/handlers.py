@@ -19,6 +19,7 @@ from aiohttp import WSCloseCode, web
 
 from llama_srb import __version__, studio
 from llama_srb.access import Access
+from llama_srb.admission import Admission, Reservation
 from llama_srb.config import Settings
 from llama_srb.connections import BODY, Connections
 from llama_srb.dialects import (
@@ -32,12 +33,11 @@ from llama_srb.dialects import (
     scores,
     textgen,
 )
-from llama_srb.dialects.fields import text_of
 from llama_srb.dialects.reply import About, Question, Reply
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.fitting import fitted, shortened
 from llama_srb.keys import caller
-from llama_srb.limits import LimitedPool, current_client
+from llama_srb.limits import current_client
 from llama_srb.metrics import CONTENT_TYPE, memory_of
 from llama_srb.middleware import (
     DIALECT,
@@ -52,27 +52,27 @@ from llama_srb.model_info import ModelInfo
 from llama_srb.openapi import document
 from llama_srb.pool import EngineError, Generation, Several
 from llama_srb.presets import Preset
-from llama_srb.protocol import Done, Error, Event, bulk
+from llama_srb.protocol import Done, Error, Event, Prompt, bulk
 from llama_srb.ranking import ranking
 from llama_srb.reading import Defaults, extension_from, parse_body
 from llama_srb.request import CHAT, CompletionRequest, Extension, Limit, request_table, samplers_table
 from llama_srb.routes import ROUTES
 from llama_srb.spellings import CONVERTED
 from llama_srb.tasks import begin
+from llama_srb.terms import OWN
 from llama_srb.values import INT32_MAX, RequestError, plain_id, wrong
 from llama_srb.watched import Watchlist
 from llama_srb.websocket import Connection
 
-Render: TypeAlias = Callable[[list[Event]], bytes]
+Render: TypeAlias = Callable[[list[Event]], bytes | Iterator[bytes]]
 Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 Dialect: TypeAlias = Literal["openai", "events"]
 
 STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
 WHOLE = 4  # times --max-unread
-LONG = 512  # events: more of them are rendered and written piece by piece, and the loop has turns between
-THREAD = (
-    20_000  # tokens and alternatives: a body with more takes 20 ms and longer to write, so a thread does it
-)
+LONG = 512  # events, tokens and alternatives: more are rendered and written piece by piece
+THREAD = 20_000  # of them that cannot be cut: writing them takes 20 ms and longer, so a thread does it
+SLICE = 0.005  # seconds of writing after which the event loop has a turn: a fast reader never makes it wait
 
 STREAM_HEADERS = {
     "Cache-Control": "no-cache",
@@ -109,6 +109,7 @@ class Work:
     rank: Rank
     size: str
     has_stop: bool = False  # its client may end it without its id, by stop-generation
+    echoes: int = 1  # how often an answer in one piece repeats the prompt, where it is to be echoed
 
 
 def negotiate(body: Mapping[str, Any], accept: str) -> Dialect:
@@ -127,7 +128,7 @@ class Api:
     def __init__(
         self,
         settings: Settings,
-        pool: LimitedPool,
+        admission: Admission,
         model: ModelInfo,
         access: Access,
         presets: Mapping[str, Preset] = {},
@@ -135,13 +136,15 @@ class Api:
         self.settings = settings
         self.access = access
         self.connections = Connections(settings)
-        self.pool = pool
+        self.admission = admission
+        self.pool, self.counts = admission.pool, admission.metrics
         self.model = model
         self.take_presets(presets)
         self.began = time.monotonic()
         self._with_stop: dict[str, Generation | Several] = {}  # of what runs, by its id
         self._watchlist = Watchlist()
         self._sockets: set[web.WebSocketResponse] = set()
+        self._asked: asyncio.Task[Mapping[str, Any]] | None = None  # for the engine's status
         self.pages = studio.files()
 
     def take_presets(self, presets: Mapping[str, Preset]) -> None:
@@ -162,7 +165,7 @@ class Api:
         """The aiohttp application; without handler_cancellation, clients that leave would not be noticed."""
         app = web.Application(
             middlewares=[
-                *middlewares(self.pool.metrics),
+                *middlewares(self.counts),
                 self.access.middleware(),
                 self.connections.middleware(),
             ],
@@ -189,60 +192,64 @@ class Api:
     async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
         http[DIALECT] = "events"  # whatever the path
         request = self._read_request(body)
-        return await self._stream(
-            http, self._work(request), lambda batch: events.render(batch, request.warnings)
-        )
+        with self.admission.reserve() as places:
+            work = self._work(places, request)
+            return await self._stream(http, work, lambda batch: events.render(batch, request.warnings))
 
     async def _openai(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
         bodies = openai.prompts(body)
         if len(bodies) > 1:
             return await self._openai_many(http, bodies)
         request, form = openai.parse(bodies[0], self.defaults, self._infill)
-        request = await self._fitted(self._require_what_continue_needs(request), form.limit)
         about = self._of_answer(form.model)
-        work = self._work(request, has_stop=True)
-        if form.stream:
-            return await self._stream(http, work, openai.Chunks(request, form, **about).render)
-        return await self._whole(http, work, openai.Body(request, **about))
+        with self.admission.reserve() as places:
+            request = await self._fitted(places, self._require_what_continue_needs(request), form.limit)
+            work = self._work(places, request, has_stop=True)
+            if form.stream:
+                return await self._stream(http, work, openai.Chunks(request, form, **about).frames)
+            return await self._whole(http, work, openai.Body(request, **about))
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
         """Several prompts, each with n choices."""
         parsed = [openai.parse(body, self.defaults, self._infill) for body in bodies]
         form = parsed[0][1]
-        requests = [await self._fitted(request, form.limit) for request, _ in parsed]
-        if requests[0].continue_ is not None:
+        if parsed[0][0].continue_ is not None:
             raise RequestError(
                 "continue goes on from one sequence; prompt must be one, too", param="continue"
             )
         about = self._of_answer(form.model)
-        several = self.pool.generate_all(requests)
-        named = dict(zip((part.id for part in several.parts), requests, strict=True))
-        most_held = self._most_held // len(requests)
-        ranks = {id: ranking(request, most_held) for id, request in named.items()}
-        size = f"n={requests[0].n} prompts={len(requests)}"
-        work = Work(
-            several,
-            lambda batch: ranks[batch[0].id](batch),  # type: ignore[union-attr]
-            size,
-            has_stop=True,
-        )
-        if form.stream:
-            return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).render)
-        return await self._whole(http, work, openai.BodyOfMany(named, **about))
+        with self.admission.reserve(len(parsed)) as places:
+            requests = [await self._fitted(places, request, form.limit) for request, _ in parsed]
+            several = places.generate_all(requests)
+            named = dict(zip((part.id for part in several.parts), requests, strict=True))
+            work = self._work_of_many(several, named)
+            if form.stream:
+                return await self._stream(http, work, openai.ChunksOfMany(named, form, **about).frames)
+            return await self._whole(http, work, openai.BodyOfMany(named, **about))
 
-    async def _fitted(self, request: CompletionRequest, limit: Limit | None) -> CompletionRequest:
+    def _work_of_many(self, several: Several, named: Mapping[str, CompletionRequest]) -> Work:
+        """named: the requests by the ids of their generations."""
+        most_held = self._most_held // len(named)
+        ranks = {id: ranking(request, most_held) for id, request in named.items()}
+        n = next(iter(named.values())).n
+        size = f"n={n} prompts={len(named)}"
+        return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
+
+    async def _fitted(
+        self, places: Reservation, request: CompletionRequest, limit: Limit | None
+    ) -> CompletionRequest:
         """A prompt that is too long is cut only where the client expects that."""
         if limit is None or not self._context:
             return request
-        return await fitted(request, limit, self._context, self.pool.command)
+        return await fitted(request, limit, self._context, places.command)
 
     def _of_answer(self, model: str | None) -> dict[str, Any]:
         """What OpenAI's answers tell of themselves."""
         return {"model": self._named_model(model), "created": int(time.time())}
 
-    def _work(self, request: CompletionRequest, *, has_stop: bool = False) -> Work:
+    def _work(self, places: Reservation, request: CompletionRequest, *, has_stop: bool = False) -> Work:
         rank = ranking(request, self._most_held)
-        return Work(self.pool.generate(request), rank, f"n={request.n}", has_stop)
+        return Work(places.generate(request), rank, f"n={request.n}", has_stop, echoes=request.n)
 
     @property
     def _most_held(self) -> int:
@@ -257,18 +264,23 @@ class Api:
     async def chat_completions(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat, in OpenAI's form."""
         request, form = chat.parse(await self._body(http), self.defaults)
-        request = await self._fitted(request, form.limit)
         about = self._of_answer(form.model)
-        work = self._work(request, has_stop=True)
-        if form.stream:
-            return await self._stream(http, work, chat.Chunks(request, form, **about).render)
-        return await self._whole(http, work, chat.Body(request, **about))
+        with self.admission.reserve() as places:
+            request = await self._fitted(places, request, form.limit)
+            work = self._work(places, request, has_stop=True)
+            if form.stream:
+                return await self._stream(http, work, chat.Chunks(request, form, **about).render)
+            return await self._whole(http, work, chat.Body(request, **about))
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Computes a prompt for the request that will come; a client that leaves before cancels it."""
         body = await self._body(http)
+        with self.admission.reserve(yields=True) as places:
+            return await self._prefix(places, body)
+
+    async def _prefix(self, places: Reservation, body: dict[str, Any]) -> web.Response:
         if body.get("messages") is not None:
-            template = await self.pool.command("template", **llamacpp.template_arguments(body))
+            template = await places.command("template", **llamacpp.template_arguments(body))
             body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
         bodies = openai.prompts(body)
         if len(bodies) > 1:
@@ -276,7 +288,7 @@ class Api:
         request, form = openai.parse(bodies[0], self.defaults, self._infill)
         self._named_model(form.model)
         self._require_what_keeps_prefixes(request)
-        async with self.pool.prefix(request) as generation:
+        async with places.prefix(request) as generation:
             brought.set(f" {generation.id}")
             async for batch in generation:
                 last = batch[-1]
@@ -292,16 +304,20 @@ class Api:
         """How likely the model finds each of some texts after one prompt."""
         request = scores.parse(await self._body(http), strict=self.settings.strict)
         answer = scores.Body(request, model=self._named_model(request.model))
-        generation = self.pool.run("score", **request.engine_fields())
-        return await self._whole(http, Work(generation, _unranked, f"texts={len(request.texts)}"), answer)
+        return await self._run(http, "score", request.engine_fields(), len(request.texts), answer)
 
     async def embeddings(self, http: web.Request) -> web.Response:
         """Vectors of texts."""
         request = embeddings.parse(await self._body(http), strict=self.settings.strict)
         answer = embeddings.Body(request, model=self._named_model(request.model))
-        generation = self.pool.run("embed", **request.engine_fields())
-        work = Work(generation, _unranked, f"texts={len(request.input)}")
-        return await self._whole(http, work, answer)
+        return await self._run(http, "embed", request.engine_fields(), len(request.input), answer)
+
+    async def _run(
+        self, http: web.Request, op: str, fields: Mapping[str, Any], texts: int, answer: Folded
+    ) -> web.Response:
+        with self.admission.reserve() as places:
+            work = Work(places.run(op, **fields), _unranked, f"texts={texts}")
+            return await self._whole(http, work, answer)
 
     def _require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
         if request.continue_ is not None:
@@ -327,7 +343,7 @@ class Api:
         if generation is not None:
             self._require_room(generation, extension)
             brought.set(f" add={extension.add} {id}")
-            if (made := await self.pool.extend(generation, extension)) is not None:
+            if (made := await self.admission.extend(generation, extension)) is not None:
                 answer = {"id": id, "first": made.first, "count": made.count}
                 return json_response(answer | _warnings(extension.warnings))
         message = f'no request {id} is running; a request with "continue" goes on from one that is over'
@@ -380,25 +396,34 @@ class Api:
     async def metrics(self, http: web.Request) -> web.Response:
         """Everything that is counted, for Prometheus."""
         await self._look()
-        return web.Response(body=self.pool.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=self.counts.text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def stats(self, http: web.Request) -> web.Response:
         """The same for people and scripts, without the histograms."""
         engine, memory = await self._look()
         now = {"requests_open": self.pool.open, "engine_memory_bytes": memory, "engine": engine}
         now["tasks"] = len(asyncio.all_tasks())  # of the server: it must not grow
-        return json_response({"status": self.pool.state, **self.pool.metrics.totals(), **now})
+        return json_response({"status": self.pool.state, **self.counts.totals(), **now})
 
     async def _look(self) -> tuple[Mapping[str, Any], int]:
-        """The engine's status and the memory of all; a busy engine answers between two steps, or too late."""
-        pool, engine, open = self.pool, {}, self.pool.open
-        if pool.state == "ready" and pool.mode == "resident":
-            with contextlib.suppress(TimeoutError, EngineError):
-                async with asyncio.timeout(STATUS_PATIENCE):
-                    engine = dict(await pool.command("status"))
+        """The engine's status and the memory of all."""
+        pool, open, asks = self.pool, self.pool.open, self.pool.mode == "resident"
+        engine = await self._status() if pool.state == "ready" and asks else {}
         memory = sum(map(memory_of, pool.pids))
-        pool.metrics.set_state(ready=pool.state == "ready", open=open, memory=memory, engine=engine)
+        self.counts.set_state(ready=pool.state == "ready", open=open, memory=memory, engine=engine)
         return engine, memory
+
+    async def _status(self) -> Mapping[str, Any]:
+        """Asked once for all who wait for it; a busy engine answers between two steps, or too late."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.create_task(self._ask_status(), name="status")
+        done, _ = await asyncio.wait({self._asked}, timeout=STATUS_PATIENCE)
+        return done.pop().result() if done else {}
+
+    async def _ask_status(self) -> Mapping[str, Any]:
+        with contextlib.suppress(EngineError):
+            return await self.pool.command("status", OWN)
+        return {}
 
     async def models(self, http: web.Request) -> web.Response:
         """The model in OpenAI's list; meta is what the file says of itself, n_ctx what the engine gave it."""
@@ -483,7 +508,7 @@ class Api:
             with self.connections.arrivals(http, socket) as arrivals:
                 connection = Connection(
                     socket,
-                    self.pool,
+                    self.admission,
                     self._read_request,
                     self._read_extension,
                     arrivals.delivered,
@@ -511,14 +536,32 @@ class Api:
     async def reply(self, http: web.Request) -> web.StreamResponse:
         """n continuations, as another server would give them."""
         reply = REPLIES[_path(http)](await self._body(http), self._about())
-        reply.request = await self._fitted(self._require_what_continue_needs(reply.request), reply.limit)
-        generation = self.pool.generate(reply.request)
-        if isinstance(reply, koboldai.Results):
-            self._watchlist.add(reply.genkey, generation, reply)
-        work = Work(generation, ranking(reply.request), f"n={reply.request.n}")
-        if reply.stream:
-            return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
-        return await self._whole(http, work, reply)
+        request = self._require_what_continue_needs(reply.request)
+        with self.admission.reserve() as places:
+            reply.request = await self._fitted(places, request, reply.limit)
+            with self._watching(reply, self._work(places, reply.request)) as work:
+                if reply.stream:
+                    return await self._stream(http, work, reply.render, reply.content_type, reply.pause)
+                return await self._whole(http, work, reply)
+
+    @contextlib.contextmanager
+    def _watching(self, reply: Reply, work: Work) -> Iterator[Work]:
+        """What has a genkey can be looked on at; of the request nothing is kept when the block is left."""
+        if not isinstance(reply, koboldai.Results):
+            yield work
+            return
+        assert isinstance(work.generation, Generation)
+        watched = self._watchlist.add(reply.genkey, work.generation, koboldai.Seen(reply.request))
+
+        async def rank(events: list[Event]) -> list[Event]:
+            ranked = await work.rank(events)
+            self._watchlist.take(watched, ranked)
+            return ranked
+
+        try:
+            yield dataclasses.replace(work, rank=rank)
+        finally:
+            watched.generation = None
 
     async def ask(self, http: web.Request) -> web.Response:
         """What generates nothing."""
@@ -526,18 +569,21 @@ class Api:
         body = await self._body(http) if http.method == "POST" else {}
         result: Mapping[str, Any] = {}
         if question.op:
-            result = await self.pool.command(question.op, **question.arguments(body))
+            arguments = question.arguments(body)
+            with self.admission.reserve() as places:
+                result = await places.command(question.op, **arguments)
         return json_response(question.answer(body, result, about))
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts, as another server would give them."""
         answer = VECTORS[_path(http)](await self._body(http), self._about())
-        if answer.truncate and self.pool.ready:
-            most, command = self.pool.ready.embedding.get("max_tokens", INT32_MAX), self.pool.command
-            answer.shorten([await shortened(text, most, command) for text in answer.request.input])
-        generation = self.pool.run("embed", **answer.request.engine_fields())
-        work = Work(generation, _unranked, f"texts={len(answer.request.input)}")
-        return await self._whole(http, work, answer)
+        with self.admission.reserve() as places:
+            if answer.truncate and self.pool.ready:
+                most = self.pool.ready.embedding.get("max_tokens", INT32_MAX)
+                answer.shorten([await shortened(text, most, places.command) for text in answer.request.input])
+            generation = places.run("embed", **answer.request.engine_fields())
+            work = Work(generation, _unranked, f"texts={len(answer.request.input)}")
+            return await self._whole(http, work, answer)
 
     @property
     def _context(self) -> int:
@@ -568,14 +614,12 @@ class Api:
         )
 
     def _genkey(self, http: web.Request) -> str:
-        """Empty without one: that names the generation which was begun without one."""
-        body = parse_body(data) if (data := http[BODY]).strip() else {}
-        return text_of(body, "genkey", "")
+        return koboldai.genkey_of(parse_body(data) if (data := http[BODY]).strip() else {})
 
-    def _watched_by(self, http: web.Request) -> Reply | None:
+    def _watched_by(self, http: web.Request) -> koboldai.Seen | None:
         """The caller's generation of the genkey."""
         found = self._watchlist.find(current_client(), self._genkey(http))
-        return found.reply if found else None
+        return found.seen if found else None
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation until now."""
@@ -583,7 +627,10 @@ class Api:
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
         """The tokens of a generation until now."""
-        return json_response(koboldai.last_logprobs(self._watched_by(http)))
+        seen = self._watched_by(http)
+        tokens = seen.tokens() if seen else []  # now: it may go on while a thread writes them
+        body = await asyncio.to_thread(koboldai.last_logprobs, seen, tokens)
+        return web.Response(body=body, content_type="application/json")
 
     async def kobold_abort(self, http: web.Request) -> web.Response:
         """Ends the caller's generation; where that has none of the genkey, an admin ends those of others."""
@@ -592,7 +639,7 @@ class Api:
         found = [own] if own is not None and own.is_running else []
         if not found and genkey and grant is not None and grant.is_admin:
             found = self._watchlist.named(genkey)
-        ended = [self.pool.cancel(watched.generation.id) for watched in found]
+        ended = [self.pool.cancel(watched.id) for watched in found]
         return json_response(koboldai.aborted(any(ended)))
 
     async def stop_generation(self, http: web.Request) -> web.Response:
@@ -606,7 +653,7 @@ class Api:
     async def kobold_perf(self, http: web.Request) -> web.Response:
         """How long the caller's last generation took."""
         own = self._watchlist.of(current_client())
-        last, running = own[-1].reply if own else None, sum(watched.is_running for watched in own)
+        last, running = own[-1].seen if own else None, sum(watched.is_running for watched in own)
         return json_response(koboldai.performance(last, running, self._about()))
 
     async def _body(self, http: web.Request) -> dict[str, Any]:
@@ -638,11 +685,14 @@ class Api:
             first = await anext(generation)
             if isinstance(first[0], Error):
                 return refused(first[0])
-            begun = render(await rank(first))
+            rest = _rendered(await rank(first), render)
+            begun = await anext(rest, b"")
             await response.prepare(http)
             try:
                 await response.write(begun)
                 async with _kept_alive(response, self.settings.keep_alive, pause) as write:
+                    async for data in rest:
+                        await write(data)
                     last = await _carry(generation, write, rank, render) or first[-1]
                 brought.set(brought.get() + _summary(last))
             except ConnectionError:  # left between two events, before we were cancelled
@@ -654,7 +704,8 @@ class Api:
         held = 0
         async with self._opened(work) as generation:
             async for batch in generation:
-                if (held := held + bulk(batch)) > self._most_held:
+                held += bulk(batch) + sum((work.echoes - 1) * bulk([e]) for e in batch if type(e) is Prompt)
+                if held > self._most_held:
                     raise _too_large(self._most_held)
                 answer.take(await work.rank(batch))
                 last = batch[-1]
@@ -695,19 +746,40 @@ async def _carry(generation: Generation | Several, write: Write, rank: Rank, ren
     last = None
     async for batch in generation:
         last, ranked = batch[-1], await rank(batch)
-        for piece in _pieces(ranked, 1 if ranked is not batch else LONG):
-            await write(render(piece))
+        async for data in _rendered(ranked, render):
+            await write(data)
         if ranked and isinstance(ranked[-1], Error):
             return ranked[-1]
     return last
 
 
-def _pieces(events: list[Event], size: int) -> Iterator[list[Event]]:
-    """The events, or so many at a time: those of a slow reader, and whole candidates, are long work."""
-    if len(events) <= LONG and (size > 1 or bulk(events) <= LONG):
+async def _rendered(events: list[Event], render: Render) -> AsyncIterator[bytes]:
+    """A few events as they are; more of them in pieces, between which the event loop has turns."""
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    for piece in _pieces(events):
+        data = render(piece) if bulk(piece) < THREAD else await asyncio.to_thread(render, piece)
+        for part in (data,) if isinstance(data, bytes) else data:
+            yield part
+            if loop.time() - since > SLICE:
+                await asyncio.sleep(0)
+                since = loop.time()
+
+
+def _pieces(events: list[Event]) -> Iterator[list[Event]]:
+    """The events so many at a time: those of a slow reader, and whole candidates, are long work."""
+    if len(events) + bulk(events) <= LONG:
         yield events
-    else:
-        yield from (events[at : at + size] for at in range(0, len(events), size))
+        return
+    piece, size = list[Event](), 0
+    for event in events:
+        own = 1 + bulk([event])
+        if piece and size + own > LONG:
+            yield piece
+            piece, size = [], 0
+        piece.append(event)
+        size += own
+    yield piece
 
 
 @contextlib.asynccontextmanager

@@ -35,6 +35,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "internal_error": 500,
     "unavailable": 503,
     "shutting_down": 503,
+    "busy": 503,
     "timed_out": 503,
 }
 ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body}

@@ -12,6 +12,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -28,9 +29,7 @@ from llama_srb.engine import (
 )
 from llama_srb.first_steps import FirstSteps, proof
 from llama_srb.protocol import (
-    Done,
     Error,
-    Event,
     Extend,
     Ready,
     Result,
@@ -40,7 +39,9 @@ from llama_srb.protocol import (
     encode_prefix,
 )
 from llama_srb.request import CompletionRequest, Extension
+from llama_srb.several import Several
 from llama_srb.tasks import begin
+from llama_srb.terms import OWN, Terms, TimeLimit
 from llama_srb.values import wrong
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "Pool",
     "PoolState",
     "Ready",
+    "Several",
 ]
 
 log = logging.getLogger(__name__)
@@ -61,69 +63,6 @@ log = logging.getLogger(__name__)
 Mode: TypeAlias = Literal["resident", "per-request"]
 PoolState: TypeAlias = EngineState | Literal["failed"]
 Generation: TypeAlias = Exchange
-TimeLimit: TypeAlias = tuple[float | None, str, Callable[[Exchange, str], None]]
-
-
-class Several:
-    """Generations that are one request to its client: their events, each list those of one of them.
-
-    To be used like one generation. Ends with the last Done, or with the first Error, which ends all.
-    """
-
-    def __init__(self, parts: list[Exchange], groups: dict[str, Several]) -> None:
-        self.parts = parts
-        self.id = parts[0].id
-        self._groups = groups
-        self.client = parts[0].client
-        self.n = sum(part.n for part in parts)
-        self._open = len(parts)
-        self._batches: asyncio.Queue[list[Event]] = asyncio.Queue(maxsize=len(parts))  # no more than are read
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def cancel(self, index: int | None = None) -> None:
-        """Ends them all, or one sequence, which are numbered through."""
-        if index is None:
-            for part in self.parts:
-                part.cancel()
-            return
-        which, own = divmod(index, self.parts[0].n)
-        if which < len(self.parts):
-            self.parts[which].cancel(own)
-
-    async def __aenter__(self) -> Self:
-        self._groups[self.id] = self
-        self._tasks = [begin(self._read(part), "one of several") for part in self.parts]
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del self._groups[self.id]
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-
-    async def _read(self, part: Exchange) -> None:
-        try:
-            async with part:
-                async for events in part:
-                    await self._batches.put(events)
-        except EngineUnavailable as error:
-            await self._batches.put([Error("unavailable", str(error), part.id)])
-        except Exception as error:
-            log.exception("request %s", part.id)
-            await self._batches.put([Error("internal_error", str(error), part.id)])
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> list[Event]:
-        if not self._open:
-            raise StopAsyncIteration
-        events = await self._batches.get()
-        if isinstance(events[-1], Error | Done):
-            self._open = 0 if isinstance(events[-1], Error) else self._open - 1
-        return events
 
 
 class Pool:
@@ -337,44 +276,37 @@ class Pool:
 
     # Requests
 
-    def generate(self, request: CompletionRequest) -> Generation:
+    def generate(self, request: CompletionRequest, terms: Terms = OWN) -> Generation:
         """A request's events: `async with pool.generate(r) as g: async for events in g: …`, sent on entering.
 
         Has id and cancel(index=None). No list of events is empty, the last one ends with Done or Error;
         leaving the block early cancels at once. EngineUnavailable when the pool is stopped or draining.
         """
         id = new_id()
-        line = encode_generate(id, request, self._client())
-        exchange = self._exchange(id, line, request.candidates)
+        exchange = self._exchange(id, encode_generate(id, request, terms.client), request.candidates, terms)
         exchange.timeout = request.timeout
         return exchange
 
-    def _client(self) -> str:
-        """Whose the request at hand is, where that is known: clients take turns."""
-        return ""
-
-    def generate_all(self, requests: list[CompletionRequest]) -> Several:
+    def generate_all(self, requests: list[CompletionRequest], terms: Terms = OWN) -> Several:
         """As generate(), of several requests at once; one id names them all."""
-        return Several([self.generate(request) for request in requests], self._groups)
+        return Several([self.generate(request, terms) for request in requests], self._groups)
 
-    def prefix(self, request: CompletionRequest) -> Generation:
+    def prefix(self, request: CompletionRequest, terms: Terms = OWN) -> Generation:
         """Computes a request's prompt, to be used like generate(); ends with Done or Error.
 
         It ends its client's one before if that is not done: `cancelled` of that one says so.
         """
         id = new_id()
-        line = encode_prefix(id, request, self._client())
-        return self._exchange(id, line, 0, on_enter=self._take_prefix)
+        return self._exchange(id, encode_prefix(id, request, terms.client), 0, terms, self._take_prefix)
 
-    def run(self, op: str, **arguments: Any) -> Generation:
+    def run(self, op: str, terms: Terms = OWN, **arguments: Any) -> Generation:
         """Any other command that takes its time, to be used like generate(); ends with Done or Error."""
         id = new_id()
-        return self._exchange(id, encode(op, id, **arguments), 0)
+        return self._exchange(id, encode(op, id, terms.client, **arguments), 0, terms)
 
-    async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]:
+    async def command(self, op: str, terms: Terms = OWN, **arguments: Any) -> Mapping[str, Any]:
         """The answer to tokenize, status, …; CommandRefused if the engine refuses it, or died."""
-        id = new_id()
-        async with self._exchange(id, encode(op, id, **arguments), 0) as exchange:
+        async with self.run(op, terms, **arguments) as exchange:
             async for events in exchange:
                 match events[-1]:
                     case Result(data=data):
@@ -421,34 +353,50 @@ class Pool:
         return True
 
     def _exchange(
-        self, id: str, line: bytes, n: int, on_enter: Callable[[Exchange], None] | None = None
+        self,
+        id: str,
+        line: bytes,
+        n: int,
+        terms: Terms,
+        take: Callable[[Terms, Exchange], None] | None = None,
     ) -> Exchange:
         self._require_open()
-        keep, on_enter = self.mode == "resident", on_enter or self._take
-        exchange = Exchange(id, line, n=n, restartable=keep, on_enter=on_enter, on_done=self._forget)
-        exchange.client = self._client()
+        exchange = Exchange(
+            id,
+            line,
+            n=n,
+            restartable=self.mode == "resident",
+            on_enter=partial(take or self._take, terms),
+            on_done=partial(self._forget, terms),
+        )
+        exchange.client = terms.client
+        exchange.on_events = partial(terms.observer.told, exchange)
         return exchange
 
     def _require_open(self, but: tuple[PoolState, ...] = ()) -> None:
         if self.state in ("stopped", "failed", "draining") and self.state not in but:
             raise EngineUnavailable(str(self._failure) if self._failure else f"the engine is {self.state}")
 
-    def _take(self, exchange: Exchange) -> None:
+    def _take(self, terms: Terms, exchange: Exchange) -> None:
         if exchange.state != "new":
             return
         self._require_open()
+        terms.observer.entered(exchange)
+        if exchange.state != "new":  # its key has ended
+            return
         self._live[exchange.id] = exchange
-        self._begin_timers(exchange)
+        self._begin_timers(terms, exchange)
         if self.mode == "per-request":
             self._admit()
         elif self._engine is not None and self.state == "ready":
             self._engine.submit(exchange)
 
-    def _take_prefix(self, exchange: Exchange) -> None:
+    def _take_prefix(self, terms: Terms, exchange: Exchange) -> None:
         if (before := self._prefixes.get(exchange.client)) is not None:
             before.cancel()
-        self._prefixes[exchange.client] = exchange
-        self._take(exchange)
+        self._take(terms, exchange)
+        if exchange.state != "done":
+            self._prefixes[exchange.client] = exchange
 
     def _admit(self) -> None:
         """Begins what there is room for; next is the oldest request of the client whose turn it is."""
@@ -472,33 +420,28 @@ class Pool:
         del self._alone[exchange.id]
         self._admit()
 
-    def _begin_timers(self, exchange: Exchange) -> None:
-        loop = asyncio.get_running_loop()
-        self._timers[exchange.id] = [
-            loop.call_later(seconds, end, exchange, f"{seconds:g} s ({whose})")
-            for seconds, whose, end in self._limits(exchange)
-            if seconds
-        ]
+    def _begin_timers(self, terms: Terms, exchange: Exchange) -> None:
+        loop, limits = asyncio.get_running_loop(), terms.limits
+        if exchange.timeout:
+            limits += (TimeLimit(loop.time() + exchange.timeout, f"{exchange.timeout:g} s (timeout)"),)
+        self._timers[exchange.id] = [loop.call_at(one.at, self._end_late, exchange, one) for one in limits]
 
-    def _limits(self, exchange: Exchange) -> list[TimeLimit]:
-        """What ends a request: after how many seconds, if any, whose wish that is, and how."""
-        return [(exchange.timeout, "timeout", self._end_late)]
-
-    def _end_waiting(self, exchange: Exchange, limit: str) -> None:
+    def _end_late(self, exchange: Exchange, limit: TimeLimit) -> None:
+        """What has been generated stays with the client; half of anything else is of no use."""
         if exchange.waits:
-            exchange.fail("timed_out", f"nothing of it had begun after {limit}")
+            exchange.fail("timed_out", f"nothing of it had begun after {limit.name}")
+        elif exchange.n and not limit.only_waiting:
+            exchange.expire()
+        elif not limit.only_waiting:
+            exchange.fail("timed_out", f"it was not done after {limit.name}")
 
-    def _end_late(self, exchange: Exchange, limit: str) -> None:
-        """What has been generated stays with the client."""
-        self._end_waiting(exchange, limit)
-        exchange.expire()
-
-    def _forget(self, exchange: Exchange) -> None:
+    def _forget(self, terms: Terms, exchange: Exchange) -> None:
         self._live.pop(exchange.id, None)
         for timer in self._timers.pop(exchange.id, ()):
             timer.cancel()
         if self._prefixes.get(exchange.client) is exchange:
             del self._prefixes[exchange.client]
+        terms.observer.over(exchange)
         self._changes()
 
     # Engines

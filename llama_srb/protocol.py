@@ -80,6 +80,14 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """The command has come, and its answer may take a while; line is its number among all commands."""
+
+    id: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Queued:
     """The request waits for room; position 1 is next."""
 
@@ -208,12 +216,16 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Ends one request, or (with an empty id) reports a line that belonged to none."""
+    """Ends one request, or (with an empty id) reports a line that belonged to none.
+
+    line: the number of the command that it answers, among all; None: it answers none.
+    """
 
     code: str
     message: str
     id: str = ""
     param: str | None = None
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +239,7 @@ class Result:
 Event: TypeAlias = (
     Loading
     | Ready
+    | Accepted
     | Queued
     | Start
     | Prompt
@@ -246,21 +259,24 @@ Event: TypeAlias = (
 # Commands: what goes to the engine's stdin
 
 
-def encode(op: str, id: str, **arguments: Any) -> bytes:
-    """One command as a line; TypeError for what JSON cannot hold: a lone surrogate, an integer of 65 bits."""
-    return orjson.dumps({"op": op, "id": id, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
+def encode(op: str, id: str, client: str = "", **arguments: Any) -> bytes:
+    """One command as a line; TypeError for what JSON cannot hold: a lone surrogate, an integer of 65 bits.
+
+    What it is about comes first: the engine knows that, whatever is wrong with the rest. client is whose it
+    is, where several wait.
+    """
+    whose = {"client": client} if client else {}
+    return orjson.dumps({"op": op, "id": id, **whose, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def encode_generate(id: str, request: CompletionRequest, client: str = "") -> bytes:
-    """The command that starts a request's n sequences; client is whose it is, where several wait."""
-    whose = {"client": client} if client else {}
-    return encode("generate" if request.messages is None else "chat", id, **request.engine_fields(), **whose)
+    """The command that starts a request's n sequences."""
+    return encode("generate" if request.messages is None else "chat", id, client, **request.engine_fields())
 
 
 def encode_prefix(id: str, request: CompletionRequest, client: str = "") -> bytes:
     """The command that computes a request's prompt and nothing else; it ends an earlier one of the client."""
-    whose = {"client": client} if client else {}
-    return encode("prefix", id, **request.prompt_fields(), **lora_fields(request.lora), **whose)
+    return encode("prefix", id, client, **request.prompt_fields(), **lora_fields(request.lora))
 
 
 def encode_extend(id: str, extension: Extension) -> bytes:
@@ -286,9 +302,32 @@ def shows_step(event: Event) -> bool:
 
 
 def bulk(events: list[Event]) -> int:
-    """Tokens with what might have stood in their place; each takes about as much memory as a plain event."""
-    held = [tokens for event in events if (tokens := getattr(event, "tokens", ()))]
-    return sum(1 + len(token.get("top", ())) for tokens in held for token in tokens)
+    """What events hold, each being 1 more, in units of about a plain event's memory (300 bytes).
+
+    A token, each alternative to it, 256 characters of text and 8 numbers of a vector are 1.
+    """
+    held = 0
+    for event in events:
+        if type(event) is Stream:  # nearly all are
+            if event.tokens:
+                held += _listed(event.tokens)
+            if len(event.text) > UNIT or event.reasoning or event.tool_calls:
+                pieces = sum(len(piece.get("arguments", "")) for piece in event.tool_calls)
+                held += (len(event.text) + len(event.reasoning) + pieces) // UNIT + len(event.tool_calls)
+        elif isinstance(event, Prompt):
+            held += len(event.text) // UNIT + _listed(event.tokens)
+        elif isinstance(event, Score):
+            held += _listed(event.tokens)
+        elif isinstance(event, Embedding):
+            held += len(event.embedding) // 8
+    return held
+
+
+UNIT = 256  # characters of a text that count as much as an event
+
+
+def _listed(tokens: tuple[Mapping[str, Any], ...]) -> int:
+    return sum(1 + len(token.get("top", ())) for token in tokens)
 
 
 class Lines:
@@ -399,6 +438,7 @@ _PARSERS: dict[str, _Parser] = {
     "result": _result,
     "ready": _ready,
     "loading": _parser(Loading),
+    "accepted": _parser(Accepted),
     "queued": _parser(Queued),
     "start": _parser(Start),
     "prompt": _parser(Prompt),

@@ -101,7 +101,7 @@ GENERATION_ERRORS = {
     413: _json("The body is larger than --max-body.", "Error"),
     429: _json("More than the key may ask for: requests at once, or tokens a minute; Retry-After.", "Error"),
     **FAILED,
-    503: _json("The engine cannot be started, or the server is stopping.", "Error"),
+    503: _json("The queue is full, time is up, the engine cannot be started, or the server stops.", "Error"),
 }
 CANCELLED = {
     200: _json("It ends; its stream ends with what it had.", "Cancelled"),

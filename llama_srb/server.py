@@ -16,15 +16,17 @@ from aiohttp import web
 
 from llama_srb import __version__, bundled, model_info
 from llama_srb.access import Access, AccessError, renew_tls, tls
+from llama_srb.admission import Admission
 from llama_srb.config import Settings, child_environment
 from llama_srb.connections import http_log
 from llama_srb.handlers import Api
-from llama_srb.limits import LimitedPool, Load
+from llama_srb.limits import Load
 from llama_srb.model_info import ModelFileError, ModelInfo
 from llama_srb.pool import EngineError, EngineSettings, Pool
 from llama_srb.presets import SHIPPED, Preset, PresetError
 from llama_srb.presets import read as read_presets
 from llama_srb.tasks import begin
+from llama_srb.terms import OWN
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +49,11 @@ async def serve(
     _check_engine(settings)
     presets = _presets(settings)
     access, certificate = _guarded(settings)
-    pool = LimitedPool(
-        _engine_settings(settings, model),
-        mode=settings.engine_mode,
-        max_engines=settings.max_engines,
-        load=Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout),
+    pool = Pool(
+        _engine_settings(settings, model), mode=settings.engine_mode, max_engines=settings.max_engines
     )
-    api = Api(settings, pool, model, access, presets)
+    load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
+    api = Api(settings, Admission(pool, load), model, access, presets)
     reload = _Reload(settings, api, certificate)
     runner = web.AppRunner(
         api.app(),
@@ -255,7 +255,7 @@ async def _load(pool: Pool, on_loading: Callable[[float], None]) -> None:
         await pool.changed()
     await pool.wait_ready()
     if pool.mode == "per-request":
-        await pool.command("status")
+        await pool.command("status", OWN)
     on_loading(1.0)
 
 

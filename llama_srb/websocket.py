@@ -1,6 +1,6 @@
 """A WebSocket: several requests on one connection, each by the id that the client gave it.
 
-Knows aiohttp's socket and the pool; what messages mean is dialects/messages.py's business. One task reads,
+Knows aiohttp's socket and admission; what messages mean is dialects/messages.py's business. One task reads,
 each request has one that writes; all end with the connection, and with them what they generate.
 """
 
@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from llama_srb import sessions
+from llama_srb.admission import Admission
 from llama_srb.dialects import messages
 from llama_srb.dialects.messages import Command
 from llama_srb.keys import caller
 from llama_srb.limits import hang_up
-from llama_srb.pool import EngineUnavailable, Generation, Pool
+from llama_srb.pool import CommandRefused, EngineUnavailable, Generation
 from llama_srb.protocol import Error, Start
 from llama_srb.ranking import ranking
 from llama_srb.request import CompletionRequest, Extension
@@ -29,6 +30,7 @@ from llama_srb.values import RequestError, whole
 log = logging.getLogger(__name__)
 
 MAX_RUNNING = 256  # requests of one connection
+MAX_EXTENDING = 256  # extends of one connection that wait for the engine's answer
 MAX_NAMES = 4096  # of requests that are over, which continue may name
 CLOSE_GRACE = 5.0  # seconds for a reader to take the last events, where its key has ended
 MAX_REASON = 123  # bytes that a close frame has room for
@@ -46,13 +48,13 @@ class Connection:
     def __init__(
         self,
         socket: web.WebSocketResponse,
-        pool: Pool,
+        admission: Admission,
         read_request: Callable[[Json], CompletionRequest],
         read_extension: Callable[[Generation, Json], Extension],
         delivered: Callable[[], contextlib.ExitStack] = contextlib.ExitStack,
         most_held: int | None = None,
     ) -> None:
-        self._socket, self._pool, self._delivered = socket, pool, delivered
+        self._socket, self._admission, self._delivered = socket, admission, delivered
         self._most_held = most_held
         self._writing = asyncio.Lock()
         self._read_request, self._read_extension = read_request, read_extension
@@ -107,7 +109,7 @@ class Connection:
         except (RequestError, EngineUnavailable) as error:
             await self._send(self._refused(command, error))
 
-    def _refused(self, command: Command | None, error: RequestError | EngineUnavailable) -> str:
+    def _refused(self, command: Command | None, error: RequestError | EngineUnavailable, op: str = "") -> str:
         if isinstance(error, RequestError):
             why: dict[str, Any] = {"message": error.message, "param": error.param}
             why |= {"code": error.code} if error.code else {}
@@ -115,7 +117,7 @@ class Connection:
             why = {"message": str(error), "code": "unavailable"}
         if command is None:
             return messages.error(**why)
-        return messages.error(id=command.id, op=command.op if self._runs(command) else "", **why)
+        return messages.error(id=command.id, op=command.op if self._runs(command) else op, **why)
 
     def _obey(self, command: Command, held: contextlib.ExitStack) -> None:
         match command.op:
@@ -126,6 +128,8 @@ class Connection:
                 generation.cancel(_index(command.body, generation.n))
             case "extend":
                 generation = self._required(command)
+                if len(self._tasks) >= MAX_RUNNING + MAX_EXTENDING:
+                    raise RequestError("too many extends wait for their answer", code="queue_full")
                 extension = self._read_extension(generation, command.body)
                 self._spawn(self._extend(command, generation, extension))
 
@@ -143,7 +147,8 @@ class Connection:
         if len(self._running) >= MAX_RUNNING:
             raise RequestError(f"{MAX_RUNNING} requests are running, which is the most", param="id")
         request = self._read_request(self._named(command.body))
-        self._running[command.id] = generation = self._pool.generate(request)
+        places = held.enter_context(self._admission.reserve())  # now: more commands may be in the same packet
+        self._running[command.id] = generation = places.generate(request)
         kept, task = held.pop_all(), self._spawn(self._generate(command.id, request, generation))
         task.add_done_callback(lambda _: kept.close())  # also if it was cancelled before it ran
 
@@ -187,9 +192,14 @@ class Connection:
                 del self._names[next(iter(self._names))]
 
     async def _extend(self, command: Command, generation: Generation, extension: Extension) -> None:
-        if await self._pool.extend(generation, extension) is None:
-            message = f"request {command.id} has just ended"
-            await self._send(messages.error(message, id=command.id, op="extend", param="id"))
+        try:
+            if await self._admission.extend(generation, extension) is None:
+                raise RequestError(f"request {command.id} has just ended", param="id")
+        except RequestError as error:
+            await self._send(self._refused(command, error, op="extend"))
+        except CommandRefused as refused:
+            why = RequestError(refused.error.message, param=refused.error.param, code=refused.error.code)
+            await self._send(self._refused(command, why, op="extend"))
 
     async def _send(self, text: str) -> None:
         """Waits for a slow reader, all requests in a row; one that has left is noticed by serve()."""

@@ -8,6 +8,7 @@ index. Flags of llama.cpp (-m, -c, -np and any other) are accepted.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -19,7 +20,6 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 PROTOCOL = 1
@@ -79,6 +79,7 @@ class Request:
     started: bool = False
     completion_tokens: int = 0
     sum_logprobs: bool = False
+    logprobs: int | None = None
     steps: list[str] = field(default_factory=list)  # of a torrent, whole
 
 
@@ -88,15 +89,15 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
                  "sampling": dict, "sequences": list, "logprobs": int, "logprobs_mode": str, "cache": bool,
                  "echo": bool, "continue": dict, "lora": list, "grammar": str, "json_schema": (str, dict),
                  "regex": str, "choice": list, "diversity": str, "first_token": str, "sum_logprobs": bool,
-                 "dedupe": str, "client": str},
+                 "dedupe": str},
     "chat": {"messages": (str, list), "tools": (str, list), "tool_choice": str, "parallel_tool_calls": bool,
              "reasoning_format": str, "enable_thinking": bool, "chat_template_kwargs": dict,
              "add_generation_prompt": bool, "continue_final_message": bool, "n": int, "max_tokens": int,
              "min_tokens": int, "stop": list, "sampling": dict, "sequences": list, "logprobs": int,
              "cache": bool, "echo": bool, "banned_strings": list, "grammar": str, "json_schema": (str, dict),
              "regex": str, "choice": list, "diversity": str, "first_token": str, "sum_logprobs": bool,
-             "dedupe": str, "lora": list, "logprobs_mode": str, "client": str},
-    "prefix": {"prompt": str, "tokens": list, "lora": list, "client": str},
+             "dedupe": str, "lora": list, "logprobs_mode": str},
+    "prefix": {"prompt": str, "tokens": list, "lora": list},
     "score": {"prompt": str, "tokens": list, "texts": list, "logprobs": int, "cache": bool, "lora": list},
     "extend": {"add": int, "max_tokens": int, "fork": dict},
     "cancel": {"index": int},
@@ -113,6 +114,7 @@ NAMES = {
 }
 NEEDED = {"chat": ("messages",), "score": ("texts",), "embed": ("input",), "tokenize": ("text",),
           "detokenize": ("tokens",)}  # fmt: skip
+ACCEPTED = ("chat", "prefix", "score", "embed", "template")
 ABOUT_ANOTHER = ("cancel", "extend")  # faults of these must not look like the end of that request
 
 
@@ -127,7 +129,7 @@ def check(command: Any) -> None:
         raise Refused("op", f"there is no op {command['op']!r}")
     fields = FIELDS[command["op"]]
     for name, value in command.items():
-        if name in ("op", "id"):
+        if name in ("op", "id", "client"):
             continue
         if name not in fields:
             raise Refused(name, f"{command['op']} has no field {name!r}")
@@ -188,6 +190,7 @@ class Engine:
     flags: argparse.Namespace
     requests: dict[str, Request] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
+    taken: int = 0  # lines of input
     streamed: int = 0
     steps: int = 0
     stalled: bool = False
@@ -220,6 +223,7 @@ class Engine:
             poll.unregister(0)
         *lines, self.pending = (self.pending + chunk).split(b"\n")
         for line in lines:
+            self.taken += 1
             if line.strip():
                 self.obey(line)
 
@@ -275,6 +279,10 @@ class Engine:
         command: Any = None
         try:
             command = json.loads(line)
+            if isinstance(command, dict) and command.get("op") in self.flags.overlook:
+                return
+            if isinstance(command, dict) and command.get("op") in ACCEPTED and command.get("id"):
+                self.say("accepted", id=command["id"], line=self.taken)
             check(command)
             self.note(f"{command['op']} {command.get('index', '')}".strip())
             getattr(self, "do_" + command["op"])(command)
@@ -283,18 +291,27 @@ class Engine:
             op, id = (command.get("op"), command.get("id")) if isinstance(command, dict) else ("", "")
             known = {"param": param} if param else {}
             nobodys = not isinstance(id, str) or op in ABOUT_ANOTHER
-            self.say("error", id="" if nobodys else id, code=code, message=str(error), **known)
+            self.say(
+                "error", id="" if nobodys else id, code=code, message=str(error), **known, line=self.taken
+            )
 
     def do_generate(self, command: dict[str, Any]) -> None:
         id, n = command["id"], command.get("n", 1)
         if id in self.requests:
-            self.say("error", id="", code="invalid_request", message=f"the id {id!r} is not done", param="id")
+            self.say(
+                "error",
+                id="",
+                code="invalid_request",
+                message=f"the id {id!r} is not done",
+                param="id",
+                line=self.taken,
+            )
             return
         text = self.begun(command) + self.text_of(command)
         self.seeds += 1
         seed = command.get("sampling", {}).get("seed", NO_SEED)
         seed = self.seeds if seed == NO_SEED else seed
-        make = partial(self.sequence, command, text, seed)
+        make = functools.partial(self.sequence, command, text, seed)
         limit = command.get("max_tokens", 128)
         sequences = [make(index, limit) for index in range(n)]
         taken = sum(len(r.running) for r in self.requests.values())
@@ -302,6 +319,7 @@ class Engine:
         size = len(tokenize(text)) if "tokens" not in command else len(command["tokens"])
         self.requests[id] = Request(id, n, size, seed, list(sequences), echo, text, sequences, limit)
         self.requests[id].sum_logprobs = command.get("sum_logprobs", False)
+        self.requests[id].logprobs = command.get("logprobs") if self.flags.alternatives else None
         if taken >= self.flags.parallel:
             self.say("queued", id=id, position=sum(not r.started for r in self.requests.values()))
 
@@ -388,13 +406,13 @@ class Engine:
 
     def sequence(self, command: dict[str, Any], prompt: str, seed: int, index: int, limit: int) -> Sequence:
         """What a sequence will say is known beforehand, so nothing of a stop string need be held back."""
-        more = partial(self.sequence, command, prompt, seed)
+        more = functools.partial(self.sequence, command, prompt, seed)
         limit = sys.maxsize if limit < 0 else limit
         tail = zlib.crc32(f"{prompt}{index}".encode()) % END_AFTER
         endless = self.flags.endless or command.get("sampling", {}).get("ignore_eos")
         end = sys.maxsize if endless else END_AFTER + tail
         reason = "length" if limit <= end else "stop"
-        whole = Sequence(index, partial(word, prompt, seed, index), min(limit, end), reason, more)
+        whole = Sequence(index, functools.partial(word, prompt, seed, index), min(limit, end), reason, more)
         words = story(prompt, seed, index, min(whole.total, 1000)) if command.get("stop") else []
         text = "".join(words)
         cuts = [(text.find(stop), stop) for stop in command.get("stop", []) if stop in text]
@@ -453,9 +471,10 @@ class Engine:
         """A step of all its sequences, whose lines were made once: nobody reads faster than this writes."""
         if not request.steps:
             self.start(request)
-            request.steps = [prepared(request, position) for position in range(PREPARED)]
+            count = PREPARED if request.logprobs is None else 1  # such lines are long
+            request.steps = [prepared(request, position) for position in range(count)]
         position = request.running[0].length
-        self.lines.append(request.steps[position % PREPARED])
+        self.lines.append(request.steps[position % len(request.steps)])
         request.completion_tokens += len(request.running)
         for sequence in request.running:
             sequence.length = position + 1
@@ -481,6 +500,8 @@ class Engine:
             request.completion_tokens += 1
             if text:
                 self.stream(request.id, sequence.index, text)
+                if more := tokens_told(text, request.logprobs):
+                    self.lines[-1] = self.lines[-1][:-2] + more + "}\n"
         if sequence.over:
             self.stop(request, sequence, sequence.finish_reason)
 
@@ -556,11 +577,23 @@ class Engine:
 
 def prepared(request: Request, position: int) -> str:
     """The lines of one step, as the engine writes them."""
-    lines = [
-        {"event": "stream", "id": request.id, "index": sequence.index, "text": sequence.word(position)}
-        for sequence in request.running
-    ]
-    return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+    made = []
+    for sequence in request.running:
+        text = sequence.word(position)
+        line = {"event": "stream", "id": request.id, "index": sequence.index, "text": text}
+        whole = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        made.append(f"{whole[:-1]}{tokens_told(text, request.logprobs)}}}\n")
+    return "".join(made)
+
+
+@functools.cache
+def tokens_told(text: str, logprobs: int | None) -> str:
+    """A token with its alternatives as a field, where a flag and the request want them."""
+    if logprobs is None:
+        return ""
+    top = [{"id": i, "text": f" {i}", "logprob": -0.125 * i - 1} for i in range(logprobs)]
+    tokens = [{"id": 0, "text": text, "logprob": -1.0, "top": top}]
+    return ',"tokens":' + json.dumps(tokens, ensure_ascii=False, separators=(",", ":"))
 
 
 def cut(words: list[str], at: int, end: int) -> list[str]:
@@ -586,6 +619,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--token-delay", type=float, default=0.002, help="seconds between steps")
     add("--flood", action="store_true", help="no pause between steps")
     add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")
+    add("--alternatives", action="store_true", help="tokens with logprobs, as many as are asked for")
     add("--endless", action="store_true", help="no story ends before max_tokens")
     add("--die-after", type=int, metavar="K", help="SIGKILL itself after K stream events")
     add(
@@ -611,6 +645,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
         help="the first text of each sequence has this size",
     )
     add("--stderr-flood", action="store_true", help="60 kB of log in each step")
+    add("--overlook", metavar="OP", action="append", default=[], help="take no notice of such commands")
     add("--ignore-eof", action="store_true")
     add("--ignore-term", action="store_true")
     add("--self-test", action="store_true", help="say that all is right, and end")

@@ -6,16 +6,18 @@ names a generation for those who look on, and for who ends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from llama_srb.dialects.fields import ids_of, switch, text_of
 from llama_srb.dialects.reply import About, Json, Question, Reply, token_json, told
-from llama_srb.protocol import Error, Stop, Stream
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Start, Stop, Stream
 from llama_srb.reading import request_from
 from llama_srb.request import CompletionRequest, limit_of
+from llama_srb.values import wrong
 
 N, MAX_TOKENS = 1, 1024  # koboldcpp's defaults
 SAMPLING = {  # koboldcpp's, where they differ from llama.cpp's
@@ -26,6 +28,7 @@ LOGPROBS = 5  # alternatives that `logprobs: true` means
 VERSION = "1.104"  # of KoboldCpp: KoboldAI Lite offers what this version can do, up to adaptive-p
 API_VERSION = "1.2.5"  # of KoboldAI's API: stop_sequence and use_default_badwordsids
 READ_HERE = frozenset({"stream", "model", "memory", "genkey", "trim_stop", "quiet"})
+MAX_GENKEY = 128  # characters
 KINDS = {401: "unauthorized", 503: "service_unavailable"}
 
 
@@ -44,7 +47,7 @@ class Results(Reply):
         super().__init__(_request(body, about, stream), about, stream=stream)
         head = text_of(body, "memory", "")
         self.limit = limit_of(body, "max_context_length", "truncation_length", head=head)
-        self.genkey = text_of(body, "genkey", "")
+        self.genkey = genkey_of(body)
         self._trim_stop = switch(body, "trim_stop", True)
 
     def piece(self, event: Stream) -> Iterator[Json]:
@@ -75,7 +78,7 @@ class Results(Reply):
         return {
             "text": text.text + self._tail(text.stop),
             "finish_reason": _finish_reason(text.stop),
-            "logprobs": logprobs(self, index),
+            "logprobs": None if self.request.logprobs is None else logprobs(text.tokens),
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": text.length,
         }
@@ -93,19 +96,25 @@ def _request(body: Mapping[str, Any], about: About, stream: bool) -> CompletionR
     return request_from({**body, "prompt": whole, **told}, defaults, known=READ_HERE)
 
 
-def logprobs(reply: Reply, index: int) -> Json | None:
-    """The tokens of one sequence as koboldcpp tells them; None when they were not asked for."""
-    tokens = list(map(token_json, reply.texts[index].tokens))
-    if reply.request.logprobs is None:
-        return None
+def logprobs(tokens: Iterable[Mapping[str, Any]]) -> Json:
+    """The tokens of one sequence as koboldcpp tells them."""
+    told = list(map(token_json, tokens))
     return {
-        "content": tokens,
-        "tokens": [token["token"] for token in tokens],
-        "token_logprobs": [token["logprob"] for token in tokens],
+        "content": told,
+        "tokens": [token["token"] for token in told],
+        "token_logprobs": [token["logprob"] for token in told],
         "top_logprobs": [
-            {top["token"]: top["logprob"] for top in reversed(token["top_logprobs"])} for token in tokens
+            {top["token"]: top["logprob"] for top in reversed(token["top_logprobs"])} for token in told
         ],
     }
+
+
+def genkey_of(body: Mapping[str, Any]) -> str:
+    """Empty without one: that names the generation which was begun without one."""
+    genkey = text_of(body, "genkey", "")
+    if len(genkey) > MAX_GENKEY:
+        raise wrong("genkey", genkey, f"a text of at most {MAX_GENKEY} characters")
+    return genkey
 
 
 def generate(body: Mapping[str, Any], about: About) -> Reply:
@@ -123,27 +132,132 @@ def stream(body: Mapping[str, Any], about: About) -> Reply:
 # ----------------------------------------------------------------------------------------------------
 
 
-def so_far(reply: Reply | None) -> Json:
+ALL, TOKENS, TEXTS, COUNTS = range(4)  # what is kept, always less
+FORGOTTEN = {
+    TOKENS: "the alternatives are forgotten",
+    TEXTS: "the tokens are forgotten",
+    COUNTS: "the texts and their tokens are forgotten",
+}
+PER_TEXT = 64  # bytes that one takes without a character
+PER_TOKEN = 96  # the same of a token and of its alternatives, which are a line of JSON each
+
+
+class Seen:
+    """What check, last_logprobs and perf show of a generation, in as few bytes as that takes.
+
+    The texts are UTF-8. Only the first one's tokens are shown; they are JSON, since as objects they would
+    take six times as much.
+    """
+
+    def __init__(self, request: CompletionRequest) -> None:
+        self.begun: Start | None = None
+        self.done: Done | None = None
+        self._texts = [bytearray() for _ in range(request.n)]
+        self._has_tokens = request.logprobs is not None
+        self._tokens: list[tuple[bytes, bytes]] = []  # each, and its alternatives
+        self._said = 0  # bytes of all texts
+        self._listed = 0  # bytes of the tokens
+        self._keeps = ALL
+
+    @property
+    def size(self) -> int:
+        """Bytes, near enough."""
+        return len(self._texts) * (PER_TEXT if self._keeps < COUNTS else 8) + self._said + self._listed
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events, which follow those of the last call."""
+        for event in events:
+            match event:
+                case Stream():
+                    self._add(event)
+                case Again():
+                    self._clear(event.index)
+                case Extend():
+                    self._texts += [bytearray() for _ in range(event.first, event.count)]
+                case Start():
+                    self.begun = event
+                case Done():
+                    self.done = replace(event, ranking=())
+
+    def _add(self, event: Stream) -> None:
+        if self._keeps < COUNTS:
+            text = event.text.encode()
+            self._texts[event.index] += text
+            self._said += len(text)
+        if event.index == 0 and self._keeps < TEXTS:
+            self._tokens += map(self._packed, event.tokens)
+            self._listed += sum(map(_size, self._tokens[len(self._tokens) - len(event.tokens) :]))
+
+    def _packed(self, token: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        one = {name: value for name, value in token.items() if name != "top"}
+        return orjson.dumps(one), orjson.dumps(token.get("top", [])) if self._keeps == ALL else b"[]"
+
+    def _clear(self, index: int) -> None:
+        self._said -= len(self._texts[index])
+        self._texts[index] = bytearray()
+        if index == 0:
+            self._tokens, self._listed = [], 0
+
+    def shrink(self) -> bool:
+        """Forgets for good the alternatives, then the tokens, then the texts; False when nothing is left."""
+        if self._keeps == COUNTS:
+            return False
+        self._keeps += 1
+        if self._keeps == TOKENS:
+            self._tokens = [(one, b"[]") for one, _ in self._tokens]
+            self._listed = sum(map(_size, self._tokens))
+        if self._keeps == TEXTS:
+            self._tokens, self._listed = [], 0
+        if self._keeps == COUNTS:
+            self._texts, self._said = [bytearray()] * len(self._texts), 0
+        return True
+
+    def so_far(self) -> Json:
+        """The texts until now."""
+        return {"results": [{"text": text.decode()} for text in self._texts]} | self._warned(COUNTS)
+
+    def tokens(self) -> list[tuple[bytes, bytes]]:
+        """Those of the first text until now, as JSON: each, and its alternatives."""
+        return list(self._tokens)
+
+    def logprobs(self, tokens: Iterable[tuple[bytes, bytes]]) -> Json:
+        """The same as koboldcpp tells them; null when they were not asked for, or are forgotten."""
+        told = (orjson.loads(one) | {"top": orjson.loads(top)} for one, top in tokens)
+        kept = self._has_tokens and self._keeps < TEXTS
+        warned = self._warned(TOKENS) if self._has_tokens else {}
+        return {"logprobs": logprobs(told) if kept else None} | warned
+
+    def _warned(self, since: int) -> Json:
+        """Of what is forgotten."""
+        if self._keeps < since:
+            return {}
+        return {"warnings": [f"{FORGOTTEN[self._keeps]}: this client's generations have said too much"]}
+
+
+def _size(token: tuple[bytes, bytes]) -> int:
+    return PER_TOKEN + len(token[0]) + len(token[1])
+
+
+def so_far(seen: Seen | None) -> Json:
     """/api/extra/generate/check: the texts until now."""
-    texts = [text.text for text in reply.texts] if reply else [""]
-    return {"results": [{"text": text} for text in texts]}
+    return seen.so_far() if seen else {"results": [{"text": ""}]}
 
 
-def last_logprobs(reply: Reply | None) -> Json:
+def last_logprobs(seen: Seen | None, tokens: Iterable[tuple[bytes, bytes]]) -> bytes:
     """/api/extra/last_logprobs: of the first sequence, all its tokens until now."""
-    return {"logprobs": logprobs(reply, 0) if reply else None}
+    return orjson.dumps(seen.logprobs(tokens) if seen else {"logprobs": None})
 
 
-def performance(reply: Reply | None, running: int, about: About) -> Json:
+def performance(seen: Seen | None, running: int, about: About) -> Json:
     """/api/extra/perf: of the last generation; seconds."""
-    done = reply.done if reply else None
+    done = seen.done if seen else None
     ms: Mapping[str, float] = done.timings if done else {}
     return {
         "last_process": ms.get("prompt_ms", 0.0) / 1000,
         "last_eval": ms.get("decode_ms", 0.0) / 1000,
         "last_token_count": done.completion_tokens if done else 0,
         "last_input_count": done.prompt_tokens if done else 0,
-        "last_seed": reply.begun.seed if reply and reply.begun else -1,
+        "last_seed": seen.begun.seed if seen and seen.begun else -1,
         "queue": running,
         "idle": int(running == 0),
         "uptime": about.uptime,

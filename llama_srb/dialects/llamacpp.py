@@ -103,7 +103,7 @@ class Completion(Reply):
             "tokens_evaluated": self.prompt_tokens,
             "generation_settings": self._settings(index),
             "prompt": prompt if isinstance(prompt, str) else "",
-            "has_new_line": "\n" in text.text,
+            "has_new_line": text.has_new_line,
             "truncated": False,
             "stop_type": _stop_type(text.stop),
             "stopping_word": text.stop.stop_text,

@@ -29,6 +29,8 @@ UNFINISHED = "length"  # finish_reason of all that did not end by itself: OpenAI
 
 KIND, PREFIX = "text_completion", "cmpl-"  # of answers and of their ids
 
+REPEATED = (Prompt, Extend, Again)  # events after which choices are told the prompt, if it is to be echoed
+
 Lists: TypeAlias = dict[str, list[Any]]
 Fields: TypeAlias = dict[str, Any]
 
@@ -372,6 +374,19 @@ class Chunks(Frames):
             )  # fmt: skip
         return super()._frames(event)
 
+    def frames(self, events: list[Event]) -> bytes | Iterator[bytes]:
+        """The same as render(); what every choice repeats comes one by one, and only when it is wanted."""
+        repeats = any(isinstance(event, REPEATED) for event in events)
+        return self.each(events) if repeats else self.render(events)
+
+    def each(self, events: list[Event]) -> Iterator[bytes]:
+        """Frames by events, of what is repeated by choices."""
+        for event in events:
+            if isinstance(event, REPEATED):
+                yield from (self._framed({"choices": [piece.json()]}) for piece in self._pieces.of(event))
+            else:
+                yield self._frames(event)
+
     def _begin(self, start: Start) -> bytes:
         self._name(start.id)
         return self._warned([_choice(0, "", None, None)])
@@ -453,6 +468,18 @@ class ChunksOfMany:
     def render(self, events: list[Event]) -> bytes:
         """Frames for these events of one generation."""
         return b"".join(map(self._frames, events))
+
+    def frames(self, events: list[Event]) -> bytes | Iterator[bytes]:
+        """As those of one."""
+        if not any(isinstance(event, REPEATED) for event in events):
+            return self.render(events)
+        return (frame for event in events for frame in self._each(event))
+
+    def _each(self, event: Event) -> Iterator[bytes]:
+        if isinstance(event, REPEATED):
+            yield from self._parts[event.id].each([_moved(event, self._first[event.id])])
+        else:
+            yield self._frames(event)
 
     def _frames(self, event: Event) -> bytes:
         id = event.id  # type: ignore[union-attr]  # what a generation brings has one

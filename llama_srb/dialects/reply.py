@@ -81,6 +81,8 @@ class Text:
     thoughts: list[str] = field(default_factory=list)  # of a chat
     calls: dict[int, Json] = field(default_factory=dict)  # of a chat's tools: name, arguments as text
     stop: Stop | None = None
+    count: int = 0  # of the pieces
+    has_new_line: bool = False
 
     @property
     def text(self) -> str:
@@ -90,6 +92,12 @@ class Text:
         self.pieces.append(event.text)
         self.tokens += event.tokens
         self.thoughts.append(event.reasoning)
+        self.note(event)
+
+    def note(self, event: Stream) -> None:
+        """What is still to be known of a piece that is already told."""
+        self.count += 1
+        self.has_new_line = self.has_new_line or "\n" in event.text
         for piece in event.tool_calls:
             new = {"id": piece.get("id", ""), "name": piece.get("name", ""), "arguments": ""}
             self.calls.setdefault(piece["index"], new)["arguments"] += piece["arguments"]
@@ -97,7 +105,7 @@ class Text:
     @property
     def length(self) -> int:
         """Tokens; while it runs those whose text has come, near enough."""
-        return self.stop.length if self.stop else len(self.pieces)
+        return self.stop.length if self.stop else self.count
 
 
 OneText = TypeVar("OneText", bound=Text)
@@ -160,6 +168,14 @@ class Reply(Gathered[Text]):
         self.about = about
         self.stream = stream
         self._last = Stop("", 0, 0, 0, "")
+
+    def _add(self, event: Stream) -> None:
+        """What was streamed is the client's to keep: with logprobs it may be gigabytes."""
+        text = self.texts[event.index]
+        if self.stream:
+            text.note(event)
+        else:
+            text.add(event)
 
     # What a dialect writes
 

@@ -477,3 +477,62 @@ def test_a_reader_that_reads_nothing_is_cut_off_alone(tmp_path: Path, sent: byte
             eventually(cut_off)
             while b'"stream"' not in reader.recv(1 << 20):
                 pass
+
+
+# What a client has the server remember
+
+
+def test_what_is_remembered_of_kobolds_generations_is_little(tmp_path: Path) -> None:
+    """8 times 4 MB of a prompt, and 100 alternatives of each of 200 tokens in 4 texts: once 250 MiB."""
+    flags = ("--alternatives", "--torrent", "--endless", "--flood")
+    with Bench(tmp_path).serving("--log-level", "info", "--", *flags) as (server, greeting):
+        target = Target(int(greeting.split()[0].rpartition(":")[2]), server.pid, tmp_path, 0)
+        idle = status(server.pid, "VmRSS")
+        body = {"prompt": "x" * (4 << 20), "n": 4, "max_length": 200, "logprobs": 100}
+        for number in range(8):
+            sent = json.dumps(body | {"genkey": f"K{number}"}).encode()
+            with target.connect(60) as client:
+                client.sendall(
+                    post(sent, b"Connection: close").replace(b"/v1/events", b"/api/extra/generate/stream")
+                )
+                while client.recv(1 << 20):
+                    pass
+        assert b'"text":' in target.answer(
+            post(b'{"genkey":"K7"}').replace(b"/v1/events", b"/api/extra/generate/check")
+        )
+        assert (status(server.pid, "VmRSS") - idle) // 1024 < MEMORY
+
+
+# Readers of what is long
+
+
+MANY = {"prompt": "x", "n": 512, "max_tokens": 10**6, "logprobs": 100, "stream": True}
+ECHO = {"prompt": "x" * (1 << 20), "n": 256, "max_tokens": 1, "echo": True}
+LONG: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "alternatives": (post(json.dumps(MANY).encode()), ("--torrent",)),
+    "alternatives, OpenAI": (post(json.dumps(MANY | {"prompt": ["x"] * 8, "n": 64}).encode()).replace(b"/v1/events", b"/v1/completions"), ("--torrent",)),
+    "alternatives, Ollama": (post(json.dumps({"model": "storyteller", "prompt": "x", "logprobs": True, "top_logprobs": 20, "options": {"n": 512, "num_predict": 10**6}}).encode()).replace(b"/v1/events", b"/api/generate"), ("--torrent",)),
+    "a prompt in each choice": (post(json.dumps(ECHO | {"stream": True}).encode()).replace(b"/v1/events", b"/v1/completions"), ()),
+    "a prompt in each choice of a whole answer": (post(json.dumps(ECHO | {"stream": False}).encode()).replace(b"/v1/events", b"/v1/completions"), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "flags"), LONG.values(), ids=LONG)
+def test_a_slow_reader_of_long_events_costs_little(
+    tmp_path: Path, sent: bytes, flags: tuple[str, ...]
+) -> None:
+    """250,000 unread events, tokens and alternatives, which is the bound, take 90 MiB."""
+    flags = ("--log-level", "info", "--", "--alternatives", "--endless", "--flood", *flags)
+    with Bench(tmp_path).serving(*flags) as (server, greeting):
+        target = Target(int(greeting.split()[0].rpartition(":")[2]), server.pid, tmp_path, 0)
+        idle, deadline = target.memory, time.monotonic() + 4
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with client, contextlib.suppress(ConnectionError):
+            client.connect(("127.0.0.1", target.port))
+            client.settimeout(PATIENCE)
+            client.sendall(sent)
+            while client.recv(1 << 12) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        assert b" 200 " in target.answer(get(b"/health/live"))
+        assert target.memory - idle < 1.5 * MEMORY

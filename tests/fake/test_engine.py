@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from llama_srb.engine import (
+    CommandRefused,
     Engine,
     EngineError,
     EngineSettings,
@@ -473,3 +474,64 @@ async def test_a_task_that_is_cancelled_while_it_spawns_leaves_no_process(settin
             await asyncio.sleep(0)
         task.cancel()
         await soon(asyncio.wait({task}))
+
+
+# Commands that are not taken
+
+
+OVERLOOKS = {"stop_grace": 0.3, "step_timeout": 0.4}
+
+
+async def test_a_command_that_the_engine_overlooks_ends_with_an_error(settings) -> None:
+    async with Engine(settings("--overlook", "tokenize", **OVERLOOKS)) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, max_tokens=-1) as running:  # else the watchdog would end the engine
+            (error,) = await soon(run(command(engine, "tokenize", text="x")))
+            assert isinstance(error, Error)
+            assert "has not taken" in error.message
+            running.cancel()
+            assert isinstance((await collect(running))[-1], Done)
+        assert not engine.busy
+        assert await works(engine)
+
+
+async def test_an_extend_that_the_engine_overlooks_ends_its_own_wait(settings) -> None:
+    async with Engine(settings("--overlook", "extend", "--endless", **OVERLOOKS)) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, max_tokens=-1) as running:
+            await anext(running)
+            line = encode("extend", running.id, add=3)
+            with pytest.raises(CommandRefused, match="has not taken"):
+                await soon(running.extend(line, 3))
+            assert running.n == 2
+            running.cancel()
+            assert isinstance((await collect(running))[-1], Done)
+
+
+async def test_what_is_cancelled_before_it_was_read_has_its_stops(settings) -> None:
+    exchange = generate_by(lambda exchange: None)
+    exchange.deliver([Done(exchange.id, 0, 0, 0, 0)])
+    events = [event async for batch in exchange for event in batch]
+    assert [(e.index, e.finish_reason) for e in events[:-1]] == [(i, "cancelled") for i in range(3)]
+    assert events[-1].count == 3
+
+
+def generate_by(send: Any) -> Exchange:
+    """A request of 3 sequences that goes to no engine."""
+    return Exchange("x", b"", n=3, on_enter=send)
+
+
+async def test_what_a_reader_has_in_hand_is_unread_until_it_comes_back() -> None:
+    """A slow one takes all that waits, at once; while it writes that, as much again may come."""
+    exchange = Exchange("a", b"")
+    text = [Stream("a", 0, " x")] * 10
+    exchange.deliver(text)
+    assert (exchange.unread, len(await anext(exchange))) == (0, 10)
+    exchange.deliver(text)
+    exchange.deliver(text)
+    assert exchange.unread == 20
+    await anext(exchange)
+    exchange.deliver(text)
+    assert exchange.unread == 20
+    await anext(exchange)
+    assert exchange.unread == 0

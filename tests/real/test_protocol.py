@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from llama_srb.engine import Engine, EngineSettings, Exchange, new_id
+from llama_srb.engine import CommandRefused, Engine, EngineSettings, Exchange, new_id
 from llama_srb.protocol import Done, Error, Extend, Progress, Queued, Result, Start, Stop, Stream, encode
 from tests.conftest import FAKE_ENGINE, PATIENCE, ROOT, collect, soon, texts
 from tests.serving import LASTING
@@ -282,7 +282,61 @@ async def test_a_faulty_extend_disturbs_nobody(engine: Engine) -> None:
         check_order(await collect(exchange), 3)
 
 
+async def test_a_refused_extend_ends_its_own_wait(engine: Engine) -> None:
+    async with story(engine, max_tokens=-1, sampling={"ignore_eos": True}) as exchange:
+        await anext(exchange)
+        line = encode("extend", exchange.id, fork={"index": 99, "at": 0}, add=2)
+        with pytest.raises(CommandRefused, match="99"):
+            await soon(exchange.extend(line, 2))
+        assert exchange.n == 0  # as it was
+        assert await soon(exchange.extend(encode("extend", exchange.id, add=1), 1)) is not None
+        exchange.cancel()
+        assert len(stops(await collect(exchange))) == 4
+
+
 # Commands
+
+
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        ({"op": "generate", "prompt": "Once", "max_tokens": 1}, ("queued", "start")),
+        ({"op": "chat", "messages": MESSAGES, "max_tokens": 1}, ("accepted",)),
+        ({"op": "prefix", "prompt": "Once"}, ("accepted",)),
+        ({"op": "score", "prompt": "Once", "texts": ["a"]}, ("accepted",)),
+        ({"op": "embed", "input": ["a"]}, ("accepted",)),
+        ({"op": "tokenize", "text": "a"}, ("result",)),
+        ({"op": "detokenize", "tokens": [1]}, ("result", "error")),
+        ({"op": "status"}, ("result",)),
+    ],
+    ids=lambda value: value["op"] if isinstance(value, dict) else "",
+)
+def test_every_command_is_acknowledged(
+    argv: tuple[str, ...], command: dict[str, Any], first: tuple[str, ...]
+) -> None:
+    lines = [{"op": "status", "id": "x"}, command | {"id": "y"}]
+    events = talk(argv, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    own = [event for event in events if event.get("id") == "y"]
+    assert own[0]["event"] in first
+    assert own[0].get("line", 2) == 2
+    assert own[-1]["event"] in ("done", "result", "error")
+
+
+def test_a_refusal_names_the_line_that_it_is_about(argv: tuple[str, ...]) -> None:
+    commands = [
+        {"op": "generate", "id": "a", "prompt": "Once", "max_tokens": 2},
+        {"op": "generate", "id": "b", "prompt": 5},
+        {"op": "extend", "id": "c", "add": 1},
+        {"op": "cancel", "id": "a", "index": "x"},
+        {"op": "cook", "id": "d"},
+    ]
+    data = b"\n".join(json.dumps(command).encode() for command in commands)
+    errors = [event for event in talk(argv, data + b"\n\n[]\n") if event["event"] == "error"]
+    named = sorted((error["line"], error["id"]) for error in errors)
+    assert named == [(2, "b"), (3, ""), (4, ""), (5, "d"), (7, "")]
 
 
 async def test_tokenize_and_status_are_answered_in_mid_stream(engine: Engine) -> None:

@@ -156,7 +156,9 @@ def test_a_cancelled_score_ends_and_leaves_nothing(engine: Lines) -> None:
     engine.send({"op": "cancel", "id": id})
     (answer,) = engine.answers([id])
     assert {stop["finish_reason"] for stop in answer.named("stop")} <= {"cancelled"}
-    assert len(answer.named("stop")) + len(answer.named("score")) == 8
+    assert (
+        len(answer.named("stop")) + len(answer.named("score")) == answer.done["count"]
+    )  # 0: it was not read yet
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,10 +13,12 @@ ARROWS: dict[str, set[str]] = {
     "cli": {"reading", "server", "client", "pool", "config", "model_info", "keys", "logs", "doctor"}
     | {"bundled"},
     "doctor": {"access", "config", "model_info", "bundled"},
-    "server": {"handlers", "access", "connections", "limits", "pool", "config", "model_info", "presets"}
-    | {"bundled", "tasks"},
+    "server": {"handlers", "access", "admission", "connections", "limits", "pool", "config", "model_info"}
+    | {"bundled", "presets", "tasks", "terms"},
     "handlers": {"routes", "openapi", "dialects", "ranking", "fitting", "websocket", "pool", "limits"}
     | {
+        "admission",
+        "terms",
         "reading",
         "spellings",
         "watched",
@@ -34,7 +36,10 @@ ARROWS: dict[str, set[str]] = {
     "middleware": {"routes", "dialects", "pool", "access", "logs", "metrics"},
     "access": {"config", "foreign", "keys", "routes", "sessions", "tokens"},
     "connections": {"config", "limits", "tasks"},
-    "limits": {"keys", "metrics", "pool", "sessions"},
+    "limits": {"keys"},
+    "admission": {"engine", "keys", "limits", "metrics", "pool", "sessions", "terms"},
+    "terms": {"engine"},
+    "several": {"engine", "tasks"},
     "metrics": {"protocol"},
     "logs": set(),
     "tasks": set(),
@@ -49,9 +54,9 @@ ARROWS: dict[str, set[str]] = {
     "presets": {"reading"},
     "fitting": {"request"},
     "watched": {"dialects", "pool"},
-    "websocket": {"dialects", "keys", "limits", "pool", "ranking", "sessions", "tasks"},
+    "websocket": {"admission", "dialects", "keys", "limits", "pool", "ranking", "sessions", "tasks"},
     "ranking": {"request", "protocol"},
-    "pool": {"bundled", "engine", "first_steps", "tasks"},
+    "pool": {"bundled", "engine", "first_steps", "several", "tasks", "terms"},
     "first_steps": {"bundled"},
     "engine": {"bundled", "protocol", "tasks"},
     "protocol": {"values", "request"},

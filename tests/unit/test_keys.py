@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from llama_srb import keys, tokens
 from llama_srb.keys import Grant, Key, KeyFileError
-from llama_srb.limits import Budget
+from llama_srb.limits import Budget, Budgets
 from llama_srb.routes import ROUTES
 from llama_srb.tokens import TokenError
 
@@ -97,6 +97,20 @@ def test_a_budget_flows_in_and_may_be_overdrawn_once() -> None:
     assert budget.wait == 0
     budget.refill(60, now=1000.0)
     assert budget.left == 60
+
+
+def test_full_budgets_are_forgotten() -> None:
+    """A token may have any name."""
+    now = 0.0
+    budgets = Budgets(lambda: now)
+    for name in range(1000):
+        budgets.spend(str(name), 60, 30)
+        assert budgets.wait(f"never heard of {name}", 60) == 0
+    budgets.spend("deep in debt", 60, 600)
+    now = 90.0
+    budgets.spend("another", 60, 60)
+    assert len(budgets) == 2
+    assert budgets.wait("deep in debt", 60) > 0
 
 
 # Tokens

@@ -28,6 +28,7 @@ from llama_srb.protocol import (
     Start,
     Stop,
     Stream,
+    bulk,
     encode,
     encode_cancel,
     encode_extend,
@@ -210,3 +211,12 @@ def test_what_json_cannot_hold_is_a_type_error() -> None:
     for value in ("\ud800", 1 << 64):
         with pytest.raises(TypeError):
             encode("tokenize", "1", text=value)
+
+
+def test_what_an_event_holds_is_counted_by_its_memory() -> None:
+    tokens = ({"id": 1, "text": "a", "logprob": -1.0, "top": [{}] * 20},)
+    assert (
+        bulk([Stream("a", 0, "x"), Stream("a", 0, "x", tokens), Score("a", 0, 1, -1.0, False, tokens)]) == 42
+    )
+    assert bulk([Prompt("a", "x" * 2560, tokens), Stream("a", 0, "x" * 2560)]) == 10 + 21 + 10
+    assert bulk([Embedding("a", 0, 1, (0.0,) * 800), Stream("a", 0, "", reasoning="x" * 2560)]) == 100 + 10

@@ -1,0 +1,427 @@
+"""Whatever reaches the engine has taken its places before: key, queue and time hold for each path alike."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import json
+import random
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientWebSocketResponse
+
+from llama_srb.websocket import MAX_EXTENDING, MAX_RUNNING
+from tests.conftest import ROOT
+from tests.fake.test_access import bearer, key_file
+from tests.fake.test_server import Served, Serving, serving
+from tests.fake.test_websocket import connected, event, until
+
+__all__ = ["serving"]  # the fixture
+
+WORDS = "one two three four five six seven eight nine ten"
+SAYS_WORDS = [{"role": "user", "content": WORDS}]
+ENDLESS = {"prompt": "x", "n": 1, "max_tokens": -1}
+GENERATE = {"op": "generate", "prompt": "x", "n": 1, "max_tokens": -1}
+PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # a path that brings each op to the engine, and its body
+    "generate": ("/v1/events", {"prompt": WORDS, "n": 1, "max_tokens": 2}),
+    "chat": ("/v1/chat/completions", {"messages": SAYS_WORDS, "max_tokens": 2}),
+    "prefix": ("/v1/prefix", {"prompt": WORDS}),
+    "score": ("/v1/score", {"prompt": "x", "texts": [WORDS]}),
+    "embed": ("/v1/embeddings", {"input": WORDS}),
+    "tokenize": ("/v1/internal/encode", {"text": WORDS}),
+    "detokenize": ("/v1/internal/decode", {"tokens": list(range(10))}),
+    "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),
+}
+OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its place
+OWN = {("engine.py", "status"), ("handlers.py", "status"), ("server.py", "status")}
+"""Questions of the server itself: the watchdog's, those of /metrics and /v1/stats, that at the start."""
+ANSWERED = [op for op in PATHS if op != "template"]  # by the fake engine
+each_op = pytest.mark.parametrize("op", PATHS)
+
+
+async def ask(served: Served, op: str, key: str = "") -> tuple[int, str | None]:
+    """Status and the error's code."""
+    path, body = PATHS[op]
+    status, data = await served.post(body, path, **(bearer(key) if key else {}))
+    return status, json.loads(data)["error"]["code"] if status >= 400 else None
+
+
+@contextlib.asynccontextmanager
+async def endless(served: Served, key: str = "") -> AsyncIterator[Any]:
+    """A generation that runs or waits for the length of the block; its first event."""
+    headers = bearer(key) if key else {}
+    async with served.http.post(served.url + "/v1/events", json=ENDLESS, headers=headers) as response:
+        yield await response.content.readuntil(b"\n\n")
+
+
+def begun(served: Served) -> list[str]:
+    return [note["what"] for note in served.noted() if note["what"] in PATHS]
+
+
+# Which path takes places
+
+
+def ops() -> set[str]:
+    """The commands of docs/engine-protocol.md."""
+    text = (ROOT / "docs/engine-protocol.md").read_text()
+    return set(
+        re.findall(r"^\| `(\w+)` \|", text.partition("## Commands")[2].partition("## Events")[0], re.M)
+    )
+
+
+def test_each_op_of_the_protocol_is_asked_for_here() -> None:
+    assert ops() == {*PATHS, *OF_ONE_THAT_RUNS, *(op for _, op in OWN)}
+
+
+VERBS = {"generate", "generate_all", "prefix", "run", "command"}
+THE_POOLS = {"admission.py", "pool.py"}
+NO_SERVER = {"complete.py", "client.py"}
+
+
+def asked_without_places(file: Path) -> set[tuple[str, str]]:
+    """Calls that reach the engine and pass by admission.py: file, and the op or the call."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            verb, whose = node.func.attr, ast.unparse(node.func.value)
+            if verb in VERBS and whose.rpartition(".")[2].strip("_") == "pool":
+                op = node.args[0].value if isinstance(node.args[0], ast.Constant) else verb
+                found.add((file.name, str(op)))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "encode" and file.name == "engine.py":
+            assert isinstance(node.args[0], ast.Constant)
+            found.add((file.name, str(node.args[0].value)))
+    return found
+
+
+def test_nothing_but_the_servers_own_questions_passes_by() -> None:
+    files = [file for file in (ROOT / "llama_srb").rglob("*.py") if file.name not in THE_POOLS | NO_SERVER]
+    assert set().union(*map(asked_without_places, files)) == OWN
+
+
+async def test_the_servers_own_questions_need_no_place(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1, "scopes": ["complete", "metrics"]})
+    served = await serving("--endless", api_key_file=str(file), parallel=1, max_queue=1)
+    async with endless(served, "one"):
+        for path in ("/metrics", "/v1/stats"):
+            async with served.http.get(served.url + path, headers=bearer("one")) as response:
+                assert response.status == 200
+
+
+async def test_the_status_is_asked_once_however_many_want_it(serving: Serving) -> None:
+    served = await serving("--endless", "--hang-after", "1")
+    async with endless(served):
+        await served.note("hanging")
+        for _ in range(3):
+            async with served.http.get(served.url + "/v1/stats") as response:
+                assert (await response.json())["requests_open"] <= 2
+
+
+# Requests at once
+
+
+@each_op
+async def test_each_op_counts_for_concurrent_but_a_prefix(serving: Serving, tmp_path: Path, op: str) -> None:
+    file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1})
+    served = await serving("--endless", api_key_file=str(file))
+    async with endless(served, "one"):
+        expected = (200, None) if op == "prefix" else (429, "rate_limit_exceeded")
+        assert await ask(served, op, "one") == expected
+
+
+async def test_a_prefix_keeps_no_real_request_out(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1})
+    served = await serving("--token-delay", "0.05", api_key_file=str(file))
+    prefix = asyncio.create_task(served.post({"prompt": "x " * 1000}, "/v1/prefix", **bearer("one")))
+    await served.note("prefix")
+    assert await ask(served, "generate", "one") == (200, None)
+    assert not prefix.done()
+    prefix.cancel()
+
+
+@pytest.mark.parametrize("op", [op for op in ANSWERED if op != "prefix"])
+async def test_of_many_at_once_only_so_many_are_taken(serving: Serving, tmp_path: Path, op: str) -> None:
+    file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2}, {"name": "other"})
+    served = await serving("--endless", "--hang-after", "1", api_key_file=str(file))
+    async with endless(served, "other"):
+        await served.note("generate")
+        await asyncio.sleep(0.05)  # until it hangs: nothing is answered any more
+        asked = [asyncio.create_task(ask(served, op, "two")) for _ in range(20)]
+        done, left = await asyncio.wait(asked, timeout=2)
+        assert {task.result() for task in done} == {(429, "rate_limit_exceeded")}
+        assert len(left) == (2 if op != "generate" else 0) or len(done) == 18
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)
+
+
+async def test_a_list_of_prompts_takes_as_many_places(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
+    served = await serving("--endless", api_key_file=str(file))
+
+    async def of(*prompts: str) -> tuple[int, str]:
+        body = {"prompt": prompts, "n": 1, "max_tokens": 2, "stream": False}
+        status, data = await served.post(body, **bearer("two"))
+        return status, data.decode()
+
+    status, said = await of("a", "b", "c")
+    assert (status, json.loads(said)["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert begun(served) == [], "it is refused as a whole"
+    for _ in range(3):
+        assert (await of("a", "b"))[0] == 200
+    async with endless(served, "two"):
+        assert [(await of("a", "b"))[0], (await of("a"))[0]] == [429, 200]
+
+
+async def test_a_list_of_prompts_ends_and_all_its_places_are_free(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
+    served = await serving("--endless", api_key_file=str(file))
+    body = {"prompt": ["a", "b"], "n": 1, "max_tokens": -1, "stream": True}
+    for at in range(1, 4):
+        async with served.http.post(served.url + "/v1/completions", json=body, headers=bearer("two")) as got:
+            assert got.status == 200
+            await served.note("generate", 2 * at)
+            assert await ask(served, "tokenize", "two") == (429, "rate_limit_exceeded")
+        await served.note("done", 2 * at)
+
+
+PACKET = 300
+
+
+async def generated(served: Served, socket: ClientWebSocketResponse) -> int:
+    """How many the engine has got; a cancel comes after all of them."""
+    await socket.send_json({"op": "cancel", "id": "0"})
+    await until(socket, event("done", id="0"))
+    return begun(served).count("generate")
+
+
+async def refusals(socket: ClientWebSocketResponse, count: int) -> set[str]:
+    """The codes of so many errors."""
+    async with asyncio.timeout(10):
+        return {(await until(socket, event("error")))[-1]["code"] for _ in range(count)}
+
+
+async def test_commands_in_one_packet_are_counted_one_by_one(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
+    served = await serving("--endless", api_key_file=str(file))
+    async with connected(served, **bearer("two")) as socket:
+        for at in range(PACKET):  # nothing of it yields to the server
+            await socket.send_json(GENERATE | {"id": str(at)})
+        assert await refusals(socket, PACKET - 2) == {"rate_limit_exceeded"}
+        assert await generated(served, socket) == 2
+
+
+async def test_a_generate_and_its_cancel_in_one_packet_give_the_place_back(
+    serving: Serving, tmp_path: Path
+) -> None:
+    file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1})
+    served = await serving("--endless", api_key_file=str(file))
+    async with connected(served, **bearer("one")) as socket:
+        for at in range(20):
+            await socket.send_json(GENERATE | {"id": str(at)})
+            await socket.send_json({"op": "cancel", "id": str(at)})
+            told = await until(socket, lambda said: said["event"] in ("done", "error"))
+            assert (told[-1]["event"], told[-1]["id"]) == ("done", str(at))
+    assert await ask(served, "generate", "one") == (200, None)
+
+
+async def test_a_connection_that_is_lost_gives_its_places_back(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
+    served = await serving("--endless", api_key_file=str(file))
+    for at in range(1, 4):
+        async with connected(served, **bearer("two")) as socket:
+            for id in "ab":
+                await socket.send_json(GENERATE | {"id": id})
+            await until(socket, event("stream", id="b"))
+        await served.note("done", 2 * at)
+    for path, body in (("/v1/events", {"prompt": "x " * 20000}), ("/detokenize", {"tokens": ["x"]})):
+        for _ in range(3):
+            assert (await served.post(body, path, **bearer("two")))[0] == 400
+    both = {"prompt": ["a", "b"], "max_tokens": 1, "n": 1, "stream": False}
+    assert (await served.post(both, **bearer("two")))[0] == 200
+
+
+async def test_an_engine_that_dies_gives_all_places_back(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
+    served = await serving("--poison", "arsenic", api_key_file=str(file))
+    both = {"prompt": ["a", "arsenic"], "max_tokens": 1000, "n": 1, "stream": False}
+    for _ in range(2):
+        assert (await served.post(both, **bearer("two")))[0] == 500
+    assert (await served.post(both | {"prompt": ["a", "b"]}, **bearer("two")))[0] == 200
+
+
+async def test_whatever_its_clients_do_all_places_are_free_in_the_end(
+    serving: Serving, tmp_path: Path
+) -> None:
+    """Clients that leave at any time, whatever they have asked for."""
+    most, dice = 6, random.Random(3)
+    file = key_file(tmp_path / "keys", {"name": "six", "concurrent": most})
+    served = await serving("--endless", api_key_file=str(file), parallel=4)
+
+    async def leave(op: str) -> None:
+        path, body = PATHS[op]
+        many = {"prompt": ["a", "b", "c"], "n": 1, "max_tokens": -1, "stream": True}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(dice.uniform(0, 0.05)):
+                if dice.random() < 0.3:
+                    await served.post(many, **bearer("six"))
+                else:
+                    await served.post(
+                        body | ({"max_tokens": -1} if op == "generate" else {}), path, **bearer("six")
+                    )
+
+    async def on_a_socket() -> None:
+        async with connected(served, **bearer("six")) as socket:
+            for at in range(4):
+                await socket.send_json(GENERATE | {"id": str(at)})
+                if dice.random() < 0.5:
+                    await socket.send_json({"op": "cancel", "id": str(at)})
+            await asyncio.sleep(dice.uniform(0, 0.05))
+
+    for _ in range(20):
+        await asyncio.gather(*(leave(dice.choice(list(PATHS))) for _ in range(8)), on_a_socket())
+    all_places = {"prompt": ["a"] * most, "n": 1, "max_tokens": 1, "stream": False}
+    async with asyncio.timeout(10):
+        while (await served.post(all_places, **bearer("six")))[0] != 200:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.02)
+
+
+async def test_what_is_asked_inside_of_a_request_needs_no_second_place(
+    serving: Serving, tmp_path: Path
+) -> None:
+    file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1, "scopes": ["complete", "embed"]})
+    served = await serving(api_key_file=str(file), max_queue=1)
+    body = {
+        "model": "storyteller",
+        "prompt": "x " * 500,
+        "stream": False,
+        "options": {"num_ctx": 100, "num_predict": 2},
+    }
+    for _ in range(3):
+        status, data = await served.post(body, "/api/generate", **bearer("one"))
+        assert status == 200, data
+    assert {"tokenize", "generate"} <= set(begun(served))
+
+
+# The queue
+
+
+@contextlib.asynccontextmanager
+async def full(serving: Serving) -> AsyncIterator[Served]:
+    """A server on which one runs, and one waits, which is the most."""
+    served = await serving("--endless", parallel=1, max_queue=1)
+    async with endless(served) as first, endless(served) as second:
+        assert b'"start"' in first
+        assert b'"queued"' in second
+        yield served
+
+
+@each_op
+async def test_each_op_asks_the_queue(serving: Serving, op: str) -> None:
+    async with full(serving) as served:
+        path, body = PATHS[op]
+        async with served.http.post(served.url + path, json=body) as response:
+            assert (response.status, response.headers["Retry-After"]) == (503, "5")
+            assert (await response.json())["error"]["code"] == "queue_full"
+
+
+async def test_a_list_of_prompts_that_the_queue_cannot_hold_is_refused_as_a_whole(serving: Serving) -> None:
+    served = await serving("--endless", parallel=1, max_queue=4)
+    body = {"prompt": list("abcde"), "n": 1, "max_tokens": 2, "stream": False}
+    status, data = await served.post(body)
+    assert (status, json.loads(data)["error"]["code"]) == (503, "queue_full")
+    assert begun(served) == []
+    assert (await served.post(body | {"prompt": list("abcd")}))[0] == 200
+
+
+async def test_commands_in_one_packet_ask_the_queue_one_by_one(serving: Serving) -> None:
+    served = await serving("--endless", parallel=1, max_queue=4)
+    async with connected(served) as socket:
+        for at in range(50):
+            await socket.send_json(GENERATE | {"id": str(at)})
+        assert await refusals(socket, 46) == {"queue_full"}
+        assert await generated(served, socket) == 4
+
+
+# Time
+
+
+@each_op
+async def test_each_op_ends_with_its_time(serving: Serving, op: str) -> None:
+    served = await serving("--endless", "--hang-after", "1", request_timeout=1)
+    running = asyncio.create_task(served.post(ENDLESS, "/v1/events"))
+    await served.note("hanging")
+    if op in ("generate", "chat"):  # a stream may have begun
+        path, body = PATHS[op]
+        assert b"timed_out" in (await served.post(body, path))[1]
+    else:
+        assert await ask(served, op) == (503, "timed_out")
+    running.cancel()
+
+
+async def test_a_prefix_that_takes_too_long_is_an_error(serving: Serving) -> None:
+    served = await serving("--token-delay", "0.05", request_timeout=0.3)
+    status, data = await served.post({"prompt": "x " * 1000}, "/v1/prefix")
+    assert (status, json.loads(data)["error"]["code"]) == (503, "timed_out")
+    await served.note("cancel")
+
+
+# Tokens
+
+
+@pytest.mark.parametrize("op", ANSWERED)
+async def test_each_op_is_paid(serving: Serving, tmp_path: Path, op: str) -> None:
+    file = key_file(tmp_path / "keys", {"name": "poor", "tokens_per_minute": 5})
+    served = await serving(api_key_file=str(file))
+    assert await ask(served, op, "poor") == (200, None)
+    for another in PATHS:
+        assert await ask(served, another, "poor") == (429, "rate_limit_exceeded")
+
+
+async def test_what_is_asked_inside_of_a_request_is_not_paid_beside_it(
+    serving: Serving, tmp_path: Path
+) -> None:
+    file = key_file(tmp_path / "keys", {"name": "poor", "tokens_per_minute": 150})
+    served = await serving(api_key_file=str(file))
+    body = {"model": "storyteller", "prompt": "x " * 500, "stream": False}
+    options = {"options": {"num_ctx": 100, "num_predict": 2}}
+    assert (await served.post(body | options, "/api/generate", **bearer("poor")))[0] == 200
+    assert await ask(served, "generate", "poor") == (200, None)
+
+
+async def test_who_has_spent_all_extends_nothing(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "poor", "tokens_per_minute": 5})
+    served = await serving("--endless", api_key_file=str(file))
+    async with connected(served, **bearer("poor")) as socket:
+        await socket.send_json(GENERATE | {"id": "a"})
+        await until(socket, event("stream"))
+        assert await ask(served, "tokenize", "poor") == (200, None)
+        await socket.send_json({"op": "extend", "id": "a", "add": 1})
+        assert await refusals(socket, 1) == {"rate_limit_exceeded"}
+        await until(socket, event("stream", id="a"))
+
+
+async def test_extends_in_one_packet_are_bounded(serving: Serving) -> None:
+    served = await serving("--endless", "--hang-after", "1")
+    async with connected(served) as socket:
+        await socket.send_json(GENERATE | {"id": "a"})
+        await served.note("hanging")
+        for _ in range(MAX_RUNNING + MAX_EXTENDING + 10):
+            await socket.send_json({"op": "extend", "id": "a", "add": 0, "max_tokens": 10})
+        assert await refusals(socket, 10) == {"queue_full"}
+
+
+async def test_an_extend_beyond_max_n_is_told(serving: Serving, tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "few", "max_n": 2})
+    served = await serving("--endless", api_key_file=str(file))
+    async with connected(served, **bearer("few")) as socket:
+        await socket.send_json(GENERATE | {"id": "a"})
+        await until(socket, event("stream"))
+        await socket.send_json({"op": "extend", "id": "a", "add": 2})
+        error = (await until(socket, event("error")))[-1]
+        assert (error["op"], error["param"]) == ("extend", "add")
+        await until(socket, event("stream", id="a"))

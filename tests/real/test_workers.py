@@ -1,0 +1,124 @@
+"""Commands that take long to read: they hold up nobody, and what waits of them is bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from llama_srb.metrics import memory_of
+from tests.real.lines import BINARY, STORYTELLER
+
+WORDS = "word " * 400_000  # two megabytes: half a second for the tokenizer
+Events = list[dict[str, Any]]
+
+
+def tokenize(id: str, client: str, text: str = WORDS) -> dict[str, Any]:
+    return {"op": "tokenize", "id": id, "client": client, "text": text}
+
+
+def answers(*commands: dict[str, Any]) -> Events:
+    """The events of an engine that gets these commands at once, in order; without the model's loading."""
+    argv = (BINARY, "-m", STORYTELLER, "-c", "16384")
+    data = b"".join(json.dumps(command).encode() + b"\n" for command in commands)
+    done = subprocess.run(argv, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120)
+    assert done.returncode == 0
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    return [event for event in events if event["event"] != "loading"]
+
+
+def ends(events: Events) -> list[str]:
+    """The ids in the order in which they came to their end."""
+    return [event["id"] for event in events if event["event"] in ("result", "done", "error")]
+
+
+def test_short_commands_and_requests_pass_long_ones() -> None:
+    story = {"op": "generate", "id": "story", "client": "b", "prompt": "Once", "n": 2, "max_tokens": 20}
+    events = answers(tokenize("1", "a"), tokenize("2", "a"), tokenize("short", "b", "one two"), story)
+    assert set(ends(events)[:2]) == {"short", "story"}
+    assert set(ends(events)[2:]) == {"1", "2"}
+
+
+def test_a_client_with_many_long_commands_leaves_room_for_another() -> None:
+    first = [tokenize(str(i), "a") for i in range(4)]
+    order = ends(answers(*first, tokenize("other", "b")))
+    assert order.index("other") < 2
+
+
+def test_a_cancel_is_acted_on_while_workers_are_busy() -> None:
+    chat = {"op": "chat", "id": "chat", "client": "a", "messages": [{"role": "user", "content": WORDS}]}
+    cancels = [{"op": "cancel", "id": id} for id in ("1", "2", "chat")]
+    events = answers(tokenize("1", "a"), tokenize("2", "a"), chat | {"n": 3}, *cancels, tokenize("3", "b"))
+    assert ends(events) == ["1", "2", "chat", "3"]
+    assert [event["count"] for event in events if event["event"] == "done"] == [0, 0, 0]
+
+
+def test_what_is_about_a_long_command_goes_with_it() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    story = {"op": "generate", "id": "s", "prompt": "Once", "n": 3, "json_schema": schema, "max_tokens": 10}
+    extend, cancel = {"op": "extend", "id": "s", "add": 2}, {"op": "cancel", "id": "s", "index": 1}
+    events = answers(story, extend, cancel)
+    stops = {event["index"]: event["finish_reason"] for event in events if event["event"] == "stop"}
+    assert sorted(stops) == [0, 1, 2, 3, 4]
+    assert stops[1] == "cancelled"
+    assert events[-1]["count"] == 5
+
+
+def test_what_waits_is_bounded_for_each_client() -> None:
+    junk = {"op": "tokenize", "client": "a", "text": "x", "more": "y" * (15 << 20)}
+    events = answers(
+        tokenize("slow", "a"), *(junk | {"id": str(i)} for i in range(8)), tokenize("other", "b")
+    )
+    assert sorted(ends(events)) == sorted(["slow", *map(str, range(8)), "other"])
+    codes = {event["id"]: event["code"] for event in events if event["event"] == "error"}
+    assert "busy" in codes.values()
+    assert "other" not in codes
+
+
+def test_a_refusal_bears_the_id_however_deep_the_rest_is() -> None:
+    deep: list[Any] = []
+    for _ in range(80):
+        deep = [deep]
+    command = {"op": "chat", "id": "deep", "messages": [], "chat_template_kwargs": {"x": deep}}
+    (error,) = [event for event in answers(command) if event["event"] == "error"]
+    assert (error["id"], error["line"]) == ("deep", 1)
+    assert "64 levels" in error["message"]
+
+
+LISTS = {"stop": ["x" * 1000 + str(i) for i in range(1000)]}
+
+
+def test_sequences_share_their_lists() -> None:
+    """By memory: 512 copies of a megabyte would be half a gigabyte."""
+    argv = (BINARY, "-m", STORYTELLER, "-c", "16384")
+    command = {"op": "generate", "id": "1", "prompt": "Once", "n": 512, "max_tokens": -1, **LISTS}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as engine:
+        assert engine.stdin
+        assert engine.stdout
+        try:
+            while b'"ready"' not in engine.stdout.readline():
+                pass
+            before = memory_of(engine.pid)
+            os.write(engine.stdin.fileno(), b"\n")
+            engine.stdin.write(json.dumps(command).encode() + b"\n")
+            engine.stdin.flush()
+            while b'"stream"' not in engine.stdout.readline():
+                pass
+            assert memory_of(engine.pid) - before < 200 << 20
+        finally:
+            engine.kill()
+
+
+@pytest.mark.parametrize("name", ["stop", "banned_strings"])
+def test_the_sum_of_a_requests_lists_is_bounded(name: str) -> None:
+    lists = {name: ["x" * 4000 + str(i) for i in range(1000)]}
+    (error,) = [
+        event
+        for event in answers({"op": "generate", "id": "1", "prompt": "Once", **lists})
+        if event["event"] == "error"
+    ]
+    assert "a request may have 1048576" in error["message"]

@@ -1,0 +1,156 @@
+"""What is kept of generations that KoboldCpp's clients look on at, and how much of it at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from llama_srb.dialects import koboldai
+from llama_srb.dialects.koboldai import Seen
+from llama_srb.pool import Generation
+from llama_srb.protocol import Again, Done, Extend, Start, Stream
+from llama_srb.request import CompletionRequest
+from llama_srb.watched import MOST, MOST_BYTES, SHARE_BYTES, Watched, Watchlist
+
+TEXT = "a" * 1000
+
+
+def seen(n: int = 1, logprobs: int | None = None, prompt: str = "x") -> Seen:
+    return Seen(CompletionRequest(prompt=prompt, n=n, logprobs=logprobs))
+
+
+def said(index: int, text: str, alternatives: int | None = None) -> Stream:
+    """With logprobs a token of so many alternatives."""
+    if alternatives is None:
+        return Stream("", index, text)
+    top = [{"id": i, "text": f" {i}", "logprob": -float(i)} for i in range(alternatives)]
+    return Stream("", index, text, ({"id": 7, "text": text, "logprob": -1.0, "top": top},))
+
+
+def texts(one: Seen) -> list[str]:
+    return [result["text"] for result in koboldai.so_far(one)["results"]]
+
+
+def logprobs(one: Seen) -> Any:
+    return orjson.loads(koboldai.last_logprobs(one, one.tokens()))
+
+
+@pytest.fixture
+async def watchlist() -> Watchlist:
+    return Watchlist()
+
+
+def add(watchlist: Watchlist, client: str, genkey: str, one: Seen, *, runs: bool = True) -> Watched:
+    generation = Generation(genkey, b"")
+    generation.client = client
+    watched = watchlist.add(genkey, generation, one)
+    watched.generation = generation if runs else None
+    return watched
+
+
+def total(watchlist: Watchlist) -> int:
+    return watchlist.sizes.total()
+
+
+# One
+
+
+def test_all_texts_and_the_first_ones_tokens_are_shown() -> None:
+    one = seen(2, logprobs=2)
+    one.take([Start("", 2, 3, 0, 11), said(0, " ä", 2), said(1, " b", 2), said(0, " c", 2)])
+    assert texts(one) == [" ä c", " b"]
+    told = logprobs(one)["logprobs"]
+    assert told["tokens"] == [" ä", " c"]
+    assert [list(top) for top in told["top_logprobs"]] == [[" 1", " 0"]] * 2
+    assert one.begun == Start("", 2, 3, 0, 11)
+
+
+def test_what_begins_anew_is_forgotten_and_what_is_added_is_there() -> None:
+    one = seen(1, logprobs=0)
+    one.take([said(0, "old", 0), Again("", 0), Extend("", 1, 2), said(0, "new", 0), said(1, "more", 0)])
+    assert texts(one) == ["new", "more"]
+    assert logprobs(one)["logprobs"]["tokens"] == ["new"]
+    fresh = seen(2, logprobs=0)
+    fresh.take([said(0, "new", 0), said(1, "more", 0)])
+    assert one.size == fresh.size
+
+
+def test_nothing_of_the_request_is_kept() -> None:
+    assert seen(prompt="x" * 1_000_000).size < 100
+
+
+def test_it_forgets_the_alternatives_then_the_tokens_then_the_texts_and_says_so() -> None:
+    one = seen(2, logprobs=50)
+    for expected in ("", "alternatives", "tokens", "texts"):
+        one.take([said(0, TEXT, 50), said(1, TEXT, 50), Done("", 2, 3, 0, 2, {}, (0, 1))])
+        shown = koboldai.so_far(one) | logprobs(one)
+        assert expected in "".join(shown.get("warnings", ()))
+        before = one.size
+        assert one.shrink() == (expected != "texts")
+        assert one.size < before or expected == "texts"
+    assert texts(one) == ["", ""]
+    assert koboldai.so_far(one)["warnings"]
+    assert logprobs(one)["logprobs"] is None
+    assert one.done == Done("", 2, 3, 0, 2), "without a ranking, which may be long"
+
+
+# All of them
+
+
+async def test_a_generation_that_goes_on_and_on_stays_within_its_clients_share(watchlist: Watchlist) -> None:
+    watched = add(watchlist, "ann", "K", seen(4, logprobs=100))
+    largest = 0
+    for _ in range(2000):
+        watchlist.take(watched, [said(index, TEXT, 100) for index in range(4)])
+        largest = max(largest, total(watchlist))
+    assert largest <= SHARE_BYTES
+    assert watchlist.find("ann", "K") is watched, "it can be ended"
+
+
+async def test_the_oldest_that_is_over_goes_before_anything_of_what_runs(watchlist: Watchlist) -> None:
+    for genkey in ("first", "second"):
+        over = add(watchlist, "ann", genkey, seen())
+        watchlist.take(over, [said(0, "a" * (SHARE_BYTES * 2 // 5))])
+        over.generation = None
+    running = add(watchlist, "ann", "running", seen(logprobs=0))
+    watchlist.take(running, [said(0, "a" * (SHARE_BYTES // 5), 0)])
+    assert [watched.key[1] for watched in watchlist.of("ann")] == ["second", "running"]
+    assert "warnings" not in logprobs(running.seen)
+
+
+async def test_what_one_client_says_costs_no_other_one_anything(watchlist: Watchlist) -> None:
+    other = add(watchlist, "bob", "K", seen(logprobs=1), runs=False)
+    watchlist.take(other, [said(0, "kept", 1)])
+    for number in range(2 * MOST):
+        watched = add(watchlist, "ann", str(number), seen(16, logprobs=100), runs=number % 2 > 0)
+        watchlist.take(watched, [said(index, TEXT, 100) for index in range(16)])
+    assert total(watchlist) <= 2 * SHARE_BYTES
+    assert texts(other.seen) == ["kept"]
+    assert logprobs(other.seen)["logprobs"]["top_logprobs"] == [{" 0": 0.0}]
+
+
+async def test_all_clients_together_are_bounded(watchlist: Watchlist) -> None:
+    for number in range(40):
+        watched = add(watchlist, f"client {number}", "K", seen(), runs=number % 2 > 0)
+        watchlist.take(watched, [said(0, "a" * (SHARE_BYTES - 1000))])
+    assert MOST_BYTES // 2 < total(watchlist) <= MOST_BYTES
+
+
+async def test_many_sequences_that_say_nothing_are_bounded(watchlist: Watchlist) -> None:
+    for number in range(MOST):
+        watchlist.take(add(watchlist, "ann", str(number), seen(1024)), [])
+    assert total(watchlist) <= SHARE_BYTES
+
+
+async def test_what_another_of_its_name_has_replaced_grows_no_more(watchlist: Watchlist) -> None:
+    before, _ = add(watchlist, "ann", "K", seen()), add(watchlist, "ann", "K", seen())
+    watchlist.take(before, [said(0, TEXT)])
+    assert texts(before.seen) == [""]
+
+
+def test_a_name_is_bounded() -> None:
+    assert koboldai.genkey_of({"genkey": "K" * 128})
+    with pytest.raises(Exception, match="genkey"):
+        koboldai.genkey_of({"genkey": "K" * 129})
