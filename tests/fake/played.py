@@ -179,6 +179,10 @@ class Process(asyncio.SubprocessTransport):
                     self.say("result", id=id, steps=self.steps)
         self._end_if_told()
 
+    def lose(self) -> None:
+        """What was written to it is read, and forgotten."""
+        self._inbox = b""
+
     def step(self, id: str) -> None:
         """A token for a request."""
         self._start(id)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from llama_srb.engine import Engine, EngineError, EngineSettings, EngineUnavailable
-from llama_srb.pool import Pool
+from llama_srb.pool import Mode, Pool
 from llama_srb.protocol import Done, Error, Event
 from llama_srb.reading import request_from
 from tests.fake.played import Process, World
@@ -30,6 +30,7 @@ SETTINGS = EngineSettings(
     restart_delay_max=2,
 )  # fmt: skip
 REQUEST = request_from({"prompt": "x", "n": 1})
+MOST_ENGINES = 2  # of the mode per-request
 MOST = 4  # requests, and renewals, that are open at once
 PATIENCE = 100  # seconds of the played time; all timeouts above together are less
 
@@ -65,8 +66,8 @@ class Client:
 class Watched(Pool):
     """Knows which engines have a successor."""
 
-    def __init__(self, settings: EngineSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
         self.retired: set[Engine] = set()
 
     def _retire(self, engine: Engine) -> Coroutine[Any, Any, None]:
@@ -87,13 +88,15 @@ class Faults(logging.Handler):
 
 
 class Life(RuleBasedStateMachine):
+    mode: Mode = "resident"
+
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
         self.killpg, os.killpg = os.killpg, self.world.killpg
         self.log = Faults()
         logging.getLogger("llama_srb").addHandler(self.log)
-        self.pool = Watched(SETTINGS)
+        self.pool = Watched(SETTINGS, mode=self.mode, max_engines=MOST_ENGINES)
         self.clients: list[Client] = []
         self.probe: Client | None = None  # in the end
         self.renewals: list[asyncio.Task[None]] = []
@@ -203,6 +206,11 @@ class Life(RuleBasedStateMachine):
     def obey(self, number: int, queued: bool) -> None:
         pick(self.ready(), number).obey(queued)
 
+    @precondition(lambda self: self.ready())
+    @rule(number=which)
+    def lose(self, number: int) -> None:
+        pick(self.ready(), number).lose()
+
     @precondition(lambda self: self.busy())
     @rule(number=which)
     def step(self, number: int) -> None:
@@ -244,7 +252,7 @@ class Life(RuleBasedStateMachine):
         for client in self.clients:
             if client.task.done() and not client.task.cancelled():
                 client.task.result()
-        if self.world.rests and self.pool.state == "ready":
+        if self.world.rests and self.pool.state == "ready" and self.mode == "resident":
             waiting = [one.id for one in self.pool._live.values() if one.state == "new"]
             assert not waiting, "an engine is ready, and they wait for one"
         if self.world.rests and self.pool.state == "stopped" and not self.pool._tasks:
@@ -252,6 +260,9 @@ class Life(RuleBasedStateMachine):
 
     def _one_resident(self) -> None:
         """Besides those that it succeeds, which end with their last request, and one for each renewal."""
+        if self.mode == "per-request":
+            assert len(self.pool._engines) <= MOST_ENGINES
+            return
         living = [one for one in self.pool._engines if one.pid and one.state in ("loading", "ready")]
         others = [one for one in living if one is not self.pool._engine and one not in self.pool.retired]
         assert len(others) <= len(self.renewals), "more engines than a resident and its successors"
@@ -271,7 +282,8 @@ class Life(RuleBasedStateMachine):
         self.world.spawns = True
         self._until(lambda: not (self.open or self.renewals or self.stops), "a request or a renewal hangs")
         self._until(self._serves, "no request is served any more")
-        self._until(lambda: len(self.world.alive) == 1, "engines are left")
+        stays = int(self.mode == "resident")
+        self._until(lambda: len(self.world.alive) == stays, "engines are left")
         self._begin(self.pool.stop(), self.stops)
         self._until(lambda: not self.stops, "the stop hangs")
         assert self.pool.state == "stopped"
@@ -304,11 +316,22 @@ class Life(RuleBasedStateMachine):
         self.holds()
 
 
-TestLife = Life.TestCase
-TestLife.settings = settings(
-    max_examples=int(os.environ.get("LIFE", "300")),  # 300 take about 8 seconds
-    stateful_step_count=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-)
+class LifePerRequest(Life):
+    mode = "per-request"
+
+
+def played(machine: type[Life], examples: int) -> Any:
+    """300 examples take about 8 seconds; LIFE=20 is twenty times as many."""
+    test = machine.TestCase
+    test.settings = settings(
+        max_examples=examples * int(os.environ.get("LIFE", "1")),
+        stateful_step_count=40,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    return test
+
+
+TestLife = played(Life, 300)
+TestLifePerRequest = played(LifePerRequest, 100)
