@@ -93,6 +93,8 @@ class World(asyncio.SelectorEventLoop):
             if not asyncio.all_tasks(self):
                 break
             self.advance(0.1)
+        for process in self.processes:  # a task that was cancelled before it began has closed nothing
+            process.get_pipe_transport(0).close()
         self.close()
 
 
