@@ -15,7 +15,7 @@ import sys
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -321,13 +321,18 @@ class LifePerRequest(Life):
 
 
 def played(machine: type[Life], examples: int) -> Any:
-    """300 examples take about 8 seconds; LIFE=20 is twenty times as many."""
+    """300 examples take about 8 seconds; LIFE=20 in the environment is twenty times as many.
+
+    What fails is made short only with LIFE, LIFE=1 too: that takes a minute or two.
+    """
+    shrink = [Phase.shrink] if "LIFE" in os.environ else []
     test = machine.TestCase
     test.settings = settings(
         max_examples=examples * int(os.environ.get("LIFE", "1")),
         stateful_step_count=40,
         deadline=None,
         derandomize=True,
+        phases=[Phase.generate, *shrink],
         suppress_health_check=list(HealthCheck),
     )
     return test
