@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import shutil
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
@@ -87,7 +86,9 @@ class Pool:
     resident: a crash is an error for what was running; what waited is served after a pause and a new start.
     The first load must succeed: if it fails the pool is stopped, and wait_ready() says why. Engines that die
     in their first step, one as the other, make it failed (first_steps.py): what waits gets an error, and only
-    what an engine with a successor still runs goes on. One task, `_reside`, owns the resident engine.
+    what an engine with a successor still runs goes on. One task, `_reside`, owns the resident engine, and
+    one, `_succeed`, each engine that renew() loads; it is the resident's from the moment that it serves.
+    After each await these look at whether that is still so (tests/fake/test_pool_life.py).
     per-request: ready from start to stop; each request has a task, `_serve_alone`, which owns its engine.
     """
 
@@ -182,13 +183,14 @@ class Pool:
         self._running, self._draining, self._failure, self.ready = True, False, None, None
         self._first_steps = FirstSteps()
         if self.mode == "resident":
-            self._begin_to_reside(self._reside())
+            self._resident = self._begin_to_reside(self._reside(), "resident engine")
         self._changes()
 
-    def _begin_to_reside(self, work: Coroutine[Any, Any, None]) -> None:
-        self._resident = task = self._spawn(work, "resident engine")
+    def _begin_to_reside(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = self._spawn(work, name)
         self._residents.add(task)
         task.add_done_callback(self._residents.discard)
+        return task
 
     async def renew(self) -> None:
         """Loads a new engine beside the one that serves, then gives it all that comes from now on.
@@ -199,17 +201,19 @@ class Pool:
         self._require_open(but=("failed",))
         if self.mode == "per-request":
             return  # the next process is a new one
-        async with contextlib.AsyncExitStack() as stack:
-            engine = await stack.enter_async_context(self._new_engine())
-            ready = await engine.loaded()
-            if self._failure is not None and not await self._survives_proof(engine):
-                raise EngineError(engine.obituary)
-            self._require_open(but=("failed",))
-            old, self._first_steps, self._failure = self._engine, FirstSteps(), None
-            self._begin_to_reside(self._succeed(stack.pop_all(), engine))
-            self._hand_over(engine, ready)
-        if old is not None:
-            self._spawn(self._retire(old), f"engine {old.pid} retires")
+        loaded: asyncio.Future[EngineError | None] = asyncio.get_running_loop().create_future()
+        successor = self._begin_to_reside(self._succeed(loaded), "successor of the resident engine")
+        try:
+            both: set[asyncio.Future[Any]] = {loaded, successor}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not loaded.done():
+                successor.cancel()
+                await asyncio.wait({successor})
+        if not loaded.done():  # cancelled by a stop, maybe before it began
+            raise EngineUnavailable("the pool was stopped before the new engine was ready")
+        if (failure := loaded.result()) is not None:
+            raise failure
 
     async def _retire(self, engine: Engine) -> None:
         """Its own task sees it end, and that it is no longer the resident's."""
@@ -222,6 +226,7 @@ class Pool:
     async def stop(self, grace: float = 0.0) -> None:
         """Takes no more, lets what is here go on for `grace` seconds, then ends the rest and the engines."""
         if not self._running:
+            await self._end_tasks()  # of successors, where the first load has failed
             return
         self._draining = True
         self._changes()
@@ -246,8 +251,7 @@ class Pool:
 
     async def _end_tasks(self) -> None:
         """A request's task ends with it. Who cancels this is in a hurry: engines are killed, and reaped."""
-        for task in list(self._residents):
-            task.cancel()
+        self._cancel_residents()
         try:
             await self._all_tasks()
         except asyncio.CancelledError:
@@ -255,6 +259,10 @@ class Pool:
                 engine.kill()
             await self._all_tasks()
             raise
+
+    def _cancel_residents(self) -> None:
+        for task in self._residents - {asyncio.current_task()}:
+            task.cancel()
 
     async def _all_tasks(self) -> None:
         while self._tasks:
@@ -501,24 +509,43 @@ class Pool:
         """Whether the task at hand has no successor."""
         return asyncio.current_task() is self._resident
 
-    async def _succeed(self, stack: contextlib.AsyncExitStack, engine: Engine) -> None:
-        """The life of an engine that has loaded beside another one; then as with any other."""
-        async with stack:
-            await engine.ended()
+    async def _succeed(self, loaded: asyncio.Future[EngineError | None]) -> None:
+        """An engine's life that begins beside another one; once it has loaded, this is the resident."""
+        try:
+            async with self._new_engine() as engine:
+                ready = await engine.loaded()
+                if self._failure is not None and not await self._survives_proof(engine):
+                    raise EngineError(engine.obituary)
+                self._require_open(but=("failed",))
+                self._take_over(engine, ready)
+                loaded.set_result(None)
+                await engine.ended()
+        except EngineError as error:
+            loaded.set_result(error)
         if self._is_resident:
             await self._reside()
+
+    def _take_over(self, engine: Engine, ready: Ready) -> None:
+        """The task at hand owns the resident engine now; the one before ends with its last request."""
+        old, self._first_steps, self._failure = self._engine, FirstSteps(), None
+        self._resident = asyncio.current_task()
+        self._hand_over(engine, ready)
+        if old is not None:
+            self._spawn(self._retire(old), f"engine {old.pid} retires")
 
     async def _serve_all(self) -> float:
         """One engine's life, serving all that is here and all that comes; the seconds that it was ready."""
         async with self._new_engine() as engine:
-            self._engine = engine
-            ready, ready_at = await engine.loaded(), time.monotonic()
-            if self._first_steps.in_doubt(engine.program) and await self._survives_proof(engine):
-                self._first_steps.proved()
+            if not self._is_resident:  # another one has taken over while the process began
+                return 0.0
+            self._engine, first_steps, loop = engine, self._first_steps, asyncio.get_running_loop()
+            ready, ready_at = await engine.loaded(), loop.time()
+            if first_steps.in_doubt(engine.program) and await self._survives_proof(engine):
+                first_steps.proved()
             if self._is_resident and engine.state == "ready":
                 self._hand_over(engine, ready)
             await engine.ended()
-            return time.monotonic() - ready_at
+            return loop.time() - ready_at
 
     def _hand_over(self, engine: Engine, ready: Ready) -> None:
         """From now on this one gets what comes, and what waits."""
@@ -543,7 +570,9 @@ class Pool:
     def _give_up(self, failure: EngineError) -> None:
         """No pause will mend that: the first engine did not load, or each one dies in its first step."""
         log.error("%s", failure)
-        self._running = self.ready is not None  # else nothing is here that could go on
+        if self.ready is None:  # nothing is here that could go on
+            self._running = False
+            self._cancel_residents()
         self._failure = failure
         self._refuse_waiting(failure)
         self._changes()

@@ -561,9 +561,24 @@ async def test_stop_ends_old_and_new_engines(settings, when: str) -> None:
         if when == "old one ends":
             await soon(renewal)
         await soon(pool.stop())
-        renewal.cancel()
-        await asyncio.wait({renewal})
         assert children() == set()
+        (done,) = await soon(asyncio.gather(renewal, return_exceptions=True))
+        assert (type(done) is EngineUnavailable) == (when == "new one loads")
+
+
+async def test_a_first_load_that_fails_ends_the_engine_that_was_to_succeed(settings) -> None:
+    async with Pool(settings("--no-ready")) as pool:
+        await until(children)
+        (first,) = children()
+        renewal = asyncio.create_task(pool.renew())
+        await until(lambda: len(children()) == 2)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(EngineError, match="SIGKILL"):
+            await soon(pool.wait_ready())
+        await soon(pool.stop())
+        assert children() == set()
+        with pytest.raises(EngineUnavailable):
+            await soon(renewal)
 
 
 # Per request

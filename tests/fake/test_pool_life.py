@@ -1,0 +1,342 @@
+"""The life of engines, with a crash, SIGHUP, stop, start or request between any two turns of the loop.
+
+Hypothesis plays the operating system (played.py) and whoever uses the pool. After each turn what must always
+hold is looked at. In the end all go on as they should: each request ends, and a new one is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from llama_srb.engine import Engine, EngineError, EngineSettings, EngineUnavailable
+from llama_srb.pool import Mode, Pool
+from llama_srb.protocol import Done, Error, Event
+from llama_srb.reading import request_from
+from tests.fake.played import Process, World
+
+SETTINGS = EngineSettings(
+    (sys.executable,), "played", load_timeout=20, step_timeout=8, stop_grace=1, restart_delay=0.5,
+    restart_delay_max=2,
+)  # fmt: skip
+REQUEST = request_from({"prompt": "x", "n": 1})
+MOST_ENGINES = 2  # of the mode per-request
+MOST = 4  # requests, and renewals, that are open at once
+PATIENCE = 100  # seconds of the played time; all timeouts above together are less
+
+which = st.integers(0, 7)
+T = TypeVar("T")
+
+
+def pick(all: Iterable[T], number: int) -> T:
+    found = list(all)
+    return found[number % len(found)]
+
+
+class Client:
+    """One request, from its arrival to its last event."""
+
+    def __init__(self, pool: Pool, world: World) -> None:
+        self.pool = pool
+        self.id = ""
+        self.events: list[Event] = []
+        self.task = world.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            async with self.pool.generate(REQUEST) as generation:
+                self.id = generation.id
+                async for events in generation:
+                    self.events += events
+        except EngineUnavailable:
+            return
+        assert isinstance(self.events[-1], Done | Error)
+
+
+class Watched(Pool):
+    """Knows which engines have a successor."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.retired: set[Engine] = set()
+
+    def _retire(self, engine: Engine) -> Coroutine[Any, Any, None]:
+        self.retired.add(engine)
+        return super()._retire(engine)
+
+
+class Faults(logging.Handler):
+    """What the log calls a fault of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+class Life(RuleBasedStateMachine):
+    mode: Mode = "resident"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.killpg, os.killpg = os.killpg, self.world.killpg
+        self.log = Faults()
+        logging.getLogger("llama_srb").addHandler(self.log)
+        self.pool = Watched(SETTINGS, mode=self.mode, max_engines=MOST_ENGINES)
+        self.clients: list[Client] = []
+        self.probe: Client | None = None  # in the end
+        self.renewals: list[asyncio.Task[None]] = []
+        self.stops: list[asyncio.Task[None]] = []
+        self.hurried: set[asyncio.Task[None]] = set()
+        self.start()
+
+    # Who uses it
+
+    @precondition(lambda self: self.pool.state == "stopped" and not self.stops)
+    @rule()
+    def start(self) -> None:
+        self.world.run_until_complete(self.pool.start())
+
+    @precondition(lambda self: len(self.open) < MOST)
+    @rule()
+    def arrive(self) -> None:
+        self.clients.append(Client(self.pool, self.world))
+
+    @precondition(lambda self: self.open)
+    @rule(number=which)
+    def leave(self, number: int) -> None:
+        pick(self.open, number).task.cancel()
+
+    @precondition(lambda self: self.open)
+    @rule(number=which)
+    def cancel(self, number: int) -> None:
+        self.pool.cancel(pick(self.open, number).id)
+
+    @precondition(lambda self: len(self.renewals) < MOST)
+    @rule()
+    def renew(self) -> None:
+        async def renew() -> None:
+            with contextlib.suppress(EngineError):
+                await self.pool.renew()
+
+        self._begin(renew(), self.renewals)
+
+    @precondition(lambda self: self.renewals)
+    @rule(number=which)
+    def cancel_renewal(self, number: int) -> None:
+        self._hurry(pick(self.renewals, number))
+
+    @rule(grace=st.sampled_from([0, 0, 3]))
+    def stop(self, grace: float) -> None:
+        self._begin(self.pool.stop(grace), self.stops)
+
+    @precondition(lambda self: self.stops)
+    @rule(number=which)
+    def hurry_stop(self, number: int) -> None:
+        self._hurry(pick(self.stops, number))
+
+    def _hurry(self, task: asyncio.Task[None]) -> None:
+        """Once: a second cancel would end its own wait for what it ends."""
+        if task not in self.hurried:
+            self.hurried.add(task)
+            task.cancel()
+
+    def _begin(self, work: Any, tasks: list[asyncio.Task[None]]) -> None:
+        task = self.world.create_task(work)
+        tasks.append(task)
+        task.add_done_callback(tasks.remove)
+
+    @property
+    def open(self) -> list[Client]:
+        return [client for client in self.clients if not client.task.done()]
+
+    # Time
+
+    @rule(n=st.integers(1, 6))
+    def turn(self, n: int) -> None:
+        for _ in range(n):
+            self.world.turn()
+            self.holds()
+
+    @rule()
+    def rest(self) -> None:
+        self.world.rest(self.holds)
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1, 2, 8, 20]))
+    def wait(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    # Engines
+
+    def loading(self) -> list[Process]:
+        return [one for one in self.world.alive if not one.is_ready and not one.hangs]
+
+    def ready(self) -> list[Process]:
+        return [one for one in self.world.alive if one.is_ready and not one.hangs]
+
+    def busy(self) -> list[Process]:
+        return [one for one in self.ready() if one.open]
+
+    @precondition(lambda self: self.loading())
+    @rule(number=which)
+    def load(self, number: int) -> None:
+        pick(self.loading(), number).load()
+
+    @precondition(lambda self: self.loading())
+    @rule(number=which)
+    def refuse_to_load(self, number: int) -> None:
+        pick(self.loading(), number).end(3)
+
+    @precondition(lambda self: self.ready())
+    @rule(number=which, queued=st.booleans())
+    def obey(self, number: int, queued: bool) -> None:
+        pick(self.ready(), number).obey(queued)
+
+    @precondition(lambda self: self.ready())
+    @rule(number=which)
+    def lose(self, number: int) -> None:
+        pick(self.ready(), number).lose()
+
+    @precondition(lambda self: self.busy())
+    @rule(number=which)
+    def step(self, number: int) -> None:
+        process = pick(self.busy(), number)
+        process.step(pick(process.open, number))
+
+    @precondition(lambda self: self.busy())
+    @rule(number=which)
+    def finish(self, number: int) -> None:
+        process = pick(self.busy(), number)
+        process.finish(pick(process.open, number))
+
+    @precondition(lambda self: self.world.alive)
+    @rule(number=which, by=st.sampled_from([signal.SIGKILL, signal.SIGILL]))
+    def crash(self, number: int, by: int) -> None:
+        pick(self.world.alive, number).end(-by)
+
+    @precondition(lambda self: self.world.alive)
+    @rule(number=which)
+    def hang(self, number: int) -> None:
+        pick(self.world.alive, number).hangs = True
+
+    @precondition(lambda self: self.world.alive)
+    @rule(number=which)
+    def write_rubbish(self, number: int) -> None:
+        pick(self.world.alive, number).write(b"llama_decode: failed\n")
+
+    @rule(there=st.booleans())
+    def replace_program(self, there: bool) -> None:
+        self.world.spawns = there
+
+    # What always holds
+
+    @invariant()
+    def holds(self) -> None:
+        self._one_resident()
+        assert not self.log.found
+        assert not self.world.faults
+        for client in self.clients:
+            if client.task.done() and not client.task.cancelled():
+                client.task.result()
+        if self.world.rests and self.pool.state == "ready" and self.mode == "resident":
+            waiting = [one.id for one in self.pool._live.values() if one.state == "new"]
+            assert not waiting, "an engine is ready, and they wait for one"
+        if self.world.rests and self.pool.state == "stopped" and not self.pool._tasks:
+            assert not self.world.alive, "the pool has stopped, and an engine has not"
+
+    def _one_resident(self) -> None:
+        """Besides those that it succeeds, which end with their last request, and one for each renewal."""
+        if self.mode == "per-request":
+            assert len(self.pool._engines) <= MOST_ENGINES
+            return
+        living = [one for one in self.pool._engines if one.pid and one.state in ("loading", "ready")]
+        others = [one for one in living if one is not self.pool._engine and one not in self.pool.retired]
+        assert len(others) <= len(self.renewals), "more engines than a resident and its successors"
+
+    # The end
+
+    def teardown(self) -> None:
+        try:
+            if sys.exc_info()[0] is None:  # else a rule has failed
+                self._end_well()
+        finally:
+            self.world.end()
+            logging.getLogger("llama_srb").removeHandler(self.log)
+            os.killpg = self.killpg
+
+    def _end_well(self) -> None:
+        self.world.spawns = True
+        self._until(lambda: not (self.open or self.renewals or self.stops), "a request or a renewal hangs")
+        self._until(self._serves, "no request is served any more")
+        stays = int(self.mode == "resident")
+        self._until(lambda: len(self.world.alive) == stays, "engines are left")
+        self._begin(self.pool.stop(), self.stops)
+        self._until(lambda: not self.stops, "the stop hangs")
+        assert self.pool.state == "stopped"
+        assert not self.world.alive
+
+    def _serves(self) -> bool:
+        if self.pool.state == "stopped":  # its first engine has not loaded
+            self.start()
+        if self.pool.state == "failed" and not self.renewals:
+            self.renew()
+        if self.probe is not None and self.probe.task.done():
+            if self.probe.events and isinstance(self.probe.events[-1], Done):
+                return True
+            self.probe = None
+        if self.probe is None:
+            self.probe = Client(self.pool, self.world)
+            self.clients.append(self.probe)
+        return False
+
+    def _until(self, condition: Any, otherwise: str) -> None:
+        """All goes on as it should, for as long as that may take."""
+        deadline = self.world.now + PATIENCE
+        while not condition():
+            assert self.world.now < deadline, otherwise
+            for process in self.world.alive:
+                process.behave()
+            self.world.rest(self.holds)
+            self.world.advance(0.5)
+            self.world.rest(self.holds)
+        self.holds()
+
+
+class LifePerRequest(Life):
+    mode = "per-request"
+
+
+def played(machine: type[Life], examples: int) -> Any:
+    """300 examples take about 8 seconds; LIFE=20 in the environment is twenty times as many.
+
+    What fails is made short only with LIFE, LIFE=1 too: that takes a minute or two.
+    """
+    shrink = [Phase.shrink] if "LIFE" in os.environ else []
+    test = machine.TestCase
+    test.settings = settings(
+        max_examples=examples * int(os.environ.get("LIFE", "1")),
+        stateful_step_count=40,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate, *shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    return test
+
+
+TestLife = played(Life, 300)
+TestLifePerRequest = played(LifePerRequest, 100)
