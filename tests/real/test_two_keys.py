@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.attacks import ATTACKER, MARKS, WRITER, Seen, client, soak
 
-SECONDS = float(os.environ.get("TWO_KEYS_SECONDS", "16"))
-SCALE = float(os.environ.get("TWO_KEYS_SCALE", "0.02"))
+SECONDS = float(os.environ.get("TWO_KEYS_SECONDS", "20"))
+SCALE = float(os.environ.get("TWO_KEYS_SCALE", "0.05"))
 
 
 async def test_one_keys_attacks_cost_another_key_no_request_and_show_it_nothing() -> None:
