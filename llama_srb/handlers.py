@@ -416,7 +416,7 @@ class Api:
     async def _status(self) -> Mapping[str, Any]:
         """Asked once for all who wait for it; a busy engine answers between two steps, or too late."""
         if self._asked is None or self._asked.done():
-            self._asked = asyncio.create_task(self._ask_status(), name="status")
+            self._asked = begin(self._ask_status(), "status")
         done, _ = await asyncio.wait({self._asked}, timeout=STATUS_PATIENCE)
         return done.pop().result() if done else {}
 

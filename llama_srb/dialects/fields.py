@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_srb.values import RequestError, wrong
+from llama_srb.values import RequestError, is_tokens, wrong
 
 
 def switch(body: Mapping[str, Any], name: str, default: bool) -> bool:
@@ -31,6 +31,6 @@ def text_of(body: Mapping[str, Any], name: str, default: str | None = None) -> s
 def ids_of(body: Mapping[str, Any], name: str = "tokens") -> dict[str, Any]:
     """Token ids as the engine's argument."""
     value = body.get(name)
-    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
+    if not isinstance(value, list) or (value and not is_tokens(value)):
         raise wrong(name, value, "a list of token ids")
     return {"tokens": value}

@@ -254,13 +254,14 @@ async def test_an_engine_that_dies_gives_all_places_back(serving: Serving, tmp_p
     assert (await served.post(both | {"prompt": ["a", "b"]}, **bearer("two")))[0] == 200
 
 
+@pytest.mark.parametrize(("mode", "rounds"), [("resident", 20), ("per-request", 4)])
 async def test_whatever_its_clients_do_all_places_are_free_in_the_end(
-    serving: Serving, tmp_path: Path
+    serving: Serving, tmp_path: Path, mode: str, rounds: int
 ) -> None:
     """Clients that leave at any time, whatever they have asked for."""
     most, dice = 6, random.Random(3)
     file = key_file(tmp_path / "keys", {"name": "six", "concurrent": most})
-    served = await serving("--endless", api_key_file=str(file), parallel=4)
+    served = await serving("--endless", api_key_file=str(file), parallel=4, engine_mode=mode)
 
     async def leave(op: str) -> None:
         path, body = PATHS[op]
@@ -282,7 +283,7 @@ async def test_whatever_its_clients_do_all_places_are_free_in_the_end(
                     await socket.send_json({"op": "cancel", "id": str(at)})
             await asyncio.sleep(dice.uniform(0, 0.05))
 
-    for _ in range(20):
+    for _ in range(rounds):
         await asyncio.gather(*(leave(dice.choice(list(PATHS))) for _ in range(8)), on_a_socket())
     all_places = {"prompt": ["a"] * most, "n": 1, "max_tokens": 1, "stream": False}
     async with asyncio.timeout(10):

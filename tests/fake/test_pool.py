@@ -17,6 +17,7 @@ from llama_srb.engine import EngineSettings
 from llama_srb.pool import CommandRefused, EngineError, EngineUnavailable, Generation, Mode, Pool
 from llama_srb.protocol import Done, Error, Start, Stop, Stream, encode_cancel
 from llama_srb.request import CompletionRequest, Extension, Sampling
+from llama_srb.terms import Terms
 from tests.conftest import PATIENCE, ROOT, children, collect, soon, texts, until
 from tests.fake_engine import story
 
@@ -619,19 +620,13 @@ async def test_requests_get_their_engine_in_order(settings) -> None:
 async def test_clients_take_turns(settings) -> None:
     order = []
 
-    class Known(Pool):
-        name = ""
-
-        def _client(self) -> str:
-            return self.name
-
     async def asks(name: str) -> None:
-        await run(pool, max_tokens=1)
+        async with pool.generate(a_request(max_tokens=1), Terms(client=name)) as generation:
+            await collect(generation)
         order.append(name)
 
-    async with Known(settings(), mode="per-request", max_engines=2) as pool, asyncio.TaskGroup() as group:
+    async with Pool(settings(), mode="per-request", max_engines=2) as pool, asyncio.TaskGroup() as group:
         for name in ["a"] * 6 + ["b", "c"]:
-            pool.name = name
             group.create_task(asks(name))
             await asyncio.sleep(0)
     assert {"b", "c"} < set(order[:7])

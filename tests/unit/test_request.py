@@ -565,6 +565,7 @@ BODIES = [
     (b'{"temperature":NaN}', "temperature is NaN; JSON has no such number"),
     (b'{"temperature":1e999}', "temperature is Infinity; JSON has no such number"),
     (b'{"unknown":[-Infinity]}', "unknown is [-Infinity]; JSON has no such number"),
+    (b'{"tokens":[' + b"1," * 1_000_001 + b"1]}", "the body has 1000003 commas and opening"),
 ]
 
 
@@ -619,6 +620,25 @@ def test_the_bound_of_nesting_is_the_engines() -> None:
     source = (ROOT / "engine/protocol.cpp").read_text()
     (bound,) = re.findall(r"n_max_depth\s*=\s*(\d+);", source)
     assert int(bound) == MAX_DEPTH
+
+
+LARGE = {
+    "a brace too few": (b'{"prompt":"' + b"a" * 15_000_000 + b'"', "the body is not JSON"),
+    "a million values and a comma": (b'{"a":[' + b"1," * 900_000 + b"]}", "the body is not JSON"),
+    "a deep end": (
+        b'{"a":"' + b"a" * 2_000_000 + b'","b":' + b"[" * 5_000_000,
+        "the body has 5000002 commas and opening",
+    ),
+    "no character": (b'{"a":"' + b"a" * 2_000_000 + b'\\ud800"}', "the body is not JSON"),
+}
+
+
+@pytest.mark.parametrize(("body", "message"), LARGE.values(), ids=LARGE)
+def test_a_large_body_that_is_no_json_is_refused_at_once(body: bytes, message: str) -> None:
+    began = time.process_time()
+    with pytest.raises(RequestError, match=message):
+        parse_body(body)
+    assert time.process_time() - began < 0.2
 
 
 def test_a_body_is_an_object() -> None:

@@ -1,0 +1,28 @@
+"""One key attacks, another one works: `benchmarks/attacks.py --soak`, short and with small attacks.
+
+TWO_KEYS_SECONDS=900 TWO_KEYS_SCALE=1 makes it what the benchmark does.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from benchmarks.attacks import ATTACKER, MARKS, WRITER, Seen, client, soak
+
+SECONDS = float(os.environ.get("TWO_KEYS_SECONDS", "16"))
+SCALE = float(os.environ.get("TWO_KEYS_SCALE", "0.02"))
+
+
+async def test_one_keys_attacks_cost_another_key_no_request_and_show_it_nothing() -> None:
+    said, wrong = await soak(SECONDS, SCALE)
+    print("\n".join(said))
+    assert wrong == [], said
+
+
+async def test_what_belongs_to_another_key_would_be_found() -> None:
+    async with client("", WRITER) as writer:
+        assert writer.checked(writer.prompt().encode())
+        with pytest.raises(Seen):
+            writer.checked(b"once " + MARKS[ATTACKER].encode())
