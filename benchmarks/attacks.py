@@ -49,8 +49,8 @@ FLAGS = ("--ctx", "8192", "--parallel", "32", "--cache-ram", "0", "--max-n", "10
          "--stop-grace", "1", "--log-level", "info")  # fmt: skip
 SMALL_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}  # else the engine grows by 2 MiB at a time
 SETTLES = 30.0  # seconds after which what was attacked is as idle as it gets
-# Of memory, from the middle to the end: more where bodies of 15 MB come and go, and where a soak is so short that
-# its second half may be the first to see an attack whole
+# Of memory, from the middle to the end: more where bodies of 15 MB come and go, and where a soak is so short
+# that its second half may be the first to see an attack whole
 MAY_GROW, SLACK_MB = 1.1, (8, 56)
 LONG_SOAK, SHORT_SLACK_MB = 300.0, 150
 

@@ -20,6 +20,7 @@ from aiohttp import ClientWebSocketResponse, WSMsgType
 
 from llama_srb import keys, websocket
 from llama_srb.tokens import LEEWAY
+from tests.conftest import PATIENCE
 from tests.fake.test_access import SECRET, bearer, key_file
 from tests.fake.test_server import Served, Serving, serving
 from tests.fake.test_websocket import connected, event, until
@@ -257,13 +258,13 @@ async def test_a_websocket_whose_reader_takes_nothing_ends_all_the_same(
     async with connected(served, **bearer("ann")) as socket:
         socket._response.connection.protocol.pause_reading()  # type: ignore[union-attr]
         for id in "ab":  # more than the sockets' buffers hold
-            await socket.send_json(GENERATE | {"id": id, "prompt": "x" * 14_000_000, "echo": True})
+            await socket.send_json(GENERATE | {"id": id, "prompt": "x" * 8_000_000, "echo": True})
         await served.note("generate", 2)
         await asyncio.sleep(0.5)  # until what the engine echoes is on its way
         keys.write(file, ())
         await reread(caplog)
         await served.note("cancel")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while "GET /v1/ws" not in caplog.text:  # noqa: ASYNC110 (the line is written once it is over)
                 await asyncio.sleep(0.01)
     assert "reader has not taken its end" in caplog.text
