@@ -249,7 +249,12 @@ name_the_trees() {
     key=$({ printf '%s\n' "$source_tree" "${flags[@]}" && compilers_and_machine; } | sha256)
     objects=$cache/objects/${key:0:16}
     without=$objects.without # what a build with this key leaves out
-    binary_wanted="$key $(for file in engine/*; do echo "$file" && cat "$file"; done | sha256)"
+    binary_wanted="$key $(engine_texts | sha256)"
+}
+
+engine_texts() {
+    local file
+    find engine -type f | LC_ALL=C sort | while read -r file; do echo "$file" && cat "$file"; done
 }
 
 compilers_and_machine() {

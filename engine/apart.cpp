@@ -6,13 +6,18 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <new>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static const int    n_tries      = 3;
+static const int    t_look_ms    = 50;
+static const int    t_longest_ms = 5 * t_apart_ms;   // on a busy machine; t_apart_ms is of a core
+static const int    t_quick_ms   = 20;               // of a core: then it goes on at the lowest priority
 static const rlim_t n_max_memory = (rlim_t) 1 << 30; // bytes beyond what there is at the fork
 
 // A text that doubles takes all the memory there is in the time that it has. As llama.cpp's own size is known
@@ -43,7 +48,10 @@ static void close_all_but(int fd) {
 
 [[noreturn]] static void work_and_write(const std::function<std::string()> & work, int fd) {
     close_all_but(fd);
-    alarm(2 * t_apart_ms / 1000); // should the parent be killed
+    alarm(2 * t_longest_ms / 1000); // should the parent be killed
+    signal(SIGVTALRM, [](int) { setpriority(PRIO_PROCESS, 0, 19); });
+    const itimerval quick = {{0, 0}, {0, t_quick_ms * 1000}};
+    setitimer(ITIMER_VIRTUAL, &quick, nullptr);
     limit_memory();
     dup2(fd, STDERR_FILENO); // its warnings
     const std::string made = '\0' + work();
@@ -54,16 +62,51 @@ static void close_all_but(int fd) {
     _exit(0);
 }
 
+// The CPU time that a process has used, in ms; where that is not told: 0.
+static int64_t cpu_ms(pid_t process) {
+#if defined(__linux__)
+    clockid_t clock;
+    timespec  time;
+    if (clock_getcpuclockid(process, &clock) == 0 && clock_gettime(clock, &time) == 0) {
+        return (int64_t) time.tv_sec * 1000 + time.tv_nsec / 1000000;
+    }
+#else
+    (void) process;
+#endif
+    return 0;
+}
+
+// Whether the process is to be waited for: it has used less than its time, and uses it.
+class patience {
+  public:
+    explicit patience(pid_t process) : process(process) {}
+
+    bool lasts() {
+        const int64_t now = ggml_time_ms(), used = cpu_ms(process);
+        t_moved = used > n_used ? now : t_moved;
+        n_used  = used;
+        return used < t_apart_ms && now - t_moved < t_apart_ms && now - t_begun < t_longest_ms;
+    }
+
+  private:
+    const pid_t   process;
+    const int64_t t_begun = ggml_time_ms();
+    int64_t       t_moved = t_begun;
+    int64_t       n_used  = 0;
+};
+
 // True at the end of what comes from fd.
-static bool read_all(int fd, size_t n_max, std::string & out) {
-    const int64_t deadline = ggml_time_ms() + t_apart_ms;
-    char          chunk[1 << 14];
-    ssize_t       n = -1;
+static bool read_all(int fd, size_t n_max, pid_t process, std::string & out) {
+    patience left(process);
+    char     chunk[1 << 14];
+    ssize_t  n = -1;
     while (n != 0 && out.size() <= n_max) {
-        pollfd    in     = {fd, POLLIN, 0};
-        const int t_left = (int) std::max(deadline - ggml_time_ms(), (int64_t) 0);
-        if (poll(&in, 1, t_left) == 0) {
-            break;
+        pollfd in = {fd, POLLIN, 0};
+        if (poll(&in, 1, t_look_ms) == 0) {
+            if (!left.lasts()) {
+                break;
+            }
+            continue;
         }
         n = read(fd, chunk, sizeof(chunk));
         out.append(chunk, (size_t) std::max(n, ssize_t(0)));
@@ -93,7 +136,7 @@ static bool run_once(const std::function<std::string()> & work, size_t n_max, st
         work_and_write(work, fds[1]);
     }
     close(fds[1]);
-    const bool done = child > 0 && read_all(fds[0], n_max, out);
+    const bool done = child > 0 && read_all(fds[0], n_max, child, out);
     close(fds[0]);
     idle = child > 0 && end_process(child) < t_apart_ms / 4 && !done && out.size() <= n_max;
     return done;

@@ -528,6 +528,9 @@ std::shared_ptr<const grammar::token_set> grammar::allowed(position & at) {
 }
 
 void grammar::prepare() {
+    if (prepared.exchange(true)) {
+        return; // whoever draws by it would wait for no new result
+    }
     position at;
     try {
         allowed(at);

@@ -9,6 +9,7 @@
 
 #include "llama.h"
 
+#include <atomic>
 #include <bitset>
 #include <cstdint>
 #include <map>
@@ -142,7 +143,7 @@ class grammar {
 
     std::string text(llama_token token) const { return vocabulary->text(token); }
 
-    // Makes what the first draw needs; for a thread of its own.
+    // Makes what the first draw needs, once; for a thread of its own.
     void prepare();
 
   private:
@@ -178,6 +179,7 @@ class grammar {
 
     const grammar_rules               rules;
     const std::shared_ptr<token_tree> vocabulary;
+    std::atomic<bool>                 prepared{false};
     std::mutex                        mutex;
     std::vector<place>                known_places;
     std::map<place, int32_t>          place_ids;

@@ -26,6 +26,9 @@
 #include <optional>
 #include <unistd.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #if defined(__linux__) && defined(_OPENMP)
 #include <omp.h>
 #include <sched.h>
@@ -463,8 +466,17 @@ static int self_test(common_params & params, const own_params & own, const own_s
     });
 }
 
+// One arena for all threads but the main one. Each keeps what its threads once had, and commands are made in one
+// thread and freed in another.
+static void bound_arenas() {
+#if defined(__GLIBC__)
+    mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
 int main(int argc, char ** argv) {
     start_again(argv);
+    bound_arenas();
     signal(SIGPIPE, SIG_IGN); // a closed pipe is told by write()
     signal(SIGXFSZ, SIG_IGN); // and so is a limit of files' sizes
     const int fd_out = take_stdout();

@@ -9,19 +9,19 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <unistd.h>
 
 using json   = nlohmann::json;
 using params = common_params_sampling;
 
-static const size_t  n_max_line      = 256u << 20; // bytes
-static const int     n_max_depth     = 64;         // of nested JSON
-static const int64_t n_max_sequences = 100000;
-static const int64_t n_max_logprobs  = 1000;
-static const size_t  n_max_texts     = 1024;    // of a score command
-static const size_t  n_max_embedded  = 2048;    // of an embed command
-static const size_t  n_max_lists     = 1 << 20; // bytes of all stop strings, banned phrases and breakers
+static const int     n_max_depth    = 64; // of nested JSON
+static const int64_t n_max_logprobs = 1000;
+static const size_t  n_max_texts    = 1024;      // of a score command
+static const size_t  n_max_scored   = 64u << 20; // bytes of its texts, each with the prompt
+static const size_t  n_max_embedded = 2048;      // of an embed command
+static const size_t  n_max_lists    = 128 << 10; // bytes of all stop strings, banned phrases and breakers
 
 //
 // commands
@@ -205,7 +205,9 @@ static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & setti
     }
     auto tokens = known.find(settings.banned);
     if (tokens == known.end()) {
-        tokens = known.emplace(settings.banned, tokens_with(settings.banned, facts.vocab)).first;
+        std::vector<std::string> lower(settings.banned.size());
+        std::transform(settings.banned.begin(), settings.banned.end(), lower.begin(), ascii_lower);
+        tokens = known.emplace(settings.banned, tokens_with(word_finder(lower), facts.vocab)).first;
     }
     for (llama_token token : tokens->second) {
         bans.push_back({token, -INFINITY});
@@ -213,11 +215,15 @@ static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & setti
     return bans;
 }
 
+// Which lists of some settings are their own.
+struct own_lists {
+    bool stop = true, banned = true, breakers = true, biases = true;
+};
+
 // logit_bias and banned phrases, in the form that a draw needs.
 static void make_biases(sequence_settings & settings, const model_facts & facts, banned_tokens & known) {
     std::vector<llama_logit_bias> list = ban_phrases(settings, facts, known);
     list.insert(list.end(), settings.sampling.logit_bias.begin(), settings.sampling.logit_bias.end());
-    settings.sampling.logit_bias.clear(); // the chain has none of its own
     settings.biases =
         list.empty() ? nullptr
                      : std::make_shared<token_biases>(std::move(list), llama_vocab_n_tokens(facts.vocab));
@@ -227,24 +233,36 @@ static word_finder_ptr finder_of(const std::vector<std::string> & words) {
     return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
 }
 
-// Takes settings that have been read whole; n_bytes: of the lists of this request's settings so far.
-static std::shared_ptr<const sequence_settings>
-finish(sequence_settings && settings, const model_facts & facts, banned_tokens & known, size_t & n_bytes) {
-    for (const auto * list : {&settings.stop, &settings.banned, &settings.sampling.dry_sequence_breakers}) {
-        for (const std::string & text : *list) {
-            n_bytes += text.size();
-        }
-    }
+static size_t n_bytes_of(const std::vector<std::string> & words) {
+    return std::accumulate(words.begin(), words.end(), size_t(0),
+                           [](size_t n, const std::string & word) { return n + word.size(); });
+}
+
+// Takes settings that have been read whole. `lists`: those of them that are not shared with others; n_bytes: of
+// this request's lists so far.
+static std::shared_ptr<const sequence_settings> finish(sequence_settings && settings, const own_lists & lists,
+                                                       const model_facts & facts, banned_tokens & known,
+                                                       size_t & n_bytes) {
+    n_bytes += (lists.stop ? n_bytes_of(settings.stop) : 0) +
+               (lists.banned ? n_bytes_of(settings.banned) : 0) +
+               (lists.breakers ? n_bytes_of(settings.sampling.dry_sequence_breakers) : 0);
     if (n_bytes > n_max_lists) {
         invalid("stop", "the strings of stop, banned_strings and dry_sequence_breakers have " +
                             std::to_string(n_bytes) + " bytes in all; a request may have " +
                             std::to_string(n_max_lists));
     }
-    std::vector<std::string> banned;
-    std::transform(settings.banned.begin(), settings.banned.end(), std::back_inserter(banned), ascii_lower);
-    make_biases(settings, facts, known);
-    settings.stop_finder   = finder_of(settings.stop);
-    settings.banned_finder = finder_of(banned);
+    if (lists.banned || lists.biases) {
+        make_biases(settings, facts, known);
+    }
+    settings.sampling.logit_bias = {}; // the chain has none of its own
+    if (lists.stop) {
+        settings.stop_finder = finder_of(settings.stop);
+    }
+    if (lists.banned) {
+        std::transform(settings.banned.begin(), settings.banned.end(), settings.banned.begin(), ascii_lower);
+        settings.banned_finder = finder_of(settings.banned);
+    }
+    settings.stop = settings.banned = {}; // the finders have them
     return std::make_shared<const sequence_settings>(std::move(settings));
 }
 
@@ -311,7 +329,10 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     auto          as_read    = common;
     as_read.sampling.seed    = LLAMA_DEFAULT_SEED;
     request.common.n_predict = common.n_predict;
-    request.common.settings  = finish(std::move(common), facts, known, n_bytes);
+    request.common.settings  = finish(std::move(common), own_lists(), facts, known, n_bytes);
+    as_read.stop_finder      = request.common.settings->stop_finder;
+    as_read.banned_finder    = request.common.settings->banned_finder;
+    as_read.biases           = request.common.settings->biases;
     request.sequences.assign((size_t) n, request.common);
     for (size_t i = 0; i < request.sequences.size(); i++) {
         sequence_plan & own = request.sequences[i];
@@ -320,7 +341,11 @@ static void make_sequences(generate_command & request, sequence_settings && comm
         if (!overrides.empty()) {
             sequence_settings settings = as_read;
             if (read_own(own, settings, overrides[i], chat, facts)) {
-                own.settings = finish(std::move(settings), facts, known, n_bytes);
+                const json &    fields = overrides[i];
+                const own_lists lists  = {fields.contains("stop"), fields.contains("banned_strings"),
+                                          fields.contains("dry_sequence_breakers"),
+                                          fields.contains("logit_bias")};
+                own.settings           = finish(std::move(settings), lists, facts, known, n_bytes);
             }
         }
     }
@@ -435,37 +460,43 @@ static std::vector<llama_token> tokenize_beginning(const std::string & text, con
 }
 
 // What follows the prompt in `whole` is the text's; where a token has an end of the one and a beginning of the
-// other it is the text's, too, and the prompt ends before it for all of them.
-static void read_scored_text(generate_command & request, const std::vector<llama_token> & whole) {
-    const auto    n = std::min(whole.size(), request.prompt.size());
-    const int32_t n_own =
-        (int32_t) (std::mismatch(whole.begin(), whole.begin() + (std::ptrdiff_t) n, request.prompt.begin())
-                       .first -
-                   whole.begin());
-    request.texts.push_back({whole, n_own});
+// other it is the text's, too, and the prompt ends before it for all of them. Kept is what the prompt has not.
+static void read_scored_text(generate_command & request, const std::vector<llama_token> & whole,
+                             const model_facts & facts) {
+    const std::string name = "texts[" + std::to_string(request.texts.size()) + "]";
+    if ((int64_t) whole.size() > facts.n_ctx_seq) {
+        throw command_error("context_exceeded",
+                            name + " has " + std::to_string(whole.size()) +
+                                " tokens with its prompt; the context of a sequence is " +
+                                std::to_string(facts.n_ctx_seq) + " tokens",
+                            "texts");
+    }
+    const auto n   = std::min(whole.size(), request.prompt.size());
+    const auto own = std::mismatch(whole.begin(), whole.begin() + (std::ptrdiff_t) n, request.prompt.begin());
+    if (own.first == whole.end()) {
+        invalid("texts", name + " is empty");
+    }
+    request.texts.push_back({{own.first, whole.end()}, (int32_t) (own.first - whole.begin())});
 }
 
-// Texts and prompt have been tokenized together; now each text keeps what is not common to all.
-static void share_prompt(generate_command & request, const model_facts & facts) {
+// Texts and prompt have been tokenized together; now the prompt keeps what is common to all.
+static void share_prompt(generate_command & request) {
     int32_t n_shared = (int32_t) request.prompt.size();
     for (const scored_text & text : request.texts) {
         n_shared = std::min(n_shared, text.n_given);
     }
-    request.prompt.resize(n_shared);
-    for (size_t i = 0; i < request.texts.size(); i++) {
-        scored_text & text = request.texts[i];
-        if ((int64_t) text.tokens.size() > facts.n_ctx_seq) {
-            throw command_error("context_exceeded",
-                                "texts[" + std::to_string(i) + "] has " + std::to_string(text.tokens.size()) +
-                                    " tokens with its prompt; the context of a sequence is " +
-                                    std::to_string(facts.n_ctx_seq) + " tokens",
-                                "texts");
-        }
-        text.tokens.erase(text.tokens.begin(), text.tokens.begin() + n_shared);
+    for (scored_text & text : request.texts) {
+        text.tokens.insert(text.tokens.begin(), request.prompt.begin() + n_shared,
+                           request.prompt.begin() + text.n_given);
         text.n_given -= n_shared;
-        if ((int32_t) text.tokens.size() == text.n_given) {
-            invalid("texts", "texts[" + std::to_string(i) + "] is empty");
-        }
+    }
+    request.prompt.resize(n_shared);
+}
+
+static void check_scored_bytes(size_t n_bytes) {
+    if (n_bytes > n_max_scored) {
+        invalid("texts", "the texts have more than " + std::to_string(n_max_scored) +
+                             " bytes, each with the prompt before it; send fewer at once");
     }
 }
 
@@ -484,21 +515,26 @@ static void parse_score(command & c, const json & body, const model_facts & fact
     // a prompt that cannot fit need not be tokenized with each text to see it
     check_prompt_length((int64_t) (prompt.size() / facts.n_piece_max), "at least ", facts);
     request->prompt = exact ? read_tokens(body["tokens"], facts) : tokenize_beginning(prompt, facts.vocab);
+    check_prompt_length((int64_t) request->prompt.size(), facts);
+    size_t n_bytes = 0;
     for (const json & text : texts) {
         if (text.is_string() && !exact) {
-            read_scored_text(*request, tokenize_beginning(prompt + text.get<std::string>(), facts.vocab));
+            n_bytes += prompt.size() + text.get_ref<const std::string &>().size();
+            check_scored_bytes(n_bytes);
+            read_scored_text(*request, tokenize_beginning(prompt + text.get<std::string>(), facts.vocab),
+                             facts);
         } else if (text.is_string() || text.is_array()) {
             const auto own   = text.is_string() ? common_tokenize(facts.vocab, text, false, true)
                                                 : read_tokens(text, facts, "texts");
             auto       whole = request->prompt;
             whole.insert(whole.end(), own.begin(), own.end());
-            read_scored_text(*request, whole);
+            read_scored_text(*request, whole, facts);
         } else {
             invalid("texts", std::string("texts holds ") + text.type_name() +
                                  "; it must be a list of texts or of lists of token ids");
         }
     }
-    share_prompt(*request, facts);
+    share_prompt(*request);
     request->n_logprobs = body.contains("logprobs")
                               ? (int32_t) read_integer("logprobs", body["logprobs"], 0, n_max_logprobs)
                               : 0;

@@ -11,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-const int protocol_version = 1;
+const int     protocol_version = 1;
+const int64_t n_max_sequences  = 100000; // of one request
 
 // How the model makes vectors of texts.
 struct embedding_facts {

@@ -80,6 +80,7 @@ void command_reader::read_at_once(const command_head & head, const std::string &
     } else if (head.op == "prefix" && c.request) {
         push(accepted(head, n_lines)); // it yields to all others, and may wait for long
     } else if (c.what != command::answer && workers.defer(std::move(c))) {
+        push(accepted(head, n_lines));
         return;
     }
     push(std::move(c));

@@ -256,18 +256,16 @@ const std::vector<llama_token> & end_tokens(const llama_vocab * vocab) {
     return found;
 }
 
-std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab) {
-    std::vector<std::string> lower;
-    for (const std::string & phrase : phrases) {
-        lower.push_back(ascii_lower(phrase));
-    }
+std::vector<llama_token> tokens_with(const word_finder & phrases, const llama_vocab * vocab) {
     std::vector<llama_token> tokens;
     for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
-        const std::string piece = ascii_lower(common_token_to_piece(vocab, token, false));
-        const auto        holds = [&](const std::string & phrase) {
-            return piece.find(phrase) != std::string::npos;
-        };
-        if (std::any_of(lower.begin(), lower.end(), holds)) {
+        int32_t state = 0;
+        bool    holds = false;
+        for (const char c : ascii_lower(common_token_to_piece(vocab, token, false))) {
+            state = phrases.next(state, c);
+            holds = holds || phrases.word(state);
+        }
+        if (holds) {
             tokens.push_back(token);
         }
     }

@@ -88,8 +88,8 @@ uint32_t sequence_seed(uint32_t seed, int64_t index);
 // The tokens that end a text. They are looked for once: a process has one model.
 const std::vector<llama_token> & end_tokens(const llama_vocab * vocab);
 
-// The tokens whose text alone holds one of the phrases, whatever the case.
-std::vector<llama_token> tokens_with(const std::vector<std::string> & phrases, const llama_vocab * vocab);
+// The tokens whose text alone holds one of the phrases, which are in lower case, whatever the text's case.
+std::vector<llama_token> tokens_with(const word_finder & phrases, const llama_vocab * vocab);
 
 struct token_logprob {
     llama_token token;

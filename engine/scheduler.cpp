@@ -72,6 +72,7 @@ void scheduler::run(command_reader & reader) {
         sweep(); // what was cancelled takes no part in this step
         admit();
         plan();
+        tell_who_waits();
         const bool steady = batch.n_tokens == n_last_tokens && batch.n_tokens > 0 && n_prefill == 0;
         if (!steady && batch.n_tokens > 0) {
             write_out(true);
@@ -190,6 +191,7 @@ void scheduler::submit(command && c) {
     }
     auto r       = std::make_unique<request>();
     r->id        = std::move(c.id);
+    r->number    = c.number;
     r->command   = std::move(c.request);
     r->t_arrived = ggml_time_us();
     for (const sequence_plan & plan : std::exchange(r->command->sequences, {})) {
@@ -300,6 +302,17 @@ void scheduler::cancel(const std::string & id, int32_t index) {
     }
 }
 
+// Admitted, and its prompt waits for another one that is being computed, or for the disk: whoever asked knows
+// that it has come.
+void scheduler::tell_who_waits() {
+    for (auto & r : active) {
+        if (r->n_cached < 0 && !r->announced) {
+            event_line(out, "accepted", r->id).whole("line", r->number);
+            r->announced = true;
+        }
+    }
+}
+
 // More sequences for a request that is not done, as its others or as a fork of one of them; a later limit.
 void scheduler::extend(const command & c) {
     const extend_command & extension = c.extension;
@@ -314,6 +327,14 @@ void scheduler::extend(const command & c) {
         const std::string message = "fork.index is " + std::to_string(fork.index) + "; the request has " +
                                     std::to_string(r->sequences.size()) + " sequences";
         out += error_line("", command_error("invalid_request", message, "fork"), c.number);
+        return;
+    }
+    const int64_t n_all = (int64_t) r->sequences.size() + extension.n_add;
+    if (n_all > n_max_sequences) {
+        const std::string message = "add is " + std::to_string(extension.n_add) + "; a request may have " +
+                                    std::to_string(n_max_sequences) + " sequences, and this one would have " +
+                                    std::to_string(n_all);
+        out += error_line("", command_error("invalid_request", message, "add"), c.number);
         return;
     }
     if (extension.n_predict >= -1) {

@@ -58,6 +58,7 @@ struct sequence : sequence_plan {
 
 struct request {
     std::string                       id;
+    int64_t                           number = 0; // of its line
     std::unique_ptr<generate_command> command;
     std::deque<sequence>              sequences;        // none: only the prompt is computed
     branch *                          prompt = nullptr; // nullptr: not begun, given back, or no longer needed
@@ -135,6 +136,7 @@ class scheduler {
     void      admit();
     size_t    next_in_queue() const;
     void      announce_queue();
+    void      tell_who_waits();
     bool      fits(const request & r) const;
 
     // plan

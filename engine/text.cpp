@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 static const char * const replacement_character = "\xEF\xBF\xBD";
@@ -69,44 +70,69 @@ std::string take_utf8(std::string & bytes) {
 // words
 //
 
+// Nodes are numbered by depth, and edges in their order, which a sorted list of words gives by itself: level by
+// level, the words that are alike so far are neighbours.
 word_finder::word_finder(const std::vector<std::string> & list) : words(list), nodes(1) {
-    for (size_t i = 0; i < words.size(); i++) {
-        int32_t at = 0;
-        for (const char c : words[i]) {
-            const auto [entry, is_new] =
-                children.try_emplace((uint64_t) at << 8 | (uint8_t) c, (int32_t) nodes.size());
-            if (is_new) {
-                nodes.push_back({0, -1, nodes[(size_t) at].depth + 1});
+    std::vector<size_t> order(words.size());
+    std::iota(order.begin(), order.end(), size_t(0));
+    std::sort(order.begin(), order.end(), [this](size_t a, size_t b) { return words[a] < words[b]; });
+    std::vector<int32_t> at(words.size(), 0); // the node that each word has come to
+    for (size_t depth = 0; !order.empty(); depth++) {
+        std::vector<size_t> longer;
+        int32_t             from = -1;
+        for (const size_t i : order) {
+            if (words[i].size() == depth) {
+                nodes[(size_t) at[i]].word = (int32_t) i;
+                continue;
             }
-            at = entry->second;
+            longer.push_back(i);
         }
-        nodes[(size_t) at].word = (int32_t) i;
+        for (const size_t i : longer) {
+            const uint8_t byte = (uint8_t) words[i][depth];
+            if (at[i] != from || edges.back().byte != byte) {
+                from = at[i];
+                if (edges.empty() || nodes[(size_t) from].n_edges == 0) {
+                    nodes[(size_t) from].first = (uint32_t) edges.size();
+                }
+                nodes[(size_t) from].n_edges++;
+                edges.push_back({byte, (int32_t) nodes.size()});
+                nodes.emplace_back();
+                nodes.back().depth = (uint32_t) depth + 1;
+            }
+            at[i] = edges.back().to;
+        }
+        order = std::move(longer);
     }
-    // the shorter ends first: what a node needs is there
-    std::vector<std::pair<uint64_t, int32_t>> edges(children.begin(), children.end());
-    std::sort(edges.begin(), edges.end(), [this](const auto & a, const auto & b) {
-        return nodes[(size_t) a.second].depth < nodes[(size_t) b.second].depth;
-    });
-    for (const auto & [edge, to] : edges) {
-        const int32_t from = (int32_t) (edge >> 8);
-        node &        n    = nodes[(size_t) to];
-        n.shorter          = from == 0 ? 0 : next(nodes[(size_t) from].shorter, (char) (edge & 0xFF));
-        n.word             = n.word < 0 ? nodes[(size_t) n.shorter].word : n.word;
+    link();
+}
+
+// The shorter ends come first: what a node needs is there.
+void word_finder::link() {
+    for (size_t from = 0; from < nodes.size(); from++) {
+        for (uint32_t k = 0; k < nodes[from].n_edges; k++) {
+            const edge e = edges[nodes[from].first + k];
+            node &     n = nodes[(size_t) e.to];
+            n.shorter    = from == 0 ? 0 : next(nodes[from].shorter, (char) e.byte);
+            n.word       = n.word < 0 ? nodes[(size_t) n.shorter].word : n.word;
+        }
     }
 }
 
-const int32_t * word_finder::child(int32_t state, uint8_t byte) const {
-    const auto entry = children.find((uint64_t) state << 8 | byte);
-    return entry == children.end() ? nullptr : &entry->second;
+int32_t word_finder::child(int32_t state, uint8_t byte) const {
+    const node & n     = nodes[(size_t) state];
+    const auto   begin = edges.begin() + n.first, end = begin + n.n_edges;
+    const auto   found =
+        std::lower_bound(begin, end, byte, [](const edge & e, uint8_t wanted) { return e.byte < wanted; });
+    return found == end || found->byte != byte ? -1 : found->to;
 }
 
 int32_t word_finder::next(int32_t state, char byte) const {
-    const int32_t * to = child(state, (uint8_t) byte);
-    while (!to && state != 0) {
+    int32_t to = child(state, (uint8_t) byte);
+    while (to < 0 && state != 0) {
         state = nodes[(size_t) state].shorter;
         to    = child(state, (uint8_t) byte);
     }
-    return to ? *to : 0;
+    return std::max(to, 0);
 }
 
 //

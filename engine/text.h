@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 // Looks for many words at once, a byte at a time (Aho and Corasick 1975): a byte costs the same however many
@@ -33,13 +32,20 @@ class word_finder {
         int32_t  shorter = 0;  // the state of the next shorter end that begins a word
         int32_t  word    = -1; // the longest that ends here
         uint32_t depth   = 0;
+        uint32_t first   = 0; // of its edges
+        uint32_t n_edges = 0;
+    };
+    struct edge {
+        uint8_t byte;
+        int32_t to;
     };
 
-    const int32_t * child(int32_t state, uint8_t byte) const;
+    void    link();
+    int32_t child(int32_t state, uint8_t byte) const; // -1: none
 
-    std::vector<std::string>              words;
-    std::vector<node>                     nodes;
-    std::unordered_map<uint64_t, int32_t> children; // of (node, byte)
+    std::vector<std::string> words;
+    std::vector<node>        nodes; // by depth
+    std::vector<edge>        edges; // those of a node together, by byte
 };
 
 using word_finder_ptr = std::shared_ptr<const word_finder>; // nullptr: no word is looked for

@@ -5,6 +5,8 @@
 #include <utility>
 
 #if defined(__linux__)
+#include <ctime>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,9 +14,10 @@
 
 using namespace std::chrono_literals;
 
-static const auto   t_quick        = 20ms;       // a command that takes longer goes on at the lowest priority
+static const auto   t_quick        = 20ms;       // of a core: what takes more goes on at the lowest priority
 static const size_t n_client_bytes = 64u << 20;  // of lines that wait or are read, for one client
 static const size_t n_all_bytes    = 256u << 20; // for all
+static const size_t n_job_bytes    = 16 << 10;   // that a job counts for beside its line: they are few
 static const int    n_threads_max  = 4;
 
 command_workers::command_workers(const model_facts & facts, std::function<void(command &&)> push)
@@ -34,10 +37,10 @@ void command_workers::submit(long_command && job) {
     const std::lock_guard<std::mutex> lock(mutex);
     size_t                            n_own = 0, n_all = 0;
     for (const long_command & one : jobs) {
-        n_all += one.line.size();
-        n_own += one.head.client == job.head.client ? one.line.size() : 0;
+        n_all += n_job_bytes + one.line.size();
+        n_own += one.head.client == job.head.client ? n_job_bytes + one.line.size() : 0;
     }
-    const size_t n = job.line.size();
+    const size_t n = n_job_bytes + job.line.size();
     if ((n_own > 0 && n_own + n > n_client_bytes) || (n_all > 0 && n_all + n > n_all_bytes)) {
         throw command_error("busy", "long requests wait to be read, " + std::to_string(n_own) +
                                         " bytes of this client and " + std::to_string(n_all) +
@@ -100,18 +103,30 @@ command_workers::jobs_list::iterator command_workers::next() {
     return best;
 }
 
-static long current_thread() {
+// The thread at hand, as others may look at it and slow it down.
+static worker_thread this_thread() {
+    worker_thread thread;
 #if defined(__linux__)
-    return syscall(SYS_gettid);
-#else
-    return 0;
+    thread.id = syscall(SYS_gettid);
+    pthread_getcpuclockid(pthread_self(), &thread.clock);
 #endif
+    return thread;
+}
+
+static std::chrono::nanoseconds cpu_time(const worker_thread & thread) {
+    timespec time = {};
+#if defined(__linux__)
+    clock_gettime(thread.clock, &time);
+#else
+    (void) thread;
+#endif
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 // Each step of the loop waits for all its threads: one that shares its core with this one would hold up all.
-static void lower_priority(long thread) {
+static void lower_priority(const worker_thread & thread) {
 #if defined(__linux__)
-    setpriority(PRIO_PROCESS, (id_t) thread, 19);
+    setpriority(PRIO_PROCESS, (id_t) thread.id, 19);
 #else
     (void) thread;
 #endif
@@ -120,16 +135,22 @@ static void lower_priority(long thread) {
 void command_workers::look_after() {
     std::unique_lock<std::mutex> lock(mutex);
     while (true) {
-        const auto now  = std::chrono::steady_clock::now();
-        auto       soon = now + 1h;
+        for (; n_missing > 0; n_missing--) {
+            begin_thread(); // here, since a thread has the priority of the one that begins it
+        }
+        bool looks = false; // at one that may have to be slowed down
         for (long_command & job : jobs) {
-            if (job.running && !job.lowered && now >= job.began + t_quick) {
+            if (job.running && !job.lowered && cpu_time(job.thread) >= job.began + t_quick) {
                 lower_priority(job.thread);
                 job.lowered = true;
             }
-            soon = job.running && !job.lowered ? std::min(soon, job.began + t_quick) : soon;
+            looks |= job.running && !job.lowered;
         }
-        changed.wait_until(lock, soon);
+        if (looks) {
+            changed.wait_for(lock, t_quick);
+        } else {
+            changed.wait(lock);
+        }
     }
 }
 
@@ -140,8 +161,8 @@ void command_workers::run() {
         auto job = jobs.end();
         changed.wait(lock, [&] { return (job = next()) != jobs.end(); });
         job->running            = true;
-        job->thread             = current_thread();
-        job->began              = std::chrono::steady_clock::now();
+        job->thread             = this_thread();
+        job->began              = cpu_time(job->thread);
         turns[job->head.client] = ++n_turns;
         changed.notify_all();
         lock.unlock();
@@ -153,7 +174,8 @@ void command_workers::run() {
         lowered = job->lowered;
         take(job, std::move(c));
     }
-    begin_thread();
+    n_missing++;
+    changed.notify_all();
 }
 
 // Pushed with the lock held: a cancel comes before, and finds it here, or after.

@@ -6,12 +6,18 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <functional>
 #include <list>
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
+
+struct worker_thread {
+    long      id    = 0;
+    clockid_t clock = 0; // of its CPU time
+};
 
 struct long_command {
     command_head         head;
@@ -20,10 +26,10 @@ struct long_command {
     bool                 running   = false;
     bool                 cancelled = false;
     bool                 lowered   = false; // its thread's priority
-    long                 thread    = 0;     // that reads it, once it runs; since when:
     std::vector<command> then;              // what has come for it meanwhile
 
-    std::chrono::steady_clock::time_point began;
+    worker_thread            thread; // that reads it, once it runs
+    std::chrono::nanoseconds began;  // the CPU time that the thread had used before
 };
 
 // Clients take turns, and none has all threads. What waits is bounded in bytes, for each client and in all.
@@ -58,7 +64,8 @@ class command_workers {
     const int                             n_threads;
     std::mutex                            mutex; // of what follows
     std::condition_variable               changed;
-    jobs_list                             jobs;  // in order of arrival, with those that run
-    std::map<std::string, int64_t>        turns; // when each client's last job began
+    jobs_list                             jobs;          // in order of arrival, with those that run
+    int                                   n_missing = 0; // threads that have ended
+    std::map<std::string, int64_t>        turns;         // when each client's last job began
     int64_t                               n_turns = 0;
 };

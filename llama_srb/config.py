@@ -103,7 +103,7 @@ class Settings(BaseModel):
         description="Processes at the same time in the mode per-request.")
     engine: Annotated[Path, AfterValidator(Path.expanduser)] = Field(bundled.engine(),
         description="The engine's program.")
-    max_body: Annotated[int, BeforeValidator(_size)] = Field(16 << 20, ge=1,
+    max_body: Annotated[int, BeforeValidator(_size)] = Field(16 << 20, ge=1, le=64 << 20,
         description="Largest request body, in bytes or as 16MiB.")
     strict: bool = Field(False,
         description="Refuse unknown request fields instead of naming them in warnings, and names of other "

@@ -93,11 +93,12 @@ class Unanswered:
     line: int = 0
     add: int = 0  # sequences that it asks for
     answer: asyncio.Future[Extend | None] | None = None
+    acknowledged: bool = False
     overlooked: int = 0  # questions that were sent behind it, and answered before it
 
     def is_overlooked(self, asked: int) -> bool:
         """Counts the answer to the question in line `asked`."""
-        self.overlooked += self.line < asked
+        self.overlooked += self.line < asked and not self.acknowledged
         return self.overlooked >= OVERLOOKED
 
 
@@ -163,6 +164,7 @@ class Exchange:
         self._cancelled_early: list[int] = []
         self._own = Unanswered()  # its command
         self._acknowledged = False
+        self._begun = False  # the engine has told more of it than that it waits
         self._extending: deque[Unanswered] = deque()  # answered in the order of sending
         self._pending: list[Event] = []
         self._weight = 0  # of what is pending: events, and what they hold
@@ -193,7 +195,7 @@ class Exchange:
     @property
     def waits(self) -> bool:
         """Whether nothing of it has begun."""
-        return self.state in ("new", "active") and (self._last is None or isinstance(self._last, Queued))
+        return self.state in ("new", "active") and not self._begun
 
     def __aiter__(self) -> Self:
         return self
@@ -275,14 +277,16 @@ class Exchange:
         """That of its command among all that its engine got."""
         return self._own.line
 
-    def acknowledge(self) -> None:
-        """The engine has its command, and will answer it."""
-        self._acknowledged = True
+    def acknowledge(self, line: int) -> None:
+        """The engine has its command of this line, and will answer it."""
+        self._acknowledged = self._acknowledged or line == self._own.line
+        for one in self._extending:
+            one.acknowledged = one.acknowledged or line == one.line
 
     @property
     def is_unanswered(self) -> bool:
         """Whether the engine owes a sign that it has taken a command."""
-        return not self._acknowledged or bool(self._extending)
+        return not self._acknowledged or not all(one.acknowledged for one in self._extending)
 
     def is_overlooked(self, asked: int) -> bool:
         """Counts the answer to the question in line `asked`; True when its own command will have none."""
@@ -302,6 +306,7 @@ class Exchange:
         if self.state == "done":
             return
         self._acknowledged = True
+        self._begun = self._begun or not all(isinstance(event, Queued | Extend) for event in events)
         last = events[-1]
         if type(last) is Done and last.count == 0 < self.n:
             events = self._stopped(last)
@@ -315,6 +320,7 @@ class Exchange:
         self.on_events(events)
         for event in events:
             if type(event) is Extend and self._extending:
+                self._restartable = False  # its line asks for fewer
                 self._answer_extend(event)
         if isinstance(self._last, CLOSING):
             self._close()
@@ -334,8 +340,9 @@ class Exchange:
 
     def lost(self, message: str) -> None:
         """The engine is gone: an error, or back to new if the engine had only said that it has to wait."""
-        if self._restartable and self.state == "active" and isinstance(self._last, Queued):
+        if self._restartable and self.state == "active" and self._last is not None and not self._begun:
             self.state, self.engine, self._last = "new", None, None
+            self.n -= sum(one.add for one in self._extending)
             self._end_extends()
         else:
             self.deliver([Error("engine_died", message, self.id)])
@@ -584,7 +591,7 @@ class Engine:
                 elif isinstance(event, (Loading, Ready)):
                     self._load(event)
                 elif isinstance(event, Accepted):
-                    self._acknowledge(event.id)
+                    self._acknowledge(event)
                 elif type(event) is Error and self._is_of_another_line(event):
                     self._refuse(event)
                 elif event is not None:
@@ -598,9 +605,9 @@ class Engine:
                 if (exchange := self._exchanges.get(id)) is not None:
                     exchange.deliver(events)
 
-    def _acknowledge(self, id: str) -> None:
-        if (exchange := self._exchanges.get(id)) is not None:
-            exchange.acknowledge()
+    def _acknowledge(self, event: Accepted) -> None:
+        if (exchange := self._exchanges.get(event.id)) is not None:
+            exchange.acknowledge(event.line)
 
     def _is_of_another_line(self, error: Error) -> bool:
         """Whether it ends a command that is not the one which began its request, or no request's."""

@@ -130,8 +130,7 @@ class Connection:
                 generation = self._required(command)
                 if len(self._tasks) >= MAX_RUNNING + MAX_EXTENDING:
                     raise RequestError("too many extends wait for their answer", code="queue_full")
-                extension = self._read_extension(generation, command.body)
-                self._spawn(self._extend(command, generation, extension))
+                self._spawn(self._extend(command, generation))
 
     def _runs(self, command: Command) -> bool:
         return command.id in self._running
@@ -191,8 +190,9 @@ class Connection:
             if len(self._names) > MAX_NAMES:
                 del self._names[next(iter(self._names))]
 
-    async def _extend(self, command: Command, generation: Generation, extension: Extension) -> None:
+    async def _extend(self, command: Command, generation: Generation) -> None:
         try:
+            extension = self._read_extension(generation, command.body)  # knows those that were sent before
             if await self._admission.extend(generation, extension) is None:
                 raise RequestError(f"request {command.id} has just ended", param="id")
         except RequestError as error:

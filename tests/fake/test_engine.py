@@ -19,7 +19,18 @@ from llama_srb.engine import (
     Exchange,
     new_id,
 )
-from llama_srb.protocol import Done, Error, Result, Start, Stop, Stream, encode, encode_generate
+from llama_srb.protocol import (
+    Done,
+    Error,
+    Extend,
+    Queued,
+    Result,
+    Start,
+    Stop,
+    Stream,
+    encode,
+    encode_generate,
+)
 from llama_srb.request import CompletionRequest, Sampling
 from tests.conftest import PATIENCE, collect, soon, texts, until
 from tests.fake_engine import story
@@ -514,6 +525,13 @@ async def test_what_is_cancelled_before_it_was_read_has_its_stops(settings) -> N
     events = [event async for batch in exchange for event in batch]
     assert [(e.index, e.finish_reason) for e in events[:-1]] == [(i, "cancelled") for i in range(3)]
     assert events[-1].count == 3
+
+
+async def test_what_is_extended_while_it_waits_still_waits(settings) -> None:
+    exchange = generate_by(lambda exchange: None)
+    for event, waits in ((Queued("x", 1), True), (Extend("x", 3, 5), True), (Start("x", 5, 1, 0, 1), False)):
+        exchange.deliver([event])
+        assert exchange.waits is waits
 
 
 def generate_by(send: Any) -> Exchange:

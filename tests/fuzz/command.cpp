@@ -37,7 +37,7 @@ static void check(bool holds, const char * what, const std::string & line) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t * data, size_t size) {
     static const model_facts facts = load_facts();
-    const command            c     = parse_command(std::string((const char *) data, size), facts);
+    const command            c     = parse_command(std::string((const char *) data, size), 1, facts);
 
     check((c.what == command::answer) == !c.line.empty(), "an answer is a line, and nothing else is", c.line);
     if (!c.line.empty()) {

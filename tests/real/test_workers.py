@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llama_srb.metrics import memory_of
+from tests.conftest import PATIENCE
 from tests.real.lines import BINARY, STORYTELLER
 
 WORDS = "word " * 400_000  # two megabytes: half a second for the tokenizer
@@ -88,11 +91,11 @@ def test_a_refusal_bears_the_id_however_deep_the_rest_is() -> None:
     assert "64 levels" in error["message"]
 
 
-LISTS = {"stop": ["x" * 1000 + str(i) for i in range(1000)]}
+LISTS = {"stop": ["x" * 100 + str(i) for i in range(1000)]}
 
 
 def test_sequences_share_their_lists() -> None:
-    """By memory: 512 copies of a megabyte would be half a gigabyte."""
+    """By memory: 512 copies of these lists would be more than 60 MiB."""
     argv = (BINARY, "-m", STORYTELLER, "-c", "16384")
     command = {"op": "generate", "id": "1", "prompt": "Once", "n": 512, "max_tokens": -1, **LISTS}
     pipe = subprocess.PIPE
@@ -108,7 +111,7 @@ def test_sequences_share_their_lists() -> None:
             engine.stdin.flush()
             while b'"stream"' not in engine.stdout.readline():
                 pass
-            assert memory_of(engine.pid) - before < 200 << 20
+            assert memory_of(engine.pid) - before < 40 << 20
         finally:
             engine.kill()
 
@@ -121,4 +124,63 @@ def test_the_sum_of_a_requests_lists_is_bounded(name: str) -> None:
         for event in answers({"op": "generate", "id": "1", "prompt": "Once", **lists})
         if event["event"] == "error"
     ]
-    assert "a request may have 1048576" in error["message"]
+    assert "a request may have 131072" in error["message"]
+
+
+def test_lists_that_sequences_have_in_common_count_once() -> None:
+    own = [{"temperature": 0.5 + i / 1000} for i in range(500)]
+    lists = {"stop": LISTS["stop"], "banned_strings": ["some words"], "sequences": own}
+    events = answers({"op": "generate", "id": "1", "prompt": "Once", "n": 500, "max_tokens": 1, **lists})
+    assert events[-1]["event"] == "done"
+    assert events[-1]["count"] == 500
+
+
+def test_threads_that_have_read_long_commands_slow_down_nobody_later() -> None:
+    """A thread that was given the lowest priority ends, and its successor has the usual one."""
+    argv = (BINARY, "-m", STORYTELLER, "-c", "16384")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as engine:
+        assert engine.stdin
+        assert engine.stdout
+        try:
+            for i in range(5):
+                engine.stdin.write(json.dumps(tokenize(str(i), str(i))).encode() + b"\n")
+                engine.stdin.flush()
+                while b'"result"' not in engine.stdout.readline():
+                    pass
+            deadline = time.monotonic() + PATIENCE
+            while (nice := niceness(engine.pid)) != {0} and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert nice == {0}
+        finally:
+            engine.kill()
+
+
+def niceness(pid: int) -> set[int]:
+    """Of all threads of a process."""
+    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return {int(stat.rpartition(")")[2].split()[16]) for stat in stats}
+
+
+def test_a_prompt_that_is_too_long_is_not_kept_for_each_text_that_is_scored() -> None:
+    score = {"op": "score", "tokens": [5] * 1_000_000, "texts": [[5]] * 1024}
+    events = answers(score | {"id": "1"}, {"op": "status", "id": "2"})
+    assert [(e["id"], e["code"]) for e in events if e["event"] == "error"] == [("1", "context_exceeded")]
+    assert "result" in [event["event"] for event in events]
+
+
+def test_a_text_that_cannot_fit_is_told_before_the_others_are_read() -> None:
+    score = {"op": "score", "id": "1", "prompt": "Once", "texts": ["b " * 35_000] * 1000}
+    (error,) = [event for event in answers(score) if event["event"] == "error"]
+    assert (error["code"], error["param"]) == ("context_exceeded", "texts")
+    assert "texts[0] has" in error["message"]
+
+
+def test_who_waits_for_another_ones_prompt_is_told() -> None:
+    prompt = "Once there was a bird who could not sing, and so " * 80
+    story = {"op": "generate", "prompt": prompt[:3000], "max_tokens": 1}
+    events = answers(story | {"id": "1"}, story | {"id": "2"})
+    own = {id: [event["event"] for event in events if event.get("id") == id] for id in "12"}
+    assert own["1"][0] == "start"
+    assert own["2"][0] == "accepted"
+    assert own["2"][-1] == "done"

@@ -46,7 +46,7 @@ case "$1" in
         mkdir -p "$2/bin" && cd "$2/bin" || exit
         if [[ "$(cat ../configured)" == *SHARED_LIBS=ON* ]]; then touch libllama.so libggml-cpu-zen4.so; fi
         { echo "$ENGINE"; printf 'configured=%q\n' "$(cat ../configured)"; } > llama-batched
-        cat "$OLDPWD"/engine/*.cpp >> llama-batched && chmod +x llama-batched ;;
+        find "$OLDPWD/engine" -name "*.cpp" -exec cat {} + >> llama-batched && chmod +x llama-batched ;;
 esac
 """
 
@@ -338,6 +338,7 @@ def test_with_nothing_to_do_it_says_so_and_calls_nothing(checkout: Checkout) -> 
     [
         ("engine/main.cpp", [], ["cmake --build"], ["pip", "cmake -S"]),
         ("engine/new.cpp", [], ["cmake --build"], ["pip", "cmake -S"]),
+        ("engine/room/new.h", [], ["cmake --build"], ["pip", "cmake -S"]),
         ("pyproject.toml", [], ["pip install"], ["venv", "cmake"]),
         ("patches/0002-more.patch", [], ["cmake -S", "cmake --build"], ["pip"]),
         ("../llama.cpp/CMakeLists.txt", [], ["cmake -S", "cmake --build"], ["pip"]),
@@ -349,6 +350,7 @@ def test_only_what_has_changed_is_made_again(
     checkout: Checkout, change: str, options: list[str], again: list[str], kept: list[str]
 ) -> None:
     checkout.build()
+    (checkout.path / change).parent.mkdir(exist_ok=True)
     with (checkout.path / change).open("a") as file:
         file.write(SECOND_PATCH if "patches" in change else "\n# more\n")
     outcome = checkout.build(*options)
