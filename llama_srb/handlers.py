@@ -21,7 +21,7 @@ from llama_srb import __version__, studio
 from llama_srb.access import Access
 from llama_srb.admission import Admission, Reservation
 from llama_srb.config import Settings
-from llama_srb.connections import BODY, Connections
+from llama_srb.connections import BODY, LARGE, Connections
 from llama_srb.dialects import (
     chat,
     embeddings,
@@ -144,6 +144,7 @@ class Api:
         self._with_stop: dict[str, Generation | Several] = {}  # of what runs, by its id
         self._watchlist = Watchlist()
         self._sockets: set[web.WebSocketResponse] = set()
+        self._in_turn = asyncio.Lock()  # one piece of long work, then whoever else is ready, then the next
         self._asked: asyncio.Task[Mapping[str, Any]] | None = None  # for the engine's status
         self.pages = studio.files()
 
@@ -623,7 +624,8 @@ class Api:
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation until now."""
-        return json_response(koboldai.so_far(self._watched_by(http)))
+        async with self._in_turn:
+            return json_response(koboldai.so_far(self._watched_by(http)))
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
         """The tokens of a generation until now."""
@@ -657,7 +659,11 @@ class Api:
         return json_response(koboldai.performance(last, running, self._about()))
 
     async def _body(self, http: web.Request) -> dict[str, Any]:
-        return parse_body(http[BODY])
+        data = http[BODY]
+        if len(data) <= LARGE:
+            return parse_body(data)
+        async with self._in_turn:
+            return parse_body(data)
 
     @contextlib.asynccontextmanager
     async def _opened(self, work: Work) -> AsyncIterator[Generation | Several]:
