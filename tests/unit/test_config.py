@@ -45,7 +45,8 @@ def test_a_path_may_begin_at_home() -> None:
 
 VALUES = [
     ("max_body", "16MiB", 16 << 20),
-    ("max_body", "2g", 2 << 30),
+    ("max_body", "64m", 64 << 20),
+    ("cache_ram", "2g", 2 << 30),
     ("max_body", "1000", 1000),
     ("strict", "yes", True),
     ("strict", "0", False),
