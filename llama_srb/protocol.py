@@ -6,7 +6,7 @@ docs/engine-protocol.md describes every command and event with a real transcript
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeAlias
 
@@ -55,6 +55,36 @@ class ProtocolError(Exception):
 SHOWN = 200  # bytes of a faulty line in the log
 _HEAD = re.compile(rb'\{"event":"(\w+)","id":"([\w.-]{1,64})"', re.ASCII)  # as every line of a request begins
 _TEXT = re.compile(rb'(?<=:)"(?:[^"\\]|\\.)*"?', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenList:
+    """Tokens with their alternatives, as JSON: as objects they take six times as much, and Python's garbage
+    collector visits all of them again and again. Iteration reads them."""
+
+    json: bytes = b"[]"
+
+    @classmethod
+    def of(cls, tokens: Iterable[Mapping[str, Any]]) -> TokenList:
+        return cls(orjson.dumps(list(tokens)))
+
+    @classmethod
+    def joined(cls, lists: Iterable[TokenList]) -> TokenList:
+        return cls(b"[%b]" % b",".join(one.json[1:-1] for one in lists if one))
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(orjson.loads(self.json)) if self else iter(())
+
+    def __bool__(self) -> bool:
+        return self.json != b"[]"
+
+    @property
+    def size(self) -> int:
+        """How many tokens and alternatives it has."""
+        return self.json.count(b'"logprob":')  # in a text the quotation marks would be escaped
+
+
+NO_TOKENS = TokenList()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +145,7 @@ class Prompt:
 
     id: str
     text: str
-    tokens: tuple[Mapping[str, Any], ...] = ()
+    tokens: TokenList = NO_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +167,7 @@ class Stream:
     id: str
     index: int
     text: str
-    tokens: tuple[Mapping[str, Any], ...] = ()
+    tokens: TokenList = NO_TOKENS
     reasoning: str = ""
     tool_calls: tuple[Mapping[str, Any], ...] = ()
 
@@ -179,7 +209,7 @@ class Score:
     count: int
     logprob: float
     greedy: bool
-    tokens: tuple[Mapping[str, Any], ...] = ()
+    tokens: TokenList = NO_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,24 +340,20 @@ def bulk(events: list[Event]) -> int:
     for event in events:
         if type(event) is Stream:  # nearly all are
             if event.tokens:
-                held += _listed(event.tokens)
+                held += event.tokens.size
             if len(event.text) > UNIT or event.reasoning or event.tool_calls:
                 pieces = sum(len(piece.get("arguments", "")) for piece in event.tool_calls)
                 held += (len(event.text) + len(event.reasoning) + pieces) // UNIT + len(event.tool_calls)
         elif isinstance(event, Prompt):
-            held += len(event.text) // UNIT + _listed(event.tokens)
+            held += len(event.text) // UNIT + event.tokens.size
         elif isinstance(event, Score):
-            held += _listed(event.tokens)
+            held += event.tokens.size
         elif isinstance(event, Embedding):
             held += len(event.embedding) // 8
     return held
 
 
 UNIT = 256  # characters of a text that count as much as an event
-
-
-def _listed(tokens: tuple[Mapping[str, Any], ...]) -> int:
-    return sum(1 + len(token.get("top", ())) for token in tokens)
 
 
 class Lines:
@@ -405,6 +431,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "Mapping[str, float]": (dict,),
     "tuple[Mapping[str, Any], ...]": (list,),
     "tuple[float, ...]": (list,),
+    "TokenList": (list,),
 }
 
 
@@ -412,16 +439,21 @@ def _parser(event: type[Any]) -> _Parser:
     """Reads an event by its dataclass: what has a default may be absent or null; True is no int."""
     name = event.__name__.lower()
     rows = [
-        (f.name, _TYPES[str(f.type)], f.default is MISSING and f.default_factory is MISSING)
+        (
+            f.name,
+            _TYPES[str(f.type)],
+            f.default is MISSING and f.default_factory is MISSING,
+            TokenList.of if str(f.type) == "TokenList" else tuple,
+        )
         for f in fields(event)
     ]
 
     def parse_event(data: dict[str, Any]) -> Event:
         values = {}
-        for key, types, required in rows:
+        for key, types, required, made_of in rows:
             value = data[key] if required else data.get(key)
             if type(value) in types:
-                values[key] = tuple(value) if type(value) is list else value
+                values[key] = made_of(value) if type(value) is list else value
             elif required or value is not None:
                 raise TypeError(f"{key} of {name} is not {types[0].__name__}")
         made: Event = event(**values)

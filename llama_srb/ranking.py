@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Start, Stop, Stream, bulk
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Start, Stop, Stream, TokenList, bulk
 from llama_srb.request import CompletionRequest
 
 Take: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
@@ -75,7 +75,7 @@ class Candidate:
     """What has come of one sequence."""
 
     texts: list[str] = field(default_factory=list)
-    tokens: list[Mapping[str, Any]] = field(default_factory=list)
+    tokens: list[TokenList] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     tool_calls: list[Mapping[str, Any]] = field(default_factory=list)
     stop: Stop | None = None
@@ -86,7 +86,7 @@ class Candidate:
 
     def add(self, event: Stream) -> None:
         self.say(event.text)
-        self.tokens += event.tokens
+        self.tokens += [event.tokens] if event.tokens else []
         self.reasoning += [event.reasoning] if event.reasoning else []
         self.tool_calls += event.tool_calls
 
@@ -98,7 +98,7 @@ class Candidate:
     def events(self, id: str, index: int) -> list[Event]:
         """All that came of it as one event, if anything did."""
         thought = "".join(self.reasoning)
-        whole = Stream(id, index, self.text, tuple(self.tokens), thought, tuple(self.tool_calls))
+        whole = Stream(id, index, self.text, TokenList.joined(self.tokens), thought, tuple(self.tool_calls))
         return [] if whole == Stream(id, index, "") else [whole]
 
     @property

@@ -19,6 +19,7 @@ from llama_srb.access import Access, AccessError, renew_tls, tls
 from llama_srb.admission import Admission
 from llama_srb.config import Settings, child_environment
 from llama_srb.connections import http_log
+from llama_srb.freed_memory import trim_when_grown
 from llama_srb.handlers import Api
 from llama_srb.limits import Load
 from llama_srb.model_info import ModelFileError, ModelInfo
@@ -72,6 +73,7 @@ async def serve(
             for sweep, name in ((api.connections.sweep, "idle"), (api.connections.end_stalled, "stalled")):
                 helpers.append(begin(sweep(runner.server), f"{name} connections"))
             helpers.append(begin(_reload_on(hangup, reload), "SIGHUP"))
+            helpers.append(begin(trim_when_grown(), "freed memory"))
             await pool.start()
             if await _loads(pool, stopping[0], on_loading):
                 on_ready(_address(site.name, runner))

@@ -20,6 +20,7 @@ from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRef
 from llama_srb.config import Settings, SettingsError
 from llama_srb.model_info import ModelFileError
 from llama_srb.pool import EngineError, EngineSettings, Generation, Pool
+from llama_srb.protocol import TokenList
 from llama_srb.reading import Defaults, request_from
 from llama_srb.request import CompletionRequest
 from llama_srb.values import RequestError
@@ -139,7 +140,8 @@ async def _as_client_events(generation: Generation) -> AsyncGenerator[Event, Non
     """The engine's events as a server would have sent them."""
     async for batch in generation:
         for event in batch:
-            data = {row.name: getattr(event, row.name) for row in fields(event)}
+            values = {row.name: getattr(event, row.name) for row in fields(event)}
+            data = {name: list(v) if isinstance(v, TokenList) else v for name, v in values.items()}
             told = client.event_from({"event": type(event).__name__.lower(), **data})
             if isinstance(told, client.Error):
                 raise client.failure(told)

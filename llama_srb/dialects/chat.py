@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from llama_srb.dialects.openai import UNFINISHED, Fields, Folded, Form, Frames, form_of, marks_of
-from llama_srb.dialects.reply import Text
+from llama_srb.dialects.reply import Text, as_json
 from llama_srb.protocol import Event, Extend, Start, Stop, Stream
 from llama_srb.reading import Defaults, request_from
 from llama_srb.request import CompletionRequest
@@ -53,6 +53,11 @@ def _logprobs(body: Mapping[str, Any]) -> int | None:
 def _one_logprob(token: Mapping[str, Any]) -> Fields:
     text = token["text"]
     return {"token": text, "logprob": token["logprob"], "bytes": list(text.encode())}
+
+
+def _tokens(tokens: Iterable[Mapping[str, Any]]) -> list[orjson.Fragment]:
+    """Each as JSON at once: with many alternatives a whole answer's are too many objects."""
+    return [as_json(_token(token)) for token in tokens]
 
 
 def _token(token: Mapping[str, Any]) -> Fields:
@@ -95,7 +100,7 @@ class Chunks(Frames):
 
     def _frames(self, event: Event) -> bytes:
         match event:
-            case Stream(tokens=(), reasoning="", tool_calls=()):
+            case Stream(reasoning="", tool_calls=()) if not event.tokens:
                 # Nearly all frames are this one, so it is put together by hand.
                 return (
                     b'%b,"choices":[{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b'
@@ -108,7 +113,7 @@ class Chunks(Frames):
             case Stream():
                 if event.tool_calls:
                     self._called.add(event.index)
-                logprobs = {"content": list(map(_token, event.tokens))} if event.tokens else None
+                logprobs = {"content": _tokens(event.tokens)} if event.tokens else None
                 return self._chunk(event.index, _delta(event), logprobs)
             case Stop():
                 reason = _finish_reason(event, called=event.index in self._called)
@@ -164,6 +169,6 @@ class Body(Folded[Text]):
         return {
             "index": index,
             "message": _message(one),
-            "logprobs": {"content": list(map(_token, one.tokens))} if self._wants_logprobs else None,
+            "logprobs": {"content": _tokens(one.tokens)} if self._wants_logprobs else None,
             "finish_reason": _finish_reason(stop, called=bool(one.calls)),
         } | marks_of(stop)

@@ -46,8 +46,10 @@ def _stream(event: Stream) -> bytes:
 
 
 def _more(event: Stream) -> bytes:
-    given = ((name, getattr(event, name)) for name in ("tokens", "reasoning", "tool_calls"))
-    return b"".join(b', "%b": %b' % (name.encode(), orjson.dumps(value)) for name, value in given if value)
+    tokens = b', "tokens": ' + event.tokens.json if event.tokens else b""
+    given = ((name, getattr(event, name)) for name in ("reasoning", "tool_calls"))
+    rest = (b', "%b": %b' % (name.encode(), orjson.dumps(value)) for name, value in given if value)
+    return b"".join((tokens, *rest))
 
 
 def _frame(data: Mapping[str, Any]) -> bytes:
@@ -68,7 +70,7 @@ def _queued(event: Queued) -> dict[str, Any]:
 
 def _prompt(event: Prompt) -> dict[str, Any]:
     data = {"event": "prompt", "text": event.text}
-    return data | ({"tokens": event.tokens} if event.tokens else {})
+    return data | ({"tokens": list(event.tokens)} if event.tokens else {})
 
 
 def _progress(event: Progress) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from llama_srb.dialects.fields import ids_of, switch, text_of
-from llama_srb.dialects.reply import About, Json, Question, Reply, token_json, told
+from llama_srb.dialects.reply import About, Json, Question, Reply, as_json, token_json, told
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Start, Stop, Stream
 from llama_srb.reading import request_from
 from llama_srb.request import CompletionRequest, limit_of
@@ -98,15 +98,14 @@ def _request(body: Mapping[str, Any], about: About, stream: bool) -> CompletionR
 
 def logprobs(tokens: Iterable[Mapping[str, Any]]) -> Json:
     """The tokens of one sequence as koboldcpp tells them."""
-    told = list(map(token_json, tokens))
-    return {
-        "content": told,
-        "tokens": [token["token"] for token in told],
-        "token_logprobs": [token["logprob"] for token in told],
-        "top_logprobs": [
-            {top["token"]: top["logprob"] for top in reversed(token["top_logprobs"])} for token in told
-        ],
-    }
+    made: Json = {"content": [], "tokens": [], "token_logprobs": [], "top_logprobs": []}
+    for token in tokens:
+        made["content"].append(as_json(token_json(token)))
+        made["tokens"].append(token["text"])
+        made["token_logprobs"].append(token["logprob"])
+        by_text = {other["text"]: other["logprob"] for other in reversed(token.get("top", ()))}
+        made["top_logprobs"].append(as_json(by_text))
+    return made
 
 
 def genkey_of(body: Mapping[str, Any]) -> str:
@@ -185,8 +184,9 @@ class Seen:
             self._texts[event.index] += text
             self._said += len(text)
         if event.index == 0 and self._keeps < TEXTS:
-            self._tokens += map(self._packed, event.tokens)
-            self._listed += sum(map(_size, self._tokens[len(self._tokens) - len(event.tokens) :]))
+            packed = list(map(self._packed, event.tokens))
+            self._tokens += packed
+            self._listed += sum(map(_size, packed))
 
     def _packed(self, token: Mapping[str, Any]) -> tuple[bytes, bytes]:
         one = {name: value for name, value in token.items() if name != "top"}

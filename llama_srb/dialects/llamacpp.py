@@ -12,7 +12,7 @@ from typing import Any
 
 from llama_srb.dialects.fields import ids_of, switch, text_of
 from llama_srb.dialects.openai import INFILL, infill_prompt
-from llama_srb.dialects.reply import About, Json, Question, Reply, token_json, told
+from llama_srb.dialects.reply import About, Json, Question, Reply, as_json, token_json, told
 from llama_srb.protocol import Error, Stop, Stream
 from llama_srb.reading import request_from
 from llama_srb.request import CHAT, Sampling
@@ -81,7 +81,7 @@ class Completion(Reply):
         return error_body(500, error.message, code=error.code)
 
     def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Json:
-        made = list(map(self._token, tokens)) if self._asked else []
+        made = [as_json(self._token(token)) for token in tokens] if self._asked else []
         return {"completion_probabilities": made} if made else {}
 
     def _chosen(self, final: Json) -> Json:

@@ -15,7 +15,7 @@ import orjson
 
 from llama_srb.dialects.fields import switch, text_of
 from llama_srb.dialects.openai import can_infill, infill_prompt
-from llama_srb.dialects.reply import About, Json, Question, Reply, Text, token_json, told
+from llama_srb.dialects.reply import About, Json, Question, Reply, Text, as_json, token_json, told
 from llama_srb.protocol import Error, Event, Stop, Stream
 from llama_srb.reading import request_from
 from llama_srb.request import CompletionRequest, limit_of
@@ -101,7 +101,8 @@ class Lines(Reply):
         return self._head | said | named
 
     def _logprobs(self, tokens: Any) -> Json:
-        return {"logprobs": list(map(token_json, tokens))} if tokens else {}
+        made = [as_json(token_json(token)) for token in tokens]
+        return {"logprobs": made} if made else {}
 
     def _end(self, stop: Stop) -> Json:
         ended = {"done": self.done is not None, "done_reason": _reason(stop)}

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
-from llama_srb.dialects.reply import Gathered, OneText, Text
+from llama_srb.dialects.reply import Gathered, OneText, Text, as_json
 from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
 from llama_srb.reading import Defaults, request_from
 from llama_srb.request import CompletionRequest, Limit, limit_of
@@ -155,7 +155,7 @@ def _lists(tokens: Iterable[Mapping[str, Any]], offsets: list[int]) -> Lists:
         known = token["logprob"] is not None
         made["tokens"].append(token["text"])
         made["token_logprobs"].append(token["logprob"])
-        made["top_logprobs"].append(_by_text(token.get("top", ())) if known else None)
+        made["top_logprobs"].append(as_json(_by_text(token.get("top", ()))) if known else None)
     return made
 
 

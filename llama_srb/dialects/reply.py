@@ -6,13 +6,14 @@ clients are told of it; a Question is a path that generates nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import orjson
 
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
 from llama_srb.reading import Defaults
 from llama_srb.request import CompletionRequest, Limit
 
@@ -62,6 +63,11 @@ def told(value: Callable[[About], Any]) -> Question:
     return Question(lambda body, result, about: value(about))
 
 
+def as_json(value: Any) -> orjson.Fragment:
+    """A value that is written at once: as objects the tokens of a whole answer may be gigabytes."""
+    return orjson.Fragment(orjson.dumps(value))
+
+
 def token_json(token: Mapping[str, Any]) -> Json:
     """A token with its alternatives."""
     return _alone(token) | {"top_logprobs": list(map(_alone, token.get("top", ())))}
@@ -77,7 +83,7 @@ class Text:
     """What has come of one sequence."""
 
     pieces: list[str] = field(default_factory=list)
-    tokens: list[Mapping[str, Any]] = field(default_factory=list)
+    token_lists: list[TokenList] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)  # of a chat
     calls: dict[int, Json] = field(default_factory=dict)  # of a chat's tools: name, arguments as text
     stop: Stop | None = None
@@ -88,9 +94,14 @@ class Text:
     def text(self) -> str:
         return "".join(self.pieces)
 
+    @property
+    def tokens(self) -> Iterator[Mapping[str, Any]]:
+        return itertools.chain.from_iterable(self.token_lists)
+
     def add(self, event: Stream) -> None:
         self.pieces.append(event.text)
-        self.tokens += event.tokens
+        if event.tokens:
+            self.token_lists.append(event.tokens)
         self.thoughts.append(event.reasoning)
         self.note(event)
 

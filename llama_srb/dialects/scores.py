@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from llama_srb.dialects.texts import Folded, Text, list_of_texts, model_name, one_text
 from llama_srb.protocol import Done, Event, Score
 from llama_srb.reading import Reader, read_fields
@@ -96,5 +98,5 @@ def _score(score: Score) -> dict[str, Any]:
         "perplexity": None if mean is None else math.exp(min(-mean, 700.0)),
         "count": score.count,
         "greedy": score.greedy,
-        "tokens": score.tokens,
+        "tokens": orjson.Fragment(score.tokens.json),
     }

@@ -438,8 +438,8 @@ def running(bench: Bench, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, text=True, **pipes) as process:
         try:
             assert process.stdout is not None
-            while '"stream"' not in process.stdout.readline():
-                pass
+            lines = iter(process.stdout.readline, "")
+            assert any('"stream"' in line for line in lines), "it ended before its first text"
             yield process
         finally:
             process.kill()

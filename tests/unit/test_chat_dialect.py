@@ -9,7 +9,7 @@ import pytest
 
 from llama_srb.dialects import chat
 from llama_srb.dialects.chat import Body, Chunks
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
 from llama_srb.reading import Defaults
 from llama_srb.values import RequestError
 
@@ -91,7 +91,7 @@ def test_a_choice_that_was_cut_off_in_a_call_is_not_finished() -> None:
 
 def test_logprobs_stand_beside_the_delta_and_in_the_body() -> None:
     ended = [Stop("1", index, 1, 0, "length") for index in (0, 1)]
-    events: list[Event] = [RUN[0], Stream("1", 0, "é", (TOKEN,)), *ended, RUN[-1]]
+    events: list[Event] = [RUN[0], Stream("1", 0, "é", TokenList.of([TOKEN])), *ended, RUN[-1]]
     one = {"token": "é", "logprob": -0.5, "bytes": [195, 169]}
     told = {"content": [one | {"top_logprobs": [one]}]}
     fields = {"logprobs": True, "top_logprobs": 1}

@@ -17,6 +17,7 @@ from llama_srb.protocol import (
     Start,
     Stop,
     Stream,
+    TokenList,
 )
 from llama_srb.reading import Defaults
 from llama_srb.values import RequestError
@@ -29,14 +30,14 @@ FRAMES: list[tuple[Event, str]] = [
     ),
     (Prompt("1", "Once"), '{"event": "prompt", "text": "Once"}'),
     (
-        Prompt("1", "", ({"id": 5, "logprob": None},)),
+        Prompt("1", "", TokenList.of([{"id": 5, "logprob": None}])),
         '{"event": "prompt", "text": "", "tokens": [{"id": 5, "logprob": null}]}',
     ),
     (Progress("1", 2048, 8192), '{"event": "progress", "processed": 2048, "total": 8192}'),
     (Stream("1", 0, " there"), '{"event": "stream", "index": 0, "text": " there"}'),
     (Stream("1", 12, '"\n\0é\u2028'), '{"event": "stream", "index": 12, "text": "\\"\\n\\u0000é\u2028"}'),
     (
-        Stream("1", 3, "a", ({"id": 5, "logprob": -0.5},)),
+        Stream("1", 3, "a", TokenList.of([{"id": 5, "logprob": -0.5}])),
         '{"event": "stream", "index": 3, "text": "a", "tokens": [{"id":5,"logprob":-0.5}]}',
     ),
     (

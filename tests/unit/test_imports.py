@@ -14,7 +14,7 @@ ARROWS: dict[str, set[str]] = {
     | {"bundled"},
     "doctor": {"access", "config", "model_info", "bundled"},
     "server": {"handlers", "access", "admission", "connections", "limits", "pool", "config", "model_info"}
-    | {"bundled", "presets", "tasks", "terms"},
+    | {"bundled", "freed_memory", "presets", "tasks", "terms"},
     "handlers": {"routes", "openapi", "dialects", "ranking", "fitting", "websocket", "pool", "limits"}
     | {
         "admission",
@@ -41,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "terms": {"engine"},
     "several": {"engine", "tasks"},
     "metrics": {"protocol"},
+    "freed_memory": set(),
     "logs": set(),
     "tasks": set(),
     "tokens": {"keys"},

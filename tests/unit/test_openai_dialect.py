@@ -7,7 +7,19 @@ import pytest
 
 from llama_srb.dialects import openai
 from llama_srb.dialects.openai import Body, Chunks, Form
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
+from llama_srb.protocol import (
+    Again,
+    Done,
+    Error,
+    Event,
+    Extend,
+    Prompt,
+    Queued,
+    Start,
+    Stop,
+    Stream,
+    TokenList,
+)
 from llama_srb.reading import Defaults
 from llama_srb.request import CompletionRequest
 from llama_srb.values import RequestError
@@ -149,12 +161,16 @@ def test_echo_begins_every_choice() -> None:
 
 FOX: list[Event] = [
     Start("1", 2, 6, 0, 7),
-    Prompt("1", "An 🦊 ran", ({"id": 1, "text": "An", "logprob": None, "top": []},)),
-    Prompt("1", "", ({"id": 2, "text": " ", "logprob": -1, "top": []}, token("\ufffd"), token("\ufffd"))),
-    Prompt("1", "", (token("\ufffd"), token(" ran"))),
-    Stream("1", 1, "!", (token("!"),)),
+    Prompt("1", "An 🦊 ran", TokenList.of([{"id": 1, "text": "An", "logprob": None, "top": []}])),
+    Prompt(
+        "1",
+        "",
+        TokenList.of([{"id": 2, "text": " ", "logprob": -1, "top": []}, token("\ufffd"), token("\ufffd")]),
+    ),
+    Prompt("1", "", TokenList.of([token("\ufffd"), token(" ran")])),
+    Stream("1", 1, "!", TokenList.of([token("!")])),
     Stream("1", 0, "", ()),
-    Stream("1", 0, "🦊.", (token("\ufffd"), token("\ufffd"), token("."))),
+    Stream("1", 0, "🦊.", TokenList.of([token("\ufffd"), token("\ufffd"), token(".")])),
     Stop("1", 0, 3, 0, "length"),
     Stop("1", 1, 1, 0, "length"),
     Done("1", 2, 6, 0, 4),
@@ -179,7 +195,11 @@ def test_what_was_cancelled_is_unfinished() -> None:
 
 def test_of_alternatives_that_read_alike_the_first_counts() -> None:
     top = [{"text": "\ufffd", "logprob": -1}, {"text": "a", "logprob": -2}, {"text": "\ufffd", "logprob": -3}]
-    run: list[Event] = [RUN[0], Stream("1", 0, "a", ({"text": "a", "logprob": -2, "top": top},)), RUN[-1]]
+    run: list[Event] = [
+        RUN[0],
+        Stream("1", 0, "a", TokenList.of([{"text": "a", "logprob": -2, "top": top}])),
+        RUN[-1],
+    ]
     assert body(run, logprobs=3)["choices"][0]["logprobs"]["top_logprobs"] == [{"\ufffd": -1, "a": -2}]
 
 
@@ -215,8 +235,8 @@ def test_logprobs_are_four_lists_whose_offsets_go_on(echo: bool, offset: int) ->
     events: list[Event] = [
         Start("1", 2, 5, 4, 7),
         *([Prompt("1", "Once")] if echo else []),
-        Stream("1", 0, " ab", TOKENS),
-        Stream("1", 0, "b", TOKENS[1:]),
+        Stream("1", 0, " ab", TokenList.of(TOKENS)),
+        Stream("1", 0, "b", TokenList.of(TOKENS[1:])),
         Stop("1", 0, 3, 0, "length"),
         Stop("1", 1, 0, 0, "length"),
         Done("1", 2, 5, 4, 3),
@@ -261,9 +281,9 @@ def test_a_choice_that_begins_again_has_its_last_text_only_behind_the_prompt() -
     events: list[Event] = [
         Start("1", 2, 5, 4, 7),
         Prompt("1", "Once"),
-        Stream("1", 1, " ab", TOKENS),
+        Stream("1", 1, " ab", TokenList.of(TOKENS)),
         Again("1", 1),
-        Stream("1", 1, " ab", TOKENS),
+        Stream("1", 1, " ab", TokenList.of(TOKENS)),
         Stop("1", 1, 2, 0, "length"),
         Stop("1", 0, 0, 0, "length"),
         Done("1", 2, 5, 4, 4),

@@ -28,6 +28,7 @@ from llama_srb.protocol import (
     Start,
     Stop,
     Stream,
+    TokenList,
     bulk,
     encode,
     encode_cancel,
@@ -54,11 +55,11 @@ CASES: list[tuple[str, Event]] = [
     ('{"event":"queued","id":"17","position":2}', Queued("17", 2)),
     ('{"event":"start","id":"17","count":8,"prompt_tokens":5,"cached_tokens":4,"seed":7}', Start("17", 8, 5, 4, 7)),
     ('{"event":"prompt","id":"17","text":"Once upon"}', Prompt("17", "Once upon")),
-    ('{"event":"prompt","id":"17","text":"","tokens":[{"id":5,"text":" a","logprob":-0.5,"top":[]}]}', Prompt("17", "", (Token,))),
+    ('{"event":"prompt","id":"17","text":"","tokens":[{"id":5,"text":" a","logprob":-0.5,"top":[]}]}', Prompt("17", "", TokenList.of([Token]))),
     ('{"event":"progress","id":"17","processed":2048,"total":8192}', Progress("17", 2048, 8192)),
     ('{"event":"stream","id":"17","index":0,"text":" there"}', Stream("17", 0, " there")),
     ('{"event":"stream","id":"17","index":31,"text":"\\n\\"狐🦊\\u2028"}', Stream("17", 31, '\n"狐🦊\u2028')),
-    ('{"event":"stream","id":"1","index":0,"text":" a","tokens":[{"id":5,"text":" a","logprob":-0.5,"top":[]}]}', Stream("1", 0, " a", (Token,))),
+    ('{"event":"stream","id":"1","index":0,"text":" a","tokens":[{"id":5,"text":" a","logprob":-0.5,"top":[]}]}', Stream("1", 0, " a", TokenList.of([Token]))),
     ('{"event":"stream","id":"1","index":0,"text":"' + "x" * 200_000 + '"}', Stream("1", 0, "x" * 200_000)),
     ('{"event":"stop","id":"17","index":0,"length":29,"stop":1,"finish_reason":"stop","stop_text":"\\n"}', Stop("17", 0, 29, 1, "stop", "\n")),
     ('{"event":"stop","id":"17","index":0,"length":29,"stop":0,"finish_reason":"length","stop_text":null}', Stop("17", 0, 29, 0, "length")),
@@ -214,7 +215,8 @@ def test_what_json_cannot_hold_is_a_type_error() -> None:
 
 
 def test_what_an_event_holds_is_counted_by_its_memory() -> None:
-    tokens = ({"id": 1, "text": "a", "logprob": -1.0, "top": [{}] * 20},)
+    others = [{"id": 1, "text": '"logprob":', "logprob": -1.0}] * 20
+    tokens = TokenList.of([{"id": 1, "text": "a", "logprob": -1.0, "top": others}])
     assert (
         bulk([Stream("a", 0, "x"), Stream("a", 0, "x", tokens), Score("a", 0, 1, -1.0, False, tokens)]) == 42
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Progress, Start, Stop, Stream
+from llama_srb.protocol import Again, Done, Error, Event, Extend, Progress, Start, Stop, Stream, TokenList
 from llama_srb.ranking import distinct, ranking, words
 from llama_srb.reading import Defaults, request_from
 
@@ -216,9 +216,9 @@ def _grams_of(text: str) -> set[tuple[str, ...]]:
 
 
 def test_what_is_held_back_is_bounded() -> None:
-    token = {"id": 1, "text": " a", "logprob": -1.0, "top": [{}] * 9}
+    token = {"id": 1, "text": " a", "logprob": -1.0, "top": [{"logprob": -1.0}] * 9}
     take = taking(100, n=1, best_of=2)
-    assert take([Stream("1", 0, " a", (token,) * 10)]) == []
-    (error,) = take([Stream("1", 1, " a", (token,))])
+    assert take([Stream("1", 0, " a", TokenList.of([token] * 10))]) == []
+    (error,) = take([Stream("1", 1, " a", TokenList.of([token]))])
     assert isinstance(error, Error)
     assert error.code == "answer_too_large"

@@ -10,7 +10,7 @@ import pytest
 from llama_srb.dialects import koboldai
 from llama_srb.dialects.koboldai import Seen
 from llama_srb.pool import Generation
-from llama_srb.protocol import Again, Done, Extend, Start, Stream
+from llama_srb.protocol import Again, Done, Extend, Start, Stream, TokenList
 from llama_srb.request import CompletionRequest
 from llama_srb.watched import MOST, MOST_BYTES, SHARE_BYTES, Watched, Watchlist
 
@@ -26,7 +26,7 @@ def said(index: int, text: str, alternatives: int | None = None) -> Stream:
     if alternatives is None:
         return Stream("", index, text)
     top = [{"id": i, "text": f" {i}", "logprob": -float(i)} for i in range(alternatives)]
-    return Stream("", index, text, ({"id": 7, "text": text, "logprob": -1.0, "top": top},))
+    return Stream("", index, text, TokenList.of([{"id": 7, "text": text, "logprob": -1.0, "top": top}]))
 
 
 def texts(one: Seen) -> list[str]:
