@@ -408,8 +408,8 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         command = self.settings.command
-        try:
-            self._process = await asyncio.create_subprocess_exec(
+        spawn = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -418,6 +418,15 @@ class Engine:
                 env=self.settings.environment,
                 start_new_session=True,  # a group of its own: a ^C on the terminal is for us to handle
             )
+        )
+        try:
+            self._process = await asyncio.shield(spawn)
+        except asyncio.CancelledError:  # the process may be there already: it ends before this does
+            with contextlib.suppress(OSError):
+                process = await spawn
+                process.kill()
+                await process.wait()
+            raise
         except OSError as error:
             raise EngineUnavailable(
                 f"cannot run {command[0]}: {error.strerror}: {bundled.remedy()}"

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from aiohttp import WSCloseCode, web
 
@@ -64,6 +65,8 @@ from llama_srb.values import INT32_MAX, RequestError, plain_id, wrong
 from llama_srb.watched import Watchlist
 from llama_srb.websocket import Connection
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Render: TypeAlias = Callable[[list[Event]], bytes | Iterator[bytes]]
 Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 Dialect: TypeAlias = Literal["openai", "events"]
@@ -72,6 +75,7 @@ STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
 WHOLE = 4  # times --max-unread
 LONG = 512  # events, tokens and alternatives: more are rendered and written piece by piece
 THREAD = 20_000  # of them that cannot be cut: writing them takes 20 ms and longer, so a thread does it
+MANY = 64 << 10  # bytes of a body: it may have thousands of values
 SLICE = 0.005  # seconds of writing after which the event loop has a turn: a fast reader never makes it wait
 
 STREAM_HEADERS = {
@@ -192,7 +196,7 @@ class Api:
 
     async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
         http[DIALECT] = "events"  # whatever the path
-        request = self._read_request(body)
+        request = self._require_what_continue_needs(await _read(http, events.parse, body, self.defaults))
         with self.admission.reserve() as places:
             work = self._work(places, request)
             return await self._stream(http, work, lambda batch: events.render(batch, request.warnings))
@@ -201,7 +205,7 @@ class Api:
         bodies = openai.prompts(body)
         if len(bodies) > 1:
             return await self._openai_many(http, bodies)
-        request, form = openai.parse(bodies[0], self.defaults, self._infill)
+        request, form = await _read(http, openai.parse, bodies[0], self.defaults, self._infill)
         about = self._of_answer(form.model)
         with self.admission.reserve() as places:
             request = await self._fitted(places, self._require_what_continue_needs(request), form.limit)
@@ -212,7 +216,7 @@ class Api:
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
         """Several prompts, each with n choices."""
-        parsed = [openai.parse(body, self.defaults, self._infill) for body in bodies]
+        parsed = [await _read(http, openai.parse, body, self.defaults, self._infill) for body in bodies]
         form = parsed[0][1]
         if parsed[0][0].continue_ is not None:
             raise RequestError(
@@ -264,7 +268,7 @@ class Api:
 
     async def chat_completions(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat, in OpenAI's form."""
-        request, form = chat.parse(await self._body(http), self.defaults)
+        request, form = await _read(http, chat.parse, await self._body(http), self.defaults)
         about = self._of_answer(form.model)
         with self.admission.reserve() as places:
             request = await self._fitted(places, request, form.limit)
@@ -303,13 +307,15 @@ class Api:
 
     async def score(self, http: web.Request) -> web.Response:
         """How likely the model finds each of some texts after one prompt."""
-        request = scores.parse(await self._body(http), strict=self.settings.strict)
+        read = functools.partial(scores.parse, strict=self.settings.strict)
+        request = await _read(http, read, await self._body(http))
         answer = scores.Body(request, model=self._named_model(request.model))
         return await self._run(http, "score", request.engine_fields(), len(request.texts), answer)
 
     async def embeddings(self, http: web.Request) -> web.Response:
         """Vectors of texts."""
-        request = embeddings.parse(await self._body(http), strict=self.settings.strict)
+        read = functools.partial(embeddings.parse, strict=self.settings.strict)
+        request = await _read(http, read, await self._body(http))
         answer = embeddings.Body(request, model=self._named_model(request.model))
         return await self._run(http, "embed", request.engine_fields(), len(request.input), answer)
 
@@ -536,7 +542,7 @@ class Api:
 
     async def reply(self, http: web.Request) -> web.StreamResponse:
         """n continuations, as another server would give them."""
-        reply = REPLIES[_path(http)](await self._body(http), self._about())
+        reply = await _read(http, REPLIES[_path(http)], await self._body(http), self._about())
         request = self._require_what_continue_needs(reply.request)
         with self.admission.reserve() as places:
             reply.request = await self._fitted(places, request, reply.limit)
@@ -570,14 +576,14 @@ class Api:
         body = await self._body(http) if http.method == "POST" else {}
         result: Mapping[str, Any] = {}
         if question.op:
-            arguments = question.arguments(body)
+            arguments = await _read(http, question.arguments, body)
             with self.admission.reserve() as places:
                 result = await places.command(question.op, **arguments)
         return json_response(question.answer(body, result, about))
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts, as another server would give them."""
-        answer = VECTORS[_path(http)](await self._body(http), self._about())
+        answer = await _read(http, VECTORS[_path(http)], await self._body(http), self._about())
         with self.admission.reserve() as places:
             if answer.truncate and self.pool.ready:
                 most = self.pool.ready.embedding.get("max_tokens", INT32_MAX)
@@ -720,6 +726,13 @@ class Api:
             return refused(last)
         body = answer.json() if held < THREAD else await asyncio.to_thread(answer.json)
         return web.Response(body=body, content_type="application/json")
+
+
+async def _read(http: web.Request, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a body asks for; the body of MANY fields takes tenths of a second, so a thread reads it."""
+    if len(http[BODY]) < MANY:
+        return parse(*args, **kwargs)
+    return await asyncio.to_thread(parse, *args, **kwargs)
 
 
 async def _unranked(events: list[Event]) -> list[Event]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 MAX_RUNNING = 256  # requests of one connection
 MAX_EXTENDING = 256  # extends of one connection that wait for the engine's answer
 MAX_NAMES = 4096  # of requests that are over, which continue may name
+SLICE = 0.005  # seconds of commands after which the event loop has a turn
 CLOSE_GRACE = 5.0  # seconds for a reader to take the last events, where its key has ended
 MAX_REASON = 123  # bytes that a close frame has room for
 
@@ -70,10 +72,14 @@ class Connection:
         if self._session is not None:
             self._session.add(self, self._end)
         try:
+            since = time.perf_counter()
             async for message in self._socket:
                 if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
                     with self._delivered() as held:
                         await self._take(message.data, held)
+                if time.perf_counter() - since > SLICE:  # messages that are here already give no turn
+                    await asyncio.sleep(0)
+                    since = time.perf_counter()
         finally:
             if self._session is not None:
                 self._session.discard(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import shlex
 import sys
@@ -40,6 +41,8 @@ def _serve_with(settings: Settings) -> None:
 
     def greet(address: str) -> None:
         log.open()
+        gc.collect()
+        gc.freeze()  # modules and tables stay; no later collection looks at them again
         body = shlex.quote('{"prompt": "Once upon a time,"}')
         print(f"{address}   try: curl -N {address}/v1/completions -d {body}", flush=True)
 

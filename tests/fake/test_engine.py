@@ -32,7 +32,7 @@ from llama_srb.protocol import (
     encode_generate,
 )
 from llama_srb.request import CompletionRequest, Sampling
-from tests.conftest import PATIENCE, collect, soon, texts, until
+from tests.conftest import PATIENCE, children, collect, soon, texts, until
 from tests.fake_engine import story
 
 
@@ -553,3 +553,13 @@ async def test_what_a_reader_has_in_hand_is_unread_until_it_comes_back() -> None
     assert exchange.unread == 20
     await anext(exchange)
     assert exchange.unread == 0
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(settings) -> None:
+    starting = asyncio.create_task(Engine(settings("--no-ready")).__aenter__())
+    while not children():
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait({starting})
+    assert starting.cancelled()
+    assert children() == set()
