@@ -35,7 +35,7 @@ import aiohttp
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from llama_srb import keys  # noqa: E402
+from llama_srb.http.auth import api_keys  # noqa: E402
 
 WRITER, ATTACKER = "writer", "attacker"  # keys, by their names
 MARKS = {WRITER: "zqwriterqz", ATTACKER: "zqattackerqz"}  # in all that a key sends, so also in what it gets
@@ -480,9 +480,9 @@ async def serving(*flags: str) -> AsyncIterator[Server]:
     """The real server with the bundled model and three keys."""
     with tempfile.TemporaryDirectory() as name:
         file, log = Path(name) / "keys", Path(name) / "log"
-        rows = [keys.Key(hash=keys.hashed(key), name=key) for key in (WRITER, ATTACKER)]
-        rows.append(keys.Key(hash=keys.hashed("watcher"), name="watcher", scopes=("metrics",)))
-        keys.write(file, rows)
+        rows = [api_keys.Key(hash=api_keys.hashed(key), name=key) for key in (WRITER, ATTACKER)]
+        rows.append(api_keys.Key(hash=api_keys.hashed("watcher"), name="watcher", scopes=("metrics",)))
+        api_keys.write(file, rows)
         ours = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
         command = [
             sys.executable,

@@ -24,10 +24,12 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
 from llama_srb import config  # noqa: E402
-from llama_srb.pool import EngineSettings, Generation, Mode, Pool  # noqa: E402
-from llama_srb.protocol import Done, Error, Stream  # noqa: E402
-from llama_srb.request import CompletionRequest, Sampling  # noqa: E402
-from llama_srb.values import SequenceName  # noqa: E402
+from llama_srb.engine.events import Done, Error, Stream  # noqa: E402
+from llama_srb.engine.exchange import Exchange  # noqa: E402
+from llama_srb.engine.pool import Mode, Pool  # noqa: E402
+from llama_srb.engine.settings import EngineSettings  # noqa: E402
+from llama_srb.request.fields import CompletionRequest, Sampling  # noqa: E402
+from llama_srb.request.values import SequenceName  # noqa: E402
 
 SENTENCE = "The old fox ran over a small hill to see who sang so late in the night. "
 N, MAX_TOKENS, CHOSEN = 8, 8, 5
@@ -121,7 +123,7 @@ async def a_pool(model: Path | None, mode: Mode, **options: Any) -> AsyncIterato
         yield pool
 
 
-async def measured(generation: Generation) -> Answer:
+async def measured(generation: Exchange) -> Answer:
     """Runs it; the first token is timed from before the request was sent (and its process started)."""
     began, first, texts = time.perf_counter(), 0.0, [""] * N
     async with generation:

@@ -36,8 +36,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from llama_srb import config  # noqa: E402
-from llama_srb.protocol import encode_generate  # noqa: E402
-from llama_srb.request import CompletionRequest  # noqa: E402
+from llama_srb.engine.commands import encode_generate  # noqa: E402
+from llama_srb.request.fields import CompletionRequest  # noqa: E402
 from tests.fake_engine import PREPARED, word  # noqa: E402
 
 PROMPT, SEED = "Once upon a time,", 7

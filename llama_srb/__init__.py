@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from llama_srb.client import AsyncClient as AsyncClient
     from llama_srb.client import Client as Client
-    from llama_srb.serving import serve as serve
+    from llama_srb.client.server_process import serve as serve
 
 __version__ = "0.1.0"
 
-_AT = {"AsyncClient": "client", "Client": "client", "serve": "serving"}  # imported late: --help is quick
+_AT = {
+    "AsyncClient": "client",
+    "Client": "client",
+    "serve": "client.server_process",
+}  # imported late: --help is quick
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from llama_srb.engine import EngineSettings
+from llama_srb.engine.settings import EngineSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 FAKE_ENGINE = (sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_engine.py"))  # -I -S: starts in 50 ms

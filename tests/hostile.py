@@ -9,9 +9,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from llama_srb.request import CANONICAL
-from llama_srb.routes import ROUTES
-from llama_srb.spellings import CONVERTED, HINTS, UNSUPPORTED
+from llama_srb.http.routes import ROUTES
+from llama_srb.request.aliases import CONVERTED, HINTS, UNSUPPORTED
+from llama_srb.request.fields import CANONICAL
 
 PATHS = tuple(route.path for route in ROUTES if route.method == "POST" and "{" not in route.path)
 ELSEWHERE = (

@@ -15,15 +15,18 @@ from typing import Any, NoReturn, TypeAlias
 
 import click
 
-from llama_srb import client, config, model_info
+from llama_srb import client, config
 from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRefused
 from llama_srb.config import Settings, SettingsError
-from llama_srb.model_info import ModelFileError
-from llama_srb.pool import EngineError, EngineSettings, Generation, Pool
-from llama_srb.protocol import TokenList
-from llama_srb.reading import Defaults, request_from
-from llama_srb.request import CompletionRequest
-from llama_srb.values import RequestError
+from llama_srb.engine.events import TokenList
+from llama_srb.engine.exchange import EngineError, Exchange
+from llama_srb.engine.pool import Pool
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.models import gguf_header
+from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.parse import Defaults, request_from
+from llama_srb.request.values import RequestError
 
 from . import Failed, Refused, say
 from .options import ENGINE_SETTINGS, Command, Option, field_options, fields_of, setting_options
@@ -110,7 +113,7 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
         given = {name: options[name] for name in ENGINE_SETTINGS}
         engine_args = click.get_current_context().obj
         settings = config.load({**given, "engine_args": engine_args}, config=options["config_file"])
-        model = model_info.read(settings.model)
+        model = gguf_header.read(settings.model)
         request = request_from(body, Defaults(n=settings.n, max_n=settings.max_n, strict=True))
     except (SettingsError, ModelFileError, RequestError) as error:
         raise Refused(error) from error
@@ -136,7 +139,7 @@ async def _from_engine(settings: Settings, request: CompletionRequest) -> AsyncI
         yield events
 
 
-async def _as_client_events(generation: Generation) -> AsyncGenerator[Event, None]:
+async def _as_client_events(generation: Exchange) -> AsyncGenerator[Event, None]:
     """The engine's events as a server would have sent them."""
     async for batch in generation:
         for event in batch:

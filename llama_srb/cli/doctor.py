@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from llama_srb import config, doctor
+from llama_srb import config
+from llama_srb.cli import checks
 from llama_srb.config import SettingsError
 
 from . import Refused
@@ -19,7 +20,7 @@ def _doctor(config_file: str | None, **options: object) -> None:
     except SettingsError as error:
         raise Refused(error) from error
     worst = False
-    for name, found in doctor.examine(settings):
+    for name, found in checks.examine(settings):
         worst = worst or found.verdict == "bad"
         click.echo(f"{found.verdict:4}  {name:12}  {found.what}")
         if found.advice:

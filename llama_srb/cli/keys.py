@@ -10,8 +10,8 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from llama_srb import keys
-from llama_srb.keys import SCOPES, USUAL, Key, KeyFileError
+from llama_srb.http.auth import api_keys
+from llama_srb.http.auth.api_keys import SCOPES, USUAL, Key, KeyFileError
 
 from . import Refused, say
 
@@ -20,10 +20,10 @@ COLUMNS = ("name", "scopes", "expires", "max_n", "concurrent", "tokens_per_minut
 
 
 def _add(file: Path, name: str, scopes: str, expires: str | None, **limits: int | None) -> None:
-    known, key = _read(file) if file.exists() else (), keys.new_key()
+    known, key = _read(file) if file.exists() else (), api_keys.new_key()
     if any(name == one.name for one in known):
         raise Refused(f"{file} has a key {name}; revoke it first, or take another name")
-    row = _key(name=name, scopes=scopes.split(), expires=_date(expires), hash=keys.hashed(key), **limits)
+    row = _key(name=name, scopes=scopes.split(), expires=_date(expires), hash=api_keys.hashed(key), **limits)
     _write(file, (*known, row))
     click.echo(key)
     say(f"this is the only time that the key of {name} is shown; SIGHUP tells a running server of it")
@@ -46,14 +46,14 @@ def _revoke(file: Path, name: str) -> None:
 
 def _read(file: Path) -> tuple[Key, ...]:
     try:
-        return keys.read(file)
+        return api_keys.read(file)
     except KeyFileError as error:
         raise Refused(error) from None
 
 
 def _write(file: Path, rows: Any) -> None:
     try:
-        keys.write(file, rows)
+        api_keys.write(file, rows)
     except OSError as error:
         raise Refused(f"cannot write {file}: {error.strerror}") from None
 

@@ -9,8 +9,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from llama_srb import model_info
-from llama_srb.model_info import ModelFileError, ModelInfo
+from llama_srb.models import gguf_header
+from llama_srb.models.gguf_header import ModelFileError, ModelInfo
 
 from . import say
 
@@ -34,7 +34,7 @@ def _models(files: tuple[str, ...], as_json: bool) -> None:
 
 def _read(file: str) -> ModelInfo | None:
     try:
-        return model_info.read(file)
+        return gguf_header.read(file)
     except ModelFileError as error:
         say(str(error))
         return None

@@ -15,8 +15,8 @@ import click
 
 from llama_srb import bundled, config
 from llama_srb.config import OPTIONS
-from llama_srb.request import CANONICAL, OVERRIDE_ROWS, ROWS, Row
-from llama_srb.values import INT32_MAX
+from llama_srb.request.fields import CANONICAL, OVERRIDE_ROWS, ROWS, Row
+from llama_srb.request.values import INT32_MAX
 
 GROUPS = {
     "request": "Request", "temperature": "Temperature", "truncation": "Truncation", "adaptive": "Adaptive",

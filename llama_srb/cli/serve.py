@@ -15,11 +15,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from llama_srb import config, logs, server
+from llama_srb import config
 from llama_srb.config import Settings, SettingsError
-from llama_srb.model_info import ModelFileError
-from llama_srb.pool import EngineError
-from llama_srb.server import StartError
+from llama_srb.engine.exchange import EngineError
+from llama_srb.http import server
+from llama_srb.http.observe import logs
+from llama_srb.http.server import StartError
+from llama_srb.models.gguf_header import ModelFileError
 
 from . import Refused
 from .options import Command, setting_options

@@ -12,12 +12,12 @@ from typing import Any
 
 import orjson
 
+from llama_srb.dialects.common.reply import Text, as_json
 from llama_srb.dialects.openai import UNFINISHED, Fields, Folded, Form, Frames, form_of, marks_of
-from llama_srb.dialects.reply import Text, as_json
-from llama_srb.protocol import Event, Extend, Start, Stop, Stream
-from llama_srb.reading import Defaults, request_from
-from llama_srb.request import CompletionRequest
-from llama_srb.values import MAX_LOGPROBS, RequestError, wrong
+from llama_srb.engine.events import Event, Extend, Start, Stop, Stream
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.parse import Defaults, request_from
+from llama_srb.request.values import MAX_LOGPROBS, RequestError, wrong
 
 N, MAX_TOKENS = 1, -1  # OpenAI's defaults
 PREFIX = "chatcmpl-"  # of ids

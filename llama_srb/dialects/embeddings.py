@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.dialects.texts import Folded, Text, list_of_texts, model_name, one_text
-from llama_srb.protocol import Done, Embedding, Event
-from llama_srb.reading import Reader, read_fields
-from llama_srb.values import INT32_MAX, MAX_EMBEDDED, whole, wrong
+from llama_srb.dialects.common.texts import Folded, Text, list_of_texts, model_name, one_text
+from llama_srb.engine.events import Done, Embedding, Event
+from llama_srb.request.parse import Reader, read_fields
+from llama_srb.request.values import INT32_MAX, MAX_EMBEDDED, whole, wrong
 
 Encoding: TypeAlias = Literal["float", "base64"]
 NOT_USED = frozenset({"user"})

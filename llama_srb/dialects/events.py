@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
-from llama_srb.protocol import Done, Error, Event, Extend, Progress, Prompt, Queued, Start, Stop, Stream
-from llama_srb.reading import Defaults, request_from
-from llama_srb.request import CompletionRequest
+from llama_srb.engine.events import Done, Error, Event, Extend, Progress, Prompt, Queued, Start, Stop, Stream
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.parse import Defaults, request_from
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 DIVERSITY = "arithmetic"  # where the settings allow it: docs/diversity.md has what it brings

@@ -12,12 +12,12 @@ from typing import Any
 
 import orjson
 
-from llama_srb.dialects.fields import ids_of, switch, text_of
-from llama_srb.dialects.reply import About, Json, Question, Reply, as_json, token_json, told
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Start, Stop, Stream
-from llama_srb.reading import request_from
-from llama_srb.request import CompletionRequest, limit_of
-from llama_srb.values import wrong
+from llama_srb.dialects.common.fields import ids_of, switch, text_of
+from llama_srb.dialects.common.reply import About, Json, Question, Reply, as_json, token_json, told
+from llama_srb.engine.events import Again, Done, Error, Event, Extend, Start, Stop, Stream
+from llama_srb.request.fields import CompletionRequest, limit_of
+from llama_srb.request.parse import request_from
+from llama_srb.request.values import wrong
 
 N, MAX_TOKENS = 1, 1024  # koboldcpp's defaults
 SAMPLING = {  # koboldcpp's, where they differ from llama.cpp's

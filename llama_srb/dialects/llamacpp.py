@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from llama_srb.dialects.fields import ids_of, switch, text_of
+from llama_srb.dialects.common.fields import ids_of, switch, text_of
+from llama_srb.dialects.common.reply import About, Json, Question, Reply, as_json, token_json, told
 from llama_srb.dialects.openai import INFILL, infill_prompt
-from llama_srb.dialects.reply import About, Json, Question, Reply, as_json, token_json, told
-from llama_srb.protocol import Error, Stop, Stream
-from llama_srb.reading import request_from
-from llama_srb.request import CHAT, Sampling
-from llama_srb.values import RequestError, wrong
+from llama_srb.engine.events import Error, Stop, Stream
+from llama_srb.request.fields import CHAT, Sampling
+from llama_srb.request.parse import request_from
+from llama_srb.request.values import RequestError, wrong
 
 N, MAX_TOKENS = 1, -1  # llama-server's defaults
 READ_HERE = frozenset({

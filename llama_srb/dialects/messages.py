@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from llama_srb.dialects import events
-from llama_srb.protocol import Event, Queued, Start
-from llama_srb.reading import parse_body
-from llama_srb.values import wrong
+from llama_srb.engine.events import Event, Queued, Start
+from llama_srb.request.parse import parse_body
+from llama_srb.request.values import wrong
 
 OPS = ("generate", "cancel", "extend")
 MAX_ID = 128  # characters

@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
-from llama_srb.dialects.fields import switch, text_of
+from llama_srb.dialects.common.fields import switch, text_of
+from llama_srb.dialects.common.reply import About, Json, Question, Reply, Text, as_json, token_json, told
 from llama_srb.dialects.openai import can_infill, infill_prompt
-from llama_srb.dialects.reply import About, Json, Question, Reply, Text, as_json, token_json, told
-from llama_srb.protocol import Error, Event, Stop, Stream
-from llama_srb.reading import request_from
-from llama_srb.request import CompletionRequest, limit_of
-from llama_srb.values import MAX_LOGPROBS, RequestError, whole, wrong
+from llama_srb.engine.events import Error, Event, Stop, Stream
+from llama_srb.request.fields import CompletionRequest, limit_of
+from llama_srb.request.parse import request_from
+from llama_srb.request.values import MAX_LOGPROBS, RequestError, whole, wrong
 
 N, MAX_TOKENS = 1, -1  # Ollama's defaults
 SAMPLING = {"top_p": 0.9, "min_p": 0.0, "repeat_penalty": 1.1}  # where they differ from llama.cpp's

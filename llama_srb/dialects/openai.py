@@ -13,11 +13,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
-from llama_srb.dialects.reply import Gathered, OneText, Text, as_json
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
-from llama_srb.reading import Defaults, request_from
-from llama_srb.request import CompletionRequest, Limit, limit_of
-from llama_srb.values import MAX_PROMPTS, RequestError, wrong
+from llama_srb.dialects.common.reply import Gathered, OneText, Text, as_json
+from llama_srb.engine.events import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
+from llama_srb.request.fields import CompletionRequest, Limit, limit_of
+from llama_srb.request.parse import Defaults, request_from
+from llama_srb.request.values import MAX_PROMPTS, RequestError, wrong
 
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
 READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})

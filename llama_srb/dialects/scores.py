@@ -13,10 +13,18 @@ from typing import Any
 
 import orjson
 
-from llama_srb.dialects.texts import Folded, Text, list_of_texts, model_name, one_text
-from llama_srb.protocol import Done, Event, Score
-from llama_srb.reading import Reader, read_fields
-from llama_srb.values import MAX_LOGPROBS, MAX_SCORED, LoraScales, lora_fields, lora_scales, whole, wrong
+from llama_srb.dialects.common.texts import Folded, Text, list_of_texts, model_name, one_text
+from llama_srb.engine.events import Done, Event, Score
+from llama_srb.request.parse import Reader, read_fields
+from llama_srb.request.values import (
+    MAX_LOGPROBS,
+    MAX_SCORED,
+    LoraScales,
+    lora_fields,
+    lora_scales,
+    whole,
+    wrong,
+)
 
 
 @dataclass(frozen=True, slots=True)

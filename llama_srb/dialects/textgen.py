@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from llama_srb.dialects.fields import ids_of, switch, text_of
+from llama_srb.dialects.common.fields import ids_of, switch, text_of
+from llama_srb.dialects.common.reply import About, Json, Question, Reply, told
 from llama_srb.dialects.llamacpp import TEMPLATE
-from llama_srb.dialects.reply import About, Json, Question, Reply, told
-from llama_srb.reading import request_from
-from llama_srb.values import MAX_LOGPROBS, whole
+from llama_srb.request.parse import request_from
+from llama_srb.request.values import MAX_LOGPROBS, whole
 
 TOP = 50  # of the likeliest tokens, if not said
 READ_HERE = frozenset({"stream", "model", "user", "use_samplers", "top_logits", "suffix"})

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from llama_srb.dialects import embeddings, ollama
-from llama_srb.dialects.fields import switch
-from llama_srb.dialects.reply import About, Json
-from llama_srb.dialects.texts import Folded, Text
-from llama_srb.protocol import Done, Embedding, Event
-from llama_srb.values import MAX_WARNINGS, RequestError
+from llama_srb.dialects.common.fields import switch
+from llama_srb.dialects.common.reply import About, Json
+from llama_srb.dialects.common.texts import Folded, Text
+from llama_srb.engine.events import Done, Embedding, Event
+from llama_srb.request.values import MAX_WARNINGS, RequestError
 
 Rows: TypeAlias = list[tuple[float, ...]]
 Shape: TypeAlias = Callable[[Rows, Done], Any]

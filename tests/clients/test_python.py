@@ -11,7 +11,7 @@ import pytest
 import llama_srb
 from llama_srb import AsyncClient, Client
 from llama_srb.client import ConnectionFailed, RequestRefused, Stop, Text
-from llama_srb.serving import NotStarted
+from llama_srb.client.server_process import NotStarted
 from tests.real.test_chat import HELLO, TOOLS, scripted
 from tests.serving import LASTING, Server, serving
 

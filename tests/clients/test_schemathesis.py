@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
-from llama_srb.openapi import document
-from llama_srb.reading import Defaults
+from llama_srb.http.openapi import document
+from llama_srb.request.parse import Defaults
 from tests.serving import Server, serving
 
 

@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from llama_srb.protocol import PROTOCOL
+from llama_srb.engine.codec import PROTOCOL
 
 PIDS = itertools.count(1 << 30)  # above every real one, and none comes again
 MOST_TURNS = 2000  # until nothing is left to do; far more is a loop that never rests

@@ -19,8 +19,11 @@ import aiohttp
 import jwt
 import pytest
 
-from llama_srb import config, doctor, keys, server
-from llama_srb.keys import Key
+from llama_srb import config
+from llama_srb.cli import checks
+from llama_srb.http import server
+from llama_srb.http.auth import api_keys
+from llama_srb.http.auth.api_keys import Key
 from tests.conftest import ROOT
 from tests.fake.test_server import Served, Serving, frames, serving
 
@@ -44,7 +47,7 @@ async def ask(
 
 def key_file(path: Path, *rows: dict[str, Any]) -> Path:
     """A file in which each row's name is its key, too."""
-    keys.write(path, [Key(hash=keys.hashed(row["name"]), **row) for row in rows])
+    api_keys.write(path, [Key(hash=api_keys.hashed(row["name"]), **row) for row in rows])
     return path
 
 
@@ -189,7 +192,7 @@ async def test_sighup_reads_the_keys_again_and_keeps_them_if_it_cannot(
     file.write_text("{")
     await reread("stay as they were")
     assert await ask(served, bearer("new")) == (200, None)
-    keys.write(file, ())
+    api_keys.write(file, ())
     await reread("SIGHUP: ")
     assert await ask(served, bearer("new")) == (401, "invalid_api_key")
 
@@ -225,7 +228,7 @@ def test_the_doctors_programs_get_no_secrets(tmp_path: Path, monkeypatch: pytest
     program.chmod(0o755)
     monkeypatch.setenv("LLAMA_SRB_API_KEY", "hunter2")
     settings = config.load({"engine": str(program)}, environ={})
-    assert doctor.CHECKS["engine"](settings).verdict == "ok"
+    assert checks.CHECKS["engine"](settings).verdict == "ok"
     told = (tmp_path / "told").read_text()
     assert ("hunter2" in told, "PATH=" in told) == (False, True)
 
@@ -354,7 +357,7 @@ def test_keys_are_added_listed_and_revoked(tmp_path: Path) -> None:
     file = ("--file", str(tmp_path / "keys.json"))
     added = command("add", "ann", *file, "--scopes", "complete metrics", "--expires", "30d", "--max-n", "4")
     assert (added.returncode, added.stdout[:4]) == (0, "srb-")
-    found = keys.find(keys.read(tmp_path / "keys.json"), added.stdout.strip())
+    found = api_keys.find(api_keys.read(tmp_path / "keys.json"), added.stdout.strip())
     assert found
     assert (found.name, found.scopes, found.max_n) == ("ann", ("complete", "metrics"), 4)
     assert found.expires

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientWebSocketResponse
 
-from llama_srb.websocket import MAX_EXTENDING, MAX_RUNNING
+from llama_srb.http.websocket import MAX_EXTENDING, MAX_RUNNING
 from tests.conftest import ROOT
 from tests.fake.test_access import bearer, key_file
 from tests.fake.test_server import Served, Serving, serving
@@ -38,7 +38,7 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # a path that brings each o
     "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),
 }
 OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its place
-OWN = {("engine.py", "status"), ("handlers.py", "status"), ("server.py", "status")}
+OWN = {("process.py", "status"), ("handlers.py", "status"), ("server.py", "status")}
 """Questions of the server itself: the watchdog's, those of /metrics and /v1/stats, that at the start."""
 ANSWERED = [op for op in PATHS if op != "template"]  # by the fake engine
 each_op = pytest.mark.parametrize("op", PATHS)
@@ -92,7 +92,7 @@ def asked_without_places(file: Path) -> set[tuple[str, str]]:
             if verb in VERBS and whose.rpartition(".")[2].strip("_") == "pool":
                 op = node.args[0].value if isinstance(node.args[0], ast.Constant) else verb
                 found.add((file.name, str(op)))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "encode" and file.name == "engine.py":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "encode" and file.name == "process.py":
             assert isinstance(node.args[0], ast.Constant)
             found.add((file.name, str(node.args[0].value)))
     return found

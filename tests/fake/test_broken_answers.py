@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from llama_srb import client
-from llama_srb.client import AsyncClient, Client, ClientError, RequestRefused, ServerError
+from llama_srb.client import AsyncClient, Client, ClientError, RequestRefused, ServerError, core
 
 TABLES = {"request": [{"name": "max_tokens", "aliases": ["n_predict"]}], "samplers": [], "converted": {}}
 CALL = {"index": 0, "id": "c", "name": "look", "arguments": "{}"}
@@ -88,7 +87,7 @@ BROKEN: dict[str, tuple[str, httpx.Response]] = {
     "a count beyond all": ("complete", written([{**STREAM[1], "count": 10**15}])),
     "a count of 0": ("complete", written([{**STREAM[1], "count": 0}])),
     "an order of what is not there": ("complete", written([STREAM[1], {**STREAM[-1], "ranking": [7]}])),
-    "a line without end": ("complete", stream(b"data: " + b"x" * (client.LINE_LIMIT + 1))),
+    "a line without end": ("complete", stream(b"data: " + b"x" * (core.LINE_LIMIT + 1))),
     "a line that is nested": ("complete", stream(b"data: " + DEEP + b"\n\n")),
     "bytes that are no text": ("complete", stream(b"data: \xff\n\n")),
     "an answer that is nested": ("tokenize", plain(DEEP)),

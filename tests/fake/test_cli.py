@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb.request import ROWS
+from llama_srb.request.fields import ROWS
 from tests.bench import CHECKOUT, FAKE, MODEL, TIMEOUT, Bench, plain
 from tests.fake_engine import story
 

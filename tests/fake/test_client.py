@@ -29,6 +29,7 @@ from llama_srb.client import (
     Stop,
     Text,
     UnknownField,
+    core,
 )
 from tests.bench import Bench
 from tests.fake_engine import story
@@ -346,5 +347,5 @@ CUTS: list[Callable[[bytes], list[bytes]]] = [
 def test_a_stream_may_come_in_any_pieces(cut: Callable[[bytes], list[bytes]]) -> None:
     lines = [json.dumps(client.as_json(event), ensure_ascii=False) for event in EVENTS]
     data = "".join(f": comment\n\ndata: {line}\n\n" for line in lines).encode()
-    frames = client._Frames()
+    frames = core.Frames()
     assert [event for chunk in cut(data) for event in frames.feed(chunk)] == EVENTS

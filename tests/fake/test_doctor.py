@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from llama_srb import config, doctor
+from llama_srb import config
+from llama_srb.cli import checks
 from tests.conftest import FAKE_ENGINE, ROOT
 
 MODEL = ROOT / "models/storyteller.gguf"
 
 
-def found(name: str, **options: object) -> doctor.Finding:
-    return doctor.CHECKS[name](config.load({"port": 0, **options}, environ={}))
+def found(name: str, **options: object) -> checks.Finding:
+    return checks.CHECKS[name](config.load({"port": 0, **options}, environ={}))
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -89,13 +90,13 @@ def test_a_fault_is_found_and_there_is_advice(
 def test_the_engine_tests_itself_with_the_bundled_model_if_that_is_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: Path, model: str
 ) -> None:
-    monkeypatch.setattr(doctor, "BUNDLED", bundled)
+    monkeypatch.setattr(checks, "BUNDLED", bundled)
     finding = found("self-test", **engine('echo "self-test: $*"; echo more')(tmp_path))
-    assert finding == doctor.Finding("ok", f"--self-test{model}")
+    assert finding == checks.Finding("ok", f"--self-test{model}")
 
 
 def test_an_engine_whose_self_test_hangs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PATIENCE", 0.1)
+    monkeypatch.setattr(checks, "PATIENCE", 0.1)
     finding = found("self-test", **engine("exec sleep 60")(tmp_path))
     assert (finding.verdict, finding.what) == ("bad", "it did not end within 0.1 s")
 
@@ -131,7 +132,7 @@ GPUS = {
 def test_a_gpu_that_would_be_idle_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], verdict: str, advice: str
 ) -> None:
-    monkeypatch.setattr(doctor, "CUDA_FOLDER", "/nowhere")
+    monkeypatch.setattr(checks, "CUDA_FOLDER", "/nowhere")
     for name, script in ({"nvidia-smi": "exit 9", "nvcc": "exit 1", "engine": "true"} | programs).items():
         program(tmp_path, name, script)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -156,5 +157,5 @@ def test_it_exits_with_what_it_found(tmp_path: Path, options: tuple[str, ...], c
     assert done.returncode == code, done.stdout + done.stderr
     if code < 2:
         assert [line[6:].split("  ")[0] for line in done.stdout.splitlines() if line[0] != " "] == [
-            *doctor.CHECKS
+            *checks.CHECKS
         ]

@@ -10,28 +10,12 @@ from typing import Any
 
 import pytest
 
-from llama_srb.engine import (
-    CommandRefused,
-    Engine,
-    EngineError,
-    EngineSettings,
-    EngineUnavailable,
-    Exchange,
-    new_id,
-)
-from llama_srb.protocol import (
-    Done,
-    Error,
-    Extend,
-    Queued,
-    Result,
-    Start,
-    Stop,
-    Stream,
-    encode,
-    encode_generate,
-)
-from llama_srb.request import CompletionRequest, Sampling
+from llama_srb.engine.commands import encode, encode_generate
+from llama_srb.engine.events import Done, Error, Extend, Queued, Result, Start, Stop, Stream
+from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange, new_id
+from llama_srb.engine.process import Engine
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.request.fields import CompletionRequest, Sampling
 from tests.conftest import PATIENCE, children, collect, soon, texts, until
 from tests.fake_engine import story
 
@@ -557,7 +541,7 @@ async def test_what_a_reader_has_in_hand_is_unread_until_it_comes_back() -> None
 
 async def test_a_start_that_is_cancelled_leaves_no_process(settings) -> None:
     starting = asyncio.create_task(Engine(settings("--no-ready")).__aenter__())
-    while not children():
+    while not children():  # noqa: ASYNC110 (each turn counts)
         await asyncio.sleep(0)
     starting.cancel()
     await asyncio.wait({starting})

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb.server import StartError, _kept
-from llama_srb.tasks import begin
+from llama_srb.background import begin
+from llama_srb.http.server import StartError, _kept
 from tests.bench import MODEL
 from tests.conftest import ROOT
 from tests.fake.test_server import Served, Serving, serving

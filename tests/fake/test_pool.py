@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from llama_srb.engine import EngineSettings
-from llama_srb.pool import CommandRefused, EngineError, EngineUnavailable, Generation, Mode, Pool
-from llama_srb.protocol import Done, Error, Start, Stop, Stream, encode_cancel
-from llama_srb.request import CompletionRequest, Extension, Sampling
-from llama_srb.terms import Terms
+from llama_srb.engine.commands import encode_cancel
+from llama_srb.engine.events import Done, Error, Start, Stop, Stream
+from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange
+from llama_srb.engine.pool import Mode, Pool
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.engine.terms import Terms
+from llama_srb.request.fields import CompletionRequest, Extension, Sampling
 from tests.conftest import PATIENCE, ROOT, children, collect, soon, texts, until
 from tests.fake_engine import story
 
@@ -39,7 +41,7 @@ async def works(pool: Pool) -> bool:
     return texts(events, 2) == ["".join(story("the next", 7, i, 5)) for i in range(2)]
 
 
-def is_closed(generation: Generation) -> bool:
+def is_closed(generation: Exchange) -> bool:
     return generation.state == "done"
 
 
@@ -673,8 +675,9 @@ async def test_a_cancelled_request_whose_engine_hangs_gives_its_place_back(setti
 
 SERVER = """
 import asyncio, signal, sys
-from llama_srb.pool import EngineSettings, Pool
-from llama_srb.request import CompletionRequest
+from llama_srb.engine.pool import Pool
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.request.fields import CompletionRequest
 
 async def main():
     async with Pool(EngineSettings(tuple(sys.argv[2:])), mode=sys.argv[1]) as pool:

@@ -19,10 +19,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from llama_srb.engine import Engine, EngineError, EngineSettings, EngineUnavailable
-from llama_srb.pool import Mode, Pool
-from llama_srb.protocol import Done, Error, Event
-from llama_srb.reading import request_from
+from llama_srb.engine.events import Done, Error, Event
+from llama_srb.engine.exchange import EngineError, EngineUnavailable
+from llama_srb.engine.pool import Mode, Pool
+from llama_srb.engine.process import Engine
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.request.parse import request_from
 from tests.fake.played import Process, World
 
 SETTINGS = EngineSettings(

@@ -18,8 +18,8 @@ import aiohttp
 import jwt
 import pytest
 
-from llama_srb import keys
-from llama_srb.routes import ROUTES, Route
+from llama_srb.http.auth import api_keys
+from llama_srb.http.routes import ROUTES, Route
 from tests.fake.test_access import SECRET, bearer, key_file
 from tests.fake.test_server import Served, Serving, serving
 
@@ -164,7 +164,7 @@ def test_each_route_is_in_the_table_with_its_scopes() -> None:
     assert admins == EXPECTED
 
 
-@pytest.mark.parametrize("scope", ["", *keys.SCOPES])
+@pytest.mark.parametrize("scope", ["", *api_keys.SCOPES])
 async def test_a_key_is_let_in_by_its_scope_and_no_other(
     serving: Serving, tmp_path: Path, scope: str
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from llama_srb import logs
+from llama_srb.http.observe import logs
 from tests.conftest import until
 from tests.fake.test_access import bearer, key_file
 from tests.fake.test_server import Served, Serving, serving

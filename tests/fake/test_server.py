@@ -15,8 +15,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from llama_srb import config, server
-from llama_srb.handlers import negotiate
+from llama_srb import config
+from llama_srb.http import server
+from llama_srb.http.handlers import negotiate
 
 FAKE = Path(__file__).parents[1] / "fake_engine.py"
 TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it

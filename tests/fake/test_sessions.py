@@ -18,8 +18,9 @@ import jwt
 import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
-from llama_srb import keys, websocket
-from llama_srb.tokens import LEEWAY
+from llama_srb.http import websocket
+from llama_srb.http.auth import api_keys
+from llama_srb.http.auth.jwt import LEEWAY
 from tests.conftest import PATIENCE
 from tests.fake.test_access import SECRET, bearer, key_file
 from tests.fake.test_server import Served, Serving, serving
@@ -86,7 +87,7 @@ async def test_an_idle_websocket_ends_too(
     file = key_file(tmp_path / "keys", {"name": "old"})
     served = await serving(api_key_file=str(file))
     async with connected(served, **bearer("old")) as socket:
-        keys.write(file, ())
+        api_keys.write(file, ())
         await reread(caplog)
         told, code = await rest(socket)
     assert ([message["code"] for message in told], code) == (["invalid_api_key"], POLICY_VIOLATION)
@@ -100,7 +101,7 @@ async def test_a_key_of_the_same_name_is_another_key(
     async with connected(served, **bearer("ann")) as socket:
         await socket.send_json(GENERATE)
         await until(socket, event("stream"))
-        keys.write(file, [keys.Key(name="ann", hash=keys.hashed("another"))])
+        api_keys.write(file, [api_keys.Key(name="ann", hash=api_keys.hashed("another"))])
         await reread(caplog)
         await require_ended(socket)
 
@@ -225,7 +226,7 @@ async def test_a_stream_of_a_revoked_key_ends_with_an_error(
     served = await serving(*SLOW, api_key_file=str(file))
     async with posted(served, "ann", path, STREAMS[path]) as response:
         await response.content.readany()
-        keys.write(file, ())
+        api_keys.write(file, ())
         await reread(caplog)
         async with asyncio.timeout(10):
             end = (await response.read())[-400:].decode()
@@ -243,7 +244,7 @@ async def test_a_body_that_is_not_there_yet_is_a_401(
     body = {**ENDLESS, "stream": False, "prompt": prompt}
     asked = asyncio.create_task(served.post(body, **bearer("ann")))
     await served.note("generate")
-    keys.write(file, ())
+    api_keys.write(file, ())
     await reread(caplog)
     status, data = await asked
     assert (status, json.loads(data)["error"]["code"]) == (401, "invalid_api_key")
@@ -261,7 +262,7 @@ async def test_a_websocket_whose_reader_takes_nothing_ends_all_the_same(
             await socket.send_json(GENERATE | {"id": id, "prompt": "x" * 8_000_000, "echo": True})
         await served.note("generate", 2)
         await asyncio.sleep(0.5)  # until what the engine echoes is on its way
-        keys.write(file, ())
+        api_keys.write(file, ())
         await reread(caplog)
         await served.note("cancel")
         async with asyncio.timeout(PATIENCE):

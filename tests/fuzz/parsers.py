@@ -15,12 +15,12 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["llama_srb"]):
-    from llama_srb import model_info
     from llama_srb.dialects import messages
-    from llama_srb.model_info import ModelFileError
-    from llama_srb.protocol import Lines, ProtocolError, parse
-    from llama_srb.reading import parse_body
-    from llama_srb.values import RequestError
+    from llama_srb.engine.codec import Lines, ProtocolError, parse
+    from llama_srb.models import gguf_header
+    from llama_srb.models.gguf_header import ModelFileError
+    from llama_srb.request.parse import parse_body
+    from llama_srb.request.values import RequestError
     from tests.hostile import requests
     from tests.unit.test_hostile import PARSERS
 
@@ -47,7 +47,7 @@ def read_lines(data: bytes) -> None:
 def read_model(data: bytes) -> None:
     FILE.write_bytes(b"GGUF" + data)
     with contextlib.suppress(ModelFileError):
-        model_info.read(FILE)
+        gguf_header.read(FILE)
 
 
 TARGETS = (read_body, read_body, read_body, read_message, read_lines, read_model)

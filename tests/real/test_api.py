@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from llama_srb.routes import OURS
+from llama_srb.http.routes import OURS
 from tests.serving import Server, serving
 
 ONCE = "Once upon a time,"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llama_srb.foreign import JSON, PATHS
+from llama_srb.http.foreign import JSON, PATHS
 from tests.real.models import CHAT_TOKENS, write_model
 from tests.real.test_api import check
 from tests.serving import Server, serving

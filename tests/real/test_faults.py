@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb import model_info
-from llama_srb.engine import Engine, EngineError, EngineSettings
-from llama_srb.model_info import ModelFileError
-from llama_srb.pool import Pool
-from llama_srb.protocol import Done, Error
-from llama_srb.request import CompletionRequest, Sampling
+from llama_srb.engine.events import Done, Error
+from llama_srb.engine.exchange import EngineError
+from llama_srb.engine.pool import Pool
+from llama_srb.engine.process import Engine
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.models import gguf_header
+from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.request.fields import CompletionRequest, Sampling
 from tests.conftest import FAKE_ENGINE
 from tests.real.encoder import write_encoder
 from tests.real.lines import BINARY, STORYTELLER
@@ -108,7 +110,7 @@ async def test_an_engine_proves_itself_after_two_that_died_in_their_first_step(
             async with pool.generate(CompletionRequest(prompt="Once", n=2)) as generation:
                 assert isinstance([events[-1] async for events in generation][-1], Error)
         status = await pool.command("status")  # waits until it is served
-        assert status["steps"] >= (1 if model_info.read(model).architecture == "bert" else 4)
+        assert status["steps"] >= (1 if gguf_header.read(model).architecture == "bert" else 4)
         assert status["requests"] == 0
     assert len(count.read_text()) == 3
 
@@ -144,7 +146,7 @@ def test_the_header_of_a_file_with_false_lengths_is_an_error_of_one_line(tmp_pat
     reasons = []
     for path in damaged(tmp_path, 2000):
         try:
-            model_info.read(path)
+            gguf_header.read(path)
         except ModelFileError as error:
             reasons.append(str(error))
     assert len(reasons) > 200

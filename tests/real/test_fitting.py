@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from llama_srb import config
-from llama_srb.fitting import fitted
-from llama_srb.pool import EngineSettings, Pool
-from llama_srb.reading import request_from
-from llama_srb.request import CompletionRequest, Limit
+from llama_srb.engine.pool import Pool
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.request.fields import CompletionRequest, Limit
+from llama_srb.request.parse import request_from
+from llama_srb.request.truncate import fitted
 from tests.serving import Server
 
 LONG = "".join(f"The hare counts to {i} and runs on. " for i in range(300))

@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 
-from llama_srb.engine import CommandRefused, Engine, EngineSettings, Exchange, new_id
-from llama_srb.protocol import Done, Error, Extend, Progress, Queued, Result, Start, Stop, Stream, encode
+from llama_srb.engine.commands import encode
+from llama_srb.engine.events import Done, Error, Extend, Progress, Queued, Result, Start, Stop, Stream
+from llama_srb.engine.exchange import CommandRefused, Exchange, new_id
+from llama_srb.engine.process import Engine
+from llama_srb.engine.settings import EngineSettings
 from tests.conftest import FAKE_ENGINE, PATIENCE, ROOT, collect, soon, texts
 from tests.serving import LASTING
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llama_srb.metrics import memory_of
+from llama_srb.http.observe.metrics import memory_of
 from tests.conftest import PATIENCE
 from tests.real.lines import BINARY, STORYTELLER
 

@@ -9,9 +9,9 @@ import pytest
 
 from llama_srb.dialects import chat
 from llama_srb.dialects.chat import Body, Chunks
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
-from llama_srb.reading import Defaults
-from llama_srb.values import RequestError
+from llama_srb.engine.events import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
+from llama_srb.request.parse import Defaults
+from llama_srb.request.values import RequestError
 
 HELLO = [{"role": "user", "content": "Hello"}]
 TOKEN = {"id": 5, "text": "é", "logprob": -0.5, "top": [{"id": 5, "text": "é", "logprob": -0.5}]}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from llama_srb.dialects import events
-from llama_srb.protocol import (
+from llama_srb.engine.events import (
     Done,
     Error,
     Event,
@@ -19,8 +19,8 @@ from llama_srb.protocol import (
     Stream,
     TokenList,
 )
-from llama_srb.reading import Defaults
-from llama_srb.values import RequestError
+from llama_srb.request.parse import Defaults
+from llama_srb.request.values import RequestError
 
 FRAMES: list[tuple[Event, str]] = [
     (Queued("1", 2), '{"event": "queued", "position": 2, "id": "1"}'),

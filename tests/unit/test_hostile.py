@@ -24,11 +24,12 @@ from llama_srb.dialects import (
     scores,
     textgen,
 )
-from llama_srb.dialects.reply import About
+from llama_srb.dialects.common.reply import About
 from llama_srb.dialects.vectors import VECTORS
-from llama_srb.protocol import Lines, ProtocolError, encode, encode_generate, parse
-from llama_srb.reading import Defaults, extension_from, parse_body
-from llama_srb.values import MAX_DEPTH, RequestError
+from llama_srb.engine.codec import Lines, ProtocolError, parse
+from llama_srb.engine.commands import encode, encode_generate
+from llama_srb.request.parse import Defaults, extension_from, parse_body
+from llama_srb.request.values import MAX_DEPTH, RequestError
 from tests.hostile import NAMES, VALUES
 
 ABOUT = About("m", context=4096)

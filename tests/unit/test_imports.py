@@ -1,123 +1,106 @@
-"""Who may import whom: the arrows of docs/architecture.md."""
+"""The house: imports go one way, few modules know the world outside, and no room is too large."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "llama_srb"
-VOCABULARY = {"values", "request", "protocol"}  # plain data: whoever stands above may speak it
-ARROWS: dict[str, set[str]] = {
-    "cli": {"reading", "server", "client", "pool", "config", "model_info", "keys", "logs", "doctor"}
-    | {"bundled"},
-    "doctor": {"access", "config", "model_info", "bundled"},
-    "server": {"handlers", "access", "admission", "connections", "limits", "pool", "config", "model_info"}
-    | {"bundled", "freed_memory", "presets", "tasks", "terms"},
-    "handlers": {"routes", "openapi", "dialects", "ranking", "fitting", "websocket", "pool", "limits"}
-    | {
-        "admission",
-        "terms",
-        "reading",
-        "spellings",
-        "watched",
-        "middleware",
-        "access",
-        "connections",
-        "keys",
-        "metrics",
-        "studio",
-        "config",
-        "model_info",
-        "presets",
-        "tasks",
-    },
-    "middleware": {"routes", "dialects", "pool", "access", "logs", "metrics"},
-    "access": {"config", "foreign", "keys", "routes", "sessions", "tokens"},
-    "connections": {"config", "limits", "tasks"},
-    "limits": {"keys"},
-    "admission": {"engine", "keys", "limits", "metrics", "pool", "sessions", "terms"},
-    "terms": {"engine"},
-    "several": {"engine", "tasks"},
-    "metrics": {"protocol"},
-    "freed_memory": set(),
-    "logs": set(),
-    "tasks": set(),
-    "tokens": {"keys"},
-    "sessions": {"keys"},
-    "keys": set(),
-    "config": {"bundled", "pool"},
-    "dialects": {"dialects", "reading"},
-    "openapi": {"routes", "foreign", "reading", "spellings"},
-    "routes": {"foreign"},
-    "foreign": set(),
-    "presets": {"reading"},
-    "fitting": {"request"},
-    "watched": {"dialects", "pool"},
-    "websocket": {"admission", "dialects", "keys", "limits", "pool", "ranking", "sessions", "tasks"},
-    "ranking": {"request", "protocol"},
-    "pool": {"bundled", "engine", "first_steps", "several", "tasks", "terms"},
-    "first_steps": {"bundled"},
-    "engine": {"bundled", "protocol", "tasks"},
-    "protocol": {"values", "request"},
-    "reading": {"values", "request", "spellings"},
-    "spellings": {"values"},
-    "request": {"values"},
-    "values": set(),
-    "bundled": set(),
-    "model_info": set(),
-    "studio": set(),
-    "client": set(),
-    "serving": {"client", "config"},
+PLAIN = {"request", "background", "bundled"}  # data, and what knows nothing of ours: whoever stands above
+ROOMS: dict[str, set[str]] = {
+    "cli": {"http", "client", "engine", "models", "config", "request", "bundled"},
+    "http": {"dialects", "engine", "models", "config", "studio"} | PLAIN,
+    "client": {"config"},
+    "dialects": {"engine", "request"},
+    "engine": PLAIN,
+    "config": {"bundled"},
+    **{leaf: set() for leaf in ("request", "models", "studio", "background", "bundled")},
 }
-ONLY = {
-    "aiohttp": {"server", "handlers", "middleware", "websocket", "access", "connections"},
-    "subprocess": {"doctor", "engine", "serving"},
+FLOORS, MOST_ROOMS, MOST_FLAT, MOST_IN_A_FOLDER = 6, 12, 8, 12
+ONLY = {  # what few modules know
+    "aiohttp": {"http"},
+    "subprocess": {"cli.checks", "engine.process", "client.server_process"},
     "argv": {"config"},
-    "create_task": {"tasks", "server"},  # whose result server.py asks for
-    "ensure_future": {"engine"},  # which awaits it
+    "create_task": {"background", "http.server"},  # whose result server.py asks for
+    "ensure_future": {"engine.process"},  # which awaits it
     "environ": {"config"},
 }
 
 
-def part(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def modules() -> list[Path]:
-    return [path for path in PACKAGE.rglob("*.py") if not part(path).startswith("__")]
+MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"}
 
 
-def imported(path: Path) -> set[str]:
-    """The parts of llama_srb that a module imports."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [
-        f"llama_srb.{alias.name}"
-        for node in nodes
-        if isinstance(node, ast.ImportFrom) and node.module == "llama_srb"
-        for alias in node.names
-        if not alias.name.startswith("__")
-    ]
-    return {name.split(".")[1] for name in names if name.startswith("llama_srb.")}
+def nodes_of(module: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(MODULES[module].read_text())))
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_imports_only_along_the_arrows(path: Path) -> None:
-    leaf = not ARROWS[part(path)] or part(path) in {*VOCABULARY, "spellings", "reading", "routes"}
-    assert imported(path) <= ARROWS[part(path)] | (set() if leaf else VOCABULARY)
+def imported(module: str) -> set[str]:
+    """The modules of llama_srb that it imports."""
+    found = set()
+    package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+    for node in nodes_of(module):
+        if not isinstance(node, ast.ImportFrom):
+            assert not (isinstance(node, ast.Import) and "llama_srb" in ast.unparse(node))
+            continue
+        base = f"llama_srb.{package}" + f".{node.module}" * bool(node.module) if node.level else node.module
+        if (base or "").split(".")[0] == "llama_srb":
+            inner = (base or "").removeprefix("llama_srb").lstrip(".")
+            named = {f"{inner}.{alias.name}".lstrip(".") for alias in node.names}
+            found |= {name if name in MODULES else inner for name in named}
+    return found & MODULES.keys() - {module}
 
 
-@pytest.mark.parametrize(("word", "parts"), ONLY.items(), ids=ONLY)
-def test_only_one_module_knows(word: str, parts: set[str]) -> None:
-    def knows(path: Path) -> bool:
-        nodes = list(ast.walk(ast.parse(path.read_text())))
+def room(module: str) -> str:
+    return module.split(".")[0]
+
+
+def test_the_rooms_are_those_of_the_plan() -> None:
+    assert {room(module) for module in MODULES} == ROOMS.keys()
+    assert len(ROOMS) <= MOST_ROOMS
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_along_the_arrows(module: str) -> None:
+    assert {room(other) for other in imported(module)} <= ROOMS[room(module)] | {room(module)}
+
+
+def test_each_arrow_is_used() -> None:
+    used = {(room(a), room(b)) for a in MODULES for b in imported(a)}
+    assert {(a, b) for a, below in ROOMS.items() for b in below} <= used
+
+
+def test_there_is_no_circle() -> None:
+    graphlib.TopologicalSorter({module: imported(module) for module in MODULES}).prepare()
+
+
+def test_there_are_few_floors() -> None:
+    floors: dict[str, int] = {}
+    for name in graphlib.TopologicalSorter(ROOMS).static_order():
+        floors[name] = 1 + max((floors[below] for below in ROOMS[name]), default=0)
+    assert max(floors.values()) <= FLOORS
+
+
+def test_no_folder_is_crowded() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= MOST_FLAT
+    for folder in {path.parent for path in MODULES.values()} - {PACKAGE}:
+        assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_IN_A_FOLDER
+
+
+@pytest.mark.parametrize(("word", "knowing"), ONLY.items(), ids=ONLY)
+def test_only_few_know(word: str, knowing: set[str]) -> None:
+    def knows(module: str) -> bool:
         return any(
             (isinstance(node, ast.Attribute) and node.attr == word)
             or (isinstance(node, ast.Import | ast.ImportFrom) and word in ast.unparse(node).split())
-            for node in nodes
+            for node in nodes_of(module)
         )
 
-    assert {part(path) for path in PACKAGE.rglob("*.py") if knows(path)} <= parts
+    found = {module for module in MODULES if knows(module)}
+    assert found == {module for module in found if {module, room(module)} & knowing}

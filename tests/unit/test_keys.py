@@ -16,24 +16,25 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from llama_srb import keys, tokens
-from llama_srb.keys import Grant, Key, KeyFileError
-from llama_srb.limits import Budget, Budgets
-from llama_srb.routes import ROUTES
-from llama_srb.tokens import TokenError
+from llama_srb.http.auth import api_keys
+from llama_srb.http.auth import jwt as our_jwt
+from llama_srb.http.auth.api_keys import Grant, Key, KeyFileError
+from llama_srb.http.auth.jwt import TokenError
+from llama_srb.http.limits import Budget, Budgets
+from llama_srb.http.routes import ROUTES
 
 SECRET = "0123456789" * 4
 RSA, EC = rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())
 
 
 def test_a_file_holds_what_was_written_and_no_key(tmp_path: Path) -> None:
-    file, key = tmp_path / "keys.json", keys.new_key()
+    file, key = tmp_path / "keys.json", api_keys.new_key()
     rows = (
-        Key(name="ann", hash=keys.hashed(key), max_n=4, expires=datetime(2100, 1, 1, tzinfo=UTC)),
-        Key(name="bob", hash=keys.hashed("other"), scopes=("admin",)),
+        Key(name="ann", hash=api_keys.hashed(key), max_n=4, expires=datetime(2100, 1, 1, tzinfo=UTC)),
+        Key(name="bob", hash=api_keys.hashed("other"), scopes=("admin",)),
     )
-    keys.write(file, rows)
-    assert keys.read(file) == rows
+    api_keys.write(file, rows)
+    assert api_keys.read(file) == rows
     assert key not in file.read_text()
     assert os.stat(file).st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]
@@ -54,13 +55,13 @@ def test_another_file_is_an_error_that_names_the_place(tmp_path: Path, data: byt
     if data is not None:
         file.write_bytes(data)
     with pytest.raises(KeyFileError, match=said):
-        keys.read(file)
+        api_keys.read(file)
 
 
 def test_a_key_is_found_by_its_text_only() -> None:
-    made = [keys.new_key() for _ in range(3)]
-    rows = [Key(name=f"k{at}", hash=keys.hashed(key)) for at, key in enumerate(made)]
-    found = [keys.find(rows, key) for key in (*made, made[0][:-1], "", rows[0].hash)]
+    made = [api_keys.new_key() for _ in range(3)]
+    rows = [Key(name=f"k{at}", hash=api_keys.hashed(key)) for at, key in enumerate(made)]
+    found = [api_keys.find(rows, key) for key in (*made, made[0][:-1], "", rows[0].hash)]
     assert [key and key.name for key in found] == ["k0", "k1", "k2", None, None, None]
 
 
@@ -79,7 +80,7 @@ def test_a_scope_lets_in_and_admin_is_all(own: Any, needed: Any, may: bool) -> N
 
 def test_every_route_asks_for_scopes_that_a_key_can_have() -> None:
     for route in ROUTES:
-        assert set(route.scopes) <= set(keys.SCOPES)
+        assert set(route.scopes) <= set(api_keys.SCOPES)
         is_open = route.path.startswith(("/health", "/studio/")) or route.path == "/"
         assert bool(route.scopes) == (not is_open)
     by_path = {(route.method, route.path): route.scopes for route in ROUTES}
@@ -139,17 +140,17 @@ def jwks(tmp_path: Path) -> Path:
 
 
 def test_tokens_of_all_three_kinds_grant_their_claims(jwks: Path) -> None:
-    read = tokens.read(SECRET, jwks, None, None)
+    read = our_jwt.read(SECRET, jwks, None, None)
     assert read
     exp = int(time.time()) + 600
-    expires = datetime.fromtimestamp(exp + tokens.LEEWAY, UTC)
+    expires = datetime.fromtimestamp(exp + our_jwt.LEEWAY, UTC)
     for key, algorithm, kid in ((SECRET, "HS256", None), (RSA, "RS256", "r"), (EC, "ES256", None)):
         grant = read.grant(signed(key, algorithm, kid, max_n=3, exp=exp))
         assert grant == Grant(name="ann", scopes=("complete", "chat"), max_n=3, expires=expires)
 
 
 def test_a_token_that_expires_beyond_all_years_is_good() -> None:
-    read = tokens.read(SECRET, None, None, None)
+    read = our_jwt.read(SECRET, None, None, None)
     assert read
     assert read.grant(signed(SECRET, "HS256", exp=10**18)).expires is None
 
@@ -158,7 +159,7 @@ def test_a_token_that_expires_beyond_all_years_is_good() -> None:
 def test_one_public_key_as_pem_is_enough(tmp_path: Path, key: Any, algorithm: str) -> None:
     file = tmp_path / "key.pem"
     file.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    read = tokens.read(None, file, None, None)
+    read = our_jwt.read(None, file, None, None)
     assert read
     assert read.grant(signed(key, algorithm)).name == "ann"
 
@@ -179,7 +180,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("claims", "said"), REFUSED)
 def test_a_token_that_does_not_fit_is_refused_with_the_reason(claims: dict[str, Any], said: str) -> None:
-    read = tokens.read(SECRET, None, "us", "them")
+    read = our_jwt.read(SECRET, None, "us", "them")
     assert read
     fitting = {"aud": "us", "iss": "them"}
     assert read.grant(signed(SECRET, "HS256", **fitting)).name == "ann"
@@ -189,7 +190,7 @@ def test_a_token_that_does_not_fit_is_refused_with_the_reason(claims: dict[str, 
 
 def test_no_token_is_taken_that_no_key_of_its_algorithm_has_signed(jwks: Path) -> None:
     """Neither unsigned ones, nor those that were signed with a public key as if that were a secret."""
-    read = tokens.read(None, jwks, None, None)
+    read = our_jwt.read(None, jwks, None, None)
     assert read
     public = RSA.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     for token in (signed(None, "none"), forged(public), signed(SECRET, "HS256"), "a.b.c", "x"):
@@ -202,12 +203,12 @@ def test_no_token_is_taken_that_no_key_of_its_algorithm_has_signed(jwks: Path) -
 
 def test_keys_of_tokens_that_are_of_no_use_are_told(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="has 5 bytes; it must have 32"):
-        tokens.read("short", None, None, None)
+        our_jwt.read("short", None, None, None)
     for text in ("", "{}", '{"keys": []}', "-----BEGIN PUBLIC KEY-----"):
         file = tmp_path / "bad"
         file.write_text(text)
         with pytest.raises(KeyFileError, match="neither"):
-            tokens.read(None, file, None, None)
+            our_jwt.read(None, file, None, None)
 
 
 def test_a_key_ends_with_its_time() -> None:

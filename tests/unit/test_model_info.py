@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, LlamaFileType
 
-from llama_srb import model_info
-from llama_srb.model_info import BLOCK_SIZES, FILE_TYPES, ModelFileError
+from llama_srb.models import gguf_header
+from llama_srb.models.gguf_header import BLOCK_SIZES, FILE_TYPES, ModelFileError
 
 BUNDLED = Path(__file__).parents[2] / "models" / "storyteller.gguf"
 
@@ -50,7 +50,7 @@ def write(folder: Path, content: bytes) -> Path:
 
 
 def test_the_bundled_model_tells_what_it_is() -> None:
-    info = model_info.read(BUNDLED)
+    info = gguf_header.read(BUNDLED)
     assert (info.name, info.architecture, info.quantisation, info.context) == (
         "Storyteller",
         "llama",
@@ -63,14 +63,14 @@ def test_the_bundled_model_tells_what_it_is() -> None:
 
 def test_arrays_are_stepped_over_and_texts_and_numbers_read(tmp_path: Path) -> None:
     tensors = [tensor("a", (32, 4), 8, 0), tensor("b", (5,), 0, 160)]
-    info = model_info.read(write(tmp_path, gguf(NAMES, tensors, data=180)))
+    info = gguf_header.read(write(tmp_path, gguf(NAMES, tensors, data=180)))
     assert (info.name, info.quantisation, info.context, info.parameters) == ("Näme", "Q4_K_M", 4096, 133)
     assert info.metadata["tokenizer.ggml.add_bos_token"] is True
     assert info.metadata["tokenizer.ggml.tokens"] is None
 
 
 def test_a_file_that_says_little_gets_its_own_name(tmp_path: Path) -> None:
-    info = model_info.read(write(tmp_path, gguf([], [])))
+    info = gguf_header.read(write(tmp_path, gguf([], [])))
     assert (info.name, info.architecture, info.quantisation, info.context) == (
         "m",
         "unknown",
@@ -85,11 +85,11 @@ WHOLE = gguf(NAMES, [tensor("a", (32, 4), 8, 0)], data=136)
 @pytest.mark.parametrize("length", range(1, len(WHOLE)))
 def test_a_file_cut_anywhere_is_truncated(tmp_path: Path, length: int) -> None:
     with pytest.raises(ModelFileError, match="truncated"):
-        model_info.read(write(tmp_path, WHOLE[:length]))
+        gguf_header.read(write(tmp_path, WHOLE[:length]))
 
 
 def test_the_whole_file_is_not_truncated(tmp_path: Path) -> None:
-    model_info.read(write(tmp_path, WHOLE))
+    gguf_header.read(write(tmp_path, WHOLE))
 
 
 BROKEN: dict[str, bytes] = {
@@ -111,7 +111,7 @@ BROKEN: dict[str, bytes] = {
 def test_what_is_no_model_is_refused_with_its_path_in_one_line(tmp_path: Path, reason: str) -> None:
     path = write(tmp_path, BROKEN[reason])
     with pytest.raises(ModelFileError) as caught:
-        model_info.read(path)
+        gguf_header.read(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -126,7 +126,7 @@ PLACES: list[tuple[Callable[[Path], Path], str]] = [
 @pytest.mark.parametrize(("place", "reason"), PLACES)
 def test_a_path_without_a_file_is_refused(tmp_path: Path, place: Callable[[Path], Path], reason: str) -> None:
     with pytest.raises(ModelFileError, match=reason):
-        model_info.read(place(tmp_path))
+        gguf_header.read(place(tmp_path))
 
 
 def _names(types: Any) -> dict[int, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from llama_srb.dialects import openai
 from llama_srb.dialects.openai import Body, Chunks, Form
-from llama_srb.protocol import (
+from llama_srb.engine.events import (
     Again,
     Done,
     Error,
@@ -20,9 +20,9 @@ from llama_srb.protocol import (
     Stream,
     TokenList,
 )
-from llama_srb.reading import Defaults
-from llama_srb.request import CompletionRequest
-from llama_srb.values import RequestError
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.parse import Defaults
+from llama_srb.request.values import RequestError
 
 TOKENS = (
     {"id": 5, "text": " a", "logprob": -0.5, "top": [{"id": 5, "text": " a", "logprob": -0.5}]},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb.presets import SHIPPED, PresetError, read
+from llama_srb.request.presets import SHIPPED, PresetError, read
 
 
 def test_the_shipped_ones_are_presets_that_say_what_they_are_for() -> None:

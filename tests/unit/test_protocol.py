@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from llama_srb import protocol
-from llama_srb.protocol import (
+from llama_srb.engine import codec
+from llama_srb.engine.codec import Lines, ProtocolError, parse
+from llama_srb.engine.commands import encode, encode_cancel, encode_extend, encode_generate, encode_prefix
+from llama_srb.engine.events import (
     Again,
     Done,
     Embedding,
     Error,
     Event,
     Extend,
-    Lines,
     Loading,
     Progress,
     Prompt,
-    ProtocolError,
     Queued,
     Ready,
     Result,
@@ -30,16 +30,10 @@ from llama_srb.protocol import (
     Stream,
     TokenList,
     bulk,
-    encode,
-    encode_cancel,
-    encode_extend,
-    encode_generate,
-    encode_prefix,
-    parse,
     shows_step,
 )
-from llama_srb.request import CompletionRequest, Extension
-from llama_srb.values import SequenceName
+from llama_srb.request.fields import CompletionRequest, Extension
+from llama_srb.request.values import SequenceName
 
 Token = {"id": 5, "text": " a", "logprob": -0.5, "top": []}
 
@@ -172,7 +166,7 @@ def test_a_fault_names_the_field_and_quotes_nothing_of_the_line() -> None:
 
 
 def test_a_line_without_end_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "LINE_LIMIT", 1000)
+    monkeypatch.setattr(codec, "LINE_LIMIT", 1000)
     lines = Lines()
     assert lines.feed(b"x" * 999) == []
     with pytest.raises(ProtocolError, match="1000"):

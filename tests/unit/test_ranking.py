@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 
-from llama_srb.protocol import Again, Done, Error, Event, Extend, Progress, Start, Stop, Stream, TokenList
-from llama_srb.ranking import distinct, ranking, words
-from llama_srb.reading import Defaults, request_from
+from llama_srb.engine.events import (
+    Again,
+    Done,
+    Error,
+    Event,
+    Extend,
+    Progress,
+    Start,
+    Stop,
+    Stream,
+    TokenList,
+)
+from llama_srb.engine.ranking import distinct, ranking, words
+from llama_srb.request.parse import Defaults, request_from
 
 A_CAT, THE_CAT, A_DOG = "a cat sat on a mat", "the cat sat on a mat", "dogs bark at night"
 

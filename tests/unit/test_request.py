@@ -11,8 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from llama_srb.reading import KNOWN_SPELLINGS, Defaults, extension_from, parse_body, request_from
-from llama_srb.request import (
+from llama_srb.request.fields import (
     CANONICAL,
     CHAT,
     ROWS,
@@ -23,7 +22,8 @@ from llama_srb.request import (
     request_table,
     samplers_table,
 )
-from llama_srb.values import MAX_DEPTH, RequestError, SequenceName
+from llama_srb.request.parse import KNOWN_SPELLINGS, Defaults, extension_from, parse_body, request_from
+from llama_srb.request.values import MAX_DEPTH, RequestError, SequenceName
 from tests.conftest import ROOT
 
 

@@ -10,11 +10,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from llama_srb.handlers import Api
-from llama_srb.openapi import document
-from llama_srb.reading import KNOWN_SPELLINGS, Defaults
-from llama_srb.request import CANONICAL, ROWS
-from llama_srb.routes import ROUTES
+from llama_srb.http.handlers import Api
+from llama_srb.http.openapi import document
+from llama_srb.http.routes import ROUTES
+from llama_srb.request.fields import CANONICAL, ROWS
+from llama_srb.request.parse import KNOWN_SPELLINGS, Defaults
 from tests.bad_input import CASES
 
 DOCUMENT: Any = json.loads(json.dumps(document(Defaults(n=5, max_n=64), "1.2.3")))

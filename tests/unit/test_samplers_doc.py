@@ -7,7 +7,7 @@ import runpy
 
 import pytest
 
-from llama_srb.request import SAMPLING_ROWS
+from llama_srb.request.fields import SAMPLING_ROWS
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/samplers.md").read_text()

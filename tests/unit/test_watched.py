@@ -9,10 +9,10 @@ import pytest
 
 from llama_srb.dialects import koboldai
 from llama_srb.dialects.koboldai import Seen
-from llama_srb.pool import Generation
-from llama_srb.protocol import Again, Done, Extend, Start, Stream, TokenList
-from llama_srb.request import CompletionRequest
-from llama_srb.watched import MOST, MOST_BYTES, SHARE_BYTES, Watched, Watchlist
+from llama_srb.engine.events import Again, Done, Extend, Start, Stream, TokenList
+from llama_srb.engine.exchange import Exchange
+from llama_srb.http.watchlist import MOST, MOST_BYTES, SHARE_BYTES, Watched, Watchlist
+from llama_srb.request.fields import CompletionRequest
 
 TEXT = "a" * 1000
 
@@ -43,7 +43,7 @@ async def watchlist() -> Watchlist:
 
 
 def add(watchlist: Watchlist, client: str, genkey: str, one: Seen, *, runs: bool = True) -> Watched:
-    generation = Generation(genkey, b"")
+    generation = Exchange(genkey, b"")
     generation.client = client
     watched = watchlist.add(genkey, generation, one)
     watched.generation = generation if runs else None

@@ -1,0 +1,215 @@
+"""Whether a server with these settings can start here, and what to do where it cannot. A table of checks.
+
+Starts nothing that lasts, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from llama_srb import bundled
+from llama_srb.config import Settings, child_environment
+from llama_srb.http.auth.access import Access, AccessError, tls
+from llama_srb.models import gguf_header
+from llama_srb.models.gguf_header import ModelFileError
+
+Verdict: TypeAlias = Literal["ok", "warn", "bad"]
+PATIENCE = 30.0  # seconds; a driver that does not answer must not hold this up
+BUNDLED = bundled.model()
+CUDA_FOLDER = "/usr/local/cuda/bin"  # where ./build.sh looks, too
+OWN_DESCRIPTORS = 64  # logs, pipes, the loop's own, the model's file
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is so, and unless it is ok what to do."""
+
+    verdict: Verdict
+    what: str
+    advice: str = ""
+
+
+def _said(*command: str) -> str | None:
+    """What a program writes; None when it is not there, fails or hangs."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment()
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout + done.stderr if done.returncode == 0 else None
+
+
+def _system(settings: Settings) -> Finding:
+    libc = " ".join(word for word in platform.libc_ver() if word)
+    system = f"{platform.system()} {platform.machine()}" + (f", {libc}" if libc else "")
+    oldest = bundled.oldest_glibc()
+    return Finding("ok", f"{system}; this wheel is for glibc {oldest} or later" if oldest else system)
+
+
+def _compiler(settings: Settings) -> Finding:
+    for name in ("c++", "g++", "clang++"):
+        if said := _said(name, "--version"):
+            return Finding("ok", said.splitlines()[0])
+    if not bundled.is_checkout():
+        return Finding("ok", "no C++ compiler, and a wheel's engine needs none")
+    return Finding(
+        "warn", "no C++ compiler", "only ./build.sh needs one: apt install g++, or xcode-select --install"
+    )
+
+
+def _engine(settings: Settings) -> Finding:
+    path = settings.engine
+    if not path.is_file() or not os.access(path, os.X_OK):
+        return Finding("bad", f"no program at {path}", bundled.remedy())
+    said = _said(str(path), "--version")
+    if said is None:
+        return Finding("bad", f"{path} does not run", bundled.remedy())
+    return Finding("ok", next((line for line in said.splitlines() if line.startswith("version")), str(path)))
+
+
+def _self_test(settings: Settings) -> Finding:
+    """The engine's own: products of all weight types, and a request where the bundled model is there."""
+    model = ["-m", str(BUNDLED)] if BUNDLED.is_file() else []
+    command = [str(settings.engine), "--self-test", *model]
+    advice = bundled.remedy()
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment(),
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        return Finding("bad", f"it cannot start: {error.strerror}", advice)
+    except subprocess.TimeoutExpired:
+        return Finding("bad", f"it did not end within {PATIENCE:g} s", advice)
+    if done.returncode != 0:
+        return Finding("bad", _end_of(done), advice)
+    return Finding("ok", next(iter(done.stdout.splitlines()), "passed").removeprefix("self-test: "))
+
+
+def _end_of(failed: subprocess.CompletedProcess[str]) -> str:
+    """How a program ended, and its last words."""
+    status = failed.returncode
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+    return ": ".join([how, *failed.stderr.splitlines()[-1:]])
+
+
+def _gpu(settings: Settings) -> Finding:
+    cards = _said("nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader")
+    if not cards:
+        return Finding("ok", "no NVIDIA GPU, or no driver for one; the engine computes on the CPU")
+    card = cards.splitlines()[0]
+    if "CUDA" in (_said(str(settings.engine), "--list-devices") or ""):
+        return Finding("ok", f"{card} free, and the engine can use it")
+    if not bundled.is_checkout():
+        return Finding(
+            "warn",
+            f"{card} free, but a wheel's engine is for CPUs",
+            "./build.sh --cuda in a checkout, and --engine",
+        )
+    if _said("nvcc", "--version") is None and _said(f"{CUDA_FOLDER}/nvcc", "--version") is None:
+        return Finding(
+            "warn", f"{card} free, but there is no nvcc", "install the CUDA toolkit, then ./build.sh --cuda"
+        )
+    return Finding("warn", f"{card} free, but the engine was built without CUDA", "./build.sh --cuda")
+
+
+def _model(settings: Settings) -> Finding:
+    try:
+        model = gguf_header.read(settings.model)
+    except ModelFileError as error:
+        return Finding("bad", str(error), "--model names a GGUF file")
+    what = f"{model.name}, {model.quantisation}, {model.size_bytes / 2**20:,.0f} MiB"
+    free = _memory()
+    if free is not None and model.size_bytes > free:
+        return Finding("warn", f"{what}, and {free / GIB:.1f} GiB of memory are free",
+                       "a smaller quantisation, or -- -ngl 99 where a GPU has room")  # fmt: skip
+    return Finding("ok", what)
+
+
+def _memory() -> int | None:
+    """Bytes that can be had; None where /proc does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")), None)
+
+
+def _port(settings: Settings) -> Finding:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as error:
+        reason = error.strerror or error
+        return Finding("bad", f"{settings.host} port {settings.port}: {reason}", "--port takes another")
+    return Finding("ok", f"{settings.host} port {settings.port} is free")
+
+
+def _access(settings: Settings) -> Finding:
+    try:
+        access = Access(settings)
+        access.require_safe()
+        tls(settings)
+    except AccessError as error:
+        return Finding("bad", str(error), "docs/operations.md, Who may use it")
+    file = settings.api_key_file
+    if file is not None and file.stat().st_mode & 0o077:
+        return Finding("warn", f"others than its owner can read {file}", f"chmod 600 {file}")
+    return Finding("ok", "with a key" if access.needs_key else "without a key")
+
+
+def _files(settings: Settings) -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.max_queue + settings.parallel + OWN_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        what = f"{soft} open files; --max-queue {settings.max_queue} and its clients want {wanted}"
+        return Finding("warn", what, f"ulimit -n {wanted} (at most {hard}), or LimitNOFILE= of systemd")
+    return Finding("ok", f"{soft} open files, {wanted} wanted")
+
+
+def _prefix_cache(settings: Settings) -> Finding:
+    folder = settings.prefix_cache
+    if folder is None:
+        return Finding("ok", "none; computed prompts are kept in memory only")
+    near = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not near.is_dir() or not os.access(near, os.W_OK):
+        return Finding("bad", f"cannot write to {near}", "--prefix-cache names a folder of this user")
+    free = shutil.disk_usage(near).free
+    if free < settings.prefix_cache_size:
+        wanted = (
+            f"{free / GIB:.1f} GiB are free at {folder}, it may take {settings.prefix_cache_size / GIB:.1f}"
+        )
+        return Finding("warn", wanted, "--prefix-cache-size")
+    return Finding("ok", f"{free / GIB:.1f} GiB are free at {folder}")
+
+
+CHECKS: dict[str, Callable[[Settings], Finding]] = {
+    "system": _system,
+    "compiler": _compiler,
+    "engine": _engine,
+    "self-test": _self_test,
+    "GPU": _gpu,
+    "model": _model,
+    "port": _port,
+    "access": _access,
+    "open files": _files,
+    "prefix cache": _prefix_cache,
+}
+
+
+def examine(settings: Settings) -> Iterator[tuple[str, Finding]]:
+    """Each check by its name, as it is made."""
+    for name, check in CHECKS.items():
+        yield name, check(settings)

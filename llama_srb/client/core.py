@@ -1,0 +1,272 @@
+"""What both clients share: requests and answers as bytes, whoever waits for them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import httpx
+
+from llama_srb.client.events import (
+    Answer,
+    Choice,
+    ClientError,
+    ConnectionFailed,
+    Error,
+    Event,
+    Queued,
+    RequestRefused,
+    Score,
+    ServerError,
+    Start,
+    UnknownField,
+    event_from,
+    failure,
+    is_count,
+    is_list,
+    is_number,
+    is_object,
+    read_as,
+)
+
+URL = "http://localhost:9090"
+CONNECT_TIMEOUT = 10.0  # seconds: a host that does not answer at all
+TIMEOUT = 600.0  # seconds of silence: a long prompt or a model that loads says nothing; streams get comments
+LINE_LIMIT = 64 << 20  # bytes of one line of a stream that are believed, as the server believes of its engine
+BROKEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading raises where JSON is not what was expected; RecursionError: lists in lists in lists."""
+
+Prompted: TypeAlias = str | Sequence[int]
+"""A prompt: a text, or its token ids."""
+Message: TypeAlias = Mapping[str, Any]
+"""One of a chat: role and content; more as in OpenAI's chats."""
+
+
+class Frames:
+    """Bytes of a stream, in whatever pieces, as events.
+
+    httpx's own iter_lines would also cut at U+2028, which JSON may hold as it is.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LINE_LIMIT:
+            raise ServerError(f"the server wrote a line of more than {LINE_LIMIT} bytes")
+        found = [_event(line[5:]) for line in lines if line.startswith(b"data:")]
+        return [event for event in found if event is not None]
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ServerError(f"the server wrote what is no event: {line[:100]!r}") from None
+    return event_from(data) if isinstance(data, dict) else None
+
+
+def refusal(response: httpx.Response) -> ClientError:
+    """The exception that an answer with an error status is; its body has been read."""
+    try:
+        error = response.json()["error"]
+        said: Error = read_as(Error, {**error, "code": error.get("code") or ""})
+        message, code, param = said.message, said.code, said.param
+    except BROKEN:
+        return ServerError(f"{response.url} answers {response.status_code}, which is not llama-srb's")
+    if 400 <= response.status_code < 500:
+        return RequestRefused(message, code=code or "invalid_request", param=param)
+    return ServerError(message, code=code, param=param)
+
+
+@contextmanager
+def our_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        reason = str(error) or type(error).__name__
+        raise ConnectionFailed(f"{url}: {reason}", code="connection_failed") from error
+
+
+def _address(url: str) -> str:
+    """A server's URL, also without its http://, with a final slash or with OpenAI's /v1."""
+    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+
+
+def body_of(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def timeouts(timeout: float) -> httpx.Timeout:
+    return httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
+
+
+Answered = TypeVar("Answered")
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[Answered]):
+    """What is asked for in one piece: a path, a body, and how the answer reads."""
+
+    path: str
+    body: Mapping[str, Any]
+    read: Callable[[Any], Answered]
+
+
+def tokenize(text: str, special: bool) -> Question[list[int]]:
+    body = {"text": text, "add_bos_token": special}
+    return Question("/v1/token/encode", body, lambda answer: _listed(answer["tokens"], is_count))
+
+
+def detokenize(tokens: Sequence[int]) -> Question[str]:
+    return Question("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: _text(answer["text"]))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("no whole number")
+    return value
+
+
+def _listed(value: object, each: Callable[[Any], bool]) -> list[Any]:
+    if not isinstance(value, list) or not is_list(value, each):
+        raise TypeError("no such list")
+    return value
+
+
+def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
+    """A text is one text, not as many as it has letters."""
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def embed(texts: str | Sequence[Prompted], dimensions: int | None) -> Question[list[list[float]]]:
+    body = body_of(input=_several(texts), dimensions=dimensions)
+    return Question("/v1/embeddings", body, _vectors)
+
+
+def _vectors(answer: Any) -> list[list[float]]:
+    return [_listed(one["embedding"], is_number) for one in _listed(answer["data"], is_object)]
+
+
+def score(prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int) -> Question[list[Score]]:
+    body = {"prompt": prompt, "texts": _several(texts), "logprobs": logprobs}
+    return Question("/v1/score", body, _scores)
+
+
+def _scores(answer: Any) -> list[Score]:
+    return [read_as(Score, one) for one in _listed(answer["data"], is_object)]
+
+
+def prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> Question[int]:
+    body = body_of(prompt=prompt, messages=messages)
+    return Question("/v1/prefix", body, lambda answer: _count(answer["prompt_tokens"]))
+
+
+def _field_names(tables: Any) -> frozenset[str]:
+    """The names in /v1/samplers."""
+    rows = [row for table in ("request", "samplers") for row in tables[table]]
+    names = {_text(name) for row in rows for name in (row["name"], *row["aliases"])}
+    return frozenset(names | set(map(_text, tables.get("converted", {}).keys())))
+
+
+class Connection:
+    """What a client knows: where its server is, its key and, once asked, which fields the server has."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        self.url = _address(url)
+        self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._known: frozenset[str] | None = None
+
+    def post(
+        self, http: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any]
+    ) -> httpx.Request:
+        """A request with a body and the key."""
+        # Not httpx's json=: it raises at NaN and lone surrogates, where the server's refusal names the field.
+        content = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **self.headers}
+        return http.build_request("POST", self.url + path, content=content, headers=headers)
+
+    def _read(self, question: Question[Answered], response: httpx.Response) -> Answered:
+        if response.status_code != 200:
+            raise refusal(response)
+        try:
+            return question.read(response.json())
+        except BROKEN:
+            raise ServerError(f"{response.url} answers what is not llama-srb's") from None
+
+    def _learn(self, response: httpx.Response) -> None:
+        if response.status_code != 200:
+            raise refusal(response)
+        try:
+            self._known = _field_names(response.json())
+        except BROKEN:
+            raise ServerError(f"{response.url} answers what is not llama-srb's") from None
+
+    def _check(self, names: Mapping[str, Any]) -> None:
+        for name in names:
+            if self._known is not None and name not in self._known:
+                nearest = difflib.get_close_matches(name, self._known, n=1)
+                hint = f"; did you mean {nearest[0]}?" if nearest else ""
+                raise UnknownField(f"{name} is not a known field{hint}", code="unknown_field", param=name)
+
+
+class Reading:
+    """One stream's state, whoever waits for its bytes."""
+
+    def __init__(self, client: Connection, body: dict[str, Any]) -> None:
+        self.answer = Answer(body)
+        self.id = ""  # what the server calls this request, once the block is entered
+        self._caller = client
+        self._url = client.url
+        self._body = body
+        self._frames = Frames()
+        self._events: deque[Event] = deque()
+
+    @property
+    def choices(self) -> list[Choice]:
+        """What has come so far."""
+        return self.answer.choices
+
+    def _post(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        return self._caller.post(http, "/v1/events", self._body)
+
+    def _checked(self, response: httpx.Response) -> None:
+        kind = response.headers.get("Content-Type", "")
+        if not kind.startswith("text/event-stream"):
+            raise ServerError(f"{response.url} answers {kind or 'nothing'}, which is no event stream")
+
+    def _feed(self, chunk: bytes | None) -> None:
+        if chunk is None:
+            raise ConnectionFailed(f"{self._url}: the stream broke off", code="connection_failed")
+        for event in self._frames.feed(chunk):
+            self._events.append(event)
+            self.id = event.id if isinstance(event, Start | Queued) else self.id
+
+    def _next(self) -> Event:
+        event = self._events.popleft()
+        if isinstance(event, Error):
+            raise failure(event)
+        self.answer.take(event)
+        return event
+
+    def _cancel_url(self, index: int | None) -> str:
+        return f"{self._url}/v1/completions/{self.id}" + ("" if index is None else f"/{index}")
+
+
+def was_there(response: httpx.Response) -> bool:
+    """Whether there was something to cancel."""
+    if response.status_code not in (200, 404):
+        raise refusal(response)
+    return response.status_code == 200

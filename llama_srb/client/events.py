@@ -1,0 +1,390 @@
+"""Events of a stream, the choices that they make, and the errors of a client. Pure.
+
+ClientError
+├── UnknownField       a keyword argument that the server has no field for (also a TypeError)
+├── RequestRefused     the server refused the request; param names the field
+├── ServerError        the server, or its engine, failed; or what it wrote is no answer of llama-srb
+└── ConnectionFailed   no connection, or it was lost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeAlias
+
+REFUSED = frozenset({"invalid_request", "context_exceeded"})
+"""Codes of error events that are the request's own fault."""
+MOST_SEQUENCES = 1 << 20  # that an answer is believed to have: each takes memory before its first text
+
+
+class ClientError(Exception):
+    """What a call can fail with; code is the server's word for it."""
+
+    def __init__(self, message: str, *, code: str = "", param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.param = param
+
+
+class UnknownField(ClientError, TypeError):
+    """The server has no such field; the message names the nearest that it has."""
+
+
+class RequestRefused(ClientError):
+    """The request asks for what cannot be; the message has field, value and bound."""
+
+
+class ServerError(ClientError):
+    """The server answered with an error that is not the request's fault, or with what is no answer."""
+
+
+class ConnectionFailed(ClientError):
+    """The server cannot be reached, or was lost while it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The request waits for room; position 1 is next."""
+
+    position: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The request is admitted; warnings name fields that are not used."""
+
+    count: int
+    id: str
+    prompt_tokens: int
+    cached_tokens: int
+    seed: int
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A piece of the prompt, if echo is on; each choice's text begins with it."""
+
+    text: str
+    tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A long prompt is being computed: so many of its tokens are done."""
+
+    processed: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """New text of one sequence (the server's event "stream"); tokens only when logprobs were asked for.
+
+    Of a chat: what the model thinks, and pieces of calls of tools; id and name are in a call's first piece.
+    """
+
+    index: int
+    text: str
+    tokens: tuple[Mapping[str, Any], ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One sequence has ended, after length tokens; stop is 1 when a stop token or stop string ended it.
+
+    With best_of or rank_by: sum and mean of its tokens' logprobs, and its share of different pairs of words;
+    with dedupe the index of a sequence that has said the same.
+    """
+
+    index: int
+    length: int
+    stop: int
+    finish_reason: str
+    stop_text: str = ""
+    logprob: float | None = None
+    mean_logprob: float | None = None
+    distinct_2: float | None = None
+    duplicate_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All sequences have ended; with best_of or rank_by, ranking is their order, best first."""
+
+    count: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    timings: Mapping[str, float] = field(default_factory=dict)
+    ranking: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Ends the stream; iterating raises it as a ClientError."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+
+Event: TypeAlias = Queued | Start | Prompt | Progress | Text | Stop | Done | Error
+
+EVENTS: dict[str, type[Any]] = {
+    "queued": Queued, "start": Start, "prompt": Prompt, "progress": Progress, "stream": Text, "stop": Stop,
+    "done": Done, "error": Error,
+}  # fmt: skip
+_NAMES = {event: name for name, event in EVENTS.items()}
+_FIELDS = {event: tuple(fields(event)) for event in EVENTS.values()}
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_list(value: object, each: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list | tuple) and all(map(each, value))
+
+
+def _is_call(value: object) -> bool:
+    """A piece of a call of a tool."""
+    if not isinstance(value, Mapping) or not is_count(value.get("index")):
+        return False
+    texts = (value.get("id", ""), value.get("name", ""), value.get("arguments"))
+    return all(isinstance(text, str) for text in texts)
+
+
+def is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "str | None": lambda value: isinstance(value, str),
+    "int": is_count,
+    "int | None": is_count,
+    "float": is_number,
+    "float | None": is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "Mapping[str, float]": lambda value: is_object(value) and all(map(is_number, value.values())),
+    "tuple[str, ...]": lambda value: is_list(value, lambda one: isinstance(one, str)),
+    "tuple[int, ...]": lambda value: is_list(value, is_count),
+    "tuple[Mapping[str, Any], ...]": lambda value: is_list(value, is_object),
+    "tool_calls: tuple[Mapping[str, Any], ...]": lambda value: is_list(value, _is_call),
+}
+"""Whether a value is what an annotation says, by the annotation's text, or the field's name and that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One field of a dataclass, as JSON has it; needed: null and absent are wrong."""
+
+    name: str
+    type: str
+    is_right: Callable[[Any], bool]
+    has_default: bool
+    needed: bool
+
+
+def _keys(kind: type[Any]) -> list[_Key]:
+    made = []
+    for row in fields(kind):
+        type, has_default = str(row.type), (row.default, row.default_factory) != (MISSING, MISSING)
+        is_right = _TYPES.get(f"{row.name}: {type}") or _TYPES[type]
+        made.append(_Key(row.name, type, is_right, has_default, not has_default and "None" not in type))
+    return made
+
+
+def read_as(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    """A dataclass from an object of JSON: null is absent, keys may be more; TypeError or KeyError."""
+    given: dict[str, Any] = {}
+    for key in _KEYS[kind]:
+        value = data.get(key.name)
+        if value is None:
+            if key.needed:
+                raise KeyError(key.name)
+            if not key.has_default:
+                given[key.name] = None
+        elif not key.is_right(value):
+            raise TypeError(f"{key.name} is no {key.type}")
+        else:
+            given[key.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**given)
+
+
+def event_from(data: Mapping[str, Any]) -> Event | None:
+    """The event that an object of the stream is; None for one of a newer server. Keys may be more.
+
+    ServerError when a key is missing or its value has another type.
+    """
+    kind = EVENTS.get(str(data.get("event")))
+    if kind is None:
+        return None
+    try:
+        event: Event = read_as(kind, data)
+    except KeyError as missing:
+        raise ServerError(f"an event of the server is incomplete: no {missing} in {data['event']}") from None
+    except TypeError as error:
+        raise ServerError(f"an event of the server is wrong: in {data['event']} {error}") from None
+    return event
+
+
+def as_json(event: Event) -> dict[str, Any]:
+    """The event as the server writes it, without what is at its default."""
+    values = {row.name: getattr(event, row.name) for row in _FIELDS[type(event)]}
+    defaults = {row.name: row.default for row in _FIELDS[type(event)] if row.default is not MISSING}
+    said = {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
+    return {"event": _NAMES[type(event)], **said}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One continuation; while it runs, finish_reason is None and length counts what has come.
+
+    length is in tokens. seed with the same request, n and a fresh engine brings the text back, where
+    diversity is none. Of a chat, reasoning is what the model thought, and a call of a tool has id, name and
+    arguments, which are JSON.
+    """
+
+    index: int
+    text: str
+    length: int = 0
+    finish_reason: str | None = None
+    stop_text: str = ""
+    seed: int | None = None
+    tokens: tuple[Mapping[str, Any], ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How likely a text is after its prompt: sum and mean of its tokens' log-probabilities (natural).
+
+    greedy: each token was the likeliest. A text of which nothing is predicted has no mean.
+    """
+
+    index: int
+    sum: float
+    mean: float | None
+    perplexity: float | None
+    count: int
+    greedy: bool
+    tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+_KEYS = {kind: _keys(kind) for kind in (*EVENTS.values(), Score)}
+
+
+class _Growing:
+    """One sequence as it comes."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.tokens: list[Mapping[str, Any]] = []
+        self.thoughts: list[str] = []
+        self.calls: dict[int, dict[str, str]] = {}
+        self.stop: Stop | None = None
+
+    def add(self, event: Text) -> None:
+        self.texts.append(event.text)
+        self.tokens += event.tokens
+        self.thoughts.append(event.reasoning)
+        for piece in event.tool_calls:
+            new = {"id": piece.get("id", ""), "name": piece.get("name", ""), "arguments": ""}
+            self.calls.setdefault(piece["index"], new)["arguments"] += piece["arguments"]
+
+    def choice(self, index: int, prompt: str, seed: int | None) -> Choice:
+        stop = self.stop or Stop(index, len(self.texts), 0, "")
+        return Choice(
+            index,
+            text=prompt + "".join(self.texts),
+            length=stop.length,
+            finish_reason=stop.finish_reason or None,
+            stop_text=stop.stop_text,
+            seed=seed,
+            tokens=tuple(self.tokens),
+            reasoning="".join(self.thoughts),
+            tool_calls=tuple(call for _, call in sorted(self.calls.items())),
+        )
+
+
+class Answer:
+    """What the events have brought so far; body is the request that they answer."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._body = body
+        self._growing: list[_Growing] = []
+        self.prompt = ""  # the echo
+        self.last: Event | None = None
+        self.start: Start | None = None
+        self.done: Done | None = None
+
+    def take(self, event: Event) -> None:
+        """One more event, in order; ServerError when it is about a sequence that cannot be."""
+        self.last = event
+        match event:
+            case Text():
+                self._sequence(event.index).add(event)
+            case Stop():
+                self._sequence(event.index).stop = event
+            case Start():
+                self.start = event
+                self._sequence(event.count - 1)
+            case Prompt():
+                self.prompt += event.text
+            case Done():
+                if not all(0 <= index < len(self._growing) for index in event.ranking):
+                    raise ServerError(f"the server ranks {event.ranking} of {len(self._growing)} sequences")
+                self.done = event
+
+    def _sequence(self, index: int) -> _Growing:
+        """One of them; cancelled while it waits, a request ends without having started."""
+        if not 0 <= index < MOST_SEQUENCES:
+            raise ServerError(f"the server wrote of sequence {index}, which cannot be")
+        self._growing += [_Growing() for _ in range(index + 1 - len(self._growing))]
+        return self._growing[index]
+
+    @property
+    def choices(self) -> list[Choice]:
+        """All n, ended or not; none before the start event."""
+        return [self.choice(index) for index in range(len(self._growing))]
+
+    @property
+    def ranked(self) -> list[Choice]:
+        """The same, best first where the request says by what."""
+        return (
+            [self.choice(index) for index in self.done.ranking]
+            if self.done and self.done.ranking
+            else self.choices
+        )
+
+    def choice(self, index: int) -> Choice:
+        """One of them."""
+        return self._growing[index].choice(index, self.prompt, self._seed(index))
+
+    def _seed(self, index: int) -> int | None:
+        """A sequence's own seed, else the request's + index (as engine/sampling.cpp adds them)."""
+        sequences, seeds = self._body.get("sequences") or (), self._body.get("seed")
+        own = sequences[index].get("seed") if index < len(sequences) else None
+        if own is None and isinstance(seeds, list | tuple):
+            own = seeds[index]
+        if own is not None and 0 <= own < 2**32 - 1:
+            return int(own)
+        return None if self.start is None else (self.start.seed + index) % (2**32 - 1)
+
+
+def failure(error: Error) -> ClientError:
+    """The exception that an error event is."""
+    kind = RequestRefused if error.code in REFUSED else ServerError
+    return kind(error.message, code=error.code, param=error.param)

@@ -1,0 +1,76 @@
+"""Texts that come as a list and are answered one by one: what vectors and scores have in common. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import orjson
+
+from llama_srb.engine.events import Done, Event
+from llama_srb.request.values import is_text, is_tokens, wrong
+
+Text: TypeAlias = str | list[int]
+
+
+def one_text(name: str, wanted: str, *, empty: bool = True, param: str = "") -> Callable[[object], Text]:
+    """Reads a text, which may be empty, or a list of token ids."""
+
+    def read(value: object) -> Text:
+        if isinstance(value, str) and is_text(value) and (value or empty):
+            return value
+        if isinstance(value, list) and is_tokens(value):
+            return value
+        raise wrong(name, value, wanted, param or name)
+
+    return read
+
+
+def list_of_texts(
+    name: str, most: int, wanted: str, one: Callable[[str], Callable[[object], Text]]
+) -> Callable[[object], tuple[Text, ...]]:
+    """Reads one text, one list of token ids, or a list of either; one makes the reader of an item's name."""
+
+    def read(value: object) -> tuple[Text, ...]:
+        if isinstance(value, str) or (isinstance(value, list) and is_tokens(value)):
+            return (one(name)(value),)
+        if not isinstance(value, list) or not 1 <= len(value) <= most:
+            raise wrong(name, value, wanted)
+        return tuple(one(f"{name}[{i}]")(item) for i, item in enumerate(value))
+
+    return read
+
+
+def model_name(value: object) -> str:
+    """Reads the name of a model."""
+    if not isinstance(value, str):
+        raise wrong("model", value, "a text")
+    return value
+
+
+class Folded:
+    """Events folded into one JSON body; a dialect writes `gather` and `body`."""
+
+    def __init__(self, *, model: str, warnings: tuple[str, ...]) -> None:
+        self.model = model
+        self._warnings = {"warnings": warnings} if warnings else {}
+        self._done: Done | None = None
+
+    def gather(self, event: Event) -> None:
+        """One event of those that bring something."""
+        raise NotImplementedError
+
+    def body(self, done: Done) -> Any:
+        raise NotImplementedError
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events, which follow those of the last call."""
+        for event in events:
+            self._done = event if isinstance(event, Done) else self._done
+            self.gather(event)
+
+    def json(self) -> bytes:
+        """The body; all events must have been taken."""
+        assert self._done is not None
+        body = self.body(self._done)
+        return orjson.dumps(body | self._warnings if self._warnings else body)

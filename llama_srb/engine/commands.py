@@ -1,0 +1,40 @@
+"""Commands: what goes to the engine's stdin, a JSON object a line. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from llama_srb.request.fields import CompletionRequest, Extension
+from llama_srb.request.values import lora_fields
+
+
+def encode(op: str, id: str, client: str = "", **arguments: Any) -> bytes:
+    """One command as a line; TypeError for what JSON cannot hold: a lone surrogate, an integer of 65 bits.
+
+    What it is about comes first: the engine knows that, whatever is wrong with the rest. client is whose it
+    is, where several wait.
+    """
+    whose = {"client": client} if client else {}
+    return orjson.dumps({"op": op, "id": id, **whose, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def encode_generate(id: str, request: CompletionRequest, client: str = "") -> bytes:
+    """The command that starts a request's n sequences."""
+    return encode("generate" if request.messages is None else "chat", id, client, **request.engine_fields())
+
+
+def encode_prefix(id: str, request: CompletionRequest, client: str = "") -> bytes:
+    """The command that computes a request's prompt and nothing else; it ends an earlier one of the client."""
+    return encode("prefix", id, client, **request.prompt_fields(), **lora_fields(request.lora))
+
+
+def encode_extend(id: str, extension: Extension) -> bytes:
+    """The command that gives a running request more sequences; an Extend event answers it."""
+    return encode("extend", id, **extension.engine_fields())
+
+
+def encode_cancel(id: str, index: int | None = None) -> bytes:
+    """The command that ends a request, or only the sequence `index` of it."""
+    return encode("cancel", id) if index is None else encode("cancel", id, index=index)

@@ -1,0 +1,1 @@
+"""Who may call: keys, JSON web tokens, sessions, certificates."""

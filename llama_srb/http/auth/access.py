@@ -1,0 +1,240 @@
+"""Who may call: keys and tokens, web pages by their origin, names of this server; one middleware.
+
+403  a name that this server doesn't have: a page can give its own to 127.0.0.1; not asked where keys are
+403  a page of an origin that --cors doesn't name
+401  no key, an unknown or an expired one, where the route is not open
+403  a key without the route's scope
+
+What was let in is looked at again when the keys change, and ends with its key (sessions.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from llama_srb.config import Settings
+from llama_srb.http.auth import api_keys, jwt, sessions
+from llama_srb.http.auth.api_keys import Grant, KeyFileError, caller
+from llama_srb.http.auth.jwt import TokenError, Tokens
+from llama_srb.http.auth.sessions import Session
+from llama_srb.http.foreign import Scopes
+from llama_srb.http.routes import ROUTES
+from llama_srb.request.values import RequestError
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+QUERY_KEY = "api_key"
+QUERY_PATHS = frozenset({"/v1/ws"})  # a browser's WebSocket can send no header
+ORIGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//(\[[0-9a-z:.%]+\]|[\w.-]+)(?::\d*)?", re.IGNORECASE | re.ASCII)
+SCOPES: Mapping[tuple[str, str], Scopes] = {(route.method, route.path): route.scopes for route in ROUTES}
+ADMIN: Scopes = ("admin",)  # of what is in no table
+PROGRAMS = ("app", "tauri", "vscode-file", "vscode-webview")
+"""Schemes of programs that are made of pages, as Obsidian is: no page of the web has such an origin."""
+
+
+class AccessError(Exception):
+    """The server would let in whom it should not, or cannot read its keys; one line for the operator."""
+
+
+class Access:
+    """What the settings say about callers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._names = _names_of_this_server(settings)
+        self._sessions: set[Session] = set()  # that are open
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads the files of keys again; what they let in no longer ends. AccessError: all is as it was."""
+        settings = self._settings
+        secret = settings.jwt_secret.get_secret_value() if settings.jwt_secret else None
+        try:
+            found = api_keys.read(settings.api_key_file) if settings.api_key_file else ()
+            signers = jwt.read(secret, settings.jwt_keys, settings.jwt_audience, settings.jwt_issuer)
+        except KeyFileError as error:
+            raise AccessError(str(error)) from None
+        given = api_keys.given(key.get_secret_value() for key in settings.api_key)
+        self._keys: tuple[api_keys.Key, ...] = (*given, *found)
+        self._tokens: Tokens | None = signers
+        for session in list(self._sessions):
+            session.look_again()
+
+    @property
+    def needs_key(self) -> bool:
+        """A file of keys asks for them even when the last one was revoked."""
+        return bool(self._keys or self._settings.api_key_file or self._tokens)
+
+    def require_safe(self) -> None:
+        """AccessError when this listens to others than this computer and asks nobody for a key."""
+        host = self._settings.host
+        if not (_is_local(host) or self.needs_key or self._settings.insecure):
+            raise AccessError(
+                f"--host {host} lets other computers in, and there are no keys: --api-key-file FILE (made by "
+                "llama-srb keys add), --api-key KEY, or --insecure"
+            )
+
+    # Web pages
+
+    def allowed_origin(self, origin: str | None) -> str | None:
+        """What Access-Control-Allow-Origin says to a page of this origin."""
+        if "*" in self._settings.cors:
+            return "*"
+        return origin if origin is not None and self._is_named(origin) else None
+
+    def _is_named(self, origin: str) -> bool:
+        cors = self._settings.cors
+        here = origin.partition("://")[0] in PROGRAMS or _is_local(_host_of(origin))
+        return origin in cors or ("localhost" in cors and here)
+
+    def _require_origin(self, origin: str | None, host: str | None) -> None:
+        """Pages of this server itself name it as their origin."""
+        if origin is None or self.allowed_origin(origin) is not None or origin.partition("//")[2] == host:
+            return
+        origin = _shown(origin)
+        message = f"pages of {origin} may not call this server; --cors {origin} would let them"
+        raise RequestError(message, status=403, code="origin_not_allowed")
+
+    def _require_name(self, host: str | None) -> None:
+        if host is None or self.needs_key or "*" in self._names:
+            return
+        name = _host_of("//" + host)
+        if name not in self._names and not name.endswith(".localhost") and not _is_address(name):
+            host = _shown(name.removeprefix("//"))
+            message = f"{host} is no name of this server; --allowed-hosts {host} makes it one"
+            raise RequestError(message, status=403, code="host_not_allowed")
+
+    # Keys
+
+    @contextlib.contextmanager
+    def _let_in(self, scopes: Scopes, key: str | None) -> Iterator[None]:
+        """A session, where the route asks for a key. RequestError 401 or 403."""
+        if not self.needs_key or not scopes:
+            caller.set(None)
+            sessions.current.set(None)
+            yield
+            return
+        with Session(lambda: self._grant(scopes, key)) as session:
+            caller.set(session.grant)
+            sessions.current.set(session)
+            self._sessions.add(session)
+            try:
+                yield
+            finally:
+                self._sessions.discard(session)
+
+    def _grant(self, scopes: Scopes, key: str | None) -> Grant:
+        found = self._of(key)
+        if not found.may(scopes):
+            message = (
+                f"{found.name} has the scopes {' '.join(found.scopes)}; this needs {' or '.join(scopes)}"
+            )
+            raise RequestError(message, status=403, code="scope_missing")
+        return found
+
+    def _of(self, key: str | None) -> Grant:
+        if not key:
+            raise _unknown("a key is needed: Authorization: Bearer KEY, or x-api-key: KEY")
+        known = api_keys.find(self._keys, key)
+        if known is not None and not known.is_over:
+            return known
+        if known is not None:
+            raise _unknown(f"the key {known.name} has expired")
+        if self._tokens is None or key.count(".") != 2 or not key.isascii():
+            raise _unknown("there is no such key")
+        try:
+            return self._tokens.grant(key)
+        except TokenError as error:
+            raise _unknown(f"the token is not accepted: {error}") from None
+
+    # The middleware
+
+    def middleware(self) -> Middleware:
+        """Stands inside of what answers preflights and makes errors JSON."""
+
+        @web.middleware
+        async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
+            host = request.headers.get("Host")
+            self._require_name(host)
+            self._require_origin(request.headers.get("Origin"), host)
+            resource = request.match_info.route.resource
+            if resource is None:  # 404 or 405, which tell nothing
+                return await handler(request)
+            method, path = "GET" if request.method == "HEAD" else request.method, resource.canonical
+            query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
+            scopes = SCOPES.get((method, path), ADMIN)
+            with self._let_in(scopes, _sent(request.headers) or query_key):
+                return await handler(request)
+
+        return let_in
+
+
+def tls(settings: Settings) -> ssl.SSLContext | None:
+    """What --tls-cert and --tls-key make; None without them. AccessError when they cannot be used."""
+    if settings.tls_cert is None and settings.tls_key is None:
+        return None
+    if settings.tls_cert is None or settings.tls_key is None:
+        raise AccessError("--tls-cert and --tls-key go together")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    renew_tls(settings, context)
+    return context
+
+
+def renew_tls(settings: Settings, context: ssl.SSLContext | None) -> None:
+    """The files' certificate for all connections to come; AccessError when they cannot be used."""
+    if context is None or settings.tls_cert is None:
+        return
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # SSLError is one
+        what = f"{settings.tls_cert} and {settings.tls_key}"
+        raise AccessError(f"cannot use {what}: {error.strerror or error}") from None
+
+
+def _unknown(message: str) -> RequestError:
+    return RequestError(message, status=401, code="invalid_api_key")
+
+
+def _sent(headers: Mapping[str, str]) -> str | None:
+    scheme, _, key = headers.get("Authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")
+
+
+def _names_of_this_server(settings: Settings) -> frozenset[str]:
+    own = socket.gethostname().lower()
+    return frozenset({"localhost", own, f"{own}.local", settings.host.lower(), *settings.allowed_hosts})
+
+
+def _host_of(url: str) -> str:
+    """The host of an origin; what is none comes back, and is known to nobody."""
+    match = ORIGIN.fullmatch(url)
+    return match[1].strip("[]").rstrip(".").lower() if match else url
+
+
+def _shown(header: str) -> str:
+    """Of a header, which may be any bytes, what a message can hold."""
+    return header[:100].encode("ascii", "backslashreplace").decode()
+
+
+def _is_address(host: str) -> bool:
+    """A page can give its own name to this computer's address, but it can be no address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    return _is_address(host) and ipaddress.ip_address(host).is_loopback

@@ -1,0 +1,90 @@
+"""How much may be here at once and in a minute: a server's bounds, a client's budget, who a client is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from llama_srb.http.auth.api_keys import caller
+
+MINUTE = 60.0
+
+address: ContextVar[str] = ContextVar("address", default="")
+"""Where the request at hand comes from."""
+
+hang_up: ContextVar[Callable[[], None]] = ContextVar("hang_up", default=lambda: None)
+"""Ends the connection of the request at hand at once, whatever is still to be written."""
+
+
+def current_client() -> str:
+    """Whose the request at hand is: a key's, a token's, or where none is needed an address's."""
+    grant = caller.get()
+    return f"address {address.get()}" if grant is None else grant.client
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a server lets pile up; times in seconds, None is no limit."""
+
+    max_queue: int = 256
+    max_unread: int = 250_000
+    queue_timeout: float | None = None
+    request_timeout: float | None = None
+
+
+@dataclass(slots=True)
+class Budget:
+    """Tokens that flow in steadily and may be overdrawn once: what they cost is known only afterwards."""
+
+    per_minute: float
+    left: float
+    at: float
+
+    def refill(self, per_minute: float, now: float) -> None:
+        self.per_minute = per_minute
+        self.left = min(per_minute, self.left + (now - self.at) * per_minute / MINUTE)
+        self.at = now
+
+    @property
+    def wait(self) -> int:
+        """Whole seconds until there is something left."""
+        return math.ceil(max(0.0, (1 - self.left) * MINUTE / self.per_minute))
+
+
+class Budgets:
+    """By client. A full one is as good as none, so only those who have spent something have one."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._all: dict[str, Budget] = {}
+        self._swept = clock()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def wait(self, client: str, per_minute: int) -> int:
+        """Whole seconds until the client has something left."""
+        if (budget := self._all.get(client)) is None:
+            return 0
+        budget.refill(per_minute, self._clock())
+        return budget.wait
+
+    def spend(self, client: str, per_minute: int, tokens: int) -> None:
+        now = self._clock()
+        self._sweep(now)
+        budget = self._all.setdefault(client, Budget(per_minute, per_minute, now))
+        budget.refill(per_minute, now)
+        budget.left -= tokens
+
+    def _sweep(self, now: float) -> None:
+        """Once a minute: tokens may have any number of names."""
+        if now - self._swept < MINUTE:
+            return
+        self._swept = now
+        for client, budget in list(self._all.items()):
+            budget.refill(budget.per_minute, now)
+            if budget.left >= budget.per_minute:
+                del self._all[client]

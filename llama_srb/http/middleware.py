@@ -1,0 +1,204 @@
+"""What surrounds every request: its line in the log, its count, CORS, errors as the dialect's bodies."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from llama_srb import __version__
+from llama_srb.dialects import koboldai, llamacpp, ollama, openai
+from llama_srb.engine.events import Error
+from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
+from llama_srb.http.auth.access import Access
+from llama_srb.http.observe.logs import name_request, request_id
+from llama_srb.http.observe.metrics import Metrics
+from llama_srb.http.routes import ROUTES
+from llama_srb.request.values import RequestError
+
+log = logging.getLogger("llama_srb.server")  # as operators know it
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+STATUS_OF_CODE: Mapping[str, int] = {
+    "invalid_request": 400,
+    "context_exceeded": 400,
+    "invalid_api_key": 401,
+    "scope_missing": 403,
+    "engine_died": 500,
+    "internal_error": 500,
+    "unavailable": 503,
+    "shutting_down": 503,
+    "busy": 503,
+    "timed_out": 503,
+}
+ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body}
+DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
+FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
+DIALECT_OF = {route.path: route.dialect for route in ROUTES}
+
+brought: ContextVar[str] = ContextVar("brought", default="")
+"""What the request at hand has to tell in its log line; a handler runs in the context of its middlewares."""
+
+
+def middlewares(metrics: Metrics) -> tuple[Middleware, ...]:
+    """All of them, the outermost first."""
+    return (_one_line_each, _counted(metrics), _preflight, _errors_in_own_form, _errors_as_json)
+
+
+def error_response(
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> web.Response:
+    """An error in the form that OpenAI's clients read."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    response = json_response(openai.error_body(message, kind=kind, param=param, code=code), status, headers)
+    response[FAULT] = {"message": message, "param": param, "code": code}
+    return response
+
+
+def json_response(data: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Data as an answer."""
+    body = orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
+    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+
+
+def refused(error: Error, tokens: str = "prompt") -> web.Response:
+    """The engine's refusal as an answer; a prompt of token ids is tokens to the engine."""
+    status, param = STATUS_OF_CODE.get(error.code, 500), error.param
+    return error_response(
+        status, error.message, param=tokens if param == "tokens" else param, code=error.code
+    )
+
+
+def _advice(error: RequestError) -> dict[str, str]:
+    """What a client may do about it."""
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return headers | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
+
+
+def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamResponse:
+    """aiohttp's own refusals (404, 405, 413, …) with a body like all others."""
+    if error.status < 400:
+        return error
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        message = f"{http.path} takes {allowed}, not {http.method}"
+        return error_response(405, message, headers={"Allow": allowed})
+    if isinstance(error, web.HTTPNotFound):
+        return error_response(404, f"there is no {http.path} here")
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return error_response(413, f"the body is larger than --max-body, {http.client_max_size} bytes")
+    return error_response(error.status, error.text if error.status == 400 and error.text else error.reason)
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return _http_error(error, request)
+    except RequestError as error:
+        if error.status == 403:  # a page's own script does not get to see why
+            brought.set(f": {error.message}")
+        return error_response(
+            error.status, error.message, param=error.param, code=error.code, headers=_advice(error)
+        )
+    except EngineUnavailable as error:
+        return error_response(503, str(error), code="unavailable")
+    except CommandRefused as refusal:
+        return refused(refusal.error, "tokens")
+    except ConnectionError:
+        raise  # nobody is there to answer to
+    except Exception:
+        log.exception("%s %s", request.method, request.path)
+        return error_response(500, "internal error; the server's log has more", code="internal_error")
+
+
+@web.middleware
+async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """An error under another server's path reads as that server's."""
+    response = await handler(request)
+    resource = request.match_info.route.resource  # none where the method is wrong
+    form = ERROR_FORMS.get(DIALECT_OF.get(resource.canonical if resource else request.path, ""))
+    if form is not None and isinstance(response, web.Response) and FAULT in response:
+        response.body = orjson.dumps(form(response.status, **response[FAULT]))
+    return response
+
+
+@web.middleware
+async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Logs each request once it is over: what, status, what it brought, how long it took."""
+    began, outcome = time.monotonic(), "client left"
+    brought.set("")
+    name = name_request(request.headers.get("X-Request-Id", ""))
+    try:
+        response = await handler(request)
+        outcome = str(response.status)
+        return response
+    except ConnectionError:
+        if request.transport and not request.transport.is_closing():
+            raise
+        return web.Response()  # to nobody: the rest would be a traceback in the log
+    finally:
+        what = f"{request.method} {request.rel_url.raw_path[:200]}"  # raw: a line feed would forge a line
+        seconds = time.monotonic() - began
+        fields = {"what": what, "outcome": outcome, "seconds": round(seconds, 6)}
+        line = (what, outcome, brought.get(), seconds, name)
+        log.info("%s %s%s %.3f s %s", *line, extra={"fields": fields})
+
+
+def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Names this server and allows web pages; unless all may, the answer depends on who asks."""
+
+    async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
+        response.headers["Server"] = f"llama-srb/{__version__}"
+        response.headers["X-Request-Id"] = request_id.get()
+        allowed = access.allowed_origin(http.headers.get("Origin"))
+        if allowed is not None:
+            response.headers["Access-Control-Allow-Origin"] = allowed
+        if allowed != "*":
+            response.headers["Vary"] = "Origin"
+
+    return add_headers
+
+
+def _counted(metrics: Metrics) -> Middleware:
+    """Counts requests by their route and how they ended."""
+
+    @web.middleware
+    async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource, outcome = request.match_info.route.resource, "client left"
+        path = resource.canonical if resource else "other"
+        try:
+            response = await handler(request)
+            outcome = str(response.status)
+            return response
+        finally:
+            metrics.answered(path, request.get(DIALECT, DIALECT_OF.get(path, "none")), outcome)
+
+    return count
+
+
+@web.middleware
+async def _preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What a browser asks before it sends a page's request; headers_for says whether the page may."""
+    if request.method != "OPTIONS":
+        return await handler(request)
+    wanted = request.headers.get("Access-Control-Request-Headers", "*")
+    headers = {
+        "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
+        "Access-Control-Allow-Headers": wanted if wanted.isascii() else "*",
+        "Access-Control-Max-Age": "86400",
+    }
+    return web.Response(status=204, headers=headers)

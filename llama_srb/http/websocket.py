@@ -1,0 +1,218 @@
+"""A WebSocket: several requests on one connection, each by the id that the client gave it.
+
+Knows aiohttp's socket and admission; what messages mean is dialects/messages.py's business. One task reads,
+each request has one that writes; all end with the connection, and with them what they generate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeAlias
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from llama_srb.background import begin
+from llama_srb.dialects import messages
+from llama_srb.dialects.messages import Command
+from llama_srb.engine.events import Error, Start
+from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange
+from llama_srb.engine.ranking import ranking
+from llama_srb.http.admission import Admission
+from llama_srb.http.auth import sessions
+from llama_srb.http.auth.api_keys import caller
+from llama_srb.http.limits import hang_up
+from llama_srb.request.fields import CompletionRequest, Extension
+from llama_srb.request.values import RequestError, whole
+
+log = logging.getLogger(__name__)
+
+MAX_RUNNING = 256  # requests of one connection
+MAX_EXTENDING = 256  # extends of one connection that wait for the engine's answer
+MAX_NAMES = 4096  # of requests that are over, which continue may name
+SLICE = 0.005  # seconds of commands after which the event loop has a turn
+CLOSE_GRACE = 5.0  # seconds for a reader to take the last events, where its key has ended
+MAX_REASON = 123  # bytes that a close frame has room for
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+class Connection:
+    """One client; read_request and read_extension check bodies, with what the server knows.
+
+    delivered() is called for each message, and gives what it holds until its request is over; most_held:
+    tokens and alternatives of candidates that a request may hold back.
+    """
+
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        admission: Admission,
+        read_request: Callable[[Json], CompletionRequest],
+        read_extension: Callable[[Exchange, Json], Extension],
+        delivered: Callable[[], contextlib.ExitStack] = contextlib.ExitStack,
+        most_held: int | None = None,
+    ) -> None:
+        self._socket, self._admission, self._delivered = socket, admission, delivered
+        self._most_held = most_held
+        self._writing = asyncio.Lock()
+        self._read_request, self._read_extension = read_request, read_extension
+        self._running: dict[str, Exchange] = {}  # by the client's id
+        self._names: dict[str, str] = {}  # the client's id: ours
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
+        self._session = sessions.current.get()
+        self._hang_up = hang_up.get()  # now: a key's end comes from elsewhere
+
+    async def serve(self) -> None:
+        """Until the client leaves, its key ends, or the server stops."""
+        if self._session is not None:
+            self._session.add(self, self._end)
+        try:
+            since = time.perf_counter()
+            async for message in self._socket:
+                if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    with self._delivered() as held:
+                        await self._take(message.data, held)
+                if time.perf_counter() - since > SLICE:  # messages that are here already give no turn
+                    await asyncio.sleep(0)
+                    since = time.perf_counter()
+        finally:
+            if self._session is not None:
+                self._session.discard(self)
+            for task in self._tasks:
+                task.cancel()
+            if rest := self._tasks | ({self._closing} if self._closing else set()):
+                await asyncio.wait(rest)
+
+    def _end(self, refusal: RequestError) -> None:
+        """The key has ended; requests end with an error by themselves."""
+        self._closing = begin(self._close(refusal), "websocket closes")
+
+    async def _close(self, refusal: RequestError) -> None:
+        """Once all is told; a reader that does not take it in time is cut off."""
+        try:
+            async with asyncio.timeout(CLOSE_GRACE):
+                while self._tasks:
+                    await asyncio.wait(set(self._tasks))
+                await self._send(self._refused(None, refusal))
+                reason = refusal.message.encode()[:MAX_REASON].decode(errors="ignore").encode()
+                await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=reason)
+        except TimeoutError:
+            log.warning("a WebSocket's reader has not taken its end in %g s", CLOSE_GRACE)
+            self._hang_up()
+
+    async def _take(self, data: str | bytes, held: contextlib.ExitStack) -> None:
+        command = None
+        if self._session is not None:
+            caller.set(self._session.grant)  # whose limits may be others by now
+        try:
+            command = messages.parse(data)
+            self._obey(command, held)
+        except (RequestError, EngineUnavailable) as error:
+            await self._send(self._refused(command, error))
+
+    def _refused(self, command: Command | None, error: RequestError | EngineUnavailable, op: str = "") -> str:
+        if isinstance(error, RequestError):
+            why: dict[str, Any] = {"message": error.message, "param": error.param}
+            why |= {"code": error.code} if error.code else {}
+        else:
+            why = {"message": str(error), "code": "unavailable"}
+        if command is None:
+            return messages.error(**why)
+        return messages.error(id=command.id, op=command.op if self._runs(command) else op, **why)
+
+    def _obey(self, command: Command, held: contextlib.ExitStack) -> None:
+        match command.op:
+            case "generate":
+                self._start(command, held)
+            case "cancel":
+                generation = self._required(command)
+                generation.cancel(_index(command.body, generation.n))
+            case "extend":
+                generation = self._required(command)
+                if len(self._tasks) >= MAX_RUNNING + MAX_EXTENDING:
+                    raise RequestError("too many extends wait for their answer", code="queue_full")
+                self._spawn(self._extend(command, generation))
+
+    def _runs(self, command: Command) -> bool:
+        return command.id in self._running
+
+    def _required(self, command: Command) -> Exchange:
+        if (generation := self._running.get(command.id)) is None:
+            raise RequestError(f"no request {command.id} is running", param="id")
+        return generation
+
+    def _start(self, command: Command, held: contextlib.ExitStack) -> None:
+        if self._runs(command):
+            raise RequestError(f"request {command.id} is running; another one needs another id", param="id")
+        if len(self._running) >= MAX_RUNNING:
+            raise RequestError(f"{MAX_RUNNING} requests are running, which is the most", param="id")
+        request = self._read_request(self._named(command.body))
+        places = held.enter_context(self._admission.reserve())  # now: more commands may be in the same packet
+        self._running[command.id] = generation = places.generate(request)
+        kept, task = held.pop_all(), self._spawn(self._generate(command.id, request, generation))
+        task.add_done_callback(lambda _: kept.close())  # also if it was cancelled before it ran
+
+    def _named(self, body: Json) -> Json:
+        """continue may name a request by the client's own id."""
+        named = body.get("continue")
+        if not isinstance(named, dict) or named.get("id") not in self._names:
+            return body
+        return {**body, "continue": named | {"id": self._names[named["id"]]}}
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = begin(work, "websocket")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _generate(self, id: str, request: CompletionRequest, generation: Exchange) -> None:
+        rank = ranking(request, self._most_held)
+        try:
+            async with generation:
+                async for batch in generation:
+                    self._remember(id, batch)
+                    ranked = await rank(batch)
+                    for text in messages.render(id, ranked, request.warnings):
+                        await self._send(text)
+                    if ranked and isinstance(ranked[-1], Error):
+                        break
+        except EngineUnavailable as error:
+            await self._send(messages.error(str(error), id=id, code="unavailable"))
+        except Exception:
+            log.exception("request %s", generation.id)
+            message = "internal error; the server's log has more"
+            await self._send(messages.error(message, id=id, code="internal_error"))
+        finally:
+            del self._running[id]
+
+    def _remember(self, id: str, batch: list[Any]) -> None:
+        if isinstance(batch[0], Start):
+            self._names[id] = batch[0].id
+            if len(self._names) > MAX_NAMES:
+                del self._names[next(iter(self._names))]
+
+    async def _extend(self, command: Command, generation: Exchange) -> None:
+        try:
+            extension = self._read_extension(generation, command.body)  # knows those that were sent before
+            if await self._admission.extend(generation, extension) is None:
+                raise RequestError(f"request {command.id} has just ended", param="id")
+        except RequestError as error:
+            await self._send(self._refused(command, error, op="extend"))
+        except CommandRefused as refused:
+            why = RequestError(refused.error.message, param=refused.error.param, code=refused.error.code)
+            await self._send(self._refused(command, why, op="extend"))
+
+    async def _send(self, text: str) -> None:
+        """Waits for a slow reader, all requests in a row; one that has left is noticed by serve()."""
+        async with self._writing:  # else each of them would put 64 KiB into the buffer before it waits
+            with contextlib.suppress(ConnectionError):
+                await self._socket.send_str(text)
+
+
+def _index(body: Json, n: int) -> int | None:
+    return None if body.get("index") is None else whole("index", body["index"], 0, n - 1)

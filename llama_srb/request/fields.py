@@ -1,0 +1,470 @@
+"""A request as data, one row a field: name, default, bounds, aliases, meaning, group, neutral value.
+
+The rows are the fields of `Sampling` and `CompletionRequest`; validation, `/v1/samplers`, the documentation
+and the command line all read them. Knows neither HTTP nor the engine process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NewType, TypeAlias
+
+import orjson
+from annotated_types import Ge, Le
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from llama_srb.request import values
+from llama_srb.request.values import (
+    INT32_MAX,
+    MAX_LOGPROBS,
+    SAMPLER_NAMES,
+    LoraScales,
+    SequenceName,
+    lora_fields,
+    whole,
+)
+
+RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, "draw one"
+NO_SEEDS = (-1, RANDOM_SEED)
+DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
+DEFAULT_BREAKERS = ("\n", ":", '"', "*")
+
+Texts: TypeAlias = tuple[str, ...]
+LogprobsMode: TypeAlias = Literal["raw", "processed"]
+SchemaText = NewType("SchemaText", str)
+MessagesText = NewType("MessagesText", str)
+ToolsText = NewType("ToolsText", str)
+ObjectText = NewType("ObjectText", str)
+ToolChoice = NewType("ToolChoice", str)
+TOOL_CHOICES = ("auto", "none", "required")
+REASONING_FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")
+LogitBias: TypeAlias = tuple[tuple[int | str, float | bool], ...]
+
+
+def _row(
+    default: Any,
+    group: str,
+    meaning: str,
+    *,
+    aliases: str = "",
+    neutral: Any = None,
+    **bounds: Any,
+) -> Any:
+    """One field. neutral is the value at which it does nothing; bounds are ge and le."""
+    extra = {"group": group, "aliases": aliases.split(), "neutral": neutral}
+    return Field(default, description=meaning, json_schema_extra=extra, **bounds)
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True
+    )
+
+
+class Sampling(_Row):
+    """The settings of one sequence's samplers; names and defaults are llama.cpp's (common/common.h)."""
+
+    # fmt: off
+    temperature: float = _row(0.8, "temperature", ge=0, le=100, neutral=1, aliases="temp",
+        meaning="Randomness of each draw; 0 always takes the most probable token.")
+    dynatemp_range: float = _row(0.0, "temperature", ge=0, le=100, neutral=0,
+        meaning="Entropy moves the temperature by up to this much, up and down.")
+    dynatemp_exponent: float = _row(1.0, "temperature", ge=0, le=100, neutral=1,
+        meaning="How entropy maps to temperature within dynatemp_range.")
+    top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0,
+        meaning="Keep the k most probable tokens; 0 or -1 keeps all.")
+    top_p: float = _row(0.95, "truncation", ge=0, le=1, neutral=1,
+        meaning="Keep the smallest set of tokens that has this much probability together.")
+    min_p: float = _row(0.05, "truncation", ge=0, le=1, neutral=0,
+        meaning="Keep tokens of at least this share of the most probable one's probability.")
+    typical_p: float = _row(1.0, "truncation", ge=0, le=1, neutral=1, aliases="typical typ_p",
+        meaning="Keep tokens of typical surprise, up to this much probability together.")
+    top_n_sigma: float = _row(-1.0, "truncation", ge=-1, le=100, neutral=-1, aliases="nsigma",
+        meaning="Keep logits within this many standard deviations of the best; 0 or -1 is off.")
+    xtc_probability: float = _row(0.0, "truncation", ge=0, le=1, neutral=0,
+        meaning="Chance at each token to remove the most probable ones (XTC).")
+    xtc_threshold: float = _row(0.1, "truncation", ge=0, le=1,
+        meaning="XTC removes all but the last of the tokens at least this probable; above 0.5 is off.")
+    adaptive_target: float = _row(-1.0, "adaptive", ge=-1, le=1, neutral=-1, aliases="adaptive_p",
+        meaning="Select tokens near this probability (adaptive-p); below 0 is off.")
+    adaptive_decay: float = _row(0.9, "adaptive", ge=0, le=0.99,
+        meaning="How long adaptive-p remembers: about 1 / (1 - decay) tokens.")
+    repeat_penalty: float = _row(1.0, "repetition", ge=0.01, le=100, neutral=1,
+        aliases="repetition_penalty rep_pen",
+        meaning="Divide the logits of tokens that occurred lately by this.")
+    repeat_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0,
+        aliases="rep_pen_range repetition_penalty_range penalty_range repetition_range",
+        meaning="Tokens that the penalties look back on; 0 is off, -1 the whole context.")
+    presence_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
+        meaning="Subtract this from the logits of tokens that occurred lately.")
+    frequency_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
+        meaning="Subtract this for every time that the token occurred lately.")
+    dry_multiplier: float = _row(0.0, "repetition", ge=0, le=100, neutral=0,
+        meaning="Strength of DRY, which penalises tokens that would go on a repetition.")
+    dry_base: float = _row(1.75, "repetition", ge=0, le=100,
+        meaning="DRY's penalty grows by this factor per repeated token; below 1 is off.")
+    dry_allowed_length: int = _row(2, "repetition", ge=0, le=INT32_MAX,
+        meaning="Repetitions up to this many tokens cost nothing under DRY.")
+    dry_penalty_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0, aliases="dry_range",
+        meaning="Tokens that DRY looks back on; 0 is off, -1 the whole context.")
+    dry_sequence_breakers: Annotated[Texts, BeforeValidator(values.breakers)] = _row(
+        DEFAULT_BREAKERS, "repetition",
+        meaning='Texts at which DRY\'s repetitions end: a list, or in one string JSON, "\\n", ":" or a,b.')
+    mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
+        meaning="Hold the surprise steady instead of truncating: 1 Mirostat, 2 Mirostat 2.0.")
+    mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100,
+        meaning="Mirostat's target surprise.")
+    mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100,
+        meaning="Mirostat's learning rate.")
+    seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
+        meaning="Sequence i draws with seed + i, or by a code made of both (diversity); after 4294967294 "
+        "comes 0. -1 and 4294967295 are no seed: a request then has a random one, which the start event "
+        "tells, a single sequence its request's seed + i.")
+    min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0,
+        meaning="Truncating samplers leave at least this many tokens.")
+    ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
+        meaning="Never end by a stop token.")
+    logit_bias: Annotated[LogitBias, BeforeValidator(values.logit_bias)] = _row((), "other", neutral=[],
+        meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token.")
+    samplers: Annotated[Texts, BeforeValidator(values.samplers)] = _row(DEFAULT_SAMPLERS, "other",
+        meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")
+    # fmt: on
+
+
+class Override(Sampling):
+    """What one sequence has otherwise than its request; only fields that are set count."""
+
+    max_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
+    min_tokens: int = Field(0, ge=0, le=INT32_MAX)
+    stop: Annotated[Texts, BeforeValidator(values.texts("stop"))] = ()
+    banned_strings: Annotated[Texts, BeforeValidator(values.texts("banned_strings"))] = ()
+
+
+def _given(sampling: Sampling) -> dict[str, Any]:
+    """The fields that were set, as JSON; a random seed is one that the engine is not told."""
+    fields = sampling.model_dump(mode="json", exclude_unset=True)
+    return {name: value for name, value in fields.items() if name != "seed" or value not in NO_SEEDS}
+
+
+STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
+RANKINGS = ("logprob", "typical", "diversity")
+SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
+"""What a sequence may have of its own when the n are coupled."""
+CHAT = (
+    "messages", "tools", "tool_choice", "parallel_tool_calls", "reasoning_format", "enable_thinking",
+    "chat_template_kwargs", "add_generation_prompt", "continue_final_message",
+)  # fmt: skip
+
+
+class CompletionRequest(_Row):
+    """One prompt, n sequences."""
+
+    # fmt: off
+    prompt: Annotated[str | tuple[int, ...], BeforeValidator(values.prompt)] = _row("", "request",
+        meaning="The text to continue, or its token ids. With continue: what follows that, perhaps nothing.")
+    continue_: Annotated[SequenceName | None, BeforeValidator(values.continued)] = _row(
+        None, "request", alias="continue",
+        meaning="Go on from a sequence of an earlier request, exactly: {id, index, at}; at: only its first "
+        "tokens, so many.")
+    n: int = _row(8, "request", ge=1, aliases="n_cmpl",
+        meaning="How many continuations.")
+    max_tokens: int = _row(128, "request", ge=-1, le=INT32_MAX,
+        aliases="n_predict max_completion_tokens max_length max_new_tokens num_predict",
+        meaning="Tokens per sequence; -1 until the end or the context's limit, 0 only scores the prompt.")
+    min_tokens: int = _row(0, "request", ge=0, le=INT32_MAX, neutral=0, aliases="min_length min_new_tokens",
+        meaning="No stop token before this many tokens.")
+    stop: Annotated[Texts, BeforeValidator(values.texts("stop"))] = _row((), "request", neutral=[],
+        aliases="stop_sequence stopping_strings",
+        meaning="A sequence ends where one of these texts would begin; they are never streamed.")
+    timeout: float | None = _row(None, "request", ge=0, le=86400, neutral=0,
+        meaning="Seconds that it may take, waiting included; then what has come stays, and finish_reason is "
+        "timeout. 0 is no limit.")
+    sampling: Sampling = _row(Sampling(), "request",
+        meaning="The sampling fields, which stand in the body itself.")
+    sequences: tuple[Override, ...] = _row((), "request", neutral=[],
+        meaning="One object per continuation: sampling fields, stop, max_tokens, … of its own.")
+    logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS, aliases="n_probs",
+        meaning="Log-probabilities of each token and of this many alternatives.")
+    logprobs_mode: Annotated[LogprobsMode, BeforeValidator(values.logprobs_mode)] = _row("raw", "request",
+        meaning="raw: before the samplers; processed: of what they left, as the token was drawn from it.")
+    echo: bool = _row(False, "request", neutral=False,
+        meaning="The text begins with the prompt.")
+    cache: bool = _row(True, "request", aliases="cache_prompt",
+        meaning="Use and keep the computed prompt.")
+    banned_strings: Annotated[Texts, BeforeValidator(values.texts("banned_strings"))] = _row((), "request",
+        neutral=[], aliases="bad_words",
+        meaning="Phrases that never appear: sampling steps back when one completes.")
+    lora: Annotated[LoraScales | None, BeforeValidator(values.lora_scales)] = _row(None, "request",
+        meaning="Adapters by id, of those that --lora loads: [{id, scale}, …], the others not at all; "
+        "not given: as they were loaded.")
+    grammar: Annotated[str | None, BeforeValidator(values.structure_text("grammar"))] = _row(
+        None, "structure", aliases="grammar_string guided_grammar ebnf", neutral="",
+        meaning="What each text must be, in GBNF; the rule root is the whole text.")
+    json_schema: Annotated[SchemaText | None, BeforeValidator(values.schema)] = _row(None, "structure",
+        aliases="guided_json", neutral="",
+        meaning="Each text is JSON that fits this schema, its properties in the schema's order.")
+    regex: Annotated[str | None, BeforeValidator(values.structure_text("regex"))] = _row(None, "structure",
+        aliases="guided_regex regex_pattern", neutral="",
+        meaning="Each text as a whole matches this regular expression.")
+    choice: Annotated[Texts | None, BeforeValidator(values.choices)] = _row(None, "structure",
+        aliases="guided_choice",
+        meaning="Each text is one of these.")
+    diversity: Annotated[str | None, BeforeValidator(values.one_of("diversity", DIVERSITIES))] = _row(
+        None, "diversity", neutral="none",
+        meaning="arithmetic spreads the draws of the n, each still an exact sample; none makes them "
+        "independent. The event stream's default is arithmetic, where the settings allow it.")
+    first_token: Annotated[str | None, BeforeValidator(values.one_of("first_token", FIRST_TOKENS))] = _row(
+        None, "diversity", neutral="any",
+        meaning="distinct: the n first tokens are drawn without replacement, before any truncation.")
+    best_of: int | None = _row(None, "diversity", ge=0, neutral=0,
+        meaning="Generate so many and return the n best of them, by rank_by; 0 or 1 is off.")
+    rank_by: Annotated[str | None, BeforeValidator(values.one_of("rank_by", RANKINGS))] = _row(
+        None, "diversity",
+        meaning="Order and scores of the choices: logprob (the mean of its tokens, best first), typical "
+        "(nearest the median), diversity (near the median and unlike those before).")
+    dedupe: bool = _row(False, "diversity", neutral=False,
+        meaning="A text that another choice has is generated again; when streaming it is marked.")
+    whole: bool = Field(False, exclude=True)  # the answer is one body
+    messages: Annotated[MessagesText | None, BeforeValidator(values.messages)] = _row(None, "chat",
+        meaning="A chat in place of the prompt, [{role, content}, …], written by the model's chat template; "
+        "the texts are answers of the assistant.")
+    tools: Annotated[ToolsText | None, BeforeValidator(values.tools)] = _row(None, "chat", neutral=[],
+        meaning="Functions that an answer may call: [{type: function, function: {name, description, "
+        "parameters}}, …], parameters a JSON schema.")
+    tool_choice: Annotated[
+        ToolChoice | None, BeforeValidator(values.one_of("tool_choice", TOOL_CHOICES))
+    ] = _row(None, "chat", meaning="auto: the model chooses; required: it must call one; none: it cannot; "
+        "{type: function, function: {name}}: it must call this one.")
+    parallel_tool_calls: bool | None = _row(None, "chat",
+        meaning="Whether an answer may call several; by default if the template can.")
+    reasoning_format: Annotated[
+        str | None, BeforeValidator(values.one_of("reasoning_format", REASONING_FORMATS))
+    ] = _row(None, "chat", meaning="auto: what the model thinks stands apart from the text; none: in it.")
+    enable_thinking: bool | None = _row(None, "chat",
+        meaning="false: the template asks the model not to think, if it can.")
+    chat_template_kwargs: Annotated[ObjectText | None, BeforeValidator(values.kwargs)] = _row(None, "chat",
+        neutral={}, meaning="Variables for the template.")
+    add_generation_prompt: bool | None = _row(None, "chat",
+        meaning="false: the prompt ends behind the last message, and none of the assistant is begun.")
+    continue_final_message: bool | None = _row(None, "chat", neutral=False,
+        meaning="The texts go on with the last message, which is the assistant's; the default if it is, and "
+        "calls no tool.")
+    warnings: tuple[str, ...] = Field((), exclude=True)
+    # fmt: on
+
+    @property
+    def candidates(self) -> int:
+        """How many are generated."""
+        return max(self.n, self.best_of or 0)
+
+    @property
+    def ranked(self) -> bool:
+        return self.rank_by is not None or self.candidates > self.n
+
+    def engine_fields(self) -> dict[str, Any]:
+        """The engine's generate command without op and id: only what was given; the defaults are its own."""
+        optional = {
+            "min_tokens": self.min_tokens,
+            "stop": list(self.stop),
+            "sampling": _given(self.sampling),
+            "sequences": [_given(own) for own in self.sequences] if any(map(_given, self.sequences)) else [],
+            "banned_strings": list(self.banned_strings),
+        }
+        given: dict[str, Any] = {name: value for name, value in optional.items() if value}
+        if self.logprobs is not None:
+            given["logprobs"] = self.logprobs
+            given |= {"logprobs_mode": self.logprobs_mode} if self.logprobs_mode != "raw" else {}
+        given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
+        given |= lora_fields(self.lora)
+        given |= {"echo": True} if self.echo else {}
+        given |= {} if self.cache else {"cache": False}
+        given |= self._diversity_fields()
+        return {**self._beginning(), "n": self.candidates, "max_tokens": self.max_tokens, **given}
+
+    def _diversity_fields(self) -> dict[str, Any]:
+        given: dict[str, Any] = {"diversity": "arithmetic"} if self.diversity == "arithmetic" else {}
+        given |= {"first_token": "distinct"} if self.first_token == "distinct" else {}
+        given |= {"sum_logprobs": True} if self.ranked else {}
+        return given | ({"dedupe": "again" if self.whole else "mark"} if self.dedupe else {})
+
+    def seed_of(self, index: int, first: int) -> int:
+        """What a sequence draws with; first is the request's, which the start event tells."""
+        own = self.sequences[index].seed if index < len(self.sequences) else -1
+        return (first + index) % RANDOM_SEED if own in NO_SEEDS else own
+
+    def prompt_fields(self) -> dict[str, Any]:
+        """The prompt as the engine reads it."""
+        return {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": list(self.prompt)}
+
+    def _beginning(self) -> dict[str, Any]:
+        if self.messages is not None:
+            return self._chat()
+        if self.continue_ is None:
+            return self.prompt_fields()
+        return {"continue": self.continue_.fields(), **(self.prompt_fields() if self.prompt else {})}
+
+    def _chat(self) -> dict[str, Any]:
+        given = {name: value for name in CHAT if (value := getattr(self, name)) is not None}
+        if "chat_template_kwargs" in given:
+            given["chat_template_kwargs"] = orjson.loads(given["chat_template_kwargs"])
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """So many more sequences, as the others of the request or as forks of one; a later limit for all."""
+
+    add: int = 1
+    max_tokens: int | None = None
+    fork: SequenceName | None = None
+    warnings: tuple[str, ...] = ()
+
+    def engine_fields(self) -> dict[str, Any]:
+        """The engine's extend command without op and id."""
+        limit = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        return {"add": self.add, **limit, **({"fork": self.fork.fields()} if self.fork else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Tokens that prompt and answer may have together, a longer prompt being cut; None is the context.
+
+    name is the client's field for it; head is what the prompt begins with and keeps, up to half of the room.
+    """
+
+    name: str
+    tokens: int | None = None
+    head: str = ""
+
+
+def limit_of(fields: Mapping[str, Any], *names: str, head: str = "") -> Limit:
+    """The limit by the first of these fields that is there; 0 is none."""
+    name = next((name for name in names if fields.get(name)), names[0])
+    value = fields.get(name)
+    return Limit(name, None if value is None else whole(name, value, 0, INT32_MAX) or None, head)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One field as a table shows it; bounds are inclusive."""
+
+    name: str
+    type: str
+    default: object
+    low: float | None
+    high: float | None
+    aliases: tuple[str, ...]
+    meaning: str
+    group: str
+    neutral: object
+
+    @property
+    def is_number(self) -> bool:
+        return self.type in ("int", "float")
+
+    @property
+    def bounds(self) -> str:
+        """The bounds in words; empty when there are none."""
+        if self.low is None:
+            return ""
+        low, high = (f"{bound:.10g}" for bound in (self.low, math.nan if self.high is None else self.high))
+        if self.high is None:
+            return f"at least {low}"
+        return f"between {low} and {high}"
+
+    @property
+    def wanted(self) -> str:
+        kind = {"int": "a whole number", "float": "a number", "bool": "true or false"}.get(
+            self.type, self.type
+        )
+        return f"{kind} {self.bounds}".strip()
+
+
+_TYPES: dict[object, str] = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    str: "text",
+    int | None: "int",
+    str | None: "text",
+    LogprobsMode: "raw or processed",
+    LoraScales | None: "adapters",
+    Texts: "texts",
+    Texts | None: "choices",
+    SchemaText | None: "JSON schema",
+    bool | None: "bool",
+    MessagesText | None: "messages",
+    ToolsText | None: "tools",
+    ObjectText | None: "JSON object",
+    ToolChoice | None: "tool choice",
+}
+_TYPES |= {
+    LogitBias: "biases",
+    str | tuple[int, ...]: "text or tokens",
+    SequenceName | None: "sequence",
+}
+
+
+def _bound(info: FieldInfo, kind: type[Ge] | type[Le]) -> float | None:
+    bounds = (getattr(bound, kind.__name__.lower()) for bound in info.metadata if isinstance(bound, kind))
+    return next(map(float, bounds), None)
+
+
+def _as_row(name: str, info: FieldInfo) -> Row:
+    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    aliases = extra.get("aliases", [])
+    assert isinstance(aliases, list)
+    return Row(
+        name=name,
+        type=_TYPES.get(info.annotation, "object"),
+        default=None if name == "prompt" else info.default,
+        low=_bound(info, Ge),
+        high=_bound(info, Le),
+        aliases=tuple(map(str, aliases)),
+        meaning=info.description or "",
+        group=str(extra.get("group", "")),
+        neutral=extra.get("neutral"),
+    )
+
+
+def _rows(model: type[BaseModel]) -> dict[str, Row]:
+    named = {info.alias or name: info for name, info in model.model_fields.items()}
+    return {name: _as_row(name, info) for name, info in named.items() if info.exclude is not True}
+
+
+SAMPLING_ROWS = _rows(Sampling)
+REQUEST_ROWS = {name: row for name, row in _rows(CompletionRequest).items() if name != "sampling"}
+ROWS = REQUEST_ROWS | SAMPLING_ROWS
+OVERRIDE_ROWS = SAMPLING_ROWS | {
+    name: REQUEST_ROWS[name] for name in ("max_tokens", "min_tokens", "stop", "banned_strings")
+}
+CANONICAL = {spelling: name for name, row in ROWS.items() for spelling in (name, *row.aliases)}
+
+
+def samplers_table() -> list[dict[str, Any]]:
+    """The sampling rows as JSON: `/v1/samplers`, the documentation's tables, the studio's sliders."""
+    return [_row_json(row) for row in SAMPLING_ROWS.values()]
+
+
+def request_table() -> list[dict[str, Any]]:
+    """The rows of a request that are not sampling settings, as JSON."""
+    return [_row_json(row) for row in REQUEST_ROWS.values()]
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "type": row.type,
+        "default": row.default,
+        "low": row.low,
+        "high": row.high,
+        "neutral": row.neutral,
+        "aliases": row.aliases,
+        "group": row.group,
+        "per_choice": row.is_number and row.name in OVERRIDE_ROWS,
+        "meaning": row.meaning,
+    }

@@ -1,0 +1,361 @@
+"""From a client's fields, in any spelling, to a request, or a RequestError that says what is wrong. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from llama_srb.request.aliases import CONVERSIONS, CONVERTED, HINTS, UNSUPPORTED, Fields
+from llama_srb.request.fields import (
+    CANONICAL,
+    CHAT,
+    OVERRIDE_ROWS,
+    REQUEST_ROWS,
+    ROWS,
+    SAME_DISTRIBUTION,
+    SAMPLING_ROWS,
+    STRUCTURES,
+    CompletionRequest,
+    Extension,
+    Override,
+    Sampling,
+)
+from llama_srb.request.values import (
+    INT32_MAX,
+    MAX_INDEX,
+    MAX_WARNINGS,
+    RequestError,
+    require_shallow,
+    sequence_name,
+    shown,
+    whole,
+    wrong,
+)
+
+Reader: TypeAlias = Callable[[object], Any]
+"""Of one field: its value, or RequestError."""
+KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *HINTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a server or a dialect adds to a body: n, max_tokens, diversity, sampling if it has none; largest
+    n, how strict; whole: the answer is one body."""
+
+    n: int = 8
+    max_tokens: int = 128
+    max_n: int = 1024
+    strict: bool = False
+    diversity: str = "none"
+    whole: bool = False
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # canonical names
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name, canonical names too
+
+
+MOST_VALUES = 1_000_000  # of a body, near enough; each is read in 0.1 µs, and nothing else goes on meanwhile
+LOOKED_INTO = 1 << 20  # bytes of a faulty body: telling what is wrong takes ten times as long as reading
+
+
+def parse_body(data: bytes) -> dict[str, Any]:
+    """A request's body as an object.
+
+    RequestError: empty, not UTF-8, not JSON, too deep, not an object, too many values.
+    """
+    if not data.strip():
+        raise RequestError("the body is empty; it must be a JSON object")
+    if (marks := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
+        message = f"the body has {marks} commas and opening brackets; it may have {MOST_VALUES}"
+        raise RequestError(f"{message}: send fewer values")
+    require_shallow("the body", data)
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(*_why_not_json(data, error)) from None
+    if not isinstance(body, dict):
+        raise RequestError(f"the body is {shown(body)}; it must be a JSON object")
+    return body
+
+
+def _why_not_json(data: bytes, error: orjson.JSONDecodeError) -> tuple[str]:
+    if len(data) > LOOKED_INTO:
+        deep = "ecursion" in error.msg or "depth" in error.msg
+        return ("the body is nested too deeply" if deep else f"the body is not JSON: {error.msg}",)
+    try:
+        body = json.loads(
+            data.decode("utf-8")
+        )  # more lenient: lets NaN and lone surrogates through to be named
+    except UnicodeDecodeError as wrong:
+        return (f"the body is not UTF-8 (byte {wrong.start})",)
+    except ValueError:
+        return (f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})",)
+    if isinstance(body, dict):
+        for name, value in body.items():
+            _refuse_what_json_has_not(name, value)
+    return (f"the body is not JSON: {error.msg}",)
+
+
+def _refuse_what_json_has_not(name: str, value: object) -> None:
+    """Writing it as strict JSON fails at NaN, Infinity and lone surrogates, however deep they stand."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"{shown(name)[1:-1]} holds a lone surrogate, which is no character", param=name
+        ) from None
+    except ValueError:
+        raise RequestError(f"{name} is {shown(value)}; JSON has no such number", param=name) from None
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def request_from(
+    body: Mapping[str, Any], defaults: Defaults = Defaults(), *, known: frozenset[str] = frozenset()
+) -> CompletionRequest:
+    """A client's fields, in any spelling, as a request; known are fields that the dialect has read itself.
+
+    RequestError names the field, its value and its bound. Fields that mean nothing here end up in `warnings`,
+    or, when defaults.strict, in a RequestError.
+    """
+    fields = {name: value for name, value in body.items() if value is not None and name not in known}
+    warnings: list[str] = []
+    preset = _preset(fields.pop("preset", None), defaults.presets)
+    given = {**defaults.sampling, **preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
+    if not given.keys() & {"prompt", "continue", "messages"}:
+        raise RequestError("prompt is missing", param="prompt")
+    request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}
+    request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
+    request["n"] = n = whole("n", request["n"], 1, defaults.max_n)
+    sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
+    sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
+    _spread(request, sequences, defaults)
+    _spread(sampling, sequences, defaults)
+    overrides = enumerate(sequences) if any(sequences) else ()
+    request["sequences"] = tuple(_build(Override, own, f"sequences[{i}].") for i, own in overrides)
+    request["sampling"] = _build(Sampling, sampling)
+    _couple(request, defaults.diversity)
+    made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
+    _check_min_tokens(made)
+    _check_structures(made)
+    _check_chat(made)
+    _check_best_of(made, defaults.max_n)
+    return made
+
+
+def _preset(name: object, presets: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The fields of a preset; what a body itself says goes before them. "None" is text-generation-webui's."""
+    if name in (None, "", "None"):
+        return {}
+    if not isinstance(name, str) or name not in presets:
+        raise wrong("preset", name, "one of " + (", ".join(sorted(presets)) or "none: there are no presets"))
+    return presets[name]
+
+
+def canonical(fields: Mapping[str, Any]) -> Fields:
+    """Fields of a preset by their canonical names; RequestError for what no request takes."""
+    defaults = Defaults(strict=True)
+    request_from({"prompt": "", **fields}, defaults)
+    return _sort(dict(fields), CANONICAL, True, [])
+
+
+def _sort(
+    fields: Fields, spellings: Mapping[str, str], strict: bool, warnings: list[str], prefix: str = ""
+) -> Fields:
+    """Canonical names for what is known, warnings for the rest; a canonical spelling beats its aliases."""
+    for convert in CONVERSIONS:
+        convert(fields)
+    given: Fields = {name: value for name, value in fields.items() if spellings.get(name) == name}
+    for name, value in fields.items():
+        if strict and name not in spellings and name not in UNSUPPORTED and name not in HINTS:
+            raise RequestError(unknown_field(name, spellings), param=name)
+        if name in spellings and given.setdefault(spellings[name], value) == value:
+            continue
+        if len(warnings) < MAX_WARNINGS and (warning := _warning(name, value, fields, spellings)):
+            warnings.append(prefix + warning)
+    return given
+
+
+def _warning(name: str, value: object, fields: Fields, spellings: Mapping[str, str]) -> str:
+    """Why a field is not used; empty when it would do nothing anyway."""
+    if name in spellings:
+        return f"{name} is not used, because {spellings[name]} is given too"
+    if name in HINTS:
+        return ""
+    if name not in UNSUPPORTED:
+        return unknown_field(name, spellings)
+    if _is_neutral(value, UNSUPPORTED[name]):
+        return ""
+    return f"{name} is {shown(value)}, but there is no such setting here; it is not used"
+
+
+def _is_neutral(value: object, neutral: tuple[object, ...]) -> bool:
+    return any(value == at and isinstance(value, bool) == isinstance(at, bool) for at in neutral)
+
+
+def unknown_field(name: str, known: Iterable[str] = KNOWN_SPELLINGS) -> str:
+    """Says that a field is not known, and which known one is nearest."""
+    nearest = difflib.get_close_matches(name[:100], list(known), n=1)
+    return f"{shown(name)} is not a known field" + (f"; did you mean {shown(nearest[0])}?" if nearest else "")
+
+
+def read_fields(
+    body: Mapping[str, Any], readers: Mapping[str, Reader], *, required: str = "", strict: bool = False
+) -> Fields:
+    """A small body: each field by its reader, and `warnings` of unknown ones; null is absent."""
+    given = {name: value for name, value in body.items() if value is not None}
+    unknown = [name for name in given if name not in readers]
+    if unknown and strict:
+        raise RequestError(unknown_field(unknown[0], readers), param=unknown[0])
+    if required and required not in given:
+        raise RequestError(f"{required} is missing", param=required)
+    warnings = tuple(unknown_field(name, readers) for name in unknown[:MAX_WARNINGS])
+    values = {name: read(given[name]) for name, read in readers.items() if name in given}
+    return values | {"warnings": warnings}
+
+
+OVERRIDE_SPELLINGS = {spelling: name for spelling, name in CANONICAL.items() if name in OVERRIDE_ROWS}
+
+
+def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list[Fields]:
+    """One dict of overrides per sequence, canonical names; n empty ones when none are given."""
+    if not isinstance(value, list | tuple) or not all(isinstance(own, dict) for own in value):
+        raise wrong("sequences", value, "a list of objects, one per sequence")
+    if value and len(value) != n:
+        raise RequestError(f"sequences has {len(value)} entries; it must have n, {n}", param="sequences")
+    sequences: list[Fields] = [{} for _ in range(n)]
+    for index, own in enumerate(value):
+        prefix, given = f"sequences[{index}].", {k: v for k, v in own.items() if v is not None}
+        try:
+            sequences[index] = _sort(given, OVERRIDE_SPELLINGS, strict, warnings, prefix)
+        except RequestError as error:
+            raise _prefixed(error, prefix) from None
+    return sequences
+
+
+def _spread(fields: Fields, sequences: list[Fields], defaults: Defaults) -> None:
+    """A list where a number stands is one value per sequence; a sequence's own setting goes before it."""
+    for name in [name for name in fields if name in OVERRIDE_ROWS and ROWS[name].is_number]:
+        values = fields[name]
+        if not isinstance(values, list | tuple):
+            continue
+        if len(values) != len(sequences):
+            raise RequestError(
+                f"{name} is a list of {len(values)}; it must have n, {len(sequences)}", param=name
+            )
+        del fields[name]
+        if name == "max_tokens":
+            fields[name] = defaults.max_tokens
+        for own, value in zip(sequences, values, strict=True):
+            if value is not None:
+                own.setdefault(name, value)
+
+
+def _build(model: type[Model], fields: Fields, prefix: str = "") -> Model:
+    integers = {
+        name: int(value)
+        if isinstance(value, float) and value.is_integer() and ROWS[name].type == "int"
+        else value
+        for name, value in fields.items()
+        if name in ROWS
+    }
+    try:
+        return model.model_validate(fields | integers)
+    except ValidationError as invalid:
+        raise _explained(invalid, prefix) from None
+    except RequestError as error:
+        raise _prefixed(error, prefix) from None
+
+
+def _prefixed(error: RequestError, prefix: str) -> RequestError:
+    return RequestError(prefix + error.message, param=prefix + (error.param or ""), status=error.status)
+
+
+_OUT_OF_BOUNDS = frozenset({"greater_than_equal", "less_than_equal", "finite_number"})
+
+
+def _explained(invalid: ValidationError, prefix: str) -> RequestError:
+    """pydantic's first complaint in our words."""
+    first = invalid.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    row = ROWS[name]
+    wanted = row.bounds if first["type"] in _OUT_OF_BOUNDS and row.bounds else row.wanted
+    return wrong(prefix + name, first["input"], wanted)
+
+
+def _check_min_tokens(request: CompletionRequest) -> None:
+    every: tuple[CompletionRequest | Override, ...] = (request, *request.sequences)
+    for limits in every:
+        most = limits.max_tokens if "max_tokens" in limits.model_fields_set else request.max_tokens
+        least = limits.min_tokens if "min_tokens" in limits.model_fields_set else request.min_tokens
+        if least > most >= 0:
+            raise RequestError(
+                f"min_tokens is {least}; it must be at most max_tokens, {most}", param="min_tokens"
+            )
+
+
+def _check_structures(request: CompletionRequest) -> None:
+    given = [name for name in STRUCTURES if getattr(request, name) is not None]
+    if len(given) > 1:
+        raise RequestError(f"only one of {given[0]} and {given[1]} may be given", param=given[1])
+
+
+def _check_best_of(request: CompletionRequest, max_n: int) -> None:
+    best_of, n = request.best_of, request.n
+    if best_of is not None and best_of > 1 and not n <= best_of <= max_n:
+        raise wrong("best_of", best_of, f"0, 1, or between n, {n}, and {max_n}")
+    if request.candidates > n and request.sequences:
+        message = f"best_of is {best_of}, more than the n, {n}, that have settings of their own"
+        raise RequestError(message, param="best_of")
+
+
+def _couple(request: Fields, default: str) -> None:
+    """Adds diversity where it is not given; RequestError when what is asked for cannot be."""
+    own = _own_settings(request["sequences"])
+    obstacles = {"diversity": _moody(request["sampling"]) or own, "first_token": own}
+    for name, obstacle in obstacles.items():
+        if obstacle and (value := request.get(name)) in ("arithmetic", "distinct"):
+            raise RequestError(f'{name} is "{value}", which is not possible with {obstacle}', param=name)
+    request.setdefault("diversity", "none" if obstacles["diversity"] else default)
+
+
+def _moody(sampling: Sampling) -> str:
+    """A sampler whose draws depend on more than the text; empty when there is none."""
+    if sampling.mirostat:
+        return "mirostat"
+    return "adaptive_p" if sampling.adaptive_target >= 0 or "adaptive_p" in sampling.samplers else ""
+
+
+def _own_settings(sequences: Iterable[Override]) -> str:
+    """A setting that one sequence draws otherwise by; empty when there is none."""
+    own = {name for sequence in sequences for name in sequence.model_fields_set}
+    return f"{min(differing)} of one choice" if (differing := own - SAME_DISTRIBUTION) else ""
+
+
+def _check_chat(request: CompletionRequest) -> None:
+    given = [name for name in CHAT if getattr(request, name) is not None]
+    if request.messages is None and given:
+        raise RequestError(f"{given[0]} is given without messages", param=given[0])
+    for name, value in (("prompt", request.prompt), ("continue", request.continue_)):
+        if request.messages is not None and value:
+            raise RequestError(f"only one of messages and {name} may be given", param="messages")
+
+
+_READERS: dict[str, Reader] = {
+    "add": lambda value: whole("add", value, 0, MAX_INDEX),
+    "max_tokens": lambda value: whole("max_tokens", value, -1, INT32_MAX),
+    "fork": sequence_name("fork", with_id=False),
+}
+
+
+def extension_from(body: Mapping[str, Any], *, strict: bool = False) -> Extension:
+    """A client's fields as an extension; RequestError names what is wrong."""
+    values = read_fields(body, _READERS, strict=strict)
+    if "max_tokens" in values and "fork" not in values:
+        values.setdefault("add", 0)  # a later limit, and nothing else
+    return Extension(**values)
