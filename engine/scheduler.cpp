@@ -1,5 +1,7 @@
 #include "scheduler.h"
 
+#include "freed_memory.h"
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstdlib>
@@ -35,9 +37,10 @@ static std::string unknown_logprob_json(llama_token token, const llama_vocab * v
 // Steps that are shorter than this share a write: each wakes the reader, who needs one of the cores
 static const int64_t t_write_us = 2000;
 // Idle prefixes leave, each in milliseconds, when nobody has asked for so long: many a request follows at once
-static const int64_t t_quiet_us = 50000;
-static const int64_t t_sleep_us = 3600000000; // with nothing to do
-static const int64_t t_disk_us  = 100;        // between two looks for what the disk was asked for
+static const int64_t t_quiet_us  = 50000;
+static const int64_t t_return_us = 1000000;    // without work, before freed memory is returned
+static const int64_t t_sleep_us  = 3600000000; // with nothing to do
+static const int64_t t_disk_us   = 100;        // between two looks for what the disk was asked for
 
 // LLAMA_BATCHED_FAIL_STEP=20 or =20:1: the 20th decode fails, with -3 or that code of llama_decode's.
 static step_fault fault_for_tests() {
@@ -65,6 +68,7 @@ void scheduler::run(command_reader & reader) {
     while (!input_ended || !idle()) {
         for (command & c : reader.take(patience_us())) {
             n_commands += c.what != command::status;
+            t_busy = c.what != command::status ? ggml_time_us() : t_busy;
             take(std::move(c));
         }
         const bool    works   = !idle();
@@ -94,10 +98,15 @@ void scheduler::run(command_reader & reader) {
             write_out(!steady);
         }
         t_worked = works ? ggml_time_us() : t_worked;
+        t_busy   = std::max(t_busy, t_worked);
         if (idle()) {
             tree.end_searches();
         }
         tree.trim(idle() && patience_us() == 0);
+        if (is_quiet()) {
+            return_freed_memory();
+            t_returned = ggml_time_us();
+        }
         if (batch.n_tokens > 0) {
             t_steps += ggml_time_us() - t_begin;
         }
@@ -115,12 +124,21 @@ bool scheduler::waits_for_disk() const {
            std::any_of(active.begin(), active.end(), waits);
 }
 
+// Whether nothing has run for a while, and what was freed before that is still to be returned.
+bool scheduler::is_quiet() const {
+    return idle() && t_returned < t_busy && ggml_time_us() >= t_busy + t_return_us;
+}
+
 // How long the loop may block for commands.
 int64_t scheduler::patience_us() const {
     if (!idle()) {
         return waits_for_disk() ? t_disk_us : 0;
     }
-    return tree.is_over() ? std::max(t_worked + t_quiet_us - ggml_time_us(), (int64_t) 0) : t_sleep_us;
+    if (!tree.is_over() && t_returned >= t_busy) {
+        return t_sleep_us;
+    }
+    const int64_t until = tree.is_over() ? t_worked + t_quiet_us : t_busy + t_return_us;
+    return std::max(until - ggml_time_us(), (int64_t) 0);
 }
 
 // A reader on a core that decodes waits until the system takes that from us, milliseconds later; first tokens

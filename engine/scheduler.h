@@ -118,6 +118,7 @@ class scheduler {
     // commands
     bool      idle() const; // nothing runs or waits
     bool      waits_for_disk() const;
+    bool      is_quiet() const;
     int64_t   patience_us() const;
     void      write_out(bool yield);
     void      take(command && c);
@@ -237,4 +238,6 @@ class scheduler {
     int32_t n_last_tokens = 0;        // of the step before
     int64_t t_written     = 0;        // us
     int64_t t_worked      = 0;        // us, when there was something to do last
+    int64_t t_busy        = 0;        // us, the same, or when a command came
+    int64_t t_returned    = 0;        // us, when freed memory was returned last
 };

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-INTERVAL = 10.0  # seconds between two looks at the process's size
+INTERVAL = 2.0  # seconds between two looks at the process's size
 GROWTH = 64 << 20  # bytes by which it must have grown since the last trim
 
 
