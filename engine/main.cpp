@@ -2,13 +2,12 @@
 //
 //   echo '{"op":"generate","id":"1","prompt":"Once","n":4}' | llama-batched -m model.gguf
 //
-// Reading order: protocol (the lines), reader and workers (who reads them), scheduler (the loop), prefix (the cells), store and folder (what
-// left them), sampling (the draws), structure and grammar (what a text may be), trigger (from where on),
-// chat, text.
-#include "backend.h"
-#include "protocol.h"
-#include "scheduler.h"
-#include "self_test.h"
+// Each folder includes only those before it: util (JSON, text, the sandbox), grammar (what a text may be), model (what
+// its files say), cache (cells and snapshots), sampling, chat, protocol (the lines), schedule (the loop).
+#include "model/self_test.h"
+#include "protocol/events.h"
+#include "schedule/scheduler.h"
+#include "util/backend.h"
 
 #include "arg.h"
 #include "build-info.h"
@@ -364,7 +363,8 @@ static bool read_sizes(const own_params & own, own_sizes & sizes) {
 }
 
 // The model, its adapters and its context; nullptr, after a line on stderr, where one cannot be had.
-static llama_context * load(common_params & params, const own_params & own, model_facts & facts, int fd_out) {
+static llama_context * load(common_params & params, const own_params & own, command_facts & facts,
+                            int fd_out) {
     loader l                                = {fd_out, -1.0};
     params.load_progress_callback           = report_loading;
     params.load_progress_callback_user_data = &l;
@@ -406,7 +406,7 @@ static int serve(common_params & params, const own_params & own, const own_sizes
         folder.emplace(folder_params{own.prefix_cache, params.model.path, sizes.disk,
                                      std::max(sizes.cache_ram / 4, n_waiting_bytes_min)});
     }
-    model_facts     facts;
+    command_facts   facts;
     llama_context * ctx = load(params, own, facts, fd_out);
     if (!ctx) {
         return 1;

@@ -374,7 +374,7 @@ class Answer:
         return self._growing[index].choice(index, self.prompt, self._seed(index))
 
     def _seed(self, index: int) -> int | None:
-        """A sequence's own seed, else the request's + index (as engine/sampling.cpp adds them)."""
+        """A sequence's own seed, else the request's + index (as engine/sampling adds them)."""
         sequences, seeds = self._body.get("sequences") or (), self._body.get("seed")
         own = sequences[index].get("seed") if index < len(sequences) else None
         if own is None and isinstance(seeds, list | tuple):

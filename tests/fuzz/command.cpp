@@ -1,19 +1,19 @@
 // A libFuzzer target for the reader of commands: whatever a line holds, parse_command neither crashes nor
 // throws, and what it answers is one line of JSON in UTF-8. scripts/fuzz compiles and runs it.
-#include "embedding.h"
-#include "protocol.h"
+#include "model/embedding.h"
+#include "protocol/commands.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-static model_facts load_facts() {
+static command_facts load_facts() {
     llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
     llama_backend_init();
     llama_model_params params = llama_model_default_params();
     params.vocab_only         = true;
 
-    model_facts facts;
+    command_facts facts;
     facts.model = llama_model_load_from_file(getenv("FUZZ_MODEL"), params);
     if (!facts.model) {
         fprintf(stderr, "FUZZ_MODEL=%s cannot be loaded\n", getenv("FUZZ_MODEL"));
@@ -36,7 +36,7 @@ static void check(bool holds, const char * what, const std::string & line) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t * data, size_t size) {
-    static const model_facts facts = load_facts();
+    static const command_facts facts = load_facts();
     const command            c     = parse_command(std::string((const char *) data, size), 1, facts);
 
     check((c.what == command::answer) == !c.line.empty(), "an answer is a line, and nothing else is", c.line);

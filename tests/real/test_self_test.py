@@ -75,13 +75,13 @@ def test_a_fault_is_found_and_named(tmp_path: Path, function: str, body: str, st
     result = "void" if name.endswith("get") else "ggml_status"
     real = f"{result} __real_{function};\n"
     (tmp_path / "main.cpp").write_text(
-        '#include "self_test.h"\n#include "ggml-backend.h"\n#include "ggml.h"\n'
+        '#include "model/self_test.h"\n#include "ggml-backend.h"\n#include "ggml.h"\n'
         f'extern "C" {{\n{real}{result} __wrap_{function} {{ {body} }}\n}}\n'
         "int main() { return test_products() < 0; }\n"
     )
     flags = [flags_of("src/llama.cpp")[0], "-std=c++17", "-O1", f"-I{ROOT / 'engine'}"]
     flags += [f"-I{tree() / path}" for path in ("ggml/include", "vendor")]
-    sources = ["main.cpp", str(ROOT / "engine/self_test.cpp")]
+    sources = ["main.cpp", str(ROOT / "engine/model/self_test.cpp")]
     registry = next(Path(libraries()[0]).parent.parent.rglob("libggml.a"), None)
     assert registry is not None
     command = [*flags, *sources, str(registry), *libraries(), f"-Wl,--wrap={name}", "-o", "tests"]

@@ -617,7 +617,7 @@ def test_json_in_a_text_is_nested_no_deeper_than_in_a_body(name: str, depth: int
 
 
 def test_the_bound_of_nesting_is_the_engines() -> None:
-    source = (ROOT / "engine/protocol.cpp").read_text()
+    source = (ROOT / "engine/util/json.cpp").read_text()
     (bound,) = re.findall(r"n_max_depth\s*=\s*(\d+);", source)
     assert int(bound) == MAX_DEPTH
 

@@ -1,0 +1,177 @@
+#include "cache/store.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+//
+// in memory
+//
+
+void prefix_store::hold(snapshot & s, const snapshot_parts & parts) {
+    for (const auto & part : parts) {
+        n_ram_bytes += part->n_snapshots++ == 0 ? part->n_bytes : 0;
+    }
+    s.parts = parts;
+}
+
+void prefix_store::let_go(snapshot & s) {
+    for (const auto & part : s.parts) {
+        n_ram_bytes -= --part->n_snapshots == 0 ? part->n_bytes : 0;
+    }
+    s.parts.clear();
+}
+
+int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b, int32_t n_max) {
+    const int32_t n = std::max(std::min({(int32_t) a.size(), (int32_t) b.size(), n_max}), 0);
+    return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
+}
+
+// Whether a snapshot of `longer` serves wherever one of `shorter` would.
+bool prefix_store::covers(const std::vector<llama_token> & longer,
+                          const std::vector<llama_token> & shorter) const {
+    return (params.exact ? longer.size() == shorter.size() : longer.size() >= shorter.size()) &&
+           std::equal(shorter.begin(), shorter.end(), longer.begin());
+}
+
+int32_t prefix_store::n_held(const std::vector<llama_token> & tokens, uint64_t adapters, bool on_disk) const {
+    int32_t most = 0;
+    for (const snapshot & s : snapshots) {
+        const bool    out = s.adapters != adapters || (on_disk && s.file == 0);
+        const int32_t n   = out ? 0 : common_length(s.tokens, tokens);
+        if (!params.exact || n == (int32_t) s.tokens.size()) {
+            most = std::max(most, n);
+        }
+    }
+    return most;
+}
+
+snapshot_parts prefix_store::parts_of(const std::vector<llama_token> & tokens, uint64_t adapters) const {
+    snapshot_parts best;
+    int32_t        most = 0;
+    for (const snapshot & s : snapshots) {
+        const bool    out    = params.exact || s.adapters != adapters;
+        const int32_t n_same = out ? 0 : common_length(s.tokens, tokens);
+        int32_t       n      = 0;
+        auto          part   = s.parts.begin();
+        for (; part != s.parts.end() && n + (int32_t) (*part)->n_tokens <= n_same; part++) {
+            n += (int32_t) (*part)->n_tokens;
+        }
+        if (n > most) {
+            most = n;
+            best.assign(s.parts.begin(), part);
+        }
+    }
+    return best;
+}
+
+// Files share nothing: one is of a whole text.
+bool prefix_store::worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const {
+    return has_disk() && (tokens.size() - (size_t) n_held(tokens, adapters, true)) * 4 >= tokens.size();
+}
+
+void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapters,
+                       const snapshot_parts & parts, bool to_disk) {
+    const bool fits    = bytes_of(parts) <= params.ram_bytes;
+    const bool in_file = (to_disk || !fits) && worth_a_file(tokens, adapters);
+    if (!fits && !in_file) {
+        return;
+    }
+    // one that it begins with says nothing that the new one does not
+    snapshots.remove_if([&](snapshot & s) {
+        const bool needless = s.file == 0 && s.adapters == adapters && covers(tokens, s.tokens);
+        if (needless) {
+            let_go(s);
+        }
+        return needless;
+    });
+    snapshot & s = snapshots.emplace_front();
+    s.tokens     = tokens;
+    s.adapters   = adapters;
+    if (in_file) {
+        enqueue(s, parts);
+    }
+    if (fits) {
+        hold(s, parts);
+        limit_memory();
+    }
+}
+
+// What was used longest ago goes, to disk if there is one.
+void prefix_store::limit_memory() {
+    for (auto s = snapshots.end(); n_ram_bytes > params.ram_bytes && s != snapshots.begin();) {
+        --s;
+        if (s->parts.empty()) {
+            continue;
+        }
+        if (s->file == 0 && worth_a_file(s->tokens, s->adapters)) {
+            enqueue(*s, s->parts);
+        }
+        let_go(*s);
+        if (s->file == 0) {
+            s = snapshots.erase(s);
+        }
+    }
+}
+
+//
+// on disk
+//
+
+void prefix_store::enqueue(snapshot & s, const snapshot_parts & parts) {
+    s.file = params.folder->write(s.tokens, s.adapters, parts);
+}
+
+std::list<snapshot> & prefix_store::all() {
+    if (has_disk()) {
+        take_news();
+    }
+    return snapshots;
+}
+
+void prefix_store::take_news() {
+    std::unordered_set<uint64_t> gone;
+    for (folder_news & n : params.folder->take_news()) {
+        switch (n.what) {
+            case folder_news::found:
+                snapshots.push_back({std::move(n.tokens), n.adapters, {}, n.file});
+                break;
+            case folder_news::gone: gone.insert(n.file); break;
+            case folder_news::read: take_read(std::move(n)); break;
+        }
+    }
+    if (!gone.empty()) {
+        snapshots.remove_if([&](snapshot & s) {
+            s.file = gone.count(s.file) > 0 ? 0 : s.file;
+            return s.file == 0 && s.parts.empty();
+        });
+    }
+}
+
+void prefix_store::take_read(folder_news && n) {
+    const auto s = std::find_if(snapshots.begin(), snapshots.end(),
+                                [&](const snapshot & x) { return x.file == n.file; });
+    if (s == snapshots.end() || !s->parts.empty()) {
+        return;
+    }
+    if (bytes_of(n.parts) > params.ram_bytes) {
+        arrived = std::move(n);
+        return;
+    }
+    snapshots.splice(snapshots.begin(), snapshots, s); // or others would make it go
+    hold(*s, n.parts);
+    limit_memory();
+}
+
+snapshot_parts prefix_store::load(snapshot & s) {
+    const auto at =
+        std::find_if(snapshots.begin(), snapshots.end(), [&](const snapshot & x) { return &x == &s; });
+    snapshots.splice(snapshots.begin(), snapshots, at); // s is the first now
+    if (s.parts.empty()) {
+        return is_arrived(s) ? std::exchange(arrived, {}).parts : snapshot_parts();
+    }
+    if (s.file != 0) {
+        params.folder->touch(s.file);
+    }
+    return s.parts;
+}

@@ -1,0 +1,362 @@
+#include "chat/chat.h"
+
+#include "util/json.h"
+#include "util/sandbox.h"
+#include "util/text.h"
+
+#include <chat.h> // llama.cpp's common/chat.h
+#include <hash/xxhash/xxhash.h>
+#include <log.h>
+
+#include <algorithm>
+
+using json = nlohmann::json;
+
+static const size_t n_max_made    = 64u << 20; // bytes of a prompt, its grammar and its parser
+static const size_t n_max_message = 300;       // bytes of what llama.cpp says: it may repeat the messages
+static const size_t n_parts       = 256;       // a text is looked at when it has grown by one of so many
+
+const std::vector<const char *> chat_fields = {
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "json_schema",
+    "reasoning_format",
+    "enable_thinking",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+};
+
+//
+// messages -> prompt
+//
+
+namespace {
+
+// A field that is given as text, whose keys keep their order, or as itself.
+std::string read_text(const json & fields, const char * name) {
+    const auto it = fields.find(name);
+    return it == fields.end() ? "" : it->is_string() ? it->get<std::string>() : it->dump();
+}
+
+bool read_flag(const json & fields, const char * name, bool by_default) {
+    const auto it = fields.find(name);
+    if (it != fields.end() && !it->is_boolean()) {
+        invalid(name, std::string(name) + " is " + it->type_name() + "; it must be true or false");
+    }
+    return it == fields.end() ? by_default : it->get<bool>();
+}
+
+// One of llama.cpp's names, which it reads itself.
+template <typename T>
+T read_name(const json & fields, const char * name, const char * by_default, const char * wanted,
+            T (*read)(const std::string &)) {
+    const json value = fields.value(name, json(by_default));
+    try {
+        return read(value.get<std::string>());
+    } catch (const std::exception &) {
+        invalid(name, std::string(name) + " is " + value.dump() + "; it must be " + wanted);
+    }
+}
+
+std::map<std::string, std::string> read_kwargs(const json & fields) {
+    std::map<std::string, std::string> kwargs;
+    const json                         given = fields.value("chat_template_kwargs", json::object());
+    if (!given.is_object()) {
+        invalid("chat_template_kwargs",
+                std::string("chat_template_kwargs is ") + given.type_name() + "; it must be an object");
+    }
+    for (const auto & [name, value] : given.items()) {
+        kwargs[name] = value.dump();
+    }
+    return kwargs;
+}
+
+// What need not be read by llama.cpp's JSON, which is done apart.
+common_chat_templates_inputs read_inputs(const json & fields, const common_chat_templates * templates) {
+    common_chat_templates_inputs inputs;
+    const auto                   caps = common_chat_templates_get_caps(templates);
+    const auto                   many = caps.find("supports_parallel_tool_calls");
+
+    inputs.tool_choice      = read_name(fields, "tool_choice", "auto", "\"auto\", \"none\" or \"required\"",
+                                        common_chat_tool_choice_parse_oaicompat);
+    inputs.reasoning_format = read_name(fields, "reasoning_format", "auto",
+                                        "\"auto\", \"none\", \"deepseek\" or \"deepseek-legacy\"",
+                                        common_reasoning_format_from_name);
+    inputs.parallel_tool_calls = read_flag(fields, "parallel_tool_calls", many != caps.end() && many->second);
+    inputs.enable_thinking     = read_flag(fields, "enable_thinking", true);
+    inputs.chat_template_kwargs  = read_kwargs(fields);
+    inputs.json_schema           = read_text(fields, "json_schema");
+    const bool goes_on           = read_flag(fields, "continue_final_message", false);
+    inputs.add_generation_prompt = read_flag(fields, "add_generation_prompt", !goes_on);
+    if (goes_on && inputs.add_generation_prompt) {
+        invalid("continue_final_message",
+                "only one of continue_final_message and add_generation_prompt may be true");
+    }
+    inputs.continue_final_message = goes_on ? COMMON_CHAT_CONTINUATION_AUTO : COMMON_CHAT_CONTINUATION_NONE;
+    return inputs;
+}
+
+void check_tools(const json & fields, const common_chat_templates_inputs & inputs,
+                 const common_chat_templates * templates) {
+    const auto caps  = common_chat_templates_get_caps(templates);
+    const auto known = [&](const char * name) { return caps.count(name) > 0 && caps.at(name); };
+    if (fields.contains("tools") && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE &&
+        !known("supports_tools") && !known("supports_tool_calls")) {
+        invalid("tools", "the model's chat template knows no tools; tool_choice must be \"none\"");
+    }
+}
+
+json triggers_json(const std::vector<common_grammar_trigger> & triggers) {
+    json made = json::array();
+    for (const common_grammar_trigger & trigger : triggers) {
+        made.push_back({{"type", (int) trigger.type}, {"value", trigger.value}});
+    }
+    return made;
+}
+
+// llama.cpp's answer as text, so that it can leave the process that it was made in.
+std::string text_of(const common_chat_params & made) {
+    const json all = {
+        {"format", (int) made.format},
+        {"prompt", made.prompt},
+        {"grammar", made.grammar},
+        {"lazy", made.grammar_lazy},
+        {"begun", made.generation_prompt},
+        {"thinking_start", made.thinking_start_tag},
+        {"thinking_ends", made.thinking_end_tags},
+        {"triggers", triggers_json(made.grammar_triggers)},
+        {"shown", made.preserved_tokens},
+        {"stop", made.additional_stops},
+        {"parser", made.parser},
+    };
+    return all.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// What `work` with a template makes, which may take for ever; `fault` says of what that would be a fault.
+std::string made_apart(const std::function<std::string()> & work, const std::string & fault) {
+    const auto caught = [&]() -> std::string {
+        try {
+            return work();
+        } catch (const std::exception & e) {
+            return std::string("\0", 1) + e.what();
+        }
+    };
+    std::string  told;
+    const bool   done = run_apart(caught, n_max_made, told);
+    const size_t mark = told.find('\0');
+    if (!done || mark == std::string::npos || mark + 1 == told.size()) {
+        invalid("messages", fault + " takes more than " + std::to_string(t_apart_ms / 1000) + " seconds or " +
+                                std::to_string(n_max_made >> 20) + " MiB, or never ends");
+    }
+    std::string made = told.substr(mark + 1);
+    if (made[0] == '\0') {
+        std::string message = made.substr(1, n_max_message);
+        std::replace(message.begin(), message.end(), '\n', ' ');
+        invalid("messages", "the chat template refuses: " + take_utf8(message));
+    }
+    return made;
+}
+
+// Templates loop over messages, and tools' schemas are converted to a grammar.
+json apply_apart(const common_chat_templates * templates, common_chat_templates_inputs & inputs,
+                 const std::string & messages, const std::string & tools) {
+    const auto work = [&] {
+        inputs.messages = common_chat_msgs_parse_oaicompat(common_json::parse(messages));
+        inputs.tools    = tools.empty() ? std::vector<common_chat_tool>()
+                                        : common_chat_tools_parse_oaicompat(common_json::parse(tools));
+        return text_of(common_chat_templates_apply(templates, inputs));
+    };
+    return json::parse(made_apart(work, "messages and tools are too large: to make a prompt of them"));
+}
+
+grammar_start read_start(const json & made) {
+    grammar_start start;
+    start.lazy              = made["lazy"];
+    start.thinking_start    = made["thinking_start"];
+    start.thinking_ends     = made["thinking_ends"].get<std::vector<std::string>>();
+    const std::string begun = made["begun"];
+    start.begun             = start.lazy ? "" : begun;
+    for (const json & trigger : made["triggers"]) {
+        const std::string value = trigger["value"];
+        if (trigger["type"] == (int) COMMON_GRAMMAR_TRIGGER_TYPE_WORD) {
+            start.words.push_back(value);
+        } else if (trigger["type"] == (int) COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN) {
+            start.patterns.emplace_back(value);
+        } else if (trigger["type"] == (int) COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL) {
+            start.patterns.emplace_back("^(?:" + value + ")$");
+        }
+    }
+    const size_t thought =
+        start.thinking_start.empty() ? std::string::npos : begun.rfind(start.thinking_start);
+    start.thinks =
+        thought != std::string::npos &&
+        std::none_of(start.thinking_ends.begin(), start.thinking_ends.end(),
+                     [&](const auto & end) { return begun.find(end, thought) != std::string::npos; });
+    return start;
+}
+
+std::shared_ptr<const chat_format> read_format(const json & made, const common_chat_templates_inputs & inputs,
+                                               const llama_vocab * vocab) {
+    auto format                   = std::make_shared<chat_format>();
+    auto parser                   = std::make_shared<common_chat_parser_params>();
+    parser->format                = (common_chat_format) made["format"].get<int>();
+    parser->reasoning_format      = inputs.reasoning_format;
+    parser->generation_prompt     = made["begun"];
+    parser->is_continuation       = inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE;
+    const std::string description = made["parser"];
+    if (!description.empty()) {
+        parser->parser.load(description);
+    }
+    format->parser = std::move(parser);
+    format->start  = read_start(made);
+    for (const std::string shown : made["shown"]) {
+        const auto ids = common_tokenize(vocab, shown, false, true);
+        if (ids.size() == 1) {
+            format->shown.insert(ids[0]);
+        }
+    }
+    return format;
+}
+
+} // namespace
+
+// To find out what a template knows, llama.cpp runs it: a model's may do harm, so first it is run apart.
+void chat_templates::load() {
+    try {
+        if (fault.empty()) {
+            made_apart([&] { return common_chat_templates_init(model, "") ? "sound" : ""; },
+                       "the model's chat template is of no use: to try it");
+        }
+    } catch (const command_error & e) {
+        fault = e.what();
+    }
+    if (!fault.empty()) {
+        invalid("messages", fault);
+    }
+    templates = common_chat_templates_init(model, "");
+    if (!common_chat_templates_was_explicit(templates.get())) {
+        fprintf(stderr, "llama-batched: the model has no chat template; chats are written as ChatML\n");
+    }
+}
+
+chat_prompt chat_templates::apply(const json & fields) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (!templates) {
+            load();
+        }
+    }
+    if (!fields.contains("messages")) {
+        invalid("messages", "messages is missing");
+    }
+    auto inputs = read_inputs(fields, templates.get());
+    check_tools(fields, inputs, templates.get());
+    const json made =
+        apply_apart(templates.get(), inputs, read_text(fields, "messages"), read_text(fields, "tools"));
+    chat_prompt prompt;
+    prompt.text    = made["prompt"];
+    prompt.grammar = made["grammar"];
+    prompt.stop    = made["stop"].get<std::vector<std::string>>();
+    prompt.format  = read_format(made, inputs, llama_model_get_vocab(model));
+    return prompt;
+}
+
+//
+// answer -> message
+//
+
+// What `now` has beyond `told`, which becomes the same; nothing while it does not go on from there.
+static std::string tell_rest(std::string & told, const std::string & now) {
+    if (now.size() <= told.size() || now.compare(0, told.size(), told) != 0) {
+        return "";
+    }
+    std::string       bytes = now.substr(told.size());
+    const std::string rest  = take_utf8(bytes);
+    told                    = now.substr(0, now.size() - bytes.size());
+    return rest;
+}
+
+// 9 letters and digits: the templates of Mistral's models take no others.
+static std::string id_of(const std::string & seed, size_t i) {
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    uint64_t          hash     = XXH64(seed.data(), seed.size(), i);
+    std::string       id;
+    for (; id.size() < 9; hash /= 62) {
+        id += digits[hash % 62];
+    }
+    return id;
+}
+
+chat_message::chat_message(std::shared_ptr<const chat_format> chat, std::string seed)
+    : format(std::move(chat)), seed(std::move(seed)) {
+    if (format->parser->is_continuation) {
+        read(false); // what the prompt has of the message is known to the client
+    }
+}
+
+// A look reads the whole text, so a long one is not looked at for every token.
+chat_delta chat_message::feed(std::string_view piece, bool last) {
+    text += piece;
+    if (!last && (piece.empty() || (text.size() - n_read) * n_parts < text.size())) {
+        return {};
+    }
+    n_read = text.size();
+    return read(last);
+}
+
+// False when the text is no message of this format, or not the beginning of one.
+static bool parse(const std::string & text, bool is_partial, const common_chat_parser_params & parser,
+                  common_chat_msg & message) {
+    const int verbosity = common_log_get_verbosity_thold();
+    common_log_set_verbosity_thold(LOG_LEVEL_ERROR); // it would log the text
+    bool fits = true;
+    try {
+        message = common_chat_parse(text, is_partial, parser);
+    } catch (const std::exception &) {
+        fits = false;
+    }
+    common_log_set_verbosity_thold(verbosity);
+    return fits;
+}
+
+chat_delta chat_message::read(bool last) {
+    common_chat_msg now;
+    chat_delta      delta;
+    const bool      fits = parse(text, !last, *format->parser, now);
+    if (last && !fits) {
+        parse(text, true, *format->parser, now);
+    }
+    if (last && !fits && now.empty() && content.empty() && reasoning.empty() && calls.empty()) {
+        delta.content = text; // better than nothing
+        return delta;
+    }
+    delta.reasoning  = tell_rest(reasoning, now.reasoning_content);
+    delta.content    = tell_rest(content, now.content);
+    delta.tool_calls = tell_calls(now, last);
+    return delta;
+}
+
+// The name of the last call may grow until its arguments begin.
+std::string chat_message::tell_calls(const common_chat_msg & now, bool last) {
+    json told = json::array();
+    for (size_t i = 0; i < now.tool_calls.size(); i++) {
+        const common_chat_tool_call & tool  = now.tool_calls[i];
+        const bool                    known = i < calls.size();
+        if (!known && !last && tool.arguments.empty() && i + 1 == now.tool_calls.size()) {
+            break;
+        }
+        calls.resize(std::max(calls.size(), i + 1));
+        json piece = {{"index", i}, {"arguments", tell_rest(calls[i], tool.arguments)}};
+        if (!known) {
+            piece["id"]   = tool.id.empty() ? id_of(seed, i) : tool.id;
+            piece["name"] = tool.name;
+        }
+        if (!known || !piece["arguments"].get_ref<const std::string &>().empty()) {
+            told.push_back(std::move(piece));
+        }
+    }
+    return told.empty() ? "" : told.dump(-1, ' ', false, json::error_handler_t::replace);
+}

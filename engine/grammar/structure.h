@@ -1,0 +1,44 @@
+// The notations in which a request says what its texts may be: a grammar (GBNF), a JSON schema, a regular
+// expression, a list of choices. Each is read into rules, and what is wrong with it is said with line and
+// column.
+#pragma once
+
+#include "grammar/grammar.h"
+
+#include <nlohmann/json.hpp>
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+extern const char * const structure_fields[4];
+
+// Grammars by their text; the latest are kept. Any thread may ask.
+class structure_cache {
+  public:
+    explicit structure_cache(const llama_vocab * vocab) : vocabulary(std::make_shared<token_tree>(vocab)) {}
+
+    // The grammar of a command, of which at most one field may be there; nullptr: none is. Throws
+    // command_error.
+    std::shared_ptr<grammar> find(const nlohmann::json & fields);
+
+    // That of a chat; shown: control tokens whose text is part of it.
+    std::shared_ptr<grammar> find_chat(const std::string & text, const std::set<llama_token> & shown);
+
+  private:
+    using vocabulary_ptr = std::shared_ptr<token_tree>;
+
+    std::shared_ptr<grammar> find(const std::string & name, const std::string & text, const std::string & key,
+                                  const vocabulary_ptr & with);
+    std::shared_ptr<grammar> make(const std::string & name, const std::string & text,
+                                  const vocabulary_ptr & with);
+
+    const vocabulary_ptr                            vocabulary;
+    std::mutex                                      mutex;             // of what follows
+    std::map<std::set<llama_token>, vocabulary_ptr> chat_vocabularies; // a model's templates need few
+    std::list<std::pair<std::string, std::shared_ptr<grammar>>> known; // latest first
+};

@@ -1,0 +1,313 @@
+#include "protocol/operations.h"
+
+#include "util/text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
+
+using json   = nlohmann::json;
+using params = common_params_sampling;
+
+static const size_t n_max_lists = 128 << 10; // bytes of all stop strings, banned phrases and breakers
+
+// The prompt, or what follows the continued sequence, which may be nothing.
+static void read_prompt(generate_command & request, const json & body, const command_facts & facts) {
+    const bool continues = request.go_on.index >= 0;
+    if (body.contains("prompt") && body.contains("tokens")) {
+        invalid("prompt", "only one of prompt (text) and tokens (ids) may be given");
+    }
+    if (body.contains("tokens")) {
+        request.prompt = read_tokens(body["tokens"], facts);
+        request.exact  = true;
+    } else if (body.contains("prompt") || !continues) {
+        const std::string text = read_string("prompt", body);
+        // a prompt that cannot fit need not be tokenized to see it
+        check_prompt_length((int64_t) (text.size() / facts.n_piece_max), facts, true);
+        const auto plain = common_tokenize(facts.vocab, text, false, true);
+        request.prompt   = continues ? plain : common_tokenize(facts.vocab, text, true, true);
+        if (!llama_vocab_get_add_eos(facts.vocab)) {
+            request.n_bos = (int32_t) (request.prompt.size() - plain.size());
+        }
+    }
+    if (request.prompt.empty() && !continues) {
+        invalid("prompt", "the prompt is empty, and the model has no token to begin with");
+    }
+    check_prompt_length((int64_t) request.prompt.size(), facts);
+}
+
+static void read_overrides(sequence_settings & settings, const json & fields, const command_facts & facts) {
+    if (!fields.is_object()) {
+        invalid("sequences",
+                std::string("sequences holds ") + fields.type_name() + "; it must be a list of objects");
+    }
+    for (const auto & [name, value] : fields.items()) {
+        if (!read_sequence_field(settings, name, value)) {
+            read_sampling_field(settings.sampling, name, value, facts.vocab, facts.n_ctx_seq);
+        }
+    }
+}
+
+// A phrase that a single token can bring is forbidden beforehand; the scheduler steps back from the others.
+// The vocabulary is searched once for each list of phrases.
+using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token>>;
+
+static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & settings,
+                                                 const command_facts & facts, banned_tokens & known) {
+    std::vector<llama_logit_bias> bans;
+    if (settings.banned.empty()) {
+        return bans;
+    }
+    if (llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
+        invalid("banned_strings",
+                "banned_strings is not possible with this model: a recurrent state cannot step back");
+    }
+    auto tokens = known.find(settings.banned);
+    if (tokens == known.end()) {
+        std::vector<std::string> lower(settings.banned.size());
+        std::transform(settings.banned.begin(), settings.banned.end(), lower.begin(), ascii_lower);
+        tokens = known.emplace(settings.banned, tokens_with(word_finder(lower), facts.vocab)).first;
+    }
+    for (llama_token token : tokens->second) {
+        bans.push_back({token, -INFINITY});
+    }
+    return bans;
+}
+
+// Which lists of some settings are their own.
+struct own_lists {
+    bool stop = true, banned = true, breakers = true, biases = true;
+};
+
+// logit_bias and banned phrases, in the form that a draw needs.
+static void make_biases(sequence_settings & settings, const command_facts & facts, banned_tokens & known) {
+    std::vector<llama_logit_bias> list = ban_phrases(settings, facts, known);
+    list.insert(list.end(), settings.sampling.logit_bias.begin(), settings.sampling.logit_bias.end());
+    settings.biases =
+        list.empty() ? nullptr
+                     : std::make_shared<token_biases>(std::move(list), llama_vocab_n_tokens(facts.vocab));
+}
+
+static word_finder_ptr finder_of(const std::vector<std::string> & words) {
+    return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
+}
+
+static size_t n_bytes_of(const std::vector<std::string> & words) {
+    return std::accumulate(words.begin(), words.end(), size_t(0),
+                           [](size_t n, const std::string & word) { return n + word.size(); });
+}
+
+// Takes settings that have been read whole. `lists`: those of them that are not shared with others; n_bytes: of
+// this request's lists so far.
+static std::shared_ptr<const sequence_settings> finish(sequence_settings && settings, const own_lists & lists,
+                                                       const command_facts & facts, banned_tokens & known,
+                                                       size_t & n_bytes) {
+    n_bytes += (lists.stop ? n_bytes_of(settings.stop) : 0) +
+               (lists.banned ? n_bytes_of(settings.banned) : 0) +
+               (lists.breakers ? n_bytes_of(settings.sampling.dry_sequence_breakers) : 0);
+    if (n_bytes > n_max_lists) {
+        invalid("stop", "the strings of stop, banned_strings and dry_sequence_breakers have " +
+                            std::to_string(n_bytes) + " bytes in all; a request may have " +
+                            std::to_string(n_max_lists));
+    }
+    if (lists.banned || lists.biases) {
+        make_biases(settings, facts, known);
+    }
+    settings.sampling.logit_bias = {}; // the chain has none of its own
+    if (lists.stop) {
+        settings.stop_finder = finder_of(settings.stop);
+    }
+    if (lists.banned) {
+        std::transform(settings.banned.begin(), settings.banned.end(), settings.banned.begin(), ascii_lower);
+        settings.banned_finder = finder_of(settings.banned);
+    }
+    settings.stop = settings.banned = {}; // the finders have them
+    return std::make_shared<const sequence_settings>(std::move(settings));
+}
+
+// Coupled sequences draw from one distribution as long as their texts are equal: their settings must be the
+// same, but for those that only say when to stop, or that a sequence draws by itself (seed).
+static void check_coupling(const coupling & coupled, const params & own, const json & body) {
+    const std::string given = coupled.arithmetic ? "diversity" : "first_token";
+    if (coupled.arithmetic) {
+        const auto & steps    = own.samplers;
+        const bool   adaptive = own.adaptive_target >= 0.0f ||
+                                std::count(steps.begin(), steps.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) > 0;
+        if (own.mirostat != 0 || adaptive) {
+            invalid(given, "diversity is \"arithmetic\", which is not possible with " +
+                               std::string(own.mirostat != 0 ? "mirostat" : "adaptive_p") +
+                               ": its draws depend on more than the text");
+        }
+    }
+    for (const json & overrides : body.value("sequences", json::array())) {
+        for (const auto & [name, value] : overrides.items()) {
+            if (name != "max_tokens" && name != "stop" && name != "seed") {
+                invalid(given,
+                        given + " couples sequences whose settings are the same; sequences has " + name);
+            }
+        }
+    }
+}
+
+static void read_sampling(params & sampling, const json & fields, const command_facts & facts) {
+    if (!fields.is_object()) {
+        invalid("sampling", std::string("sampling is ") + fields.type_name() + "; it must be an object");
+    }
+    for (const auto & [name, value] : fields.items()) {
+        read_sampling_field(sampling, name, value, facts.vocab, facts.n_ctx_seq);
+    }
+}
+
+// A sequence with settings of its own, as far as they are; true when it needs more than a seed and a limit.
+static bool read_own(sequence_plan & own, sequence_settings & settings, const json & fields,
+                     const chat_prompt * chat, const command_facts & facts) {
+    read_overrides(settings, fields, facts);
+    const size_t n_plain = fields.contains("seed") + fields.contains("max_tokens");
+    own.n_predict        = settings.n_predict;
+    if (chat && fields.contains("stop")) {
+        settings.stop.insert(settings.stop.end(), chat->stop.begin(), chat->stop.end());
+    }
+    if (settings.sampling.seed != LLAMA_DEFAULT_SEED) {
+        own.seed               = settings.sampling.seed;
+        own.coupled.arithmetic = false;
+    }
+    return fields.size() > n_plain;
+}
+
+// Each sequence: the common settings, its own seed, its own overrides. LLAMA_DEFAULT_SEED is none.
+static void make_sequences(generate_command & request, sequence_settings && common, const json & body,
+                           const chat_prompt * chat, const command_facts & facts) {
+    const json    overrides = body.value("sequences", json::array());
+    const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
+    const int64_t n = body.contains("n") ? read_integer("n", body["n"], 1, n_max_sequences) : n_default;
+    if (!overrides.is_array() || (body.contains("sequences") && (int64_t) overrides.size() != n)) {
+        invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
+    }
+    banned_tokens known;
+    size_t        n_bytes    = 0;
+    auto          as_read    = common;
+    as_read.sampling.seed    = LLAMA_DEFAULT_SEED;
+    request.common.n_predict = common.n_predict;
+    request.common.settings  = finish(std::move(common), own_lists(), facts, known, n_bytes);
+    as_read.stop_finder      = request.common.settings->stop_finder;
+    as_read.banned_finder    = request.common.settings->banned_finder;
+    as_read.biases           = request.common.settings->biases;
+    request.sequences.assign((size_t) n, request.common);
+    for (size_t i = 0; i < request.sequences.size(); i++) {
+        sequence_plan & own = request.sequences[i];
+        own.seed            = sequence_seed(request.common.seed, (int64_t) i);
+        own.coupled.index   = (int32_t) i;
+        if (!overrides.empty()) {
+            sequence_settings settings = as_read;
+            if (read_own(own, settings, overrides[i], chat, facts)) {
+                const json &    fields = overrides[i];
+                const own_lists lists  = {fields.contains("stop"), fields.contains("banned_strings"),
+                                          fields.contains("dry_sequence_breakers"),
+                                          fields.contains("logit_bias")};
+                own.settings           = finish(std::move(settings), lists, facts, known, n_bytes);
+            }
+        }
+    }
+}
+
+static bool read_logprobs_mode(const json & value) {
+    if (value != "raw" && value != "processed") {
+        invalid("logprobs_mode",
+                "logprobs_mode is " + value.dump().substr(0, 60) + "; it must be \"raw\" or \"processed\"");
+    }
+    return value == "processed";
+}
+
+// The fields that say what the texts may be, of the command or of the chat that it is.
+static void read_structure(sequence_settings & settings, const json & body, const chat_prompt * chat,
+                           const command_facts & facts) {
+    settings.structure = facts.structures->find(body);
+    if (!chat) {
+        return;
+    }
+    settings.stop.insert(settings.stop.end(), chat->stop.begin(), chat->stop.end());
+    if (chat->grammar.empty()) {
+        return;
+    }
+    if (settings.structure) {
+        invalid("tools", "only one of tools or json_schema and grammar, regex or choice may be given");
+    }
+    settings.structure = facts.structures->find_chat(chat->grammar, chat->format->shown);
+    settings.structure_start =
+        std::shared_ptr<const grammar_start>(chat->format, &chat->format->start); // lives as long
+}
+
+// chat: what its messages have become; nullptr: it has none.
+static void read_generate(command & c, const json & body, const chat_prompt * chat,
+                          const command_facts & facts) {
+    auto              request = std::make_unique<generate_command>();
+    sequence_settings common;
+    coupling          coupled;
+    for (const auto & [name, value] : body.items()) {
+        if (name == "sampling") {
+            read_sampling(common.sampling, value, facts);
+        } else if (name == "continue") {
+            request->go_on = read_sequence_name(name, value, true);
+        } else if (name == "cache") {
+            request->cache = read_flag(name, value);
+        } else if (name == "echo") {
+            request->echo = read_flag(name, value);
+        } else if (name == "logprobs_mode") {
+            request->processed = read_logprobs_mode(value);
+        } else if (name == "logprobs") {
+            request->n_logprobs = (int32_t) read_integer(name, value, 0, n_max_logprobs);
+        } else if (name == "sum_logprobs") {
+            request->sum_logprobs = read_flag(name, value);
+        } else if (name == "diversity") {
+            coupled.arithmetic = read_name(name, value, {"none", "arithmetic"}) == 1;
+        } else if (name == "first_token") {
+            coupled.distinct_first = read_name(name, value, {"any", "distinct"}) == 1;
+        } else if (name == "dedupe") {
+            request->again      = read_name(name, value, {"mark", "again"}) == 1;
+            request->mark_twins = true;
+        } else {
+            read_sequence_field(common, name, value);
+        }
+    }
+    request->adapters = read_adapters(body, facts);
+    read_structure(common, body, chat, facts);
+    const uint32_t given = common.sampling.seed;
+    coupled.seed         = sequence_seed(given == LLAMA_DEFAULT_SEED ? std::random_device()() : given, 0);
+    request->common.seed = coupled.seed;
+    if (coupled.arithmetic || coupled.distinct_first) {
+        check_coupling(coupled, common.sampling, body);
+    }
+    request->common.coupled = coupled;
+    make_sequences(*request, std::move(common), body, chat, facts);
+    read_prompt(*request, body, facts);
+    request->chat = chat ? chat->format : nullptr;
+    c.request     = std::move(request);
+}
+
+void parse_generate(command & c, const json & body, const command_facts & facts) {
+    read_generate(c, body, nullptr, facts);
+}
+
+// A generate command whose prompt is made of messages, with a grammar of its own if there are tools or a
+// schema.
+void parse_chat(command & c, const json & body, const command_facts & facts) {
+    const chat_prompt chat  = facts.chats->apply(body);
+    json              plain = body;
+    for (const char * name : chat_fields) {
+        if (name != std::string_view("json_schema") ||
+            !chat.grammar.empty()) { // some templates make none of it
+            plain.erase(name);
+        }
+    }
+    plain["prompt"] = chat.text;
+    read_generate(c, plain, &chat, facts);
+}
+
+void parse_prefix(command & c, const json & body, const command_facts & facts) {
+    c.request           = std::make_unique<generate_command>();
+    c.request->adapters = read_adapters(body, facts);
+    read_prompt(*c.request, body, facts);
+}

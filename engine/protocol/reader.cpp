@@ -1,0 +1,130 @@
+#include "protocol/reader.h"
+
+#include "protocol/events.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <poll.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+static const size_t n_max_line = 256u << 20; // bytes
+
+command_reader::command_reader(int fd_in, int fd_out, command_facts facts)
+    : fd_in(fd_in), fd_out(fd_out), facts(facts),
+      workers(this->facts, [this](command && c) { push(std::move(c)); }) {
+    std::thread([this] { run(); }).detach(); // it lives as long as the process
+}
+
+void command_reader::push(command && c) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        commands.push_back(std::move(c));
+    }
+    arrived.notify_one();
+}
+
+std::vector<command> command_reader::take(int64_t t_us) {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (t_us > 0) { // even a wait of 0 gives the core away
+        arrived.wait_for(lock, std::chrono::microseconds(t_us), [this] { return !commands.empty(); });
+    }
+    return std::exchange(commands, {});
+}
+
+// Whoever waits for more than this line knows that it has come.
+static command accepted(const command_head & head, int64_t number) {
+    std::string line;
+    event_line(line, "accepted", head.id).whole("line", number);
+    return answer_of(std::move(line));
+}
+
+void command_reader::read_line(std::string && line) {
+    n_lines++;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) {
+        return;
+    }
+    command_head head = read_head(line);
+    if (takes_long(head, line)) {
+        long_command job;
+        job.head   = std::move(head);
+        job.number = n_lines;
+        job.line   = std::move(line);
+        read_long(std::move(job));
+    } else {
+        read_at_once(head, line);
+    }
+}
+
+void command_reader::read_long(long_command && job) {
+    const command_head head = job.head;
+    try {
+        push(accepted(head, n_lines));
+        workers.submit(std::move(job));
+    } catch (const command_error & e) {
+        push(refusal(head, n_lines, e));
+    }
+}
+
+// What is about a long command goes with it; a cancel ends that at once.
+void command_reader::read_at_once(const command_head & head, const std::string & line) {
+    command c = parse_command(line, n_lines, facts);
+    if (c.what == command::cancel && c.index < 0 && workers.cancel(c.id)) {
+        std::string done;
+        event_line(done, "done", c.id)
+            .whole("count", 0)
+            .whole("prompt_tokens", 0)
+            .whole("cached_tokens", 0)
+            .whole("completion_tokens", 0);
+        c = answer_of(std::move(done));
+    } else if (head.op == "prefix" && c.request) {
+        push(accepted(head, n_lines)); // it yields to all others, and may wait for long
+    } else if (c.what != command::answer && workers.defer(std::move(c))) {
+        push(accepted(head, n_lines));
+        return;
+    }
+    push(std::move(c));
+}
+
+void command_reader::run() {
+    std::string       pending;
+    std::vector<char> chunk(1 << 16);
+    pollfd            fds[2] = {{fd_in, POLLIN, 0}, {fd_out, 0, 0}};
+    while (true) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR) {
+            _exit(1);
+        }
+        if (fds[1].revents & (POLLERR | POLLNVAL)) {
+            _exit(0); // nobody reads the events: nothing that runs is of use to anyone
+        }
+        if (!(fds[0].revents & (POLLIN | POLLHUP | POLLERR))) {
+            continue;
+        }
+        const ssize_t n = read(fd_in, chunk.data(), chunk.size());
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            read_line(std::move(pending)); // a last line without its end
+            workers.finish();
+            command c;
+            c.what = command::end_of_input;
+            push(std::move(c));
+            fds[0].fd = -1; // from now on only stdout is watched
+            continue;
+        }
+        size_t begin = 0;
+        size_t from  = pending.size(); // what came before holds no end of line
+        pending.append(chunk.data(), n);
+        for (size_t end; (end = pending.find('\n', from)) != std::string::npos; begin = from = end + 1) {
+            read_line(pending.substr(begin, end - begin));
+        }
+        pending.erase(0, begin);
+        if (pending.size() > n_max_line) {
+            fprintf(stderr, "llama-batched: a command is longer than %zu bytes\n", n_max_line);
+            _exit(1);
+        }
+    }
+}

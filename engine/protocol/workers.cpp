@@ -1,0 +1,196 @@
+#include "protocol/workers.h"
+
+#include "protocol/events.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#if defined(__linux__)
+#include <ctime>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+using namespace std::chrono_literals;
+
+static const auto   t_quick        = 20ms;       // of a core: what takes more goes on at the lowest priority
+static const size_t n_client_bytes = 64u << 20;  // of lines that wait or are read, for one client
+static const size_t n_all_bytes    = 256u << 20; // for all
+static const size_t n_job_bytes    = 16 << 10;   // that a job counts for beside its line: they are few
+static const int    n_threads_max  = 4;
+
+command_workers::command_workers(const command_facts & facts, std::function<void(command &&)> push)
+    : facts(facts), push(std::move(push)),
+      n_threads(std::clamp((int) std::thread::hardware_concurrency() / 2, 2, n_threads_max)) {
+    for (int i = 0; i < n_threads; i++) {
+        begin_thread();
+    }
+    std::thread([this] { look_after(); }).detach(); // it lives as long as the process
+}
+
+void command_workers::begin_thread() {
+    std::thread([this] { run(); }).detach();
+}
+
+void command_workers::submit(long_command && job) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    size_t                            n_own = 0, n_all = 0;
+    for (const long_command & one : jobs) {
+        n_all += n_job_bytes + one.line.size();
+        n_own += one.head.client == job.head.client ? n_job_bytes + one.line.size() : 0;
+    }
+    const size_t n = n_job_bytes + job.line.size();
+    if ((n_own > 0 && n_own + n > n_client_bytes) || (n_all > 0 && n_all + n > n_all_bytes)) {
+        throw command_error("busy", "long requests wait to be read, " + std::to_string(n_own) +
+                                        " bytes of this client and " + std::to_string(n_all) +
+                                        " in all; try again when they are done");
+    }
+    jobs.push_back(std::move(job));
+    changed.notify_all();
+}
+
+bool command_workers::defer(command && c) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto                        job = find(c.id);
+    if (job == jobs.end()) {
+        return false;
+    }
+    job->then.push_back(std::move(c));
+    return true;
+}
+
+bool command_workers::cancel(const std::string & id) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto                        job = find(id);
+    if (job == jobs.end()) {
+        return false;
+    }
+    job->cancelled = true;
+    if (!job->running) {
+        jobs.erase(job);
+        changed.notify_all();
+    }
+    return true;
+}
+
+void command_workers::finish() {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [this] { return jobs.empty(); });
+}
+
+command_workers::jobs_list::iterator command_workers::find(const std::string & id) {
+    return std::find_if(jobs.begin(), jobs.end(),
+                        [&](const long_command & job) { return job.head.id == id && !job.cancelled; });
+}
+
+// The oldest of the client with the fewest jobs at work, of these the one whose last job began longest ago.
+command_workers::jobs_list::iterator command_workers::next() {
+    std::map<std::string, int> running;
+    for (const long_command & job : jobs) {
+        running[job.head.client] += job.running;
+    }
+    auto best = jobs.end();
+    for (auto job = jobs.begin(); job != jobs.end(); ++job) {
+        const auto rank = [&](const long_command & one) {
+            return std::make_pair(running[one.head.client], turns[one.head.client]);
+        };
+        const bool may_run = !job->running && running[job->head.client] < n_threads - 1;
+        if (may_run && (best == jobs.end() || rank(*job) < rank(*best))) {
+            best = job;
+        }
+    }
+    return best;
+}
+
+// The thread at hand, as others may look at it and slow it down.
+static worker_thread this_thread() {
+    worker_thread thread;
+#if defined(__linux__)
+    thread.id = syscall(SYS_gettid);
+    pthread_getcpuclockid(pthread_self(), &thread.clock);
+#endif
+    return thread;
+}
+
+static std::chrono::nanoseconds cpu_time(const worker_thread & thread) {
+    timespec time = {};
+#if defined(__linux__)
+    clock_gettime(thread.clock, &time);
+#else
+    (void) thread;
+#endif
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+// Each step of the loop waits for all its threads: one that shares its core with this one would hold up all.
+static void lower_priority(const worker_thread & thread) {
+#if defined(__linux__)
+    setpriority(PRIO_PROCESS, (id_t) thread.id, 19);
+#else
+    (void) thread;
+#endif
+}
+
+void command_workers::look_after() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (true) {
+        for (; n_missing > 0; n_missing--) {
+            begin_thread(); // here, since a thread has the priority of the one that begins it
+        }
+        bool looks = false; // at one that may have to be slowed down
+        for (long_command & job : jobs) {
+            if (job.running && !job.lowered && cpu_time(job.thread) >= job.began + t_quick) {
+                lower_priority(job.thread);
+                job.lowered = true;
+            }
+            looks |= job.running && !job.lowered;
+        }
+        if (looks) {
+            changed.wait_for(lock, t_quick);
+        } else {
+            changed.wait(lock);
+        }
+    }
+}
+
+void command_workers::run() {
+    std::unique_lock<std::mutex> lock(mutex);
+    bool                         lowered = false;
+    while (!lowered) { // no thread may raise its priority: another one takes its place
+        auto job = jobs.end();
+        changed.wait(lock, [&] { return (job = next()) != jobs.end(); });
+        job->running            = true;
+        job->thread             = this_thread();
+        job->began              = cpu_time(job->thread);
+        turns[job->head.client] = ++n_turns;
+        changed.notify_all();
+        lock.unlock();
+        command c = parse_command(job->line, job->number, facts);
+        if (c.request && c.request->common.settings && c.request->common.settings->structure) {
+            c.request->common.settings->structure->prepare(); // else the first draw would wait for that
+        }
+        lock.lock();
+        lowered = job->lowered;
+        take(job, std::move(c));
+    }
+    n_missing++;
+    changed.notify_all();
+}
+
+// Pushed with the lock held: a cancel comes before, and finds it here, or after.
+void command_workers::take(jobs_list::iterator job, command && c) {
+    if (!job->cancelled) {
+        push(std::move(c));
+        for (command & later : job->then) {
+            push(std::move(later));
+        }
+    }
+    jobs.erase(job);
+    if (jobs.empty()) {
+        turns.clear();
+    }
+    changed.notify_all();
+}
