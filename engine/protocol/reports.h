@@ -1,0 +1,64 @@
+// The events of a request, each as one line. docs/engine-protocol.md describes them.
+#pragma once
+
+#include "chat/chat.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+void append_queued(std::string & out, const std::string & id, int64_t position);
+// line: the number of the command.
+void append_accepted(std::string & out, const std::string & id, int64_t line);
+void append_extended(std::string & out, const std::string & id, int64_t first, int64_t count);
+void append_retry(std::string & out, const std::string & id, int32_t index);
+
+struct start_report {
+    int64_t  count    = 0; // sequences
+    int32_t  n_prompt = 0, n_cached = 0;
+    uint32_t seed = 0;
+};
+void append_start(std::string & out, const std::string & id, const start_report & report);
+
+// tokens: their logprobs, each as JSON; none: they are not told.
+void append_prompt(std::string & out, const std::string & id, const std::string & text,
+                   const std::vector<std::string> & tokens);
+void append_progress(std::string & out, const std::string & id, int32_t n_processed, int32_t n_all);
+
+// The first n_tokens of `tokens` come with the text.
+void append_stream(std::string & out, const std::string & id, int32_t index, const chat_delta & delta,
+                   const std::vector<std::string> & tokens, size_t n_tokens);
+
+struct stop_report {
+    int32_t                index     = 0;
+    int64_t                length    = 0; // tokens
+    const char *           reason    = nullptr;
+    const std::string *    stop_text = nullptr; // the stop string that ended it
+    std::optional<double>  logprob;             // the sum
+    std::optional<int32_t> duplicate_of;
+};
+void append_stop(std::string & out, const std::string & id, const stop_report & report);
+
+struct score_report {
+    int32_t index = 0, count = 0;
+    double  sum    = 0.0;
+    bool    greedy = false;
+};
+void append_score(std::string & out, const std::string & id, const score_report & report,
+                  const std::vector<std::string> & tokens);
+
+struct done_report {
+    int64_t count    = 0;
+    int32_t n_prompt = 0, n_cached = 0;
+    int64_t n_tokens  = 0;
+    double  queued_ms = 0.0, prompt_ms = 0.0, decode_ms = 0.0;
+};
+void append_done(std::string & out, const std::string & id, const done_report & report);
+
+struct status_report {
+    int64_t n_cells = 0, n_used = 0, n_idle = 0, n_shared = 0;
+    int64_t n_requests = 0, n_queued = 0, n_live = 0, n_waiting = 0;
+    int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0, t_model = 0; // us
+};
+void append_status(std::string & out, const std::string & id, const status_report & report);

@@ -1,0 +1,128 @@
+#include "schedule/intake.h"
+
+#include "schedule/sample.h"
+#include "schedule/sequence_text.h"
+
+#include <algorithm>
+
+static void add_sequence(request & r, const sequence_plan & plan, const model_facts & facts) {
+    sequence & s = r.sequences.emplace_back(plan);
+    s.index      = (int32_t) r.sequences.size() - 1;
+    begin_text(r, s, facts);
+}
+
+// What stands before the scored tokens counts as generated; nothing predicts the first token of all.
+static void add_scored(request & r, const scored_text & text, const model_facts & facts) {
+    add_sequence(r, r.command->common, facts);
+    sequence & s  = r.sequences.back();
+    s.scored      = &text;
+    const auto at = text.tokens.begin();
+    s.generated.assign(at, at + std::max(text.n_given, r.n_prompt() == 0 ? 1 : 0));
+    if (text.n_given == 0 && !s.generated.empty()) {
+        s.logprobs.push_back(unknown_logprob_json(s.generated[0], facts.vocab));
+    }
+}
+
+// The prompt of a request that goes on from a sequence: all tokens of that, then its own.
+static void resolve_continue(generate_command & command, const request_lists & requests,
+                             const record_list & history, const model_facts & facts) {
+    const sequence_name & named = command.go_on;
+    if (named.index < 0) {
+        return;
+    }
+    std::vector<llama_token> tokens, generated;
+    if (const request * r = requests.find(named.id); r && named.index < (int32_t) r->sequences.size()) {
+        tokens        = r->command->prompt;
+        command.n_bos = r->command->n_bos;
+        generated     = seen_tokens(*r, r->sequences[named.index], facts);
+    } else {
+        const record * known = history.find(named.id);
+        if (!known || named.index + 1 >= (int32_t) known->ends.size()) {
+            invalid("continue", "continue names sequence " + std::to_string(named.index) + " of request " +
+                                    named.id +
+                                    ", which is not known here (any more); send its text as the prompt");
+        }
+        tokens        = known->list(0);
+        command.n_bos = known->n_bos;
+        generated     = known->list(1 + named.index);
+    }
+    if (named.at >= 0) {
+        generated.resize(std::min(generated.size(), (size_t) named.at));
+    }
+    tokens.insert(tokens.end(), generated.begin(), generated.end());
+    tokens.insert(tokens.end(), command.prompt.begin(), command.prompt.end());
+    check_prompt_length((int64_t) tokens.size(), facts);
+    command.prompt = std::move(tokens);
+    command.exact  = true;
+}
+
+std::unique_ptr<request> make_request(command && c, const request_lists & requests,
+                                      const record_list & history, const model_facts & facts) {
+    resolve_continue(*c.request, requests, history, facts);
+    auto r       = std::make_unique<request>();
+    r->id        = std::move(c.id);
+    r->number    = c.number;
+    r->command   = std::move(c.request);
+    r->t_arrived = ggml_time_us();
+    for (const sequence_plan & plan : std::exchange(r->command->sequences, {})) {
+        add_sequence(*r, plan, facts);
+    }
+    for (const scored_text & text : r->command->texts) {
+        add_scored(*r, text, facts);
+    }
+    return r;
+}
+
+// The new sequence begins with the first tokens of another one.
+static void fork_from(request & r, const sequence_name & fork, const model_facts & facts) {
+    sequence &       s     = r.sequences.back();
+    const sequence & other = r.sequences[fork.index];
+    s.generated            = seen_tokens(r, other, facts);
+    s.generated.resize(fork.at < 0 ? s.generated.size() : std::min(s.generated.size(), (size_t) fork.at));
+    begin_text(r, s, facts);
+    s.n_begun          = s.generated.size();
+    s.sampled_logprobs = other.sampled_logprobs;
+    s.sampled_logprobs.resize(std::min(s.sampled_logprobs.size(), s.generated.size()));
+}
+
+static void check_extension(const request * r, const command & c) {
+    const extend_command & extension = c.extension;
+    if (!r || r->prefix_only() || !r->command->texts.empty()) {
+        invalid("id", "extend: there is no request \"" + c.id + "\" that is not done");
+    }
+    const int64_t n = (int64_t) r->sequences.size();
+    if (extension.fork.index >= n) {
+        invalid("fork", "fork.index is " + std::to_string(extension.fork.index) + "; the request has " +
+                            std::to_string(n) + " sequences");
+    }
+    if (n + extension.n_add > n_max_sequences) {
+        invalid("add", "add is " + std::to_string(extension.n_add) + "; a request may have " +
+                           std::to_string(n_max_sequences) + " sequences, and this one would have " +
+                           std::to_string(n + extension.n_add));
+    }
+}
+
+int64_t extend_request(request * r, const command & c, const model_facts & facts) {
+    check_extension(r, c);
+    const extend_command & extension = c.extension;
+    const sequence_name &  fork      = extension.fork;
+    if (extension.n_predict >= -1) {
+        r->command->common.n_predict = extension.n_predict;
+        for (sequence & s : r->sequences) {
+            s.n_predict = s.over ? s.n_predict : extension.n_predict;
+        }
+    }
+    const size_t first = r->sequences.size();
+    for (int32_t i = 0; i < extension.n_add; i++) {
+        sequence_plan own = fork.index < 0 ? r->command->common : r->sequences[fork.index];
+        own.seed          = sequence_seed(r->command->common.seed, (int64_t) r->sequences.size());
+        own.n_predict     = extension.n_predict >= -1 ? extension.n_predict : own.n_predict;
+        own.coupled.group = fork.index < 0 ? 0 : (int32_t) first;
+        own.coupled.index = (int32_t) r->sequences.size() - own.coupled.group;
+        add_sequence(*r, own, facts);
+        if (fork.index >= 0) {
+            fork_from(*r, fork, facts);
+        }
+    }
+    return (int64_t) first;
+}

@@ -1,0 +1,58 @@
+// What one decode step computes: made by the planner, const from then on.
+#pragma once
+
+#include "schedule/request.h"
+
+#include <string>
+#include <vector>
+
+// One token of the batch.
+struct planned_token {
+    branch *    cells     = nullptr;
+    llama_token token     = -1;
+    int32_t     position  = 0;
+    bool        wants_row = false; // of logits
+};
+
+// Another sequence whose text is still equal: it has the same token in the same cell, and the same row.
+struct sharing_sequence {
+    int32_t  i_token = 0; // of the batch
+    branch * cells   = nullptr;
+};
+
+// The rows of logits that a sequence is sampled (or scored) from; i_row -1: that which the request has.
+struct planned_rows {
+    request *  r      = nullptr;
+    sequence * s      = nullptr;
+    int32_t    i_row  = -1;
+    int32_t    n_rows = 1;
+};
+
+// A prompt whose last token is in this batch; i_row -1: the request has its row.
+struct planned_prompt {
+    request * r     = nullptr;
+    int32_t   i_row = -1;
+};
+
+// A row that predicts a token of a prompt, for echo.
+struct planned_echo {
+    request * r       = nullptr;
+    int32_t   i_row   = 0;
+    int32_t   i_token = 0; // of the prompt
+};
+
+struct step_plan {
+    const adapter_set *           adapters = nullptr; // of all requests of this step; nullptr: it is empty
+    std::vector<planned_token>    tokens;
+    std::vector<sharing_sequence> sharing;
+    std::vector<planned_rows>     rows;
+    std::vector<planned_prompt>   prompts;
+    std::vector<planned_echo>     echoes;
+    std::vector<request *>        begun;         // whose prompt has begun: the client is told
+    int32_t                       n_prefill = 0; // tokens of prompts
+
+    int32_t n_tokens() const { return (int32_t) tokens.size(); }
+    bool    empty() const { return tokens.empty() && prompts.empty(); }
+    // One line for each entry, for a debugger and for tests.
+    std::string to_string() const;
+};
