@@ -1,6 +1,8 @@
 // The tree of all that was written and offered, drawn; walked with the arrows.
 
-import { goTo, joinToParent, mark, session, splitHere } from "./session.js";
+import { joinToParent, mark, splitHere } from "./choosing.js";
+import { goTo } from "./history.js";
+import { session } from "./session.js";
 import { joinable, layout, pathTo, textOf } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useRef, useState } from "./ui.js";
 

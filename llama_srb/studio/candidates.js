@@ -1,24 +1,8 @@
 // The candidates side by side: each a card that fills as it comes.
 
-import {
-  again,
-  ask,
-  branch,
-  candidates,
-  choose,
-  insert,
-  isChat,
-  longer,
-  mark,
-  pointId,
-  rewrite,
-  say,
-  session,
-  setting,
-  shelve,
-  stopOne,
-  wanted,
-} from "./session.js";
+import { again, ask, branch, longer, stopOne } from "./asking.js";
+import { choose, insert, mark, rewrite, shelve } from "./choosing.js";
+import { candidates, isChat, pointId, say, session, setting, wanted } from "./session.js";
 import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
 import { Button, changed, html, still, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
 

@@ -1,6 +1,9 @@
 // A chat: what was said, and a field for what is said next. The answers to choose from are the candidates.
 
-import { ask, goTo, sayInChat, session, stopAll, wanted } from "./session.js";
+import { ask, stopAll } from "./asking.js";
+import { sayInChat } from "./choosing.js";
+import { goTo } from "./history.js";
+import { session, wanted } from "./session.js";
 import * as store from "./store.js";
 import { childrenOf, pathTo } from "./tree.js";
 import { Button, html, useChanges, useEffect, useRef } from "./ui.js";

@@ -1,7 +1,8 @@
 // How the server is: model, speed, cells, queue; what went wrong; its return after it was away.
 
 import { ApiError, call, key, setKey } from "./api.js";
-import { AWAY, fail, model, onLost, session, setting, writeHere } from "./session.js";
+import { writeHere } from "./library.js";
+import { AWAY, fail, model, onLost, session, setting } from "./session.js";
 import { changed, html, useChanges, useRef, Button } from "./ui.js";
 
 const EVERY_MS = 3000;

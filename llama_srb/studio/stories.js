@@ -1,18 +1,9 @@
 // The shelf of stories: open, name, new, delete, to files and from files.
 
 import { fromFile, toJson, toMarkdown } from "./exchange.js";
-import {
-  adopt,
-  commit,
-  createStory,
-  deleteStory,
-  fail,
-  nameStory,
-  openPlace,
-  openStory,
-  search,
-  session,
-} from "./session.js";
+import { commit } from "./history.js";
+import { adopt, createStory, deleteStory, openPlace, openStory, search } from "./library.js";
+import { fail, nameStory, session } from "./session.js";
 import { Button, download, html, useChanges, useRef, useState } from "./ui.js";
 
 export function Stories() {
