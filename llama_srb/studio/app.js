@@ -1,4 +1,4 @@
-// The page: what stands where, and the keys that work everywhere.
+// The page: its layout, and the keys that work everywhere.
 
 import { Branches } from "./branches.js";
 import { Candidates } from "./candidates.js";

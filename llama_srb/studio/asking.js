@@ -1,7 +1,7 @@
-// Asking the server: candidates at the point, more of one, another one, and their end.
+// Requests to the server: n candidates, a longer one, another one, a stop.
 //
-// A run is one request: `nodes` are the candidates that it fills, by index; null is one whose text is no
-// longer taken, because the writer has chosen it in mid-stream.
+// A run is one request. `nodes` are the candidates that it fills, by index; null marks a candidate that the
+// writer has chosen in mid-stream, so that its text is ignored from then on.
 
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
@@ -22,12 +22,12 @@ import * as store from "./store.js";
 import { addNode, cutAt, drop, pathTo, promptFor, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
-const PAUSE_MS = 900; // a pause in which the prompt is computed
-const ANSWER_MS = 2000; // to a request that is stopped
+const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
+const ANSWER_MS = 2000; // how long a stopped request may take to end
 
 let pause = null;
 
-/** The prompt is computed while the writer thinks; the answer says how many tokens it has. */
+/** Prefills the prompt while the writer pauses, and shows how many tokens it has. */
 export function awaitPause() {
   clearTimeout(pause);
   pause = setTimeout(async () => {
@@ -47,7 +47,7 @@ export function awaitPause() {
 const UNNAMED = ["Untitled", "Chat"];
 const FIELDS_OF_ALL = new Set(["seed"]);
 
-/** The values that a candidate gets: those of all, or its own share of a spread. */
+/** The sampling values of a candidate: the common ones, and its own value of each spread. */
 function samplingOf(index, n) {
   const { values, spreads } = session.settings;
   const shares = Object.entries(spreads).map(([name, [from, to]]) => {
@@ -90,7 +90,7 @@ function messages(story, point) {
   ];
 }
 
-/** n candidates at the caret. Those that are there and not pinned are set aside, unless `more` are wanted. */
+/** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside. */
 export async function ask({ n = wanted(), more = false } = {}) {
   commit();
   fail(null);
@@ -111,13 +111,13 @@ export async function ask({ n = wanted(), more = false } = {}) {
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
 
-/** A story that has no name yet is called by its first words. */
+/** Names a story that has no name yet after its first words. */
 function nameByItsWords() {
   const [, words] = /^\s*(.{0,40}\S)(?!\S)/.exec(textOf(session.story)) ?? [];
   if (words && UNNAMED.includes(session.story.name)) nameStory({ name: words });
 }
 
-/** No more for these; a request that has no others ends. */
+/** Stops these candidates, and each request that has no others. */
 function quit(nodes) {
   for (const run of session.runs) {
     if (run.nodes.every((node) => !node || nodes.includes(node))) stop(run);
@@ -125,7 +125,7 @@ function quit(nodes) {
   }
 }
 
-/** Where the caret is: the end of the text, or a place within it that the tree gets a border at. */
+/** Sets the point to the caret; within the text the tree is cut there. */
 function place() {
   if (isChat() || session.at >= session.text.length) return;
   const known = session.point && textOf(session.story, session.point).length === session.at;
@@ -145,7 +145,7 @@ function setAside(story, nodes, aside = true) {
   changed("story");
 }
 
-/** More candidates in the stream that runs; false when none does. */
+/** Adds candidates to the running request at this point; false when there is none. */
 async function extended(point, add) {
   const run = [...session.runs].find((run) => run.point === point);
   await run?.known;
@@ -158,7 +158,7 @@ async function extended(point, add) {
   }
 }
 
-/** One request that fills these nodes; what they have already is what the text goes on from. */
+/** Starts one request that fills these nodes; text that a node has already is continued. */
 async function start(point, nodes, prompt = null) {
   const { story } = session;
   const run = {
@@ -186,7 +186,7 @@ async function start(point, nodes, prompt = null) {
   }
 }
 
-/** A candidate that the server has forgotten is sent as text. */
+/** Follows the request; when the server has forgotten the candidate to continue, its text is sent instead. */
 async function withText(run, request, text) {
   try {
     await follow(run, request);
@@ -245,7 +245,7 @@ const TAKERS = {
   },
 };
 
-/** How the server calls a node's text; `from` counts the tokens of the sequence before the node's first. */
+/** The server's name for a node's text; `from` counts the sequence's tokens before the node's first one. */
 function name(run, node, index) {
   if (!node) return; // chosen before it began
   node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true };
@@ -258,7 +258,7 @@ function failed(run, error) {
   else lost();
 }
 
-/** Candidates that nothing came for leave no trace. */
+/** Ends a run; candidates without text are removed from the story. */
 function over(run) {
   run.over = true;
   run.knows();
@@ -275,7 +275,7 @@ function over(run) {
   changed("story", "status", ...kept.map((node) => node.id));
 }
 
-// ---- more of one, others in its place ----------------------------------------------------------------
+// ---- variants of one candidate -----------------------------------------------------------------------
 
 export async function longer(id) {
   const { story } = session;
@@ -290,7 +290,7 @@ export async function longer(id) {
   await start(node.parent, [node], { prompt: undefined, continue: undefined, ...own(node), ...prompt });
 }
 
-/** Another one in its place; the old one is set aside. */
+/** Generates another candidate in place of this one, which is set aside. */
 export async function again(id) {
   const { story } = session;
   const old = story.nodes[id];
@@ -302,11 +302,11 @@ export async function again(id) {
   if (!node.text) setAside(story, [old], false);
 }
 
-/** A node's own sampling, as a request of one has it. */
+/** The sampling values of one node, as fields of a request with n = 1. */
 const own = ({ sampling }) =>
   Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
 
-/** Another token in place of token i, and on from there. */
+/** Continues from another token in place of token i. */
 export async function branch(id, i, token) {
   const { story } = session;
   const old = story.nodes[id];
@@ -337,7 +337,7 @@ export async function stopOne(id) {
     call("DELETE", `v1/completions/${run.id}/${run.nodes.indexOf(node)}`).catch(() => {}); // just over
 }
 
-/** Ends what streams; a server that says nothing is left. */
+/** Ends all runs; a server that does not answer in time is disconnected. */
 export async function finished(end = stopAll) {
   end();
   const left = setTimeout(leaveAll, ANSWER_MS);
@@ -345,7 +345,7 @@ export async function finished(end = stopAll) {
   clearTimeout(left);
 }
 
-/** Takes no more text for a node, and ends the request that brings it. */
+/** Ignores further text for a node, and ends its request. */
 export function freeze(node) {
   const run = runOf(node);
   if (!run) return;

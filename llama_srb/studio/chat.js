@@ -1,4 +1,4 @@
-// A chat: what was said, and a field for what is said next. The answers to choose from are the candidates.
+// A chat: its messages, and a field for the next one. The answers to choose from are the candidates.
 
 import { ask, stopAll } from "./asking.js";
 import { sayInChat } from "./choosing.js";
@@ -51,7 +51,7 @@ export function Chat() {
     </div></section>`;
 }
 
-/** One message; of several answers the arrows go to the others. */
+/** One message; when there are several answers, the arrows switch between them. */
 function Said({ node }) {
   const siblings = childrenOf(session.story, node.parent).filter((one) => one.source === node.source);
   const i = siblings.indexOf(node);

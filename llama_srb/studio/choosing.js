@@ -1,4 +1,4 @@
-// What the writer does with candidates: choosing one, changing one, and keeping pieces on the shelf.
+// Choosing a candidate, editing one, and keeping pieces of text on the shelf.
 
 import { ask, awaitPause, freeze } from "./asking.js";
 import { commit, note, redirect, typed } from "./history.js";
@@ -7,7 +7,7 @@ import * as store from "./store.js";
 import { addNode, childrenOf, cutAt, join, joinable, pathTo, split, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
-/** A candidate becomes part of the text, as far as `end` if given; then the next ones are asked for. */
+/** Adds a candidate to the text, up to `end` if given, and requests the next ones. */
 export async function choose(id, end = null) {
   commit();
   note();
@@ -30,7 +30,7 @@ export async function choose(id, end = null) {
     await ask();
 }
 
-/** The writer's own version of a candidate, beside it. */
+/** Adds the writer's edited version beside a candidate. */
 export function rewrite(id, text) {
   const { story } = session;
   const old = story.nodes[id];
@@ -48,7 +48,7 @@ export function mark(id, fields) {
   changed("story", id);
 }
 
-/** The text is cut in two at the caret: a place to go back to. */
+/** Splits the text at the caret, so that the writer can return there. */
 export function splitHere() {
   commit();
   const { story } = session;
@@ -57,7 +57,7 @@ export function splitHere() {
   changed("story");
 }
 
-/** A node and the one before it become one. */
+/** Joins a node with its parent. */
 export function joinToParent(id) {
   const { story } = session;
   const gone = joinable(story, id).id;
@@ -67,7 +67,7 @@ export function joinToParent(id) {
   changed("story");
 }
 
-/** What the writer says in a chat. */
+/** Sends the writer's message in a chat. */
 export async function sayInChat(text) {
   note();
   const { story } = session;

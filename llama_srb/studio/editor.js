@@ -1,4 +1,4 @@
-// The text. Behind the field lies the same text coloured by where it came from.
+// The text field. Behind it lies the same text, coloured by its origin.
 
 import { ask, awaitPause, stopAll } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
@@ -48,7 +48,7 @@ function Tools() {
   </div>`;
 }
 
-/** Asks, and leaves the keys 1 to 9 to the candidates. */
+/** Requests candidates and leaves the field, so that the keys 1 to 9 choose. */
 function go() {
   document.getElementById("candidates")?.focus({ preventScroll: true });
   ask();

@@ -5,7 +5,7 @@ import * as store from "./store.js";
 import { textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
-const TYPING_MS = 400; // a pause that ends a piece of typing
+const TYPING_MS = 400; // the writer's pause that ends an undo step
 const HISTORY = 500;
 
 const past = [];
@@ -14,7 +14,7 @@ let typing = null;
 
 const now = () => ({ current: session.story.current, text: textOf(session.story), at: session.at });
 
-/** Remembers the text as it is now, for undo. */
+/** Records the present text for undo. */
 export function note() {
   past.push(now());
   if (past.length > HISTORY) past.shift();
@@ -32,7 +32,7 @@ export function movedTo(at) {
   session.at = at;
 }
 
-/** What was typed becomes part of the tree. */
+/** Writes the typed text into the tree. */
 export function commit() {
   clearTimeout(typing);
   typing = null;
@@ -74,12 +74,12 @@ export function goTo(id) {
   refresh();
 }
 
-/** Another story is open: there is nothing to undo. */
+/** Empties the history when another story is opened. */
 export function forget() {
   past.length = future.length = 0;
 }
 
-/** A node was joined into another one, which undo leads to instead. */
+/** Node `gone` was joined into another one: undo returns there instead. */
 export function redirect(gone, id) {
   for (const was of [...past, ...future]) if (was.current === gone) was.current = id;
 }

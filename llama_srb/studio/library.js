@@ -38,7 +38,7 @@ watchTabs({
   reopen: () => openStory(session.story.id),
 });
 
-/** The other tab keeps what it has, and this one goes on with it. */
+/** Takes the story over from the other tab, once that has stored its text. */
 export async function writeHere() {
   await take();
   await openStory(session.story.id);
@@ -59,7 +59,7 @@ export async function createStory(name = "Untitled", kind = "story") {
   await adopt(story);
 }
 
-/** A story from elsewhere becomes one of ours, and is opened. */
+/** Stores a new or imported story and opens it. */
 export async function adopt(story) {
   commit();
   store.keep(story, Object.values(story.nodes));
@@ -69,7 +69,7 @@ export async function adopt(story) {
   changed("stories");
 }
 
-/** Pieces of all stories that hold some words, and stories whose name or tags do. */
+/** Finds the words in all nodes, and in the names and tags of stories. */
 export async function search(words) {
   await store.flush();
   const has = (text) => text?.toLowerCase().includes(words.toLowerCase());

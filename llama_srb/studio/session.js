@@ -1,5 +1,5 @@
-// The state of the page: the story that is open, its text and point, the runs, the settings; and what reads it.
-// Nothing here asks the server or decides anything: history.js, asking.js, choosing.js and library.js do.
+// The page's state: the open story, its text and point, the runs and the settings; and functions that read it.
+// It knows neither the server nor the keys; history.js, asking.js, choosing.js and library.js change it.
 
 import * as store from "./store.js";
 import { childrenOf, textOf } from "./tree.js";
@@ -32,7 +32,7 @@ export const session = {
   runs: new Set(),
   error: null, // {message, param}
   settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
-  prompt: null, // {tokens, cached} of the last prompt
+  prompt: null, // {tokens, cached} of the last prefilled prompt
   said: "", // for screen readers
   compare: null,
   branching: false, // the tree is open
@@ -45,13 +45,13 @@ export const setting = (fields) => {
   changed("settings");
 };
 
-/** The model that is asked: the first one until the writer has chosen another. */
+/** The model in use: the server's first one until the writer chooses another. */
 export function model() {
   const { models, settings } = session;
   return models.find(({ id }) => id === settings.model) ?? models[0];
 }
 
-/** How many are asked for at a time: more, as branches, beside the tree. */
+/** The number of candidates per request; more while the tree is open. */
 export function wanted() {
   const { n, n_branches } = session.settings;
   return session.branching ? Math.max(n, n_branches) : n;
@@ -60,7 +60,7 @@ export function wanted() {
 export const pointId = () => session.point ?? session.story.current;
 export const isChat = () => session.story.kind === "chat";
 
-/** The candidates at this place, those set aside only if asked for. */
+/** The candidates at the point; `aside` includes those set aside. */
 export const candidates = (aside = false) =>
   childrenOf(session.story, pointId()).filter((node) => aside || !node.aside);
 
@@ -75,7 +75,7 @@ export function fail(error) {
 }
 
 export const AWAY = "the server has gone away; what had come is kept";
-/** What is told when it has. */
+/** Functions to call when the server is gone. */
 export const onLost = [];
 
 const UNKEPT = "the browser could not keep what is new";
@@ -85,7 +85,7 @@ store.refused.push((error) => {
   if (!error && session.error?.message.startsWith(UNKEPT)) fail(null);
 });
 
-/** The server does not answer any more. */
+/** Reports that the server does not answer any more. */
 export function lost() {
   fail({ message: AWAY });
   for (const tell of onLost) tell();

@@ -1,4 +1,4 @@
-// Passages that are too good to lose and have no place yet.
+// The shelf: passages kept for another place.
 
 import { insert, shelve, unshelve } from "./choosing.js";
 import { isChat, session } from "./session.js";

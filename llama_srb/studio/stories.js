@@ -1,4 +1,4 @@
-// The shelf of stories: open, name, new, delete, to files and from files.
+// The list of stories: open, rename, create, delete, export and import.
 
 import { fromFile, toJson, toMarkdown } from "./exchange.js";
 import { commit } from "./history.js";
@@ -59,7 +59,7 @@ const facts = (...all) => all.filter(Boolean).join(" · ");
 const FOUND = 30; // that are shown
 const SHOWN = 80; // characters of each
 
-/** Through all stories: names, tags, and every branch. */
+/** Searches all stories: names, tags, and every branch. */
 function Search() {
   const [found, setFound] = useState(null);
   const find = async ({ target: { value } }) => setFound(value.trim() ? await search(value.trim()) : null);
