@@ -16,7 +16,7 @@ let timer = null;
 const heads = new Map(); // story id → story, to be written
 const nodes = new Map(); // node id → [story id, node], to be written
 let part = [[], []]; // what a transaction is at: stories without nodes, and nodes
-let written = Promise.resolve(); // when all flushes so far are over
+let written = Promise.resolve(); // resolves when all flushes so far have ended
 
 const done = (request) =>
   new Promise((resolve, reject) => {
