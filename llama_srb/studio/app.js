@@ -90,7 +90,7 @@ function onKey(event) {
     if (!node) return;
     event.preventDefault();
     choose(node.id);
-    say(`candidate ${event.key} is chosen`);
+    say(`candidate ${event.key} chosen`);
   } else if (event.key === "Escape" && session.runs.size) {
     event.preventDefault();
     stopAll();

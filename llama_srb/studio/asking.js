@@ -178,7 +178,7 @@ async function start(point, nodes, prompt = null) {
   try {
     const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
     await withText(run, request, text);
-    say(`${nodes.length} ${nodes.length === 1 ? "candidate is" : "candidates are"} there`);
+    say(`${nodes.length} ${nodes.length === 1 ? "candidate is" : "candidates are"} complete`);
   } catch (error) {
     if (error.name !== "AbortError") failed(run, error);
   } finally {

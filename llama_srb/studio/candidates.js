@@ -44,12 +44,12 @@ export function Candidates() {
       <span class="gap"></span>
       ${
         !isChat() &&
-        html`<label class="check" title="After a choice the next candidates are asked for at once">
+        html`<label class="check" title="Requests the next candidates at once after a choice">
         <input type="checkbox" checked=${session.settings.next}
         onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>`
       }
       <label class="check"
-        title="Tokens coloured by how surprising they were; a click shows what else was likely">
+        title="Colours tokens by surprise; a click shows the alternatives">
         <input type="checkbox" checked=${session.settings.colours}
         onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
       ${
@@ -70,16 +70,16 @@ export function Candidates() {
       ${
         shown.length > 0 &&
         now.length === shown.length &&
-        html`<button type="button" class="more" title="Others at the same place, besides these"
+        html`<button type="button" class="more" title="More candidates at the same place"
           onClick=${() => ask({ more: true })}>More<small>× ${wanted()}</small></button>`
       }
       ${
         !shown.length &&
-        html`<p class="hint">What the model could write next will stand here, several ways at once.
-        Choose one with a click or its number, and it becomes part of the text.</p>
+        html`<p class="hint">Several continuations by the model will appear here.
+        Choose one with a click or its number, and it is added to the text.</p>
         <p class="hint keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,${" "}
-        <kbd>Ctrl</kbd> <kbd>Z</kbd> takes back, <kbd>Esc</kbd> leads back to the text; the arrows walk
-        through the candidates, and with <kbd>Shift</kbd> a click takes one as far as the word.</p>
+        <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Esc</kbd> returns to the text; the arrows move
+        between candidates, and <kbd>Shift</kbd> with a click on a word chooses the text up to it.</p>
         <${Openings} />`
       }
     </div>

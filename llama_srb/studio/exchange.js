@@ -12,7 +12,7 @@ export function fromFile(name, text) {
   if (!/\.json$/i.test(name)) return fromText(name, text);
   const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];
-  if (!read) throw new Error(`${name}: a story of the studio, of Obsidian Loom or of mikupad was expected`);
+  if (!read) throw new Error(`${name}: expected a story of the studio, of Obsidian Loom or of mikupad`);
   return read(data, name.replace(/\.json$/i, ""));
 }
 

@@ -24,11 +24,11 @@ export const session = {
   story: null,
   stories: [],
   models: [], // of the server
-  fields: null, // that it takes, with their bounds
+  fields: null, // of the server, with their bounds
   text: "",
-  caret: null, // where the editor's caret goes next, when the text was not typed
-  at: 0, // where it is
-  point: null, // where candidates stand, when that is not the end of the text
+  caret: null, // where the editor's caret is put next, when the text was not typed
+  at: 0, // where the caret is
+  point: null, // the node that candidates continue, when that is not the end of the text
   runs: new Set(),
   error: null, // {message, param}
   settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
@@ -74,7 +74,7 @@ export function fail(error) {
   changed("error");
 }
 
-export const AWAY = "the server has gone away; what had come is kept";
+export const AWAY = "the server is away; the text received so far is kept";
 /** Functions to call when the server is gone. */
 export const onLost = [];
 
