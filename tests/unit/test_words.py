@@ -17,11 +17,11 @@ SCOPES = {
     "studio": ("llama_srb/studio/*.*",),
 }
 
-# What is no longer written → what is written instead. Names are matched as whole words, as they are spelled.
+# What is no longer written → what is written instead. Names are matched as whole words, as they are spelled;
+# everyday words that were names, too, are edited by hand.
 NAMES = {
     "n_beside": "prefill budget",
     "spellings": "aliases",
-    "Several": "MultiGeneration",
     "Folded": "BodyBuilder, CompletionBody, TextsBody",
     "Gathered": "Transcript",
     "go_on": "continue_from",
