@@ -88,7 +88,7 @@ class Settings(BaseModel):
     ctx: int | None = Field(None, ge=1, le=2**31 - 1,
         description="Tokens in the engine's KV cache, shared by all sequences (default: the engine decides).")
     parallel: int = Field(32, ge=1, le=256,
-        description="Sequences that are generated at the same time; more wait for their turn.")
+        description="Sequences that are generated at the same time; further ones wait.")
     cache_cells: int | None = Field(None, ge=0, le=2**31 - 1,
         description="Tokens of that cache that idle prompts and continuations may hold (default: a quarter).")
     cache_ram: Annotated[int, BeforeValidator(_size)] = Field(4 << 30, ge=0, le=2**63 - 1,

@@ -24,7 +24,7 @@ async function send(method, path, body, signal) {
 
 export const call = async (method, path, body, signal) => (await send(method, path, body, signal)).json();
 
-/** Events of a request, all that one read brought at a time; ApiError when it is refused. */
+/** The events of a request, in the batches in which they arrive; ApiError when it is refused. */
 export async function* events(body, signal) {
   const response = await send("POST", "v1/events", body, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

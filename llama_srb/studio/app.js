@@ -1,11 +1,15 @@
-// The page: what stands where, and the keys that work everywhere.
+// The page: its layout, and the keys that work everywhere.
 
 import { Branches } from "./branches.js";
 import { Candidates } from "./candidates.js";
 import { Chat } from "./chat.js";
 import { Controls } from "./controls.js";
 import { Editor } from "./editor.js";
-import { isChat, begin, candidates, choose, redo, say, session, stopAll, undo } from "./session.js";
+import { stopAll } from "./asking.js";
+import { choose } from "./choosing.js";
+import { redo, undo } from "./history.js";
+import { begin } from "./library.js";
+import { candidates, isChat, say, session } from "./session.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
 import { Stories } from "./stories.js";
@@ -86,7 +90,7 @@ function onKey(event) {
     if (!node) return;
     event.preventDefault();
     choose(node.id);
-    say(`candidate ${event.key} is chosen`);
+    say(`candidate ${event.key} chosen`);
   } else if (event.key === "Escape" && session.runs.size) {
     event.preventDefault();
     stopAll();

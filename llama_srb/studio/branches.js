@@ -1,6 +1,8 @@
-// The tree of all that was written and offered, drawn; walked with the arrows.
+// The tree of all texts and candidates, drawn; the arrow keys walk it.
 
-import { goTo, joinToParent, mark, session, splitHere } from "./session.js";
+import { joinToParent, mark, splitHere } from "./choosing.js";
+import { goTo } from "./history.js";
+import { session } from "./session.js";
 import { joinable, layout, pathTo, textOf } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useRef, useState } from "./ui.js";
 
@@ -104,7 +106,7 @@ function Leaf({ place, path, focus, found, setHere }) {
   </g>`;
 }
 
-/** The place that an arrow leads to: parent, first child, the next one in the column. */
+/** The node that an arrow key leads to: parent, first child, or the next one in the column. */
 const STEPS = {
   ArrowLeft: (at, place) => at[place.node.parent],
   ArrowRight: (at, place) => place.children[0],

@@ -1,24 +1,8 @@
-// The candidates side by side: each a card that fills as it comes.
+// The candidates side by side: one card each, filled as text arrives.
 
-import {
-  again,
-  ask,
-  branch,
-  candidates,
-  choose,
-  insert,
-  isChat,
-  longer,
-  mark,
-  pointId,
-  rewrite,
-  say,
-  session,
-  setting,
-  shelve,
-  stopOne,
-  wanted,
-} from "./session.js";
+import { again, ask, branch, longer, stopOne } from "./asking.js";
+import { choose, insert, mark, rewrite, shelve } from "./choosing.js";
+import { candidates, isChat, pointId, say, session, setting, wanted } from "./session.js";
 import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
 import { Button, changed, html, still, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
 
@@ -42,7 +26,7 @@ export function Candidates() {
   const finished = new Map();
   for (const node of shown)
     if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
-  const isTwin = (node) =>
+  const isDuplicate = (node) =>
     node.state !== "running" && finished.has(node.text) && finished.get(node.text) !== node.id;
   return html`<section class="candidates" aria-label="Candidates">
     <div class="tools">
@@ -60,12 +44,12 @@ export function Candidates() {
       <span class="gap"></span>
       ${
         !isChat() &&
-        html`<label class="check" title="After a choice the next candidates are asked for at once">
+        html`<label class="check" title="Requests the next candidates at once after a choice">
         <input type="checkbox" checked=${session.settings.next}
         onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>`
       }
       <label class="check"
-        title="Tokens coloured by how surprising they were; a click shows what else was likely">
+        title="Colours tokens by surprise; a click shows the alternatives">
         <input type="checkbox" checked=${session.settings.colours}
         onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
       ${
@@ -80,21 +64,22 @@ export function Candidates() {
       aria-label="Candidates; press 1 to 9 to choose, the arrows to walk"
       onKeyDown=${(event) => walk(event, list.current)}>
       ${now.map(
-        (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1} twin=${isTwin(node)} />`,
+        (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
+          duplicate=${isDuplicate(node)} />`,
       )}
       ${
         shown.length > 0 &&
         now.length === shown.length &&
-        html`<button type="button" class="more" title="Others at the same place, besides these"
+        html`<button type="button" class="more" title="More candidates at the same place"
           onClick=${() => ask({ more: true })}>More<small>× ${wanted()}</small></button>`
       }
       ${
         !shown.length &&
-        html`<p class="hint">What the model could write next will stand here, several ways at once.
-        Choose one with a click or its number, and it becomes part of the text.</p>
+        html`<p class="hint">Several continuations by the model will appear here.
+        Choose one with a click or its number, and it is added to the text.</p>
         <p class="hint keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,${" "}
-        <kbd>Ctrl</kbd> <kbd>Z</kbd> takes back, <kbd>Esc</kbd> leads back to the text; the arrows walk
-        through the candidates, and with <kbd>Shift</kbd> a click takes one as far as the word.</p>
+        <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Esc</kbd> returns to the text; the arrows move
+        between candidates, and <kbd>Shift</kbd> with a click on a word chooses the text up to it.</p>
         <${Openings} />`
       }
     </div>
@@ -107,7 +92,7 @@ const OPENINGS = [
   "It was late, and all the toys were asleep but one. He",
 ];
 
-/** For those who look at an empty page. */
+/** Openings to choose from on an empty page. */
 function Openings() {
   useChanges("text");
   if (session.text || isChat()) return null;
@@ -117,7 +102,7 @@ function Openings() {
   )}</div>`;
 }
 
-/** How many cards an arrow goes on, in rows of so many. */
+/** How many cards an arrow key moves by, with `columns` cards in a row. */
 const STEPS = {
   ArrowRight: () => 1,
   ArrowLeft: () => -1,
@@ -153,7 +138,7 @@ const ENDS = {
   error: "error",
 };
 
-const Card = still(({ id, number, twin }) => {
+const Card = still(({ id, number, duplicate }) => {
   useChanges(id, "settings", "compare");
   const [mode, setMode] = useState("read");
   const card = useRef();
@@ -164,13 +149,14 @@ const Card = still(({ id, number, twin }) => {
   const kind = [
     running && "running",
     node.pinned && "pinned",
-    twin && "twin",
+    duplicate && "duplicate",
     node.aside && "aside",
     mode === "part" && "picking",
   ]
     .filter(Boolean)
     .join(" ");
-  const label = `Candidate ${number}${node.pinned ? ", pinned" : ""}${twin ? ", the same as another" : ""}`;
+  const same = duplicate ? ", the same as another" : "";
+  const label = `Candidate ${number}${node.pinned ? ", pinned" : ""}${same}`;
   const onKey = (event) => {
     if (event.key !== "Enter" || event.target !== event.currentTarget) return;
     event.preventDefault();
@@ -265,7 +251,7 @@ function Text({ node }) {
   return html`<div class="text" onClick=${(event) => taken(event, node)}>${node.text}</div>`;
 }
 
-/** A click takes all; with Shift as far as the clicked word. */
+/** A click chooses the whole text, with Shift only up to the clicked word. */
 function taken(event, node) {
   if (String(getSelection())) return;
   choose(node.id, event.shiftKey ? wordEnd(node.text, clicked(event)) : null);
@@ -286,7 +272,7 @@ const Differences = ({ of, from }) =>
     kind === "same" ? word : kind === "new" ? html`<ins>${word}</ins>` : html`<del>${word}</del>`,
   )}</div>`;
 
-/** The words one by one: arrows move the end, Enter or a click takes what is marked. */
+/** The words one by one: the arrow keys move the end, Enter or a click chooses the marked part. */
 function Part({ node, done }) {
   const words = node.text.match(/\s*\S+/g) ?? [];
   const [count, setCount] = useState(Math.min(1, words.length));
@@ -341,7 +327,7 @@ const STEPS_OF_COLOUR = 6;
 /** 0 for a certain token to 5 for a surprise. */
 const surprise = (logprob) => Math.min(STEPS_OF_COLOUR - 1, Math.floor(-(logprob ?? 0) / 0.9));
 
-/** Nats over the alternatives that the server named, the rest taken as one. */
+/** Entropy in nats over the alternatives that the server sent; all other tokens count as one. */
 function entropy({ top }) {
   const p = (top ?? []).map(({ logprob }) => Math.exp(logprob));
   const rest = Math.max(0, 1 - p.reduce((sum, x) => sum + x, 0));
@@ -384,7 +370,7 @@ function strip(tokens) {
   return `linear-gradient(to right, ${stops.join(", ")})`;
 }
 
-/** The token and what else was likely, for those who hover. */
+/** A token with its likeliest alternatives, for its tooltip. */
 const likely = ({ text, logprob, top = [] }) =>
   [{ text, logprob }, ...top.filter((other) => other.text !== text)]
     .map((one) => `${visible(one.text)}  ${percent(one.logprob)}`)

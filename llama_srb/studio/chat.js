@@ -1,6 +1,9 @@
-// A chat: what was said, and a field for what is said next. The answers to choose from are the candidates.
+// A chat: its messages, and a field for the next one. The answers to choose from are the candidates.
 
-import { ask, goTo, sayInChat, session, stopAll, wanted } from "./session.js";
+import { ask, stopAll } from "./asking.js";
+import { sayInChat } from "./choosing.js";
+import { goTo } from "./history.js";
+import { session, wanted } from "./session.js";
 import * as store from "./store.js";
 import { childrenOf, pathTo } from "./tree.js";
 import { Button, html, useChanges, useEffect, useRef } from "./ui.js";
@@ -48,7 +51,7 @@ export function Chat() {
     </div></section>`;
 }
 
-/** One message; of several answers the arrows go to the others. */
+/** One message; when there are several answers, the arrows switch between them. */
 function Said({ node }) {
   const siblings = childrenOf(session.story, node.parent).filter((one) => one.source === node.source);
   const i = siblings.indexOf(node);

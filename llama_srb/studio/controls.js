@@ -132,7 +132,7 @@ const STRUCTURES = {
   regex: "Expression",
 };
 
-/** The server's error stands below, and what it is about is marked. */
+/** Shows the server's error below the field, and marks its place in the text. */
 function Structure() {
   useChanges("error");
   const { structure } = session.settings;

@@ -1,19 +1,8 @@
-// The text. Behind the field lies the same text coloured by where it came from.
+// The text field. Behind it lies the same text, coloured by its origin.
 
-import {
-  ask,
-  canRedo,
-  canUndo,
-  commit,
-  model,
-  movedTo,
-  redo,
-  session,
-  stopAll,
-  typed,
-  undo,
-  wanted,
-} from "./session.js";
+import { ask, awaitPause, stopAll } from "./asking.js";
+import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
+import { model, session, wanted } from "./session.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
 
@@ -36,7 +25,10 @@ export function Editor() {
         <${Origins} />
         <textarea id="editor" ref=${field} aria-label="Story" autofocus spellcheck="true"
           placeholder="Write the beginning, then press Continue or Ctrl+Enter."
-          onInput=${(event) => typed(event.target.value, event.target.selectionStart)}
+          onInput=${(event) => {
+            typed(event.target.value, event.target.selectionStart);
+            awaitPause();
+          }}
           onSelect=${moved} onBlur=${left} onKeyDown=${onKey}></textarea>
       </div>
     </div>
@@ -56,7 +48,7 @@ function Tools() {
   </div>`;
 }
 
-/** Asks, and leaves the keys 1 to 9 to the candidates. */
+/** Requests candidates and leaves the field, so that the keys 1 to 9 choose. */
 function go() {
   document.getElementById("candidates")?.focus({ preventScroll: true });
   ask();

@@ -12,7 +12,7 @@ export function fromFile(name, text) {
   if (!/\.json$/i.test(name)) return fromText(name, text);
   const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];
-  if (!read) throw new Error(`${name}: a story of the studio, of Obsidian Loom or of mikupad was expected`);
+  if (!read) throw new Error(`${name}: expected a story of the studio, of Obsidian Loom or of mikupad`);
   return read(data, name.replace(/\.json$/i, ""));
 }
 
@@ -29,7 +29,7 @@ const READERS = [
   [(data) => data.prompt !== undefined, mikupad],
 ];
 
-/** Only what a story has, each text as a text: a file is not to be trusted. */
+/** Copies only the known fields of a story and checks their types: a file cannot be trusted. */
 function ours({ name, kind, system, tags, scraps, root, current, nodes }) {
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
   Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
@@ -128,7 +128,7 @@ const asJson = (text) => {
   }
 };
 
-/** A piece with its probabilities, as our servers say it; null when it has none. */
+/** A token with its probabilities in our form; null when it has none. */
 function tokenOf({ content, prob, completion_probabilities }) {
   const [{ probs } = {}] = completion_probabilities ?? [];
   if (!Array.isArray(probs) || completion_probabilities.length !== 1) return null;

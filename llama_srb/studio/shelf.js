@@ -1,6 +1,7 @@
-// Passages that are too good to lose and have no place yet.
+// The shelf: passages kept for another place.
 
-import { insert, isChat, session, shelve, unshelve } from "./session.js";
+import { insert, shelve, unshelve } from "./choosing.js";
+import { isChat, session } from "./session.js";
 import { Button, html, useChanges } from "./ui.js";
 
 export function Shelf() {

@@ -1,7 +1,8 @@
-// How the server is: model, speed, cells, queue; what went wrong; its return after it was away.
+// The server's state: model, speed, cells, queue, errors, and its return after an outage.
 
 import { ApiError, call, key, setKey } from "./api.js";
-import { AWAY, fail, model, onLost, session, setting, writeHere } from "./session.js";
+import { writeHere } from "./library.js";
+import { AWAY, fail, model, onLost, session, setting } from "./session.js";
 import { changed, html, useChanges, useRef, Button } from "./ui.js";
 
 const EVERY_MS = 3000;
@@ -10,7 +11,7 @@ const AWAY_MS = 1000; // while it is away
 const server = { state: "unknown", needsKey: false, refused: false, counts: false, engine: null };
 let timer = null;
 
-/** Looks after the server for as long as the page is open. */
+/** Polls the server for as long as the page is open. */
 export async function watch() {
   clearTimeout(timer);
   const state = await look();
@@ -53,7 +54,7 @@ async function learn() {
   changed("server");
 }
 
-/** What the engine holds; not every key may ask that. */
+/** Reads the engine's counts, which not every key may do. */
 async function count() {
   try {
     server.engine = (await call("GET", "v1/stats")).engine;

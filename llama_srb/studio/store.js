@@ -1,9 +1,9 @@
-// What outlives the page: stories and their nodes in IndexedDB, settings in localStorage.
+// Storage: stories and their nodes in IndexedDB, settings in localStorage.
 //
-// Writes are gathered for a moment, and made a part at a time, since copying many tokens holds up the
-// page. What is not yet written when the page goes away, the part that a transaction is at with it, since
-// the browser ends that, is put into localStorage, which is written at once, and comes back with the next
-// load: a reload in mid-stream loses nothing.
+// Writes are batched for a moment, and split into parts, because copying many tokens blocks the page. When
+// the page is closed, all unwritten data goes to localStorage, which is written at once, including the part
+// of an unfinished transaction, which the browser aborts. The next load restores it: a reload in mid-stream
+// loses nothing.
 
 import { newId } from "./tree.js";
 
@@ -16,7 +16,7 @@ let timer = null;
 const heads = new Map(); // story id → story, to be written
 const nodes = new Map(); // node id → [story id, node], to be written
 let part = [[], []]; // what a transaction is at: stories without nodes, and nodes
-let written = Promise.resolve(); // when all flushes so far are over
+let written = Promise.resolve(); // resolves when all flushes so far have ended
 
 const done = (request) =>
   new Promise((resolve, reject) => {
@@ -35,7 +35,7 @@ export async function open() {
 
 const rescues = () => Object.keys(localStorage).filter((key) => key.startsWith(RESCUE));
 
-/** What pages that went away could write to localStorage only; not what has been written anew since. */
+/** Restores what closed pages could write to localStorage only, unless it was written again since. */
 async function recover() {
   for (const name of rescues()) {
     const rescued = read(name, { heads: [], nodes: [] });
@@ -69,7 +69,7 @@ async function put(newHeads, newNodes) {
 
 const headOf = ({ nodes: _, ...head }) => head;
 
-/** To be kept: a story's own fields, and of its nodes those that have changed. */
+/** Schedules a write of the story's own fields and of its changed nodes. */
 export function keep(story, changed = []) {
   story.changed = Date.now();
   heads.set(story.id, story);
@@ -77,7 +77,7 @@ export function keep(story, changed = []) {
   timer ??= setTimeout(flush, DELAY_MS);
 }
 
-/** What is to be written, the oldest first, up to some number of tokens; stories when all their nodes are. */
+/** The next part to write, oldest first, up to `limit` tokens; a story comes after all its nodes. */
 function taken(limit = Infinity) {
   const some = [];
   for (const [id, [story, node]] of nodes) {
@@ -91,14 +91,14 @@ function taken(limit = Infinity) {
   return [whole, some];
 }
 
-/** What a transaction was at is to be written again, except for what has changed since. */
-function putBack() {
+/** Schedules the parts of a failed transaction again, unless they have changed since. */
+function reschedule() {
   for (const head of part[0]) if (!heads.has(head.id)) heads.set(head.id, head);
   for (const { story, ...node } of part[1]) if (!nodes.has(node.id)) nodes.set(node.id, [story, node]);
 }
 
-/** Writes all that is to be written now, one call after the other; what is kept meanwhile waits. Whether it
-    could: what was refused is tried again. */
+/** Writes all pending data, one call after the other; returns whether that succeeded. Refused data is tried
+    again. */
 export const flush = () => (written = written.then(writeAll));
 
 async function writeAll() {
@@ -112,7 +112,7 @@ async function writeAll() {
     }
   } catch (refusal) {
     error = refusal;
-    putBack();
+    reschedule();
   }
   part = [[], []];
   timer = heads.size ? setTimeout(flush, error ? AGAIN_MS : DELAY_MS) : null;
@@ -120,15 +120,15 @@ async function writeAll() {
   return !error;
 }
 
-/** Called with the browser's error when it has refused a write, and with null when it has not. */
+/** Functions to call with the browser's error when it refuses a write, with null when a write succeeds. */
 export const refused = [];
 
-/** What still has to be said to keep() before the page goes away. */
+/** Functions to call before the page is closed; they pass to keep() what is not stored yet. */
 export const leaving = [];
 
 addEventListener("pagehide", () => {
   for (const tell of leaving) tell();
-  putBack();
+  reschedule();
   if (!heads.size) return;
   const [newHeads, newNodes] = taken();
   part = [[], []];
@@ -137,7 +137,7 @@ addEventListener("pagehide", () => {
   put(newHeads, newNodes).catch(() => {});
 });
 
-/** False when there is no room: some megabytes are all that there is. */
+/** False when there is no room; localStorage has only some megabytes. */
 function rescue(newHeads, newNodes) {
   try {
     localStorage.setItem(RESCUE + newId(), JSON.stringify({ heads: newHeads, nodes: newNodes }));
@@ -165,13 +165,13 @@ export async function load(id) {
   return { ...head, nodes: known, current: known[head.current] ? head.current : head.root };
 }
 
-/** Nodes of all stories that fit. */
+/** The nodes of all stories for which `fits` is true. */
 export async function find(fits) {
   const all = await done(database.transaction("nodes").objectStore("nodes").getAll());
   return all.filter(fits);
 }
 
-/** A story that is nowhere any more, nor comes back from what is still to be written. */
+/** Deletes a story, and every write of it that is still pending. */
 export async function remove(id) {
   const others = (list) => list.filter((one) => (one.story ?? one.id) !== id);
   heads.delete(id);

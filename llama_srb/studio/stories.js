@@ -1,18 +1,9 @@
-// The shelf of stories: open, name, new, delete, to files and from files.
+// The list of stories: open, rename, create, delete, export and import.
 
 import { fromFile, toJson, toMarkdown } from "./exchange.js";
-import {
-  adopt,
-  commit,
-  createStory,
-  deleteStory,
-  fail,
-  nameStory,
-  openPlace,
-  openStory,
-  search,
-  session,
-} from "./session.js";
+import { commit } from "./history.js";
+import { adopt, createStory, deleteStory, openPlace, openStory, search } from "./library.js";
+import { fail, nameStory, session } from "./session.js";
 import { Button, download, html, useChanges, useRef, useState } from "./ui.js";
 
 export function Stories() {
@@ -68,7 +59,7 @@ const facts = (...all) => all.filter(Boolean).join(" · ");
 const FOUND = 30; // that are shown
 const SHOWN = 80; // characters of each
 
-/** Through all stories: names, tags, and every branch. */
+/** Searches all stories: names, tags, and every branch. */
 function Search() {
   const [found, setFound] = useState(null);
   const find = async ({ target: { value } }) => setFound(value.trim() ? await search(value.trim()) : null);

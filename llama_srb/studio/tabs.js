@@ -1,5 +1,5 @@
-// One tab at a time changes a story, so that none writes over what another has written. Tabs tell each
-// other; the browser's locks are not there on plain http from another machine.
+// Only one tab at a time may change a story, so that no tab overwrites another's text. The tabs use messages,
+// because the browser's locks do not exist on plain http from another machine.
 
 import { newId } from "./tree.js";
 
@@ -41,7 +41,7 @@ addEventListener("pageshow", ({ persisted }) => persisted && handler.reopen());
 
 export const watchTabs = (methods) => (handler = methods);
 
-/** This tab opens a story; the one that has it already says so. */
+/** Announces that this tab opens a story; a tab that holds it answers. */
 export function hold(id) {
   if (held && story !== id) tell("gone");
   Object.assign(own, story === id ? {} : { since: Date.now() });
@@ -50,7 +50,7 @@ export function hold(id) {
   tell("open");
 }
 
-/** Waits until the tab that has the story has kept it and let it go. */
+/** Waits until the tab that holds the story has stored and released it. */
 export async function take() {
   tell("give");
   await new Promise((resolve) => {

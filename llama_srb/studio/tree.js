@@ -1,9 +1,9 @@
 // A story as a tree of pieces of text. Pure data: no page, no server, no storage.
 //
-// A node is never removed and its text never changes once something grew from it: what a writer alters
-// becomes another branch. The text is what stands on the path from the root to `current`.
+// A node with children is never removed and its text never changes: an edit by the writer becomes another
+// branch. The text is the path from the root to `current`.
 
-/** 128 random bits; crypto.randomUUID is not there on plain http from another machine. */
+/** 128 random bits; crypto.randomUUID does not exist on plain http from another machine. */
 export const newId = () =>
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (x) => x.toString(36)).join("");
 
@@ -24,7 +24,7 @@ export function newStory(name = "Untitled", kind = "story") {
   };
 }
 
-/** A new node under `parent`; `after` is the sibling that it stands behind. */
+/** Adds a node under `parent`, behind its sibling `after` if given. */
 export function addNode(story, parent, fields, after = null) {
   const node = { id: newId(), parent, children: [], text: "", source: "model", born: Date.now(), ...fields };
   const siblings = story.nodes[parent].children;
@@ -33,7 +33,7 @@ export function addNode(story, parent, fields, after = null) {
   return node;
 }
 
-/** Takes away a node that nothing was ever written in. */
+/** Removes a node without text. */
 export function drop(story, { id, parent }) {
   const siblings = story.nodes[parent].children;
   siblings.splice(siblings.indexOf(id), 1);
@@ -87,7 +87,7 @@ export function tokensWithin(node, offset) {
   return length === offset ? node.tokens.length : null;
 }
 
-/** The node on the path in which a character of the text stands, and its place there. */
+/** The node on the path that contains a character of the text, and the character's offset in it. */
 export function locate(story, offset, id = story.current) {
   const path = pathTo(story, id);
   for (const node of path) {
@@ -98,7 +98,7 @@ export function locate(story, offset, id = story.current) {
   return { node: last, at: last.text.length };
 }
 
-/** Makes the path end at a place of the text, cutting a node if need be; returns the node that ends there. */
+/** Cuts the path at an offset of the text, splitting a node if needed; returns the node that ends there. */
 export function cutAt(story, offset) {
   const { node, at } = locate(story, offset);
   if (at === 0 && node.parent) return story.nodes[node.parent];
@@ -106,7 +106,7 @@ export function cutAt(story, offset) {
   return node;
 }
 
-/** Takes what the writer has typed: in place where nothing else depends on it, else as a branch. */
+/** Writes the typed text: in place where no other node depends on it, else as a branch. */
 export function write(story, text) {
   const old = textOf(story);
   if (text === old) return [];
@@ -126,14 +126,14 @@ export function write(story, text) {
   return [...changed, added, ...childrenOf(story, parent.id).flatMap((c) => [c, ...childrenOf(story, c.id)])];
 }
 
-/** What a node can be joined to: its parent, if that is not the beginning and has no other child. */
+/** The node that a node can be joined to: its parent, unless that is the root or has another child. */
 export function joinable(story, id) {
   const parent = story.nodes[story.nodes[id].parent];
   const alone = parent?.parent && parent.children.length === 1 && parent.id !== story.current;
   return alone ? parent : null;
 }
 
-/** A node and its parent become one, which keeps the node's id; returns it with the one above. */
+/** Joins a node with its parent under the node's id; returns it and its new parent. */
 export function join(story, id) {
   const [node, gone] = [story.nodes[id], joinable(story, id)];
   const above = story.nodes[gone.parent];
@@ -152,7 +152,7 @@ function commonPrefix(a, b) {
   return i > 0 && half >= 0xd800 && half < 0xdc00 ? i - 1 : i;
 }
 
-/** What a request for continuations of a node says: the candidate to go on from exactly, or all the text. */
+/** The prompt fields of a request at a node: the candidate to continue exactly, or the whole text. */
 export function promptFor(story, id) {
   let rest = "";
   for (const node of pathTo(story, id).reverse()) {

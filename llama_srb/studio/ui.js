@@ -1,4 +1,4 @@
-// What all views share: markup as templates, and views that redraw when what they show has changed.
+// Shared by all views: templates for markup, and redraws when the shown data has changed.
 
 import { h, render } from "./vendor/preact.js";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "./vendor/hooks.js";
@@ -13,13 +13,13 @@ const watchers = new Map(); // what is watched → the redraws of its views
 const waiting = new Set(); // redraws that are due
 let asked = false; // for a frame
 
-/** Says that something has changed; its views are drawn with the next frame, once, or soon after. */
+/** Redraws the views of what has changed, once, with the next frame or soon after. */
 export function changed(...things) {
   for (const thing of things) for (const view of watchers.get(thing) ?? []) waiting.add(view);
   if (waiting.size && !asked) ask();
 }
 
-// A page that is hidden or out of sight gets no frames; its views must not lag behind for ever.
+// A hidden page gets no frames; its views must be drawn nevertheless.
 function ask() {
   asked = true;
   const frame = requestAnimationFrame(draw);
@@ -55,7 +55,7 @@ export function useChanges(...things) {
   }, things);
 }
 
-/** When that within an element which has the focus goes away, the element gets it. */
+/** When the focused part of an element is removed, the element itself gets the focus. */
 export function useKeptFocus(element) {
   const inside = element.current?.contains(document.activeElement);
   useLayoutEffect(() => {
@@ -64,14 +64,14 @@ export function useKeptFocus(element) {
   });
 }
 
-/** A view that is drawn again only when one of its properties is another, or what it watches has changed. */
+/** A view that is redrawn only when a property or the data that it watches has changed. */
 export const still = (View) =>
   function Still(props) {
     this.shouldComponentUpdate = (next) => Object.keys(next).some((name) => next[name] !== this.props[name]);
     return html`<${View} ...${props} />`;
   };
 
-/** A button; its tooltip says what it is about and the shortcut `keys`. */
+/** A button; its tooltip has the label and the shortcut `keys`. */
 export function Button({ label, about = label, keys, icon, onClick, pressed, disabled, kind = "" }) {
   const title = keys ? `${about} (${keys})` : about;
   return html`<button type="button" class=${`button ${kind}`} title=${title}

@@ -166,8 +166,8 @@ def test_a_candidate_that_is_looked_into_is_chosen_by_its_number(page: Page) -> 
 def test_the_same_text_twice_is_grey(page: Page) -> None:
     settings(page, max_tokens=6, next=False, n=3, spreads={"temperature": [0, 0]})
     ask(page, n=3)
-    expect(page.locator(".card.twin")).to_have_count(2)
-    expect(cards(page).first).not_to_have_class("card twin")
+    expect(page.locator(".card.duplicate")).to_have_count(2)
+    expect(cards(page).first).not_to_have_class("card duplicate")
 
 
 def test_the_words_in_which_two_candidates_differ_are_marked(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""The generated blocks of docs/api.md and README.md are what the code's tables say now."""
+"""The generated blocks of docs/api.md and docs/dialects.md are what the code's tables say now."""
 
 from __future__ import annotations
 

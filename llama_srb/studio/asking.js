@@ -1,0 +1,356 @@
+// Requests to the server: n candidates, a longer one, another one, a stop.
+//
+// A run is one request. `nodes` are the candidates that it fills, by index; null marks a candidate that the
+// writer has chosen in mid-stream, so that its text is ignored from then on.
+
+import { ApiError, call, events } from "./api.js";
+import { commit } from "./history.js";
+import {
+  candidates,
+  fail,
+  isChat,
+  lost,
+  model,
+  nameStory,
+  onLost,
+  pointId,
+  say,
+  session,
+  wanted,
+} from "./session.js";
+import * as store from "./store.js";
+import { addNode, cutAt, drop, pathTo, promptFor, textOf } from "./tree.js";
+import { changed } from "./ui.js";
+
+const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
+const ANSWER_MS = 2000; // how long a stopped request may take to end
+
+let pause = null;
+
+/** Prefills the prompt while the writer pauses, and shows how many tokens it has. */
+export function awaitPause() {
+  clearTimeout(pause);
+  pause = setTimeout(async () => {
+    if (session.runs.size || isChat() || !session.text) return;
+    try {
+      const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", { prompt: session.text });
+      session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
+      changed("status");
+    } catch (error) {
+      if (!(error instanceof ApiError)) for (const tell of onLost) tell();
+    }
+  }, PAUSE_MS);
+}
+
+// ---- requests ---------------------------------------------------------------------------------------
+
+const UNNAMED = ["Untitled", "Chat"];
+const FIELDS_OF_ALL = new Set(["seed"]);
+
+/** The sampling values of a candidate: the common ones, and its own value of each spread. */
+function samplingOf(index, n) {
+  const { values, spreads } = session.settings;
+  const shares = Object.entries(spreads).map(([name, [from, to]]) => {
+    const value = n < 2 ? from : from + ((to - from) * index) / (n - 1);
+    return [name, Math.round(value * 1000) / 1000];
+  });
+  return { ...values, ...Object.fromEntries(shares) };
+}
+
+function body(story, point, n) {
+  const { settings } = session;
+  const each = Array.from({ length: n }, (_, index) => samplingOf(index, n));
+  const lists = Object.keys(settings.spreads).map((name) => [name, each.map((sampling) => sampling[name])]);
+  const stop = settings.stop
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => line.replaceAll("\\n", "\n"));
+  const { kind, text } = settings.structure;
+  return {
+    ...(story.kind === "chat" ? { messages: messages(story, point) } : promptFor(story, point)),
+    n,
+    ...(session.models.length > 1 && { model: model().id }),
+    max_tokens: settings.max_tokens,
+    logprobs: settings.alternatives,
+    ...settings.values,
+    ...Object.fromEntries(lists),
+    ...(stop.length && { stop }),
+    ...(kind !== "none" && text.trim() && { [kind]: text }),
+  };
+}
+
+const ROLES = { user: "user", model: "assistant" };
+
+function messages(story, point) {
+  const said = pathTo(story, point).filter((node) => node.text);
+  const system = story.system.trim() ? [{ role: "system", content: story.system }] : [];
+  return [
+    ...system,
+    ...said.map(({ source, text }) => ({ role: ROLES[source] ?? "assistant", content: text })),
+  ];
+}
+
+/** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside. */
+export async function ask({ n = wanted(), more = false } = {}) {
+  commit();
+  fail(null);
+  nameByItsWords();
+  const { story } = session;
+  if (!more) place();
+  const point = pointId();
+  const there = candidates();
+  if (more && (await extended(point, n))) return;
+  const pinned = there.filter((node) => node.pinned).length;
+  const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length);
+  quit(old);
+  setAside(story, old);
+  const count = more ? n : Math.max(1, n - pinned);
+  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, samplingOf(i, count)));
+  await start(point, nodes);
+  const kept = old.filter(({ id }) => story.nodes[id]);
+  if (!nodes.some((node) => node.text)) setAside(story, kept, false);
+}
+
+/** Names a story that has no name yet after its first words. */
+function nameByItsWords() {
+  const [, words] = /^\s*(.{0,40}\S)(?!\S)/.exec(textOf(session.story)) ?? [];
+  if (words && UNNAMED.includes(session.story.name)) nameStory({ name: words });
+}
+
+/** Stops these candidates, and each request that has no others. */
+function quit(nodes) {
+  for (const run of session.runs) {
+    if (run.nodes.every((node) => !node || nodes.includes(node))) stop(run);
+    else for (const { id } of run.nodes.filter((node) => nodes.includes(node))) stopOne(id);
+  }
+}
+
+/** Sets the point to the caret; within the text the tree is cut there. */
+function place() {
+  if (isChat() || session.at >= session.text.length) return;
+  const known = session.point && textOf(session.story, session.point).length === session.at;
+  if (known) return;
+  const { id } = cutAt(session.story, session.at);
+  session.point = id;
+  store.keep(session.story, Object.values(session.story.nodes));
+  changed("story");
+}
+
+const candidate = (story, point, sampling, after = null, fields = {}) =>
+  addNode(story, point, { state: "running", sampling, tokens: [], ...fields }, after);
+
+function setAside(story, nodes, aside = true) {
+  for (const node of nodes) node.aside = aside;
+  store.keep(story, nodes);
+  changed("story");
+}
+
+/** Adds candidates to the running request at this point; false when there is none. */
+async function extended(point, add) {
+  const run = [...session.runs].find((run) => run.point === point);
+  await run?.known;
+  if (!run?.id || run.over) return false;
+  try {
+    await call("POST", `v1/completions/${run.id}/extend`, { add });
+    return true;
+  } catch {
+    return false; // it has just ended
+  }
+}
+
+/** Starts one request that fills these nodes; text that a node has already is continued. */
+async function start(point, nodes, prompt = null) {
+  const { story } = session;
+  const run = {
+    story,
+    point,
+    nodes: [...nodes],
+    id: null,
+    over: false,
+    abort: new AbortController(),
+    tokens: 0,
+    began: performance.now(),
+  };
+  run.known = new Promise((resolve) => (run.knows = resolve)); // until then it cannot be named to the server
+  session.runs.add(run);
+  store.keep(story, [story.nodes[point]]); // which has new children
+  changed("story", "status");
+  try {
+    const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
+    await withText(run, request, text);
+    say(`${nodes.length} ${nodes.length === 1 ? "candidate is" : "candidates are"} complete`);
+  } catch (error) {
+    if (error.name !== "AbortError") failed(run, error);
+  } finally {
+    over(run);
+  }
+}
+
+/** Follows the request; when the server has forgotten the candidate to continue, its text is sent instead. */
+async function withText(run, request, text) {
+  try {
+    await follow(run, request);
+  } catch (error) {
+    if (error.param !== "continue" || run.id) throw error;
+    const { continue: _, ...rest } = request;
+    await follow(run, { ...rest, prompt: text });
+  }
+}
+
+async function follow(run, request) {
+  for await (const batch of events(request, run.abort.signal)) {
+    const touched = new Set();
+    for (const event of batch) TAKERS[event.event]?.(run, event, touched);
+    const nodes = [...touched].filter(Boolean);
+    if (nodes.length) store.keep(run.story, nodes);
+    changed("status", ...nodes.map((node) => node.id));
+  }
+}
+
+const TAKERS = {
+  queued: (run, { position }) => (run.position = position),
+  start(run, { id, seed, prompt_tokens, cached_tokens }) {
+    Object.assign(run, { id, seed, position: 0 });
+    session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
+    run.nodes.forEach((node, index) => name(run, node, index));
+    run.knows();
+  },
+  stream(run, { index, text, tokens, reasoning }, touched) {
+    const node = run.nodes[index];
+    run.tokens += tokens?.length ?? 1;
+    if (!node) return;
+    node.text += text;
+    if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
+    if (tokens) (node.tokens ??= []).push(...tokens);
+    touched.add(node);
+  },
+  stop(run, { index, length, finish_reason }, touched) {
+    const node = run.nodes[index];
+    if (!node) return;
+    Object.assign(node, { state: finish_reason, length: (node.length ?? 0) + length });
+    touched.add(node);
+    changed("candidates");
+  },
+  extend(run, { first, count }, touched) {
+    for (let index = first; index < count; index++) {
+      run.nodes[index] = candidate(run.story, run.point, { ...session.settings.values });
+      name(run, run.nodes[index], index);
+      touched.add(run.nodes[index]);
+    }
+    store.keep(run.story, [run.story.nodes[run.point]]);
+    changed("story");
+  },
+  error(run, { message, param, code }) {
+    throw new ApiError(500, { message, param, code });
+  },
+};
+
+/** The server's name for a node's text; `from` counts the sequence's tokens before the node's first one. */
+function name(run, node, index) {
+  if (!node) return; // chosen before it began
+  node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true };
+  node.seed = (run.seed + index) % (2 ** 32 - 1);
+}
+
+function failed(run, error) {
+  for (const node of run.nodes) if (node?.state === "running") node.state = "interrupted";
+  if (error instanceof ApiError) fail(error);
+  else lost();
+}
+
+/** Ends a run; candidates without text are removed from the story. */
+function over(run) {
+  run.over = true;
+  run.knows();
+  session.runs.delete(run);
+  const { story } = run;
+  for (const node of run.nodes) {
+    if (!node || node.state !== "running") continue;
+    node.state = "cancelled";
+  }
+  const empty = run.nodes.filter((node) => node && !node.text && !["stop", "length"].includes(node.state));
+  for (const node of empty) drop(story, node);
+  const kept = run.nodes.filter((node) => node && story.nodes[node.id]);
+  store.keep(story, [story.nodes[run.point], ...kept]);
+  changed("story", "status", ...kept.map((node) => node.id));
+}
+
+// ---- variants of one candidate -----------------------------------------------------------------------
+
+export async function longer(id) {
+  const { story } = session;
+  const node = story.nodes[id];
+  fail(null);
+  const prompt =
+    story.kind === "chat"
+      ? { messages: messages(story, id), continue_final_message: true }
+      : promptFor(story, id);
+  node.state = "running";
+  changed(id);
+  await start(node.parent, [node], { prompt: undefined, continue: undefined, ...own(node), ...prompt });
+}
+
+/** Generates another candidate in place of this one, which is set aside. */
+export async function again(id) {
+  const { story } = session;
+  const old = story.nodes[id];
+  stopOne(id);
+  fail(null);
+  const node = candidate(story, old.parent, old.sampling, id);
+  setAside(story, [old]);
+  await start(old.parent, [node], own(old));
+  if (!node.text) setAside(story, [old], false);
+}
+
+/** The sampling values of one node, as fields of a request with n = 1. */
+const own = ({ sampling }) =>
+  Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
+
+/** Continues from another token in place of token i. */
+export async function branch(id, i, token) {
+  const { story } = session;
+  const old = story.nodes[id];
+  const tokens = [...old.tokens.slice(0, i), { ...token, top: old.tokens[i].top }];
+  const text = tokens.map((one) => one.text).join("");
+  const node = candidate(story, old.parent, old.sampling, id, { text, tokens });
+  changed("story");
+  await start(old.parent, [node], { continue: undefined, ...own(old), prompt: textOf(story, node.id) });
+}
+
+// ---- stopping ----------------------------------------------------------------------------------------
+
+const runOf = (node) => [...session.runs].find((run) => run.nodes.includes(node));
+
+function stop(run) {
+  if (run.id) call("DELETE", `v1/completions/${run.id}`).catch(() => run.abort.abort());
+  else run.abort.abort();
+}
+
+export const stopAll = () => [...session.runs].forEach(stop);
+export const leaveAll = () => [...session.runs].forEach((run) => run.abort.abort());
+
+export async function stopOne(id) {
+  const node = session.story.nodes[id];
+  const run = runOf(node);
+  await run?.known;
+  if (run?.id && !run.over)
+    call("DELETE", `v1/completions/${run.id}/${run.nodes.indexOf(node)}`).catch(() => {}); // just over
+}
+
+/** Ends all runs; a server that does not answer in time is disconnected. */
+export async function finished(end = stopAll) {
+  end();
+  const left = setTimeout(leaveAll, ANSWER_MS);
+  while (session.runs.size) await new Promise((resolve) => setTimeout(resolve, 20));
+  clearTimeout(left);
+}
+
+/** Ignores further text for a node, and ends its request. */
+export function freeze(node) {
+  const run = runOf(node);
+  if (!run) return;
+  run.nodes[run.nodes.indexOf(node)] = null;
+  node.state = "cancelled";
+  if (node.ref) node.ref.whole = false;
+  stop(run);
+}

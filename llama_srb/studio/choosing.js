@@ -1,0 +1,103 @@
+// Choosing a candidate, editing one, and keeping pieces of text on the shelf.
+
+import { ask, awaitPause, freeze } from "./asking.js";
+import { commit, note, redirect, typed } from "./history.js";
+import { candidates, isChat, refresh, say, session } from "./session.js";
+import * as store from "./store.js";
+import { addNode, childrenOf, cutAt, join, joinable, pathTo, split, textOf } from "./tree.js";
+import { changed } from "./ui.js";
+
+/** Adds a candidate to the text, up to `end` if given, and requests the next ones. */
+export async function choose(id, end = null) {
+  commit();
+  note();
+  const { story } = session;
+  const node = story.nodes[id];
+  const rest = session.point && !isChat() ? textOf(story).slice(textOf(story, session.point).length) : "";
+  freeze(node);
+  const tail = end === null ? null : split(story, id, end);
+  node.seen = true;
+  story.current = id;
+  const caret = isChat() ? 0 : textOf(story, id).length;
+  const after = rest && addNode(story, id, { text: rest, source: "user" });
+  if (after) story.current = after.id;
+  session.point = null;
+  session.compare = null;
+  store.keep(story, [...pathTo(story), ...(tail ? [tail, ...childrenOf(story, tail.id)] : [])]);
+  refresh(caret);
+  if (after) session.point = id;
+  if (session.settings.next && !isChat() && !candidates().some((one) => one !== tail && one !== after))
+    await ask();
+}
+
+/** Adds the writer's edited version beside a candidate. */
+export function rewrite(id, text) {
+  const { story } = session;
+  const old = story.nodes[id];
+  if (text === old.text) return;
+  const node = addNode(story, old.parent, { text, source: "edit", state: "stop", pinned: old.pinned }, id);
+  old.aside = true;
+  store.keep(story, [node, old, story.nodes[old.parent]]);
+  changed("story");
+}
+
+export function mark(id, fields) {
+  const node = session.story.nodes[id];
+  Object.assign(node, fields);
+  store.keep(session.story, [node]);
+  changed("story", id);
+}
+
+/** Splits the text at the caret, so that the writer can return there. */
+export function splitHere() {
+  commit();
+  const { story } = session;
+  cutAt(story, session.at);
+  store.keep(story, Object.values(story.nodes));
+  changed("story");
+}
+
+/** Joins a node with its parent. */
+export function joinToParent(id) {
+  const { story } = session;
+  const gone = joinable(story, id).id;
+  store.keep(story, join(story, id));
+  redirect(gone, id);
+  if (session.point === gone) session.point = null;
+  changed("story");
+}
+
+/** Sends the writer's message in a chat. */
+export async function sayInChat(text) {
+  note();
+  const { story } = session;
+  const node = addNode(story, story.current, { text, source: "user" });
+  story.current = node.id;
+  session.point = null;
+  store.keep(story, [node, story.nodes[node.parent]]);
+  refresh();
+  await ask();
+}
+
+// ---- the shelf ---------------------------------------------------------------------------------------
+
+export function shelve(text) {
+  session.story.scraps.push(text);
+  store.keep(session.story);
+  say("kept on the shelf");
+  changed("shelf");
+}
+
+export function unshelve(index) {
+  session.story.scraps.splice(index, 1);
+  store.keep(session.story);
+  changed("shelf");
+}
+
+export function insert(text) {
+  const { at } = session;
+  typed(session.text.slice(0, at) + text + session.text.slice(at), at + text.length);
+  awaitPause();
+  commit();
+  refresh(at + text.length);
+}

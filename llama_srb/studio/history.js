@@ -1,0 +1,85 @@
+// Typing and undo: what was typed becomes part of the tree, and every change of the text can be undone.
+
+import { isChat, refresh, session } from "./session.js";
+import * as store from "./store.js";
+import { textOf, write } from "./tree.js";
+import { changed } from "./ui.js";
+
+const TYPING_MS = 400; // the writer's pause that ends an undo step
+const HISTORY = 500;
+
+const past = [];
+const future = [];
+let typing = null;
+
+const now = () => ({ current: session.story.current, text: textOf(session.story), at: session.at });
+
+/** Records the present text for undo. */
+export function note() {
+  past.push(now());
+  if (past.length > HISTORY) past.shift();
+  future.length = 0;
+}
+
+export function typed(text, at) {
+  Object.assign(session, { text, at, point: null });
+  clearTimeout(typing);
+  typing = setTimeout(commit, TYPING_MS);
+  changed("text");
+}
+
+export function movedTo(at) {
+  session.at = at;
+}
+
+/** Writes the typed text into the tree. */
+export function commit() {
+  clearTimeout(typing);
+  typing = null;
+  const { story, text } = session;
+  if (!story || isChat() || text === textOf(story)) return;
+  note();
+  store.keep(story, write(story, text));
+  changed("story");
+}
+store.leaving.push(commit);
+
+export const canUndo = () => past.length > 0;
+export const canRedo = () => future.length > 0;
+export const undo = () => step(past, future);
+export const redo = () => step(future, past);
+
+function step(from, to) {
+  commit();
+  const wanted = from.pop();
+  if (!wanted) return;
+  to.push(now());
+  const { story } = session;
+  story.current = wanted.current;
+  session.point = null;
+  const altered = isChat() ? [] : write(story, wanted.text);
+  store.keep(story, altered);
+  refresh(wanted.at);
+}
+
+/** Makes a node the end of the text. */
+export function goTo(id) {
+  commit();
+  if (id === session.story.current) return;
+  note();
+  session.story.current = id;
+  session.story.nodes[id].seen = true;
+  session.point = null;
+  store.keep(session.story, [session.story.nodes[id]]);
+  refresh();
+}
+
+/** Empties the history when another story is opened. */
+export function forget() {
+  past.length = future.length = 0;
+}
+
+/** Node `gone` was joined into another one: undo returns there instead. */
+export function redirect(gone, id) {
+  for (const was of [...past, ...future]) if (was.current === gone) was.current = id;
+}

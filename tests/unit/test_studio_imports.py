@@ -1,0 +1,29 @@
+"""The studio's modules import each other one way, so that each can be read alone."""
+
+from __future__ import annotations
+
+import re
+from graphlib import TopologicalSorter
+
+from tests.conftest import ROOT
+
+FILES = {file.name: file.read_text() for file in (ROOT / "llama_srb/studio").glob("*.js")}
+IMPORTS = {name: set(re.findall(r'from "\./(\w+\.js)"', text)) for name, text in FILES.items()}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    order = list(TopologicalSorter(IMPORTS).static_order())
+    assert order[-1] == "app.js"
+
+
+def test_what_is_imported_exists() -> None:
+    assert {name for names in IMPORTS.values() for name in names} <= FILES.keys()
+
+
+def test_the_page_reaches_every_module() -> None:
+    reached, left = {"app.js"}, ["app.js"]
+    while left:
+        new = IMPORTS[left.pop()] - reached
+        reached |= new
+        left += new
+    assert reached == FILES.keys()

@@ -1,0 +1,117 @@
+"""The field's words: private names and phrases that were replaced stay away, scope by scope."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+# A scope is one line: its name, and the files that it holds.
+SCOPES = {
+    "docs": ("docs/*.md",),
+    "front pages": ("README.md", "CHANGELOG.md", "benchmarks/README.md"),
+    "studio": ("llama_srb/studio/*.*",),
+}
+
+# What is no longer written → what is written instead. Names are matched as whole words, as they are spelled;
+# everyday words that were names, too, are edited by hand.
+NAMES = {
+    "n_beside": "prefill budget",
+    "spellings": "aliases",
+    "Folded": "BodyBuilder, CompletionBody, TextsBody",
+    "Gathered": "Transcript",
+    "go_on": "continue_from",
+    "_condemn": "_fail",
+    "_bury": "_on_process_end",
+    "_moody": "_stateful_sampler",
+    "HINTS": "NON_SAMPLING_FIELDS",
+    "MANIFOLD": "SHARED_HANDLERS",
+    "tokens.py": "jwt.py",
+    "isTwin": "isDuplicate",
+    "putBack": "reschedule",
+}
+
+# Matched in any case, over the ends of lines and the margins of comments.
+PHRASES = {
+    "at leisure": "trim to budget",
+    "give back": "preempt",
+    "given back": "preempted",
+    "gives back": "is preempted",
+    "gives cells back": "is preempted",
+    "gives its cells back": "is preempted",
+    "gives its own cells back": "is preempted",
+    "may never end": "subprocess with limits",
+    "put back": "preempted, restored",
+    "puts back": "preempts, restores",
+    "said the same": "is a duplicate",
+    "says the same again": "is a duplicate",
+    "their turn": "are scheduled",
+    "take turns": "are scheduled fairly, alternate",
+    "takes turns": "is scheduled fairly, alternates",
+    "too young": "the youngest",
+    "turns between": "fair scheduling between",
+    "twin": "duplicate",
+    "what is kept": "snapshot, prefix cache",
+    "what leaves": "what is evicted",
+    "who is next": "schedule",
+}
+
+# (file, name or phrase): values on the wire, and names that others gave.
+EXCEPTED: set[tuple[str, str]] = set()
+
+MARGIN = r"[\s/*#]+"
+
+
+def files(scope: str) -> Iterator[Path]:
+    for pattern in SCOPES[scope]:
+        yield from sorted(ROOT.glob(pattern))
+
+
+def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
+    for name in NAMES:
+        yield name, re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
+    for phrase in PHRASES:
+        words = MARGIN.join(map(re.escape, phrase.split()))
+        yield phrase, re.compile(rf"(?<!\w){words}(?!\w)", re.IGNORECASE)
+
+
+def hits(text: str) -> set[str]:
+    return {word for word, pattern in patterns() if pattern.search(text)}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_replaced_words_stay_away(scope: str) -> None:
+    found = {(str(file.relative_to(ROOT)), word) for file in files(scope) for word in hits(file.read_text())}
+    instead = NAMES | PHRASES
+    assert [f"{file}: {word!r}, say {instead[word]!r}" for file, word in sorted(found - EXCEPTED)] == []
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_each_pattern_of_a_scope_finds_files(scope: str) -> None:
+    assert all(list(ROOT.glob(pattern)) for pattern in SCOPES[scope])
+
+
+def test_exceptions_are_needed() -> None:
+    assert {(file, word) for file, word in EXCEPTED if word not in hits((ROOT / file).read_text())} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("// it is put\n// back", "put back"),
+        ("Put  back", "put back"),
+        ("class Gathered:", "Gathered"),
+        ("a twin of it", "twin"),
+    ],
+)
+def test_a_word_is_found_however_it_is_written(text: str, word: str) -> None:
+    assert word in hits(text)
+
+
+@pytest.mark.parametrize("text", ["gathered", "input back", "between", "go_one", "Folded_in"])
+def test_parts_of_other_words_are_none(text: str) -> None:
+    assert hits(text) == set()
