@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from llama_srb.dialects.common.reply import Text, as_json
-from llama_srb.dialects.openai import UNFINISHED, Fields, Folded, Form, Frames, form_of, marks_of
+from llama_srb.dialects.openai import UNFINISHED, CompletionBody, Fields, Form, Frames, form_of, marks_of
 from llama_srb.engine.events import Event, Extend, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
@@ -156,7 +156,7 @@ def _named(call: Mapping[str, Any]) -> Fields:
     return {"name": call["name"], "arguments": call["arguments"]}
 
 
-class Body(Folded[Text]):
+class Body(CompletionBody[Text]):
     """Events folded into one body."""
 
     kind, prefix = "chat.completion", PREFIX

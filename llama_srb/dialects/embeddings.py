@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.dialects.common.texts import Folded, Text, list_of_texts, model_name, one_text
+from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.parse import Reader, read_fields
 from llama_srb.request.values import INT32_MAX, MAX_EMBEDDED, whole, wrong
@@ -83,7 +83,7 @@ def encoded(vector: Sequence[float], encoding: Encoding) -> object:
     return base64.b64encode(floats.tobytes()).decode()
 
 
-class Body(Folded):
+class Body(TextsBody):
     """Of one request."""
 
     def __init__(self, request: EmbeddingRequest, *, model: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import About, Json, Question, Reply, as_json, token_json, told
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, as_json, token_json, told
 from llama_srb.engine.events import Again, Done, Error, Event, Extend, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest, limit_of
 from llama_srb.request.parse import request_from
@@ -43,7 +43,7 @@ class Results(Reply):
 
     pause = b""  # KoboldAI Lite's reader takes nothing but events
 
-    def __init__(self, body: Mapping[str, Any], about: About, *, stream: bool) -> None:
+    def __init__(self, body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> None:
         super().__init__(_request(body, about, stream), about, stream=stream)
         head = text_of(body, "memory", "")
         self.limit = limit_of(body, "max_context_length", "truncation_length", head=head)
@@ -88,7 +88,7 @@ def _finish_reason(stop: Stop) -> str:
     return "stop" if stop.finish_reason == "stop" else "length"
 
 
-def _request(body: Mapping[str, Any], about: About, stream: bool) -> CompletionRequest:
+def _request(body: Mapping[str, Any], about: ServerInfo, stream: bool) -> CompletionRequest:
     defaults = about.defaults_of(N, MAX_TOKENS, stream=stream, sampling=SAMPLING)
     memory, prompt = text_of(body, "memory", ""), body.get("prompt")
     whole = memory + prompt if isinstance(prompt, str) else prompt
@@ -116,12 +116,12 @@ def genkey_of(body: Mapping[str, Any]) -> str:
     return genkey
 
 
-def generate(body: Mapping[str, Any], about: About) -> Reply:
+def generate(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     """/api/v1/generate."""
     return Results(body, about, stream=False)
 
 
-def stream(body: Mapping[str, Any], about: About) -> Reply:
+def stream(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     """/api/extra/generate/stream."""
     return Results(body, about, stream=True)
 
@@ -248,7 +248,7 @@ def last_logprobs(seen: Seen | None, tokens: Iterable[tuple[bytes, bytes]]) -> b
     return orjson.dumps(seen.logprobs(tokens) if seen else {"logprobs": None})
 
 
-def performance(seen: Seen | None, running: int, about: About) -> Json:
+def performance(seen: Seen | None, running: int, about: ServerInfo) -> Json:
     """/api/extra/perf: of the last generation; seconds."""
     done = seen.done if seen else None
     ms: Mapping[str, float] = done.timings if done else {}
@@ -274,7 +274,7 @@ def aborted(found: bool) -> Json:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _version(about: About) -> Json:
+def _version(about: ServerInfo) -> Json:
     others = (
         "protected", "txt2img", "vision", "audio", "transcribe", "multiplayer", "websearch", "tts",
         "embeddings", "music", "savedata", "admin", "router", "guidance", "mcp",
@@ -297,17 +297,17 @@ QUESTIONS = {
     "/api/extra/version": told(_version),
     "/api/extra/true_max_context_length": told(lambda about: {"value": about.context}),
     "/api/extra/preloadstory": told(lambda about: {}),
-    "/api/extra/tokencount": Question(
+    "/api/extra/tokencount": InfoEndpoint(
         lambda body, result, about: {"value": len(result["tokens"]), "ids": result["tokens"]},
         "tokenize",
         _special,
     ),
-    "/api/extra/detokenize": Question(
+    "/api/extra/detokenize": InfoEndpoint(
         lambda body, result, about: {"result": result["text"], "success": True},
         "detokenize",
         lambda body: ids_of(body, "ids"),
     ),
-    "/api/v1/token-count": Question(
+    "/api/v1/token-count": InfoEndpoint(
         lambda body, result, about: {"results": [{"tokens": len(result["tokens"])}]},
         "tokenize",
         _special,

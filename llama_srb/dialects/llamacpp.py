@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import About, Json, Question, Reply, as_json, token_json, told
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, as_json, token_json, told
 from llama_srb.dialects.openai import INFILL, infill_prompt
 from llama_srb.engine.events import Error, Stop, Stream
 from llama_srb.request.fields import CHAT, Sampling
@@ -43,7 +43,7 @@ def error_body(status: int, message: str, *, param: str | None = None, code: str
 class Completion(Reply):
     """Of /completion and /infill."""
 
-    def __init__(self, body: Mapping[str, Any], about: About, *, stream: bool) -> None:
+    def __init__(self, body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> None:
         defaults = about.defaults_of(N, MAX_TOKENS, stream=stream)
         request = request_from({**body, "prompt": one_prompt(body.get("prompt"))}, defaults, known=READ_HERE)
         self._asked = request.logprobs is not None
@@ -169,12 +169,12 @@ def one_prompt(prompt: object) -> object:
     return prompt
 
 
-def complete(body: Mapping[str, Any], about: About) -> Reply:
+def complete(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     """/completion."""
     return Completion(body, about, stream=switch(body, "stream", False))
 
 
-def infill(body: Mapping[str, Any], about: About) -> Reply:
+def infill(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     """/infill: what stands between prefix and suffix; other files before them."""
     if missing := [name for name in INFILL if not about.infill.get(name)]:
         raise RequestError(f"this model has no infill token for {' and '.join(missing)}", status=501)
@@ -183,7 +183,7 @@ def infill(body: Mapping[str, Any], about: About) -> Reply:
     return Completion({**body, "prompt": prompt}, about, stream=switch(body, "stream", False))
 
 
-def _extra(body: Mapping[str, Any], about: About) -> str:
+def _extra(body: Mapping[str, Any], about: ServerInfo) -> str:
     files = body.get("input_extra") or []
     if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
         raise wrong("input_extra", files, "a list of {filename, text}")
@@ -206,7 +206,7 @@ def _tokenize(body: Json) -> Json:
     return asked | ({"pieces": True} if switch(body, "with_pieces", False) else {})
 
 
-def _tokens(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
     tokens = result["tokens"]
     if body.get("prompt") is not None:
         return {"count": len(tokens), "max_model_len": about.context, "tokens": tokens}
@@ -224,7 +224,7 @@ def _piece(piece: list[int]) -> str | list[int]:
         return piece
 
 
-def _content(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _content(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
     """content for llama-server's clients, prompt for vLLM's."""
     return {"content": result["text"], "prompt": result["text"]}
 
@@ -238,11 +238,11 @@ def template_arguments(body: Json) -> Json:
     return {name: value for name, value in made.items() if name in CHAT}
 
 
-def _prompt(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _prompt(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
     return {"prompt": result["prompt"]}
 
 
-def _props(about: About) -> Json:
+def _props(about: ServerInfo) -> Json:
     settings = Sampling().model_dump(mode="json")
     return {
         "default_generation_settings": {"params": settings, "n_ctx": about.context},
@@ -261,7 +261,7 @@ def _props(about: About) -> Json:
     }
 
 
-def _slots(body: Json, result: Mapping[str, Any], about: About) -> list[Json]:
+def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Json]:
     """A slot a place; which of them has which sequence is nowhere said, only how many are busy."""
     busy = result["sequences"]
     return [
@@ -270,9 +270,9 @@ def _slots(body: Json, result: Mapping[str, Any], about: About) -> list[Json]:
     ]
 
 
-TOKENIZE = Question(_tokens, "tokenize", _tokenize)
-DETOKENIZE = Question(_content, "detokenize", ids_of)
-TEMPLATE = Question(_prompt, "template", template_arguments)
+TOKENIZE = InfoEndpoint(_tokens, "tokenize", _tokenize)
+DETOKENIZE = InfoEndpoint(_content, "detokenize", ids_of)
+TEMPLATE = InfoEndpoint(_prompt, "template", template_arguments)
 QUESTIONS = {
     "/tokenize": TOKENIZE,
     "/v1/tokenize": TOKENIZE,
@@ -280,6 +280,6 @@ QUESTIONS = {
     "/v1/detokenize": DETOKENIZE,
     "/apply-template": TEMPLATE,
     "/props": told(_props),
-    "/slots": Question(_slots, "status"),
+    "/slots": InfoEndpoint(_slots, "status"),
 }
 REPLIES = {"/completion": complete, "/completions": complete, "/infill": infill}

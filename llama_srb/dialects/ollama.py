@@ -14,7 +14,16 @@ from typing import Any
 import orjson
 
 from llama_srb.dialects.common.fields import switch, text_of
-from llama_srb.dialects.common.reply import About, Json, Question, Reply, Text, as_json, token_json, told
+from llama_srb.dialects.common.reply import (
+    InfoEndpoint,
+    Json,
+    Reply,
+    ServerInfo,
+    Text,
+    as_json,
+    token_json,
+    told,
+)
 from llama_srb.dialects.openai import can_infill, infill_prompt
 from llama_srb.engine.events import Error, Event, Stop, Stream
 from llama_srb.request.fields import CompletionRequest, limit_of
@@ -47,7 +56,7 @@ class Lines(Reply):
     pause = b""  # a line must be JSON
     loading = ""  # what was done, where nothing was to be said
 
-    def __init__(self, body: Mapping[str, Any], about: About, beginning: Json) -> None:
+    def __init__(self, body: Mapping[str, Any], about: ServerInfo, beginning: Json) -> None:
         model, stream = model_of(body, about), switch(body, "stream", True)
         super().__init__(_request(body, about, beginning, stream), about, stream=stream)
         self.limit = (
@@ -162,7 +171,7 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def generate(body: Mapping[str, Any], about: About) -> Reply:
+def generate(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     """/api/generate."""
     model = model_of(body, about)
     prompt, suffix = text_of(body, "prompt", ""), text_of(body, "suffix", "")
@@ -181,7 +190,7 @@ def generate(body: Mapping[str, Any], about: About) -> Reply:
     return Lines(body, about, {"prompt": prompt})
 
 
-def chat(body: Mapping[str, Any], about: About) -> Reply:
+def chat(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     """/api/chat."""
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -191,7 +200,7 @@ def chat(body: Mapping[str, Any], about: About) -> Reply:
     return Messages(body, about, {"messages": list(map(_message, messages))} | _think(body))
 
 
-def _loaded(kind: type[Lines], body: Mapping[str, Any], about: About) -> Lines:
+def _loaded(kind: type[Lines], body: Mapping[str, Any], about: ServerInfo) -> Lines:
     """Who has nothing to say wants the model to be loaded, or not to be: here it is as long as the server."""
     named = {name: body[name] for name in ("model", "name") if name in body}
     reply = kind({**named, "stream": False}, about, {"prompt": "", "max_tokens": 0})
@@ -221,7 +230,7 @@ def _openai_call(index: int, call: object) -> object:
     return {"id": f"call_{index}", "type": "function", "function": function | {"arguments": arguments}}
 
 
-def _request(body: Mapping[str, Any], about: About, beginning: Json, stream: bool) -> CompletionRequest:
+def _request(body: Mapping[str, Any], about: ServerInfo, beginning: Json, stream: bool) -> CompletionRequest:
     """options are sampling fields; format is a schema, or any JSON."""
     options = body.get("options") or {}
     if not isinstance(options, dict):
@@ -250,7 +259,7 @@ def _logprobs(body: Mapping[str, Any]) -> Json:
     return {"logprobs": whole("top_logprobs", body.get("top_logprobs") or 0, 0, MAX_LOGPROBS)}
 
 
-def model_of(body: Mapping[str, Any], about: About) -> str:
+def model_of(body: Mapping[str, Any], about: ServerInfo) -> str:
     """The asked model, if it is ours; Ollama's names have a tag behind a colon."""
     name = text_of(body, "model", text_of(body, "name", about.model))
     if name and name.split(":")[0] not in about.names:
@@ -263,7 +272,7 @@ def model_of(body: Mapping[str, Any], about: About) -> str:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _details(about: About) -> Json:
+def _details(about: ServerInfo) -> Json:
     return {
         "parent_model": "",
         "format": "gguf",
@@ -282,7 +291,7 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def _entry(about: About) -> Json:
+def _entry(about: ServerInfo) -> Json:
     """digest stands for the file without reading it."""
     name = f"{about.model}:latest"
     file = f"{about.path}|{about.size_bytes}|{about.modified}"
@@ -296,17 +305,17 @@ def _entry(about: About) -> Json:
     }
 
 
-def _tags(about: About) -> Json:
+def _tags(about: ServerInfo) -> Json:
     return {"models": [_entry(about)]}
 
 
-def _running(about: About) -> Json:
+def _running(about: ServerInfo) -> Json:
     """Loaded it stays, so it expires in a day from now, whenever one asks."""
     more = {"expires_at": _time(about.now + 86400), "size_vram": 0, "context_length": about.context}
     return {"models": [_entry(about) | more]}
 
 
-def _show(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _show(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
     model_of({"model": body.get("model") or body.get("name")}, about)
     return {
         "modelfile": f"FROM {about.model}",
@@ -323,7 +332,7 @@ def _show(body: Json, result: Mapping[str, Any], about: About) -> Json:
     }
 
 
-def _chats(about: About) -> list[str]:
+def _chats(about: ServerInfo) -> list[str]:
     """Whether the model's template knows tools is told by what it looks at."""
     return ["tools"] if "tools" in about.chat_template else []
 
@@ -331,7 +340,7 @@ def _chats(about: About) -> list[str]:
 QUESTIONS = {
     "/api/tags": told(_tags),
     "/api/ps": told(_running),
-    "/api/show": Question(_show),
+    "/api/show": InfoEndpoint(_show),
     "/api/version": told(lambda about: {"version": VERSION}),
 }
 REPLIES = {"/api/generate": generate, "/api/chat": chat}

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
-from llama_srb.dialects.common.reply import Gathered, OneText, Text, as_json
+from llama_srb.dialects.common.reply import OneText, Text, Transcript, as_json
 from llama_srb.engine.events import Again, Done, Error, Event, Extend, Prompt, Queued, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest, Limit, limit_of
 from llama_srb.request.parse import Defaults, request_from
@@ -316,7 +316,7 @@ class Frames:
         return b"%b,%b%b" % (self._head, orjson.dumps(fields)[1:-1], tail)
 
 
-class Folded(Gathered[OneText]):
+class CompletionBody(Transcript[OneText]):
     """Events folded into one JSON body, for one request; created is in seconds since 1970.
 
     A dialect writes `choice`, what one of them looks like, and says what its answers are.
@@ -407,7 +407,7 @@ class _Text(Text):
             self.logprobs[name] += values
 
 
-class Body(Folded[_Text]):
+class Body(CompletionBody[_Text]):
     """Events folded into one body."""
 
     kind, prefix = KIND, PREFIX

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from llama_srb.dialects.common.texts import Folded, Text, list_of_texts, model_name, one_text
+from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
 from llama_srb.engine.events import Done, Event, Score
 from llama_srb.request.parse import Reader, read_fields
 from llama_srb.request.values import (
@@ -72,7 +72,7 @@ def parse(body: Mapping[str, Any], *, strict: bool = False) -> ScoreRequest:
     return ScoreRequest(**read_fields(body, _READERS, required="texts", strict=strict))
 
 
-class Body(Folded):
+class Body(TextsBody):
     """Of one request."""
 
     def __init__(self, request: ScoreRequest, *, model: str) -> None:

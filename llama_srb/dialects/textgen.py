@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import About, Json, Question, Reply, told
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, told
 from llama_srb.dialects.llamacpp import TEMPLATE
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole
@@ -19,7 +19,7 @@ READ_HERE = frozenset({"stream", "model", "user", "use_samplers", "top_logits", 
 class Logits(Reply):
     """Of /v1/internal/logits: probabilities of the next token by its text, the likeliest first."""
 
-    def __init__(self, body: Mapping[str, Any], about: About) -> None:
+    def __init__(self, body: Mapping[str, Any], about: ServerInfo) -> None:
         top = whole("top_logits", body.get("top_logits") or TOP, 1, MAX_LOGPROBS)
         mode = "processed" if switch(body, "use_samplers", False) else "raw"
         one = {"n": 1, "max_tokens": 1, "min_tokens": 1, "stop": None, "best_of": None}  # an end is no text
@@ -41,23 +41,23 @@ def _text(body: Json) -> Json:
     return {"text": text_of(body, "text"), "add_special": special}
 
 
-def _tokens(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
     return {"tokens": result["tokens"], "length": len(result["tokens"])}
 
 
-def _length(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _length(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
     return {"length": len(result["tokens"])}
 
 
-def _decoded(body: Json, result: Mapping[str, Any], about: About) -> Json:
+def _decoded(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
     return {"text": result["text"]}
 
 
-def _info(about: About) -> Json:
+def _info(about: ServerInfo) -> Json:
     return {"model_name": about.model, "lora_names": [], "loader": "llama.cpp"}
 
 
-def _card(about: About) -> Json:
+def _card(about: ServerInfo) -> Json:
     """TabbyAPI's; SillyTavern reads id."""
     parameters = {
         "max_seq_len": about.context,
@@ -75,12 +75,12 @@ def _card(about: About) -> Json:
     }
 
 
-ENCODE = Question(_tokens, "tokenize", _text)
-DECODE = Question(_decoded, "detokenize", ids_of)
+ENCODE = InfoEndpoint(_tokens, "tokenize", _text)
+DECODE = InfoEndpoint(_decoded, "detokenize", ids_of)
 QUESTIONS = {
     "/v1/internal/encode": ENCODE,
     "/v1/internal/decode": DECODE,
-    "/v1/internal/token-count": Question(_length, "tokenize", _text),
+    "/v1/internal/token-count": InfoEndpoint(_length, "tokenize", _text),
     "/v1/internal/chat-prompt": TEMPLATE,
     "/v1/internal/health": told(lambda about: {"status": "ok"}),
     "/v1/internal/lora/list": told(lambda about: {"lora_names": []}),

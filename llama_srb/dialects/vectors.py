@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from llama_srb.dialects import embeddings, ollama
 from llama_srb.dialects.common.fields import switch
-from llama_srb.dialects.common.reply import About, Json
-from llama_srb.dialects.common.texts import Folded, Text
+from llama_srb.dialects.common.reply import Json, ServerInfo
+from llama_srb.dialects.common.texts import Text, TextsBody
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.values import MAX_WARNINGS, RequestError
 
@@ -17,7 +17,7 @@ Rows: TypeAlias = list[tuple[float, ...]]
 Shape: TypeAlias = Callable[[Rows, Done], Any]
 
 
-class Vectors(Folded):
+class Vectors(TextsBody):
     """Of one request; names are those of the field that holds the texts; truncate: long ones are cut."""
 
     def __init__(
@@ -52,7 +52,7 @@ def _native(rows: Rows, done: Done) -> list[Json]:
 
 
 def _of_ollama(
-    body: Mapping[str, Any], about: About, names: tuple[str, ...], shape: Callable[..., Json]
+    body: Mapping[str, Any], about: ServerInfo, names: tuple[str, ...], shape: Callable[..., Json]
 ) -> Vectors:
     model = ollama.model_of(body, about)
     truncate = switch(body, "truncate", True)
@@ -69,7 +69,7 @@ def _embedding(rows: Rows, done: Done, model: str) -> Json:
     return {"embedding": rows[0]}
 
 
-VECTORS: Mapping[str, Callable[[Mapping[str, Any], About], Vectors]] = {
+VECTORS: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Vectors]] = {
     "/embedding": lambda body, about: Vectors(body, ("content", "input"), _native),
     "/embeddings": lambda body, about: Vectors(body, ("content", "input"), _native),
     "/api/embed": lambda body, about: _of_ollama(body, about, ("input",), _embed),

@@ -22,7 +22,7 @@ from llama_srb import __version__, studio
 from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.dialects import chat, embeddings, events, koboldai, llamacpp, ollama, openai, scores, textgen
-from llama_srb.dialects.common.reply import About, Question, Reply
+from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Done, Error, Event, Prompt, bulk
 from llama_srb.engine.exchange import EngineError, Exchange
@@ -36,10 +36,10 @@ from llama_srb.http.connections import BODY, LARGE, Connections
 from llama_srb.http.limits import current_client
 from llama_srb.http.middleware import (
     DIALECT,
-    brought,
     error_response,
     headers_for,
     json_response,
+    log_summary,
     middlewares,
     refused,
 )
@@ -78,15 +78,15 @@ EVENT_STREAM = events.CONTENT_TYPE
 PAUSE = b": keep-alive\n\n"
 
 OTHERS = (llamacpp, koboldai, ollama, textgen)  # dialects/: the APIs of other servers, by path
-REPLIES: Mapping[str, Callable[[Mapping[str, Any], About], Reply]] = {
+REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
     path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
 }
-QUESTIONS: Mapping[str, Question] = {
+QUESTIONS: Mapping[str, InfoEndpoint] = {
     path: question for dialect in OTHERS for path, question in dialect.QUESTIONS.items()
 }
 
 
-class Folded(Protocol):
+class BodyBuilder(Protocol):
     """A generation's events as one body."""
 
     def take(self, events: list[Event], /) -> None:
@@ -285,10 +285,10 @@ class Api:
         self._named_model(form.model)
         self._require_what_keeps_prefixes(request)
         async with places.prefix(request) as generation:
-            brought.set(f" {generation.id}")
+            log_summary.set(f" {generation.id}")
             async for batch in generation:
                 last = batch[-1]
-        brought.set(brought.get() + _summary(last))
+        log_summary.set(log_summary.get() + _summary(last))
         if isinstance(last, Error):
             return refused(last)
         assert isinstance(last, Done)
@@ -311,7 +311,7 @@ class Api:
         return await self._run(http, "embed", request.engine_fields(), len(request.input), answer)
 
     async def _run(
-        self, http: web.Request, op: str, fields: Mapping[str, Any], texts: int, answer: Folded
+        self, http: web.Request, op: str, fields: Mapping[str, Any], texts: int, answer: BodyBuilder
     ) -> web.Response:
         with self.admission.reserve() as places:
             work = Work(places.run(op, **fields), _unranked, f"texts={texts}")
@@ -340,7 +340,7 @@ class Api:
         generation = self.pool.running(id)
         if generation is not None:
             self._require_room(generation, extension)
-            brought.set(f" add={extension.add} {id}")
+            log_summary.set(f" add={extension.add} {id}")
             if (made := await self.admission.extend(generation, extension)) is not None:
                 answer = {"id": id, "first": made.first, "count": made.count}
                 return json_response(answer | _warnings(extension.warnings))
@@ -589,9 +589,9 @@ class Api:
         ready = self.pool.ready
         return (ready.n_ctx_sequence if ready else 0) or self.model.context or 0
 
-    def _about(self) -> About:
+    def _about(self) -> ServerInfo:
         model, path = self.model, self.model.path
-        return About(
+        return ServerInfo(
             model=path.stem,
             path=str(path),
             names=frozenset((path.stem, path.name, model.name)),
@@ -666,7 +666,7 @@ class Api:
     async def _opened(self, work: Work) -> AsyncIterator[Exchange | Several]:
         """The generation; stop-generation finds it until the block is left."""
         async with work.generation as generation:
-            brought.set(f" {work.size} {generation.id}")
+            log_summary.set(f" {work.size} {generation.id}")
             if work.has_stop:
                 self._with_stop[generation.id] = generation
             try:
@@ -697,12 +697,12 @@ class Api:
                     async for data in rest:
                         await write(data)
                     last = await _carry(generation, write, rank, render) or first[-1]
-                brought.set(brought.get() + _summary(last))
+                log_summary.set(log_summary.get() + _summary(last))
             except ConnectionError:  # left between two events, before we were cancelled
-                brought.set(brought.get() + " client left")
+                log_summary.set(log_summary.get() + " client left")
             return response
 
-    async def _whole(self, http: web.Request, work: Work, answer: Folded) -> web.Response:
+    async def _whole(self, http: web.Request, work: Work, answer: BodyBuilder) -> web.Response:
         """One body at the end; a client that leaves before cancels it, too."""
         held = 0
         async with self._opened(work) as generation:
@@ -712,7 +712,7 @@ class Api:
                     raise _too_large(self._most_held)
                 answer.take(await work.rank(batch))
                 last = batch[-1]
-        brought.set(brought.get() + _summary(last))
+        log_summary.set(log_summary.get() + _summary(last))
         if isinstance(last, Error):
             return refused(last)
         body = answer.json() if held < THREAD else await asyncio.to_thread(answer.json)

@@ -43,7 +43,7 @@ DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
 DIALECT_OF = {route.path: route.dialect for route in ROUTES}
 
-brought: ContextVar[str] = ContextVar("brought", default="")
+log_summary: ContextVar[str] = ContextVar("log_summary", default="")
 """What the request at hand has to tell in its log line; a handler runs in the context of its middlewares."""
 
 
@@ -110,7 +110,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return _http_error(error, request)
     except RequestError as error:
         if error.status == 403:  # a page's own script does not get to see why
-            brought.set(f": {error.message}")
+            log_summary.set(f": {error.message}")
         return error_response(
             error.status, error.message, param=error.param, code=error.code, headers=_advice(error)
         )
@@ -138,9 +138,9 @@ async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.Str
 
 @web.middleware
 async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Logs each request once it is over: what, status, what it brought, how long it took."""
+    """Logs each request once it is over: what, status, its summary, how long it took."""
     began, outcome = time.monotonic(), "client left"
-    brought.set("")
+    log_summary.set("")
     name = name_request(request.headers.get("X-Request-Id", ""))
     try:
         response = await handler(request)
@@ -154,7 +154,7 @@ async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamRe
         what = f"{request.method} {request.rel_url.raw_path[:200]}"  # raw: a line feed would forge a line
         seconds = time.monotonic() - began
         fields = {"what": what, "outcome": outcome, "seconds": round(seconds, 6)}
-        line = (what, outcome, brought.get(), seconds, name)
+        line = (what, outcome, log_summary.get(), seconds, name)
         log.info("%s %s%s %.3f s %s", *line, extra={"fields": fields})
 
 

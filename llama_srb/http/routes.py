@@ -21,7 +21,7 @@ PARAMETERS: dict[str, tuple[str, Schema]] = {
     "index": ("Which sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
     "file": ("A file of the studio.", {"type": "string"}),
 }
-MANIFOLD = frozenset(path.handler for path in foreign.PATHS)
+SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
 PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # of parameters that are not just any text without a slash
 
 
@@ -57,7 +57,7 @@ class Route:
     @property
     def operation(self) -> str:
         """Its name, unlike all others': of what serves many paths only the path tells."""
-        if self.handler in MANIFOLD or self.path in SHORT:
+        if self.handler in SHARED_HANDLERS or self.path in SHORT:
             return re.sub(r"\W", "_", self.method.lower() + self.path)
         return "_".join([self.handler, *self.parameters])
 

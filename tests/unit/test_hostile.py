@@ -24,7 +24,7 @@ from llama_srb.dialects import (
     scores,
     textgen,
 )
-from llama_srb.dialects.common.reply import About
+from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.codec import Lines, ProtocolError, parse
 from llama_srb.engine.commands import encode, encode_generate
@@ -32,7 +32,7 @@ from llama_srb.request.parse import Defaults, extension_from, parse_body
 from llama_srb.request.values import MAX_DEPTH, RequestError
 from tests.hostile import NAMES, VALUES
 
-ABOUT = About("m", context=4096)
+ABOUT = ServerInfo("m", context=4096)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),

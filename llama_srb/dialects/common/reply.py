@@ -1,7 +1,7 @@
 """What the dialects of other servers have in common: a generation as their frames or as one body. Pure.
 
-A dialect says what its JSON looks like; here events are gathered by sequence. About is this server, as
-clients are told of it; a Question is a path that generates nothing.
+A dialect says what its JSON looks like; here events are gathered by sequence. ServerInfo is this server, as
+clients are told of it; an InfoEndpoint is a path that generates nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SSE = "text/event-stream; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ServerInfo:
     """The server and its model; context is tokens of a sequence, modified and now seconds since 1970."""
 
     model: str
@@ -50,17 +50,17 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class InfoEndpoint:
     """A path without a generation: an engine's command, or none, its arguments from the body, the answer."""
 
-    answer: Callable[[Json, Mapping[str, Any], About], Any]
+    answer: Callable[[Json, Mapping[str, Any], ServerInfo], Any]
     op: str = ""
     arguments: Callable[[Json], Json] = lambda body: {}
 
 
-def told(value: Callable[[About], Any]) -> Question:
+def told(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
     """A path that answers what this server says of itself."""
-    return Question(lambda body, result, about: value(about))
+    return InfoEndpoint(lambda body, result, about: value(about))
 
 
 def as_json(value: Any) -> orjson.Fragment:
@@ -122,7 +122,7 @@ class Text:
 OneText = TypeVar("OneText", bound=Text)
 
 
-class Gathered(Generic[OneText]):
+class Transcript(Generic[OneText]):
     """One request's events by sequence: what is said again begins anew, an extend brings more."""
 
     def __init__(self, n: int, new: Callable[[], OneText]) -> None:
@@ -163,7 +163,7 @@ class Gathered(Generic[OneText]):
         return list(self.done.ranking if self.done and self.done.ranking else range(len(self.texts)))
 
 
-class Reply(Gathered[Text]):
+class Reply(Transcript[Text]):
     """One request's answer: frames while it runs, or a body at its end.
 
     A dialect writes `piece`, `end`, `body` and `failure`; what a method yields becomes a frame each.
@@ -173,7 +173,7 @@ class Reply(Gathered[Text]):
     content_type: ClassVar[str] = SSE
     pause: ClassVar[bytes] = b": keep-alive\n\n"  # what keeps an idle stream open
 
-    def __init__(self, request: CompletionRequest, about: About, *, stream: bool) -> None:
+    def __init__(self, request: CompletionRequest, about: ServerInfo, *, stream: bool) -> None:
         super().__init__(request.n, Text)
         self.request = request
         self.about = about

@@ -48,7 +48,7 @@ def model_name(value: object) -> str:
     return value
 
 
-class Folded:
+class TextsBody:
     """Events folded into one JSON body; a dialect writes `gather` and `body`."""
 
     def __init__(self, *, model: str, warnings: tuple[str, ...]) -> None:
