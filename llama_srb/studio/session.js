@@ -1,4 +1,4 @@
-// The page's state: the open story, its text and point, the runs and the settings; and functions that read it.
+// The page's state: the open story, its text and point, runs, settings; functions that read it.
 // It knows neither the server nor the keys; history.js, asking.js, choosing.js and library.js change it.
 
 import * as store from "./store.js";
