@@ -1,7 +1,7 @@
 """Who may ask the engine for something now: whatever reaches it for a client takes its places here first.
 
-`with admission.reserve() as places:` and then places.generate(request), …, is the only way to the pool; only
-the server's own questions (terms.OWN) need no place. Nobody waits for one: there is one, or an error.
+`with admission.reserve(caller) as places:` and then places.generate(request), …, is the only way to the pool;
+only the server's own questions (terms.OWN) need no place. Nobody waits for one: there is one, or an error.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.multi import Several
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.terms import Observer, Terms, TimeLimit
-from llama_srb.http.auth import sessions
-from llama_srb.http.auth.api_keys import Grant, caller
-from llama_srb.http.limits import Budgets, Load, current_client, hang_up
+from llama_srb.http.auth.api_keys import Grant
+from llama_srb.http.auth.caller import Caller
+from llama_srb.http.limits import Budgets, Load
 from llama_srb.http.observe.metrics import Clock, Metrics
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.values import RequestError, wrong
@@ -42,16 +42,16 @@ class Admission:
         self.budgets = Budgets()
         self._open: set[Reservation] = set()
 
-    def reserve(self, count: int = 1, *, yields: bool = False) -> Reservation:
-        """So many places for the caller at hand, taken on entering the block; all or none.
+    def reserve(self, caller: Caller, count: int = 1, *, yields: bool = False) -> Reservation:
+        """So many places for a caller, taken on entering the block; all or none.
 
         yields: it gives way to real requests, and is not counted among those that run at once.
         """
-        return Reservation(self, count, yields)
+        return Reservation(self, caller, count, yields)
 
-    async def extend(self, generation: Exchange, extension: Extension) -> Extend | None:
+    async def extend(self, generation: Exchange, extension: Extension, caller: Caller) -> Extend | None:
         """More sequences for a generation, which has its place; None when it has just ended."""
-        if (grant := caller.get()) is not None:
+        if (grant := caller.grant) is not None:
             _require_n("add", extension.add, generation.n, grant)
             self._require_tokens(grant)
         return await self.pool.extend(generation, extension)
@@ -109,12 +109,12 @@ class Reservation(Observer):
     on after the block has its place until the engine says that it is over.
     """
 
-    def __init__(self, admission: Admission, count: int, yields: bool) -> None:
-        self.grant, self.client = caller.get(), current_client()
-        self.leave = hang_up.get()
+    def __init__(self, admission: Admission, caller: Caller, count: int, yields: bool) -> None:
+        self.grant, self.client = caller.grant, caller.client
+        self.leave = caller.hang_up
         self.count, self.yields = count, yields
         self._admission = admission
-        self._session = sessions.current.get()
+        self._session = caller.session
         self._inside = False  # of its block
         self._unused = 0
         self._running: dict[Exchange, Clock] = {}

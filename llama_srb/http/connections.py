@@ -20,7 +20,7 @@ from aiohttp.typedefs import Middleware
 
 from llama_srb.background import begin
 from llama_srb.config import Settings
-from llama_srb.http.limits import address, hang_up
+from llama_srb.http.auth.caller import CALLER
 from llama_srb.request.values import RequestError
 
 log = logging.getLogger(__name__)
@@ -156,11 +156,12 @@ class Connections:
 
         @web.middleware
         async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
-            address.set(request.remote or "")
+            hang_up = None
             if (transport := request.transport) is not None:
                 self._served.add(transport)
                 # close() would wait for what nobody reads; uvloop's transports are no asyncio.Transport
-                hang_up.set(getattr(transport, "abort", transport.close))
+                hang_up = getattr(transport, "abort", transport.close)
+            request[CALLER] = request[CALLER].on(request.remote or "", hang_up)
             _require_plain(request)
             with contextlib.ExitStack() as held:
                 request[BODY] = await self._read(request, held)

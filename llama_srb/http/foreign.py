@@ -1,6 +1,6 @@
 """The paths of other servers' APIs as one table: of it routes.py makes rows, openapi.py schemas. Pure data.
 
-handler is the method of handlers.Api: `reply` generates, `ask` does not. Which dialect a path belongs to
+handler is a method of one of handlers/: `reply` generates, `ask` does not. Which dialect a path belongs to
 decides the form of its errors; what a path answers is in that module of dialects/.
 """
 

@@ -1,28 +1,13 @@
-"""How much may be here at once and in a minute: a server's bounds, a client's budget, who a client is."""
+"""How much may be here at once and in a minute: a server's bounds, a client's budget."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass
 
-from llama_srb.http.auth.api_keys import caller
-
 MINUTE = 60.0
-
-address: ContextVar[str] = ContextVar("address", default="")
-"""Where the request at hand comes from."""
-
-hang_up: ContextVar[Callable[[], None]] = ContextVar("hang_up", default=lambda: None)
-"""Ends the connection of the request at hand at once, whatever is still to be written."""
-
-
-def current_client() -> str:
-    """Whose the request at hand is: a key's, a token's, or where none is needed an address's."""
-    grant = caller.get()
-    return f"address {address.get()}" if grant is None else grant.client
 
 
 @dataclass(frozen=True, slots=True)

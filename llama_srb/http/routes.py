@@ -1,4 +1,4 @@
-"""The HTTP API as one table: handlers.py registers its rows, openapi.py and docs/api.md are made of them."""
+"""The HTTP API as one table: handlers/ registers its rows, openapi.py and docs/api.md are made of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Answer:
 class Route:
     """One row.
 
-    scopes: a key must have one of them; none where no key is asked for. handler: the method of handlers.Api.
+    scopes: a key must have one of them; none where no key is asked for. handler: a method in handlers/.
     request: the schema of the body, if there is one.
     """
 

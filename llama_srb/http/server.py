@@ -181,7 +181,7 @@ class _Reload:
         with _kept("the certificate stays as it was"):
             renew_tls(self.settings, self.certificate)
         with _kept("the presets stay as they were"):
-            self.api.take_presets(_presets(self.settings))
+            self.api.facts.take_presets(_presets(self.settings))
         with _kept("the model stays as it was"):
             await self._model()
         log.info("SIGHUP: keys, presets and model were looked at")
@@ -200,7 +200,7 @@ class _Reload:
             return
         model = gguf_header.read(self.settings.model)
         await self.api.pool.renew()
-        self.api.model, self._files = model, files
+        self.api.facts.model, self._files = model, files
 
 
 def _files(settings: Settings) -> tuple[tuple[int, ...], ...]:

@@ -1,6 +1,6 @@
 """Generations that clients look on at by KoboldCpp's genkey. A client finds its own ones only.
 
-Knows neither HTTP nor keys: who a client is, and who may end what others generate, handlers.py says. Keeps
+Knows neither HTTP nor keys: who a client is, and who may end what others generate, handlers/ says. Keeps
 what can be shown and never the request, and is bounded in bytes, of all clients together and of each.
 """
 

@@ -22,9 +22,7 @@ from llama_srb.engine.events import Error, Start
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange
 from llama_srb.engine.ranking import ranking
 from llama_srb.http.admission import Admission
-from llama_srb.http.auth import sessions
-from llama_srb.http.auth.api_keys import caller
-from llama_srb.http.limits import hang_up
+from llama_srb.http.auth.caller import Caller
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.values import RequestError, whole
 
@@ -50,8 +48,9 @@ class Connection:
     def __init__(
         self,
         socket: web.WebSocketResponse,
+        caller: Caller,
         admission: Admission,
-        read_request: Callable[[Json], CompletionRequest],
+        read_request: Callable[[Json, Caller], CompletionRequest],
         read_extension: Callable[[Exchange, Json], Extension],
         delivered: Callable[[], contextlib.ExitStack] = contextlib.ExitStack,
         most_held: int | None = None,
@@ -64,8 +63,7 @@ class Connection:
         self._names: dict[str, str] = {}  # the client's id: ours
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
-        self._session = sessions.current.get()
-        self._hang_up = hang_up.get()  # now: a key's end comes from elsewhere
+        self._caller, self._session = caller, caller.session
 
     async def serve(self) -> None:
         """Until the client leaves, its key ends, or the server stops."""
@@ -103,12 +101,11 @@ class Connection:
                 await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=reason)
         except TimeoutError:
             log.warning("a WebSocket's reader has not taken its end in %g s", CLOSE_GRACE)
-            self._hang_up()
+            self._caller.hang_up()
 
     async def _take(self, data: str | bytes, held: contextlib.ExitStack) -> None:
         command = None
-        if self._session is not None:
-            caller.set(self._session.grant)  # whose limits may be others by now
+        self._caller = self._caller.now  # its key's limits may be others
         try:
             command = messages.parse(data)
             self._obey(command, held)
@@ -151,8 +148,10 @@ class Connection:
             raise RequestError(f"request {command.id} is running; another one needs another id", param="id")
         if len(self._running) >= MAX_RUNNING:
             raise RequestError(f"{MAX_RUNNING} requests are running, which is the most", param="id")
-        request = self._read_request(self._named(command.body))
-        places = held.enter_context(self._admission.reserve())  # now: more commands may be in the same packet
+        request = self._read_request(self._named(command.body), self._caller)
+        places = held.enter_context(
+            self._admission.reserve(self._caller)
+        )  # now: more commands may be in the same packet
         self._running[command.id] = generation = places.generate(request)
         kept, task = held.pop_all(), self._spawn(self._generate(command.id, request, generation))
         task.add_done_callback(lambda _: kept.close())  # also if it was cancelled before it ran
@@ -199,7 +198,7 @@ class Connection:
     async def _extend(self, command: Command, generation: Exchange) -> None:
         try:
             extension = self._read_extension(generation, command.body)  # knows those that were sent before
-            if await self._admission.extend(generation, extension) is None:
+            if await self._admission.extend(generation, extension, self._caller) is None:
                 raise RequestError(f"request {command.id} has just ended", param="id")
         except RequestError as error:
             await self._send(self._refused(command, error, op="extend"))

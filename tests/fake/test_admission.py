@@ -38,7 +38,7 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # a path that brings each o
     "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),
 }
 OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its place
-OWN = {("process.py", "status"), ("handlers.py", "status"), ("server.py", "status")}
+OWN = {("process.py", "status"), ("info.py", "status"), ("server.py", "status")}
 """Questions of the server itself: the watchdog's, those of /metrics and /v1/stats, that at the start."""
 ANSWERED = [op for op in PATHS if op != "template"]  # by the fake engine
 each_op = pytest.mark.parametrize("op", PATHS)

@@ -17,7 +17,7 @@ import pytest
 
 from llama_srb import config
 from llama_srb.http import server
-from llama_srb.http.handlers import negotiate
+from llama_srb.http.handlers.generate import negotiate
 
 FAKE = Path(__file__).parents[1] / "fake_engine.py"
 TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it

@@ -22,8 +22,9 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from llama_srb.config import Settings
-from llama_srb.http.auth import api_keys, jwt, sessions
-from llama_srb.http.auth.api_keys import Grant, KeyFileError, caller
+from llama_srb.http.auth import api_keys, jwt
+from llama_srb.http.auth.api_keys import Grant, KeyFileError
+from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.auth.jwt import TokenError, Tokens
 from llama_srb.http.auth.sessions import Session
 from llama_srb.http.foreign import Scopes
@@ -116,19 +117,15 @@ class Access:
     # Keys
 
     @contextlib.contextmanager
-    def _let_in(self, scopes: Scopes, key: str | None) -> Iterator[None]:
+    def _let_in(self, scopes: Scopes, key: str | None) -> Iterator[Caller]:
         """A session, where the route asks for a key. RequestError 401 or 403."""
         if not self.needs_key or not scopes:
-            caller.set(None)
-            sessions.current.set(None)
-            yield
+            yield Caller()
             return
         with Session(lambda: self._grant(scopes, key)) as session:
-            caller.set(session.grant)
-            sessions.current.set(session)
             self._sessions.add(session)
             try:
-                yield
+                yield Caller(session.grant, session)
             finally:
                 self._sessions.discard(session)
 
@@ -172,7 +169,7 @@ class Access:
             method, path = "GET" if request.method == "HEAD" else request.method, resource.canonical
             query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
             scopes = SCOPES.get((method, path), ADMIN)
-            with self._let_in(scopes, _sent(request.headers) or query_key):
+            with self._let_in(scopes, _sent(request.headers) or query_key) as request[CALLER]:
                 return await handler(request)
 
         return let_in

@@ -12,7 +12,6 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
@@ -76,10 +75,6 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     keys: tuple[Key, ...] = ()
-
-
-caller: ContextVar[Grant | None] = ContextVar("caller", default=None)
-"""Who sent the request at hand; None where no key is needed."""
 
 
 def new_key() -> str:

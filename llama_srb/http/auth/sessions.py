@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Self, TypeAlias
 
@@ -19,9 +18,6 @@ Ender: TypeAlias = Callable[[RequestError], None]
 
 LOOK_AGAIN = 60.0  # seconds after which an expiry is looked at again: the clock may have been set
 LEAST = 0.01  # seconds; a timer may fire a moment too soon
-
-current: ContextVar[Session | None] = ContextVar("session", default=None)
-"""Of the request at hand; None where no key is needed."""
 
 
 class Session:

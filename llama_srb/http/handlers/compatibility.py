@@ -1,0 +1,141 @@
+"""The paths of other servers' APIs: llama-server, KoboldCpp, Ollama, text-generation-webui."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from llama_srb.dialects import koboldai, llamacpp, ollama, textgen
+from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
+from llama_srb.dialects.vectors import VECTORS
+from llama_srb.engine.events import Event
+from llama_srb.engine.exchange import Exchange
+from llama_srb.http.admission import Admission
+from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.connections import BODY
+from llama_srb.http.handlers.bodies import Bodies, parsed, path_of
+from llama_srb.http.handlers.facts import ServerFacts
+from llama_srb.http.handlers.work import truncated, work_of
+from llama_srb.http.middleware import json_response
+from llama_srb.http.streaming import Responder, Work, unranked
+from llama_srb.http.watchlist import Watchlist
+from llama_srb.request.parse import parse_body
+from llama_srb.request.truncate import shortened
+from llama_srb.request.values import INT32_MAX
+
+OTHERS = (llamacpp, koboldai, ollama, textgen)  # dialects/: the APIs of other servers, by path
+REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
+    path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
+}
+QUESTIONS: Mapping[str, InfoEndpoint] = {
+    path: question for dialect in OTHERS for path, question in dialect.QUESTIONS.items()
+}
+
+
+class Compatibility:
+    """Handlers of foreign.py's rows."""
+
+    def __init__(
+        self, facts: ServerFacts, admission: Admission, bodies: Bodies, responder: Responder
+    ) -> None:
+        self.facts, self.admission, self.bodies, self.responder = facts, admission, bodies, responder
+        self._watchlist = Watchlist()
+
+    async def reply(self, http: web.Request) -> web.StreamResponse:
+        """n continuations, as another server would give them."""
+        reply = await parsed(
+            http, REPLIES[path_of(http)], await self.bodies.read(http), self.facts.info(http[CALLER])
+        )
+        request = self.facts.require_what_continue_needs(reply.request)
+        with self.admission.reserve(http[CALLER]) as places:
+            reply.request = await truncated(request, reply.limit, self.facts, places)
+            with self._watching(reply, work_of(reply.request, places, self.responder.most_held)) as work:
+                if reply.stream:
+                    return await self.responder.stream(
+                        http, work, reply.render, reply.content_type, reply.pause
+                    )
+                return await self.responder.whole(http, work, reply)
+
+    @contextlib.contextmanager
+    def _watching(self, reply: Reply, work: Work) -> Iterator[Work]:
+        """What has a genkey can be looked on at; of the request nothing is kept when the block is left."""
+        if not isinstance(reply, koboldai.Results):
+            yield work
+            return
+        assert isinstance(work.generation, Exchange)
+        watched = self._watchlist.add(reply.genkey, work.generation, koboldai.Seen(reply.request))
+
+        async def rank(events: list[Event]) -> list[Event]:
+            ranked = await work.rank(events)
+            self._watchlist.take(watched, ranked)
+            return ranked
+
+        try:
+            yield dataclasses.replace(work, rank=rank)
+        finally:
+            watched.generation = None
+
+    async def ask(self, http: web.Request) -> web.Response:
+        """What generates nothing."""
+        question, about = QUESTIONS[path_of(http)], self.facts.info(http[CALLER])
+        body = await self.bodies.read(http) if http.method == "POST" else {}
+        result: Mapping[str, Any] = {}
+        if question.op:
+            arguments = await parsed(http, question.arguments, body)
+            with self.admission.reserve(http[CALLER]) as places:
+                result = await places.command(question.op, **arguments)
+        return json_response(question.answer(body, result, about))
+
+    async def vectors(self, http: web.Request) -> web.Response:
+        """Vectors of texts, as another server would give them."""
+        answer = await parsed(
+            http, VECTORS[path_of(http)], await self.bodies.read(http), self.facts.info(http[CALLER])
+        )
+        with self.admission.reserve(http[CALLER]) as places:
+            if answer.truncate and self.admission.pool.ready:
+                most = self.admission.pool.ready.embedding.get("max_tokens", INT32_MAX)
+                answer.shorten([await shortened(text, most, places.command) for text in answer.request.input])
+            generation = places.run("embed", **answer.request.engine_fields())
+            work = Work(generation, unranked, f"texts={len(answer.request.input)}")
+            return await self.responder.whole(http, work, answer)
+
+    def _genkey(self, http: web.Request) -> str:
+        return koboldai.genkey_of(parse_body(data) if (data := http[BODY]).strip() else {})
+
+    def _watched_by(self, http: web.Request) -> koboldai.Seen | None:
+        """The caller's generation of the genkey."""
+        found = self._watchlist.find(http[CALLER].client, self._genkey(http))
+        return found.seen if found else None
+
+    async def kobold_check(self, http: web.Request) -> web.Response:
+        """The texts of a generation until now."""
+        async with self.bodies.in_turn:
+            return json_response(koboldai.so_far(self._watched_by(http)))
+
+    async def kobold_logprobs(self, http: web.Request) -> web.Response:
+        """The tokens of a generation until now."""
+        seen = self._watched_by(http)
+        tokens = seen.tokens() if seen else []  # now: it may go on while a thread writes them
+        body = await asyncio.to_thread(koboldai.last_logprobs, seen, tokens)
+        return web.Response(body=body, content_type="application/json")
+
+    async def kobold_abort(self, http: web.Request) -> web.Response:
+        """Ends the caller's generation; where that has none of the genkey, an admin ends those of others."""
+        genkey, grant = self._genkey(http), http[CALLER].grant
+        own = self._watchlist.find(http[CALLER].client, genkey)
+        found = [own] if own is not None and own.is_running else []
+        if not found and genkey and grant is not None and grant.is_admin:
+            found = self._watchlist.named(genkey)
+        ended = [self.admission.pool.cancel(watched.id) for watched in found]
+        return json_response(koboldai.aborted(any(ended)))
+
+    async def kobold_perf(self, http: web.Request) -> web.Response:
+        """How long the caller's last generation took."""
+        own = self._watchlist.of(http[CALLER].client)
+        last, running = own[-1].seen if own else None, sum(watched.is_running for watched in own)
+        return json_response(koboldai.performance(last, running, self.facts.info(http[CALLER])))

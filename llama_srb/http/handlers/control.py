@@ -1,0 +1,102 @@
+"""What acts on requests that run: more sequences, the end of one or all, and WebSockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import WSCloseCode, web
+
+from llama_srb.dialects import events
+from llama_srb.engine.exchange import Exchange
+from llama_srb.http.admission import Admission
+from llama_srb.http.auth.caller import CALLER, Caller
+from llama_srb.http.connections import Connections
+from llama_srb.http.handlers.bodies import Bodies
+from llama_srb.http.handlers.facts import ServerFacts
+from llama_srb.http.middleware import error_response, json_response, log_summary, warnings_of
+from llama_srb.http.streaming import Responder
+from llama_srb.http.websocket import Connection
+from llama_srb.request.fields import CompletionRequest, Extension
+from llama_srb.request.parse import extension_from
+from llama_srb.request.values import plain_id
+
+
+class Control:
+    """Handlers of routes.py's rows."""
+
+    def __init__(
+        self,
+        facts: ServerFacts,
+        admission: Admission,
+        bodies: Bodies,
+        responder: Responder,
+        connections: Connections,
+    ) -> None:
+        self.facts, self.admission, self.bodies, self.responder = facts, admission, bodies, responder
+        self._connections = connections
+        self._sockets: set[web.WebSocketResponse] = set()
+
+    async def extend(self, http: web.Request) -> web.Response:
+        """More sequences for a running request, in its stream."""
+        id = plain_id("id", http.match_info["id"])
+        extension = extension_from(await self.bodies.read(http), strict=self.facts.settings.strict)
+        generation = self.admission.pool.running(id)
+        if generation is not None:
+            self.facts.require_room(generation, extension)
+            log_summary.set(f" add={extension.add} {id}")
+            if (made := await self.admission.extend(generation, extension, http[CALLER])) is not None:
+                answer = {"id": id, "first": made.first, "count": made.count}
+                return json_response(answer | warnings_of(extension.warnings))
+        message = f'no request {id} is running; a request with "continue" goes on from one that is over'
+        return error_response(404, message, param="id")
+
+    async def cancel(self, http: web.Request) -> web.Response:
+        """Ends a request, or one sequence of it."""
+        id, index = plain_id("id", http.match_info["id"]), http.match_info.get("index")
+        if not self.admission.pool.cancel(id, None if index is None else int(index)):
+            return error_response(404, f"no request {id} is running", param="id")
+        return json_response({"id": id, "cancelled": True})
+
+    async def stop_generation(self, http: web.Request) -> web.Response:
+        """Ends what the caller generates by OpenAI's paths, and nobody else's."""
+        self.responder.stop_of(http[CALLER].client)
+        return json_response("OK")
+
+    async def websocket(self, http: web.Request) -> web.StreamResponse:
+        """Many requests on one connection, until it is closed."""
+        settings = self.facts.settings
+        socket = web.WebSocketResponse(
+            heartbeat=settings.keep_alive,
+            max_msg_size=settings.max_body,
+            compress=False,  # as of bodies: a few bytes would be a large message
+        )
+        await socket.prepare(http)
+        self._sockets.add(socket)
+        try:
+            with self._connections.arrivals(http, socket) as arrivals:
+                connection = Connection(
+                    socket,
+                    http[CALLER],
+                    self.admission,
+                    self._read_request,
+                    self._read_extension,
+                    arrivals.delivered,
+                    self.responder.most_held,
+                )
+                await connection.serve()
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+    async def close_sockets(self, app: web.Application) -> None:
+        for socket in list(self._sockets):
+            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
+
+    def _read_request(self, body: Mapping[str, Any], caller: Caller) -> CompletionRequest:
+        return self.facts.require_what_continue_needs(events.parse(body, self.facts.defaults(caller)))
+
+    def _read_extension(self, generation: Exchange, body: Mapping[str, Any]) -> Extension:
+        extension = extension_from(body, strict=self.facts.settings.strict)
+        self.facts.require_room(generation, extension)
+        return extension

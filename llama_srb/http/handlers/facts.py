@@ -1,0 +1,118 @@
+"""What all handlers know of the settings, the model and the presets; a reload changes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from llama_srb import __version__
+from llama_srb.config import Settings
+from llama_srb.dialects.common.reply import ServerInfo
+from llama_srb.engine.exchange import Exchange
+from llama_srb.engine.pool import Pool
+from llama_srb.http.auth.caller import Caller
+from llama_srb.models.gguf_header import ModelInfo
+from llama_srb.request.fields import CompletionRequest, Extension
+from llama_srb.request.parse import Defaults
+from llama_srb.request.presets import Preset
+from llama_srb.request.values import RequestError, wrong
+
+
+class ServerFacts:
+    """Of one server."""
+
+    def __init__(
+        self, settings: Settings, pool: Pool, model: ModelInfo, presets: Mapping[str, Preset]
+    ) -> None:
+        self.settings, self._pool, self.model = settings, pool, model
+        self._began = time.monotonic()
+        self.take_presets(presets)
+
+    def take_presets(self, presets: Mapping[str, Preset]) -> None:
+        """From now on requests may name these."""
+        settings, fields = self.settings, {name: preset.fields for name, preset in presets.items()}
+        self.presets = presets
+        self._defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
+
+    def defaults(self, caller: Caller) -> Defaults:
+        """The server's n gives way to a key that may ask for fewer."""
+        grant, usual = caller.grant, self._defaults
+        if grant is None or grant.max_n is None:
+            return usual
+        return dataclasses.replace(usual, n=min(usual.n, grant.max_n))
+
+    @property
+    def infill(self) -> Mapping[str, str]:
+        """The model's tokens for what stands between two texts, as far as they are known."""
+        return self._pool.ready.model.get("infill", {}) if self._pool.ready else {}
+
+    @property
+    def context(self) -> int:
+        """Tokens of one sequence."""
+        ready = self._pool.ready
+        return (ready.n_ctx_sequence if ready else 0) or self.model.context or 0
+
+    def of_answer(self, model: str | None) -> dict[str, Any]:
+        """What OpenAI's answers tell of themselves."""
+        return {"model": self.named_model(model), "created": int(time.time())}
+
+    def named_model(self, name: str | None) -> str:
+        """The name that answers bear. Tools send others by habit, which only --strict minds."""
+        if name is not None and self.settings.strict:
+            self.require_model(name)
+        return name if name is not None and self.is_model(name) else self.model.path.stem
+
+    def is_model(self, name: str) -> bool:
+        return name in (self.model.path.stem, self.model.path.name, self.model.name)
+
+    def require_model(self, name: str) -> None:
+        if not self.is_model(name):
+            message = f"there is no model {name[:100]} here, only {self.model.path.stem}"
+            raise RequestError(message, param="model", status=404)
+
+    def require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
+        if request.continue_ is not None:
+            message = "continue has no prefix to compute; send the text as the prompt"
+            raise RequestError(message, param="continue")
+        if self.settings.engine_mode == "per-request" and self.settings.prefix_cache is None:
+            message = "nothing is kept between requests in the mode per-request without --prefix-cache"
+            raise RequestError(message, status=409)
+
+    def require_what_continue_needs(self, request: CompletionRequest) -> CompletionRequest:
+        if request.continue_ is not None and self.settings.engine_mode == "per-request":
+            message = (
+                "continue needs --engine-mode resident; in the mode per-request send the text as the prompt"
+            )
+            raise RequestError(message, param="continue")
+        return request
+
+    def require_room(self, generation: Exchange, extension: Extension) -> None:
+        n, most, fork = generation.n, self.settings.max_n, extension.fork
+        if n + extension.add > most:
+            raise wrong("add", extension.add, f"at most {most - n}: there are {n}, and --max-n is {most}")
+        if fork is not None and fork.index >= n:
+            raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
+
+    def info(self, caller: Caller) -> ServerInfo:
+        model, path = self.model, self.model.path
+        return ServerInfo(
+            model=path.stem,
+            path=str(path),
+            names=frozenset((path.stem, path.name, model.name)),
+            architecture=model.architecture,
+            parameters=model.parameters,
+            quantisation=model.quantisation,
+            size_bytes=model.size_bytes,
+            modified=path.stat().st_mtime if path.exists() else 0.0,
+            context=self.context,
+            parallel=self.settings.parallel,
+            chat_template=str(model.metadata.get("tokenizer.chat_template", "")),
+            cpu=self._pool.ready.cpu if self._pool.ready else "",
+            infill=self.infill,
+            version=__version__,
+            now=time.time(),
+            uptime=time.monotonic() - self._began,
+            defaults=self.defaults(caller),
+        )

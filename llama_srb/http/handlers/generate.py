@@ -1,0 +1,170 @@
+"""Our own paths and OpenAI's that make the engine work: completions, chats, prefixes, scores, vectors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from aiohttp import web
+
+from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, scores
+from llama_srb.engine.events import Done, Error
+from llama_srb.engine.multi import Several
+from llama_srb.engine.ranking import ranking
+from llama_srb.http.admission import Admission, Reservation
+from llama_srb.http.auth.caller import CALLER, Caller
+from llama_srb.http.handlers.bodies import Bodies, parsed
+from llama_srb.http.handlers.facts import ServerFacts
+from llama_srb.http.handlers.work import truncated, work_of
+from llama_srb.http.middleware import DIALECT, json_response, log_summary, refused, warnings_of
+from llama_srb.http.streaming import BodyBuilder, Responder, Work, summary_of, unranked
+from llama_srb.request.fields import CHAT, CompletionRequest
+from llama_srb.request.values import RequestError
+
+Dialect: TypeAlias = Literal["openai", "events"]
+
+
+def negotiate(body: Mapping[str, Any], accept: str) -> Dialect:
+    """Which of the two dialects of /v1/completions a client speaks: what it says tells."""
+    openai = body.get("stream") is not None or body.get("model") is not None or "application/json" in accept
+    return "openai" if openai else "events"
+
+
+class Generate:
+    """Handlers of routes.py's rows."""
+
+    def __init__(
+        self, facts: ServerFacts, admission: Admission, bodies: Bodies, responder: Responder
+    ) -> None:
+        self.facts, self.admission, self.bodies, self.responder = facts, admission, bodies, responder
+
+    async def completions(self, http: web.Request) -> web.StreamResponse:
+        """Two dialects on one path, told apart by what the client says."""
+        body = await self.bodies.read(http)
+        if negotiate(body, http.headers.get("Accept", "")) == "events":
+            return await self._events(http, body)
+        return await self._openai(http, body)
+
+    async def events(self, http: web.Request) -> web.StreamResponse:
+        """The event stream, whatever the client accepts."""
+        return await self._events(http, await self.bodies.read(http))
+
+    async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
+        http[DIALECT] = "events"  # whatever the path
+        request = self.facts.require_what_continue_needs(
+            await parsed(http, events.parse, body, self.facts.defaults(http[CALLER]))
+        )
+        with self.admission.reserve(http[CALLER]) as places:
+            work = work_of(request, places, self.responder.most_held)
+            return await self.responder.stream(
+                http, work, lambda batch: events.render(batch, request.warnings)
+            )
+
+    async def _openai(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
+        bodies = openai.prompts(body)
+        if len(bodies) > 1:
+            return await self._openai_many(http, bodies)
+        request, form = await parsed(
+            http, openai.parse, bodies[0], self.facts.defaults(http[CALLER]), self.facts.infill
+        )
+        about = self.facts.of_answer(form.model)
+        with self.admission.reserve(http[CALLER]) as places:
+            request = await truncated(
+                self.facts.require_what_continue_needs(request), form.limit, self.facts, places
+            )
+            work = work_of(request, places, self.responder.most_held, has_stop=True)
+            if form.stream:
+                return await self.responder.stream(http, work, openai.Chunks(request, form, **about).frames)
+            return await self.responder.whole(http, work, openai.Body(request, **about))
+
+    async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
+        """Several prompts, each with n choices."""
+        defaults, infill = self.facts.defaults(http[CALLER]), self.facts.infill
+        read = [await parsed(http, openai.parse, body, defaults, infill) for body in bodies]
+        form = read[0][1]
+        if read[0][0].continue_ is not None:
+            raise RequestError(
+                "continue goes on from one sequence; prompt must be one, too", param="continue"
+            )
+        about = self.facts.of_answer(form.model)
+        with self.admission.reserve(http[CALLER], len(read)) as places:
+            requests = [await truncated(request, form.limit, self.facts, places) for request, _ in read]
+            several = places.generate_all(requests)
+            named = dict(zip((part.id for part in several.parts), requests, strict=True))
+            work = self._work_of_many(several, named)
+            if form.stream:
+                return await self.responder.stream(
+                    http, work, openai.ChunksOfMany(named, form, **about).frames
+                )
+            return await self.responder.whole(http, work, openai.BodyOfMany(named, **about))
+
+    def _work_of_many(self, several: Several, named: Mapping[str, CompletionRequest]) -> Work:
+        """named: the requests by the ids of their generations."""
+        most_held = self.responder.most_held // len(named)
+        ranks = {id: ranking(request, most_held) for id, request in named.items()}
+        n = next(iter(named.values())).n
+        size = f"n={n} prompts={len(named)}"
+        return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
+
+    async def chat_completions(self, http: web.Request) -> web.StreamResponse:
+        """n answers to a chat, in OpenAI's form."""
+        request, form = await parsed(
+            http, chat.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
+        )
+        about = self.facts.of_answer(form.model)
+        with self.admission.reserve(http[CALLER]) as places:
+            request = await truncated(request, form.limit, self.facts, places)
+            work = work_of(request, places, self.responder.most_held, has_stop=True)
+            if form.stream:
+                return await self.responder.stream(http, work, chat.Chunks(request, form, **about).render)
+            return await self.responder.whole(http, work, chat.Body(request, **about))
+
+    async def prefix(self, http: web.Request) -> web.Response:
+        """Computes a prompt for the request that will come; a client that leaves before cancels it."""
+        body = await self.bodies.read(http)
+        with self.admission.reserve(http[CALLER], yields=True) as places:
+            return await self._prefix(http[CALLER], places, body)
+
+    async def _prefix(self, caller: Caller, places: Reservation, body: dict[str, Any]) -> web.Response:
+        if body.get("messages") is not None:
+            template = await places.command("template", **llamacpp.template_arguments(body))
+            body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
+        bodies = openai.prompts(body)
+        if len(bodies) > 1:
+            raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
+        request, form = openai.parse(bodies[0], self.facts.defaults(caller), self.facts.infill)
+        self.facts.named_model(form.model)
+        self.facts.require_what_keeps_prefixes(request)
+        async with places.prefix(request) as generation:
+            log_summary.set(f" {generation.id}")
+            async for batch in generation:
+                last = batch[-1]
+        log_summary.set(log_summary.get() + summary_of(last))
+        if isinstance(last, Error):
+            return refused(last)
+        assert isinstance(last, Done)
+        answer = {"id": last.id, "prompt_tokens": last.prompt_tokens, "cached_tokens": last.cached_tokens}
+        superseded = {"superseded": True} if generation.cancelled else {}
+        return json_response(answer | superseded | warnings_of(request.warnings))
+
+    async def score(self, http: web.Request) -> web.Response:
+        """How likely the model finds each of some texts after one prompt."""
+        read = functools.partial(scores.parse, strict=self.facts.settings.strict)
+        request = await parsed(http, read, await self.bodies.read(http))
+        answer = scores.Body(request, model=self.facts.named_model(request.model))
+        return await self._run(http, "score", request.engine_fields(), len(request.texts), answer)
+
+    async def embeddings(self, http: web.Request) -> web.Response:
+        """Vectors of texts."""
+        read = functools.partial(embeddings.parse, strict=self.facts.settings.strict)
+        request = await parsed(http, read, await self.bodies.read(http))
+        answer = embeddings.Body(request, model=self.facts.named_model(request.model))
+        return await self._run(http, "embed", request.engine_fields(), len(request.input), answer)
+
+    async def _run(
+        self, http: web.Request, op: str, fields: Mapping[str, Any], texts: int, answer: BodyBuilder
+    ) -> web.Response:
+        with self.admission.reserve(http[CALLER]) as places:
+            work = Work(places.run(op, **fields), unranked, f"texts={texts}")
+            return await self.responder.whole(http, work, answer)

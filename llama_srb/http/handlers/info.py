@@ -1,0 +1,151 @@
+"""What the server says of itself: health, counts, the model, its fields; and the studio's files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from llama_srb import __version__, studio
+from llama_srb.background import begin
+from llama_srb.engine.exchange import EngineError
+from llama_srb.engine.pool import Pool
+from llama_srb.engine.terms import OWN
+from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.handlers.facts import ServerFacts
+from llama_srb.http.middleware import json_response
+from llama_srb.http.observe.metrics import CONTENT_TYPE, Metrics, memory_of
+from llama_srb.http.openapi import document
+from llama_srb.request.aliases import CONVERTED
+from llama_srb.request.fields import request_table, samplers_table
+
+STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
+
+
+class Info:
+    """Handlers of routes.py's rows."""
+
+    def __init__(self, facts: ServerFacts, pool: Pool, counts: Metrics) -> None:
+        self.facts, self.pool, self.counts = facts, pool, counts
+        self._asked: asyncio.Task[Mapping[str, Any]] | None = None  # for the engine's status
+        self._pages = studio.files()
+
+    async def health(self, http: web.Request) -> web.Response:
+        """200 when requests are served at once, 503 with the state otherwise; of failed also the reason."""
+        state = self.pool.state
+        if state == "ready":
+            return json_response({"status": "ok"})
+        why = {"error": self.pool.failure} if state == "failed" else {}
+        return json_response({"status": state, "progress": round(self.pool.progress, 3), **why}, 503)
+
+    async def live(self, http: web.Request) -> web.Response:
+        """It answers, so it is."""
+        return json_response({"status": "ok"})
+
+    async def ready(self, http: web.Request) -> web.Response:
+        """As health(), under the name that orchestrators like."""
+        return await self.health(http)
+
+    async def metrics(self, http: web.Request) -> web.Response:
+        """Everything that is counted, for Prometheus."""
+        await self._look()
+        return web.Response(body=self.counts.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def stats(self, http: web.Request) -> web.Response:
+        """The same for people and scripts, without the histograms."""
+        engine, memory = await self._look()
+        now = {"requests_open": self.pool.open, "engine_memory_bytes": memory, "engine": engine}
+        now["tasks"] = len(asyncio.all_tasks())  # of the server: it must not grow
+        return json_response({"status": self.pool.state, **self.counts.totals(), **now})
+
+    async def _look(self) -> tuple[Mapping[str, Any], int]:
+        """The engine's status and the memory of all."""
+        pool, open, asks = self.pool, self.pool.open, self.pool.mode == "resident"
+        engine = await self._status() if pool.state == "ready" and asks else {}
+        memory = sum(map(memory_of, pool.pids))
+        self.counts.set_state(ready=pool.state == "ready", open=open, memory=memory, engine=engine)
+        return engine, memory
+
+    async def _status(self) -> Mapping[str, Any]:
+        """Asked once for all who wait for it; a busy engine answers between two steps, or too late."""
+        if self._asked is None or self._asked.done():
+            self._asked = begin(self._ask_status(), "status")
+        done, _ = await asyncio.wait({self._asked}, timeout=STATUS_PATIENCE)
+        return done.pop().result() if done else {}
+
+    async def _ask_status(self) -> Mapping[str, Any]:
+        with contextlib.suppress(EngineError):
+            return await self.pool.command("status", OWN)
+        return {}
+
+    async def models(self, http: web.Request) -> web.Response:
+        """The model in OpenAI's list; meta is what the file says of itself, n_ctx what the engine gave it."""
+        return json_response({"object": "list", "data": [self._model()]})
+
+    def _model(self) -> dict[str, Any]:
+        model, ready = self.facts.model, self.pool.ready
+        meta: dict[str, Any] = {
+            "name": model.name,
+            "architecture": model.architecture,
+            "parameters": model.parameters,
+            "quantisation": model.quantisation,
+            "context": model.context,
+            "size_bytes": model.size_bytes,
+            "n_ctx": ready.n_ctx if ready else None,
+        }
+        if ready and ready.embedding:
+            meta["embedding"] = dict(ready.embedding)
+        created = int(os.stat(model.path).st_mtime) if model.path.exists() else 0
+        return {
+            "id": model.path.stem,
+            "object": "model",
+            "created": created,
+            "owned_by": "llama-srb",
+            "meta": meta,
+        }
+
+    async def adapters(self, http: web.Request) -> web.Response:
+        """The adapters that requests may name, in OpenAI's form of a list."""
+        return json_response({"object": "list", "data": self._adapters()})
+
+    async def lora_adapters(self, http: web.Request) -> web.Response:
+        """The same as llama-server lists them."""
+        return json_response(self._adapters())
+
+    def _adapters(self) -> list[dict[str, Any]]:
+        loaded = self.pool.ready.adapters if self.pool.ready else ()
+        return [{"id": one["id"], "name": Path(one["path"]).stem, **one} for one in loaded]
+
+    async def model_named(self, http: web.Request) -> web.Response:
+        """One model of that list."""
+        self.facts.require_model(http.match_info["name"])
+        return json_response(self._model())
+
+    async def presets(self, http: web.Request) -> web.Response:
+        """What a request may name as its preset."""
+        data = [{"name": p.name, "about": p.about, "fields": p.fields} for p in self.facts.presets.values()]
+        return json_response({"object": "list", "data": data})
+
+    async def samplers(self, http: web.Request) -> web.Response:
+        """Every request field, and what those of other servers become."""
+        tables = {"samplers": samplers_table(), "request": request_table(), "converted": CONVERTED}
+        return json_response(tables)
+
+    async def openapi(self, http: web.Request) -> web.Response:
+        """The whole API as an OpenAPI document."""
+        return json_response(document(self.facts.defaults(http[CALLER]), __version__))
+
+    async def studio(self, http: web.Request) -> web.Response:
+        """A file of the studio; / is its page."""
+        page = self._pages.get(http.match_info.get("file", "index.html"))
+        if page is None:
+            raise web.HTTPNotFound
+        headers = {**studio.HEADERS, "ETag": f'"{page.etag}"'}
+        if any(tag.value in (page.etag, "*") for tag in http.if_none_match or ()):
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=page.data, content_type=page.content_type, charset="utf-8", headers=headers)
