@@ -163,12 +163,8 @@ class Access:
             host = request.headers.get("Host")
             self._require_name(host)
             self._require_origin(request.headers.get("Origin"), host)
-            resource = request.match_info.route.resource
-            if resource is None:  # 404 or 405, which tell nothing
-                return await handler(request)
-            method, path = "GET" if request.method == "HEAD" else request.method, resource.canonical
+            scopes, path = _route_of(request)
             query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
-            scopes = SCOPES.get((method, path), ADMIN)
             with self._let_in(scopes, _sent(request.headers) or query_key) as request[CALLER]:
                 return await handler(request)
 
@@ -195,6 +191,15 @@ def renew_tls(settings: Settings, context: ssl.SSLContext | None) -> None:
     except OSError as error:  # SSLError is one
         what = f"{settings.tls_cert} and {settings.tls_key}"
         raise AccessError(f"cannot use {what}: {error.strerror or error}") from None
+
+
+def _route_of(request: web.Request) -> tuple[Scopes, str]:
+    """Which scopes it needs, and its path; none for what gets 404 or 405, since those tell nothing."""
+    resource = request.match_info.route.resource
+    if resource is None:
+        return (), request.path
+    method = "GET" if request.method == "HEAD" else request.method
+    return SCOPES.get((method, resource.canonical), ADMIN), resource.canonical
 
 
 def _unknown(message: str) -> RequestError:
