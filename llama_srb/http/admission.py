@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from llama_srb.engine.commands import encode_extend
 from llama_srb.engine.events import Done, Embedding, Event, Extend, Result, Score, Start
 from llama_srb.engine.exchange import Exchange
-from llama_srb.engine.multi import Several
 from llama_srb.engine.pool import Pool
-from llama_srb.engine.terms import Observer, Terms, TimeLimit
+from llama_srb.engine.pool.multi import MultiGeneration
+from llama_srb.engine.pool.terms import Observer, Terms, TimeLimit
 from llama_srb.http.auth.api_keys import Grant
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.limits import Budgets, Load
@@ -38,7 +39,7 @@ class Admission:
         self.pool = pool
         self.load = load
         self.metrics = Metrics()
-        pool.on_engine_start = self.metrics.engine_started
+        pool.engines.on_start = self.metrics.engine_started
         self.budgets = Budgets()
         self._open: set[Reservation] = set()
 
@@ -54,7 +55,7 @@ class Admission:
         if (grant := caller.grant) is not None:
             _require_n("add", extension.add, generation.n, grant)
             self._require_tokens(grant)
-        return await self.pool.extend(generation, extension)
+        return await generation.extend(encode_extend(generation.id, extension), extension.add)
 
     # For reservations
 
@@ -172,7 +173,7 @@ class Reservation(Observer):
         self._require_n(request)
         return self._admission.pool.generate(request, self._terms)
 
-    def generate_all(self, requests: list[CompletionRequest]) -> Several:
+    def generate_all(self, requests: list[CompletionRequest]) -> MultiGeneration:
         for request in requests:
             self._require_n(request)
         return self._admission.pool.generate_all(requests, self._terms)

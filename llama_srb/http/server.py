@@ -19,8 +19,8 @@ from llama_srb.background import begin
 from llama_srb.config import Settings, child_environment
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool import Pool
+from llama_srb.engine.pool.terms import OWN
 from llama_srb.engine.settings import EngineSettings
-from llama_srb.engine.terms import OWN
 from llama_srb.http.admission import Admission
 from llama_srb.http.auth.access import Access, AccessError, renew_tls, tls
 from llama_srb.http.connections import http_log

@@ -18,7 +18,7 @@ from llama_srb.config import Settings
 from llama_srb.dialects import events
 from llama_srb.engine.events import Done, Error, Event, Prompt, bulk
 from llama_srb.engine.exchange import Exchange
-from llama_srb.engine.multi import Several
+from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.http.middleware import log_summary, refused
 from llama_srb.request.values import RequestError
 
@@ -54,7 +54,7 @@ class BodyBuilder(Protocol):
 class Work:
     """A generation with what its events go through, and its size for the log."""
 
-    generation: Exchange | Several
+    generation: Exchange | MultiGeneration
     rank: Rank
     size: str
     has_stop: bool = False  # its client may end it without its id, by stop-generation
@@ -69,7 +69,7 @@ class Responder:
         self.most_held = (
             WHOLE * settings.max_unread
         )  # tokens and alternatives that an answer may hold in memory
-        self._with_stop: dict[str, Exchange | Several] = {}  # of what runs, by its id
+        self._with_stop: dict[str, Exchange | MultiGeneration] = {}  # of what runs, by its id
 
     def stop_of(self, client: str) -> None:
         """Ends what a client generates and may end without its id."""
@@ -78,7 +78,7 @@ class Responder:
                 generation.cancel()
 
     @contextlib.asynccontextmanager
-    async def _opened(self, work: Work) -> AsyncIterator[Exchange | Several]:
+    async def _opened(self, work: Work) -> AsyncIterator[Exchange | MultiGeneration]:
         """The generation; stop-generation finds it until the block is left."""
         async with work.generation as generation:
             log_summary.set(f" {work.size} {generation.id}")
@@ -145,7 +145,9 @@ class _Stream(web.StreamResponse):
     _send_headers_immediately = False  # they go with the first events, which wakes a reader once
 
 
-async def _carry(generation: Exchange | Several, write: Write, rank: Rank, render: Render) -> Event | None:
+async def _carry(
+    generation: Exchange | MultiGeneration, write: Write, rank: Rank, render: Render
+) -> Event | None:
     """All events of one batch in one write, which waits for a slow reader; returns the last event."""
     last = None
     async for batch in generation:

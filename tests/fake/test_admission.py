@@ -79,7 +79,7 @@ def test_each_op_of_the_protocol_is_asked_for_here() -> None:
 
 
 VERBS = {"generate", "generate_all", "prefix", "run", "command"}
-THE_POOLS = {"admission.py", "pool.py"}
+THE_POOLS = {"admission.py"}
 NO_SERVER = {"complete.py", "client.py"}
 
 

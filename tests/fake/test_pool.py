@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from llama_srb.engine.commands import encode_cancel
-from llama_srb.engine.events import Done, Error, Start, Stop, Stream
+from llama_srb.engine.commands import encode_cancel, encode_extend
+from llama_srb.engine.events import Done, Error, Extend, Start, Stop, Stream
 from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange
 from llama_srb.engine.pool import Mode, Pool
+from llama_srb.engine.pool.terms import Terms
 from llama_srb.engine.settings import EngineSettings
-from llama_srb.engine.terms import Terms
 from llama_srb.request.fields import CompletionRequest, Extension, Sampling
 from tests.conftest import PATIENCE, ROOT, children, collect, soon, texts, until
 from tests.fake_engine import story
@@ -34,6 +34,10 @@ def a_request(prompt: str = "Once", n: int = 2, **fields: Any) -> CompletionRequ
 async def run(pool: Pool, prompt: str = "Once", n: int = 2, **fields: Any) -> list[Any]:
     async with pool.generate(a_request(prompt, n, **fields)) as generation:
         return await collect(generation)
+
+
+async def more(generation: Exchange, add: int) -> Extend | None:
+    return await generation.extend(encode_extend(generation.id, Extension(add)), add)
 
 
 async def works(pool: Pool) -> bool:
@@ -446,15 +450,15 @@ async def test_a_failed_pool_tries_again_when_it_is_renewed_or_started(settings,
         with pytest.raises(EngineError, match="SIGILL: it was built for another CPU"):
             await soon(pool.renew())
         assert pool.state == "failed"
-        pool.settings = settings()
+        pool.engines.settings = settings()
         await soon(pool.renew())
         assert (pool.state, pool.failure) == ("ready", None)
         assert await works(pool)
-        pool.settings = dies
+        pool.engines.settings = dies
         await soon(pool.renew())  # another model: what the first has shown is no proof for it
         await until_failed(pool)
     assert pool.state == "stopped"
-    pool.settings = settings()
+    pool.engines.settings = settings()
     async with pool:
         assert await works(pool)
 
@@ -467,11 +471,11 @@ async def test_an_engine_with_a_successor_that_fails_finishes_what_it_runs(setti
     ):
         await soon(anext(running))
         await soon(anext(waiting))  # queued
-        pool.settings = settings(*ending("SIGILL"), *journal.flags)
+        pool.engines.settings = settings(*ending("SIGILL"), *journal.flags)
         await soon(pool.renew())
         why = await until_failed(pool)
         await soon(anext(running))
-        assert await soon(pool.extend(running, Extension(1))) is not None
+        assert await soon(more(running, 1)) is not None
         os.kill(running.engine.pid, signal.SIGKILL)
         assert (await collect(running))[-1].code == "engine_died"
         (end,) = await collect(waiting)
@@ -482,7 +486,7 @@ async def test_a_stop_ends_what_a_failed_pool_still_runs(settings, journal) -> N
     async with Pool(settings("--endless")) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as running:
             await soon(anext(running))
-            pool.settings = settings(*ending("SIGILL"), *journal.flags)
+            pool.engines.settings = settings(*ending("SIGILL"), *journal.flags)
             await soon(pool.renew())
             await until_failed(pool)
             await soon(pool.stop())
@@ -518,7 +522,7 @@ async def test_a_new_engine_that_does_not_load_changes_nothing(settings) -> None
     async with Pool(settings("--endless")) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as running:
             await soon(anext(running))
-            pool.settings = settings("--exit-while-loading", 3)
+            pool.engines.settings = settings("--exit-while-loading", 3)
             with pytest.raises(EngineError, match="exit code 3"):
                 await soon(pool.renew())
             assert isinstance((await soon(anext(running)))[-1], Stream)
@@ -557,7 +561,7 @@ async def test_stop_ends_old_and_new_engines(settings, when: str) -> None:
         pool.generate(a_request(max_tokens=-1)) as running,
     ):
         await soon(anext(running))
-        pool.settings = settings("--endless", *(["--no-ready"] if when == "new one loads" else []))
+        pool.engines.settings = settings("--endless", *(["--no-ready"] if when == "new one loads" else []))
         renewal = asyncio.create_task(pool.renew())
         await until(lambda: len(children()) == 2)
         if when == "old one ends":
@@ -720,14 +724,14 @@ def test_a_server_that_is_killed_leaves_no_engine(fake_engine, journal, mode: Mo
 async def test_an_extension_is_answered_in_the_stream_and_counts(settings, mode: Mode) -> None:
     async with Pool(settings("--endless"), mode=mode) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as generation:
-            assert pool.running(generation.id) is None, "it has not started"
+            assert pool.requests.generation(generation.id) is None, "it has not started"
             await soon(anext(generation))
-            assert pool.running(generation.id) is generation
-            made = await soon(asyncio.gather(*(pool.extend(generation, Extension(k)) for k in (2, 3))))
+            assert pool.requests.generation(generation.id) is generation
+            made = await soon(asyncio.gather(*(more(generation, k) for k in (2, 3))))
             assert [(extend.first, extend.count) for extend in made] == [(2, 4), (4, 7)]
             assert generation.n == 7
             generation.cancel()
-            assert pool.running(generation.id) is None
+            assert pool.requests.generation(generation.id) is None
             events = await collect(generation)
         assert sorted(e.index for e in events if isinstance(e, Stop)) == list(range(7))
 
@@ -738,8 +742,8 @@ async def test_an_extension_that_crosses_with_the_end_is_none(settings, mode: Mo
         async with pool.generate(a_request(max_tokens=-1)) as generation:
             await soon(anext(generation))
             generation.engine.send(encode_cancel(generation.id))
-            assert await soon(pool.extend(generation, Extension(1))) is None
-        assert await soon(pool.extend(generation, Extension(1))) is None
+            assert await soon(more(generation, 1)) is None
+        assert await soon(more(generation, 1)) is None
         assert await works(pool)
 
 
@@ -750,7 +754,7 @@ async def test_an_extension_of_what_crashes_is_none(settings, mode: Mode) -> Non
         pool.generate(a_request(max_tokens=-1)) as generation,
     ):
         await soon(anext(generation))
-        extending = asyncio.create_task(pool.extend(generation, Extension(1)))
+        extending = asyncio.create_task(more(generation, 1))
         await asyncio.sleep(0)
         generation.engine.kill()
         assert await soon(extending) is None

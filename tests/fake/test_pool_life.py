@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, settings
@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from llama_srb.engine.events import Done, Error, Event
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.engine.pool import Mode, Pool
-from llama_srb.engine.process import Engine
+from llama_srb.engine.pool.resident import Resident
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.parse import request_from
 from tests.fake.played import Process, World
@@ -65,18 +65,6 @@ class Client:
         assert isinstance(self.events[-1], Done | Error)
 
 
-class Watched(Pool):
-    """Knows which engines have a successor."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.retired: set[Engine] = set()
-
-    def _retire(self, engine: Engine) -> Coroutine[Any, Any, None]:
-        self.retired.add(engine)
-        return super()._retire(engine)
-
-
 class Faults(logging.Handler):
     """What the log calls a fault of ours."""
 
@@ -98,7 +86,7 @@ class Life(RuleBasedStateMachine):
         self.killpg, os.killpg = os.killpg, self.world.killpg
         self.log = Faults()
         logging.getLogger("llama_srb").addHandler(self.log)
-        self.pool = Watched(SETTINGS, mode=self.mode, max_engines=MOST_ENGINES)
+        self.pool = Pool(SETTINGS, mode=self.mode, max_engines=MOST_ENGINES)
         self.clients: list[Client] = []
         self.probe: Client | None = None  # in the end
         self.renewals: list[asyncio.Task[None]] = []
@@ -255,18 +243,20 @@ class Life(RuleBasedStateMachine):
             if client.task.done() and not client.task.cancelled():
                 client.task.result()
         if self.world.rests and self.pool.state == "ready" and self.mode == "resident":
-            waiting = [one.id for one in self.pool._live.values() if one.state == "new"]
+            waiting = [one.id for one in self.pool.requests.waiting]
             assert not waiting, "an engine is ready, and they wait for one"
-        if self.world.rests and self.pool.state == "stopped" and not self.pool._tasks:
+        if self.world.rests and self.pool.state == "stopped" and not self.pool.engines.tasks:
             assert not self.world.alive, "the pool has stopped, and an engine has not"
 
     def _one_resident(self) -> None:
         """Besides those that it succeeds, which end with their last request, and one for each renewal."""
         if self.mode == "per-request":
-            assert len(self.pool._engines) <= MOST_ENGINES
+            assert len(self.pool.engines.processes) <= MOST_ENGINES
             return
-        living = [one for one in self.pool._engines if one.pid and one.state in ("loading", "ready")]
-        others = [one for one in living if one is not self.pool._engine and one not in self.pool.retired]
+        living = [one for one in self.pool.engines.processes if one.pid and one.state in ("loading", "ready")]
+        host = self.pool.host
+        assert isinstance(host, Resident)
+        others = [one for one in living if one is not host.engine and one not in host.retiring]
         assert len(others) <= len(self.renewals), "more engines than a resident and its successors"
 
     # The end

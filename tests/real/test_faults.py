@@ -47,7 +47,7 @@ async def test_an_engine_that_is_stopped_is_ended_and_another_one_started() -> N
     ):
         async with pool.generate(endless()) as generation:
             await anext(generation)
-            os.kill(pool.pids[0], signal.SIGSTOP)
+            os.kill(pool.engines.pids[0], signal.SIGSTOP)
             last = [events[-1] async for events in generation][-1]
         assert isinstance(last, Error)
         assert "no step in 1 s while it had 1 request" in last.message

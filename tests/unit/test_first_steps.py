@@ -6,7 +6,7 @@ from signal import Signals
 
 import pytest
 
-from llama_srb.engine.first_steps import MEANING, TIMES, FirstSteps
+from llama_srb.engine.pool.first_steps import MEANING, TIMES, FirstSteps
 
 ILL, SEGV, KILL, ABRT = Signals.SIGILL, Signals.SIGSEGV, Signals.SIGKILL, Signals.SIGABRT
 WORKED = "worked"  # in place of a signal: it had made a step

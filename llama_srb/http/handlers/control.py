@@ -41,7 +41,7 @@ class Control:
         """More sequences for a running request, in its stream."""
         id = plain_id("id", http.match_info["id"])
         extension = extension_from(await self.bodies.read(http), strict=self.facts.settings.strict)
-        generation = self.admission.pool.running(id)
+        generation = self.admission.pool.requests.generation(id)
         if generation is not None:
             self.facts.require_room(generation, extension)
             log_summary.set(f" add={extension.add} {id}")

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, scores
 from llama_srb.engine.events import Done, Error
-from llama_srb.engine.multi import Several
+from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.ranking import ranking
 from llama_srb.http.admission import Admission, Reservation
 from llama_srb.http.auth.caller import CALLER, Caller
@@ -79,7 +79,7 @@ class Generate:
             return await self.responder.whole(http, work, openai.Body(request, **about))
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
-        """Several prompts, each with n choices."""
+        """MultiGeneration prompts, each with n choices."""
         defaults, infill = self.facts.defaults(http[CALLER]), self.facts.infill
         read = [await parsed(http, openai.parse, body, defaults, infill) for body in bodies]
         form = read[0][1]
@@ -99,7 +99,7 @@ class Generate:
                 )
             return await self.responder.whole(http, work, openai.BodyOfMany(named, **about))
 
-    def _work_of_many(self, several: Several, named: Mapping[str, CompletionRequest]) -> Work:
+    def _work_of_many(self, several: MultiGeneration, named: Mapping[str, CompletionRequest]) -> Work:
         """named: the requests by the ids of their generations."""
         most_held = self.responder.most_held // len(named)
         ranks = {id: ranking(request, most_held) for id, request in named.items()}

@@ -15,7 +15,7 @@ from llama_srb import __version__, studio
 from llama_srb.background import begin
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool import Pool
-from llama_srb.engine.terms import OWN
+from llama_srb.engine.pool.terms import OWN
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.middleware import json_response
@@ -59,15 +59,15 @@ class Info:
     async def stats(self, http: web.Request) -> web.Response:
         """The same for people and scripts, without the histograms."""
         engine, memory = await self._look()
-        now = {"requests_open": self.pool.open, "engine_memory_bytes": memory, "engine": engine}
+        now = {"requests_open": len(self.pool.requests), "engine_memory_bytes": memory, "engine": engine}
         now["tasks"] = len(asyncio.all_tasks())  # of the server: it must not grow
         return json_response({"status": self.pool.state, **self.counts.totals(), **now})
 
     async def _look(self) -> tuple[Mapping[str, Any], int]:
         """The engine's status and the memory of all."""
-        pool, open, asks = self.pool, self.pool.open, self.pool.mode == "resident"
+        pool, open, asks = self.pool, len(self.pool.requests), self.pool.mode == "resident"
         engine = await self._status() if pool.state == "ready" and asks else {}
-        memory = sum(map(memory_of, pool.pids))
+        memory = sum(map(memory_of, pool.engines.pids))
         self.counts.set_state(ready=pool.state == "ready", open=open, memory=memory, engine=engine)
         return engine, memory
 

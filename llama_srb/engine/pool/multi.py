@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 Batch: TypeAlias = tuple[list[Event], "asyncio.Future[None] | None"]
 
 
-class Several:
+class MultiGeneration:
     """Generations that are one request to its client: their events, each list those of one of them.
 
     To be used like one generation. Ends with the last Done, or with the first Error, which ends all.
     """
 
-    def __init__(self, parts: list[Exchange], groups: dict[str, Several]) -> None:
+    def __init__(self, parts: list[Exchange], groups: dict[str, MultiGeneration]) -> None:
         self.parts = parts
         self.id = parts[0].id
         self._groups = groups

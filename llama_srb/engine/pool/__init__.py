@@ -1,0 +1,240 @@
+"""Which engine serves a request: one that stays (resident) or its own (per-request); restarts what crashes.
+
+A pool knows engines and requests, not HTTP. Both modes run the same engine in the same `async with`; they
+differ in how long the block lasts and in who shares it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from llama_srb import bundled
+from llama_srb.engine.commands import encode, encode_generate, encode_prefix
+from llama_srb.engine.events import Error, Ready, Result
+from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange, new_id
+from llama_srb.engine.pool.engines import Change, Engines
+from llama_srb.engine.pool.multi import MultiGeneration
+from llama_srb.engine.pool.per_request import PerRequest
+from llama_srb.engine.pool.requests import Requests
+from llama_srb.engine.pool.resident import Resident
+from llama_srb.engine.pool.terms import OWN, Terms
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.request.fields import CompletionRequest
+
+log = logging.getLogger("llama_srb.pool")  # as operators know it
+
+Mode: TypeAlias = Literal["resident", "per-request"]
+PoolState: TypeAlias = Literal["stopped", "loading", "ready", "failed", "draining"]
+
+
+class Pool:
+    """Takes requests and finds them an engine.
+
+    |              | stopped     | loading              | ready   | failed             | draining       |
+    |--------------|-------------|----------------------|---------|--------------------|----------------|
+    | start()      | loading     | nothing              | nothing | nothing            | nothing        |
+    | generate()   | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
+    | prefix()     | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
+    | run()        | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
+    | command()    | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
+    | cancel(id)   | False       | True if it is here   | same    | same               | same           |
+    | wait_ready() | EngineError | waits                | Ready   | Unavailable        | Unavailable    |
+    | renew()      | Unavailable | a new engine, beside | same    | a new one: ready   | Unavailable    |
+    | stop(grace)  | nothing     | draining             | same    | same               | ends it sooner |
+
+    Unavailable is EngineUnavailable, which says why.
+
+    resident: loading until the first engine is ready, and after each crash; stopped, with wait_ready() saying
+    why, if the first load fails; failed when each engine dies in its first step. per-request: ready from
+    start to stop.
+    """
+
+    def __init__(self, settings: EngineSettings, *, mode: Mode = "resident", max_engines: int = 4) -> None:
+        self.mode = mode
+        self._change = Change()
+        self.engines = Engines(settings, self._change)
+        self.requests = Requests(self._change)
+        self._max_engines = max_engines
+        self.host = self._new_host()
+        self._running = False
+        self._draining = False
+
+    def _new_host(self) -> Resident | PerRequest:
+        if self.mode == "resident":
+            return Resident(self.engines, self.requests, self._change)
+        return PerRequest(self.engines, self.requests, self._max_engines)
+
+    # State
+
+    @property
+    def state(self) -> PoolState:
+        if not self._running or self.host.state == "stopped":
+            return "stopped"
+        return "draining" if self._draining else self.host.state
+
+    @property
+    def ready(self) -> Ready | None:
+        """What the last engine that was ready said of itself."""
+        return self.host.ready
+
+    @property
+    def failure(self) -> str | None:
+        """Why it has failed or could not start, and what to do."""
+        return None if self.host.failure is None else str(self.host.failure)
+
+    @property
+    def progress(self) -> float:
+        """How much of the model is loaded, 0 to 1."""
+        return self.host.progress
+
+    async def changed(self) -> None:
+        """Waits for the next change of state or progress."""
+        await self._change.wait()
+
+    async def wait_ready(self) -> Ready | None:
+        """Waits for the state ready; EngineError if the first load fails. None if no engine was ready yet."""
+        while self.state == "loading":
+            await self.changed()
+        if self.state != "ready":
+            raise self.host.failure or EngineUnavailable(f"the engine is {self.state}")
+        return self.ready
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Begins to load without waiting for it; EngineUnavailable when there is no such program."""
+        if self.state != "stopped":
+            return
+        program = self.engines.settings.command[0]
+        if shutil.which(program) is None:
+            raise EngineUnavailable(f"no engine at {program}: {bundled.remedy()}")
+        self.host = self._new_host()
+        self._running, self._draining = True, False
+        self.host.begin()
+        self._change.tell()
+
+    async def renew(self) -> None:
+        """Loads a new engine beside the one that serves, then gives it all that comes from now on.
+
+        The old one ends when its last request has. EngineError when the new one does not load: all stays.
+        So it does when the pool has failed, and the new one dies of the requests that are to prove it.
+        """
+        self._require_open(but=("failed",))
+        await self.host.renew()
+
+    async def stop(self, grace: float = 0.0) -> None:
+        """Takes no more, lets what is here go on for `grace` seconds, then ends the rest and the engines."""
+        if self.state == "stopped":
+            await self._end()  # of successors, where the first load has failed
+            return
+        self._draining = True
+        self.host.close()
+        self._change.tell()
+        try:
+            async with asyncio.timeout(grace):
+                while self.requests:
+                    await self.changed()
+        except TimeoutError:
+            log.info("stopping with %d requests open", len(self.requests))
+        finally:
+            self.requests.fail_all("shutting_down", "the server is shutting down")
+            await self._end()
+
+    async def _end(self) -> None:
+        """Every task, and with it every process, is ended; a request's task ends with it."""
+        self.host.end()
+        try:
+            await self.engines.end()
+        finally:
+            self._running = False
+            self._change.tell()
+
+    # Requests
+
+    def generate(self, request: CompletionRequest, terms: Terms = OWN) -> Exchange:
+        """A request's events: `async with pool.generate(r) as g: async for events in g: …`, sent on entering.
+
+        Has id and cancel(index=None). No list of events is empty, the last one ends with Done or Error;
+        leaving the block early cancels at once. EngineUnavailable when the pool is stopped or draining.
+        """
+        id = new_id()
+        exchange = self._exchange(id, encode_generate(id, request, terms.client), request.candidates, terms)
+        exchange.timeout = request.timeout
+        return exchange
+
+    def generate_all(self, requests: list[CompletionRequest], terms: Terms = OWN) -> MultiGeneration:
+        """As generate(), of several requests at once; one id names them all."""
+        return MultiGeneration([self.generate(request, terms) for request in requests], self.requests.groups)
+
+    def prefix(self, request: CompletionRequest, terms: Terms = OWN) -> Exchange:
+        """Computes a request's prompt, to be used like generate(); ends with Done or Error.
+
+        It ends its client's one before if that is not done: `cancelled` of that one says so.
+        """
+        id = new_id()
+        return self._exchange(id, encode_prefix(id, request, terms.client), 0, terms, replaces=True)
+
+    def run(self, op: str, terms: Terms = OWN, **arguments: Any) -> Exchange:
+        """Any other command that takes its time, to be used like generate(); ends with Done or Error."""
+        id = new_id()
+        return self._exchange(id, encode(op, id, terms.client, **arguments), 0, terms)
+
+    async def command(self, op: str, terms: Terms = OWN, **arguments: Any) -> Mapping[str, Any]:
+        """The answer to tokenize, status, …; CommandRefused if the engine refuses it, or died."""
+        async with self.run(op, terms, **arguments) as exchange:
+            async for events in exchange:
+                match events[-1]:
+                    case Result(data=data):
+                        return data
+                    case Error() as error:
+                        raise CommandRefused(error)
+        raise EngineError(f"{op} was cancelled")
+
+    def cancel(self, id: str, index: int | None = None) -> bool:
+        """Ends a generation, or only the sequence `index`; False when none of that id is here.
+
+        RequestError when it has no such sequence.
+        """
+        return self.requests.cancel(id, index)
+
+    def _exchange(self, id: str, line: bytes, n: int, terms: Terms, *, replaces: bool = False) -> Exchange:
+        self._require_open()
+        exchange = Exchange(
+            id,
+            line,
+            n=n,
+            restartable=self.mode == "resident",
+            on_enter=partial(self._take, terms, replaces),
+            on_done=partial(self.requests.leave, terms),
+        )
+        exchange.client = terms.client
+        exchange.on_events = partial(terms.observer.told, exchange)
+        return exchange
+
+    def _take(self, terms: Terms, replaces: bool, exchange: Exchange) -> None:
+        if exchange.state != "new":
+            return
+        self._require_open()
+        if self.requests.enter(terms, exchange):
+            if replaces:
+                self.requests.replace_prefix(exchange)
+            self.host.take(exchange)
+
+    def _require_open(self, but: tuple[PoolState, ...] = ()) -> None:
+        if self.state in ("stopped", "failed", "draining") and self.state not in but:
+            raise EngineUnavailable(self.failure or f"the engine is {self.state}")

@@ -1,0 +1,75 @@
+"""The processes of a pool and the tasks that own them: a process ends with its task."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from llama_srb.background import begin
+from llama_srb.engine.process import Engine
+from llama_srb.engine.settings import EngineSettings
+
+
+class Change:
+    """Of state, load progress or requests; whoever waits sees the next one."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def tell(self) -> None:
+        """Wakes all who wait; the next change needs a new event."""
+        self._event.set()
+        self._event = asyncio.Event()
+
+
+class Engines:
+    """Starts engines, and ends them all."""
+
+    def __init__(self, settings: EngineSettings, change: Change) -> None:
+        self.settings = settings
+        self.on_start: Callable[[], None] = lambda: None
+        self.processes: set[Engine] = set()  # from before their start until after their end
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._change = change
+
+    @property
+    def pids(self) -> list[int]:
+        return [engine.pid for engine in self.processes if engine.pid]
+
+    @contextlib.asynccontextmanager
+    async def start(self) -> AsyncIterator[Engine]:
+        """An engine that starts, and is ended when the block is left."""
+        engine = Engine(self.settings, self._change.tell)
+        self.processes.add(engine)
+        self.on_start()
+        try:
+            async with engine:
+                yield engine
+        finally:
+            self.processes.discard(engine)
+
+    def begin(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task that may own an engine."""
+        task = begin(work, name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def end(self) -> None:
+        """Waits until all tasks have ended; when that is cancelled, engines are killed and reaped."""
+        try:
+            await self._all_tasks()
+        except asyncio.CancelledError:
+            for engine in self.processes:
+                engine.kill()
+            await self._all_tasks()
+            raise
+
+    async def _all_tasks(self) -> None:
+        while self.tasks:
+            await asyncio.wait(set(self.tasks))
