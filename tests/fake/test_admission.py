@@ -38,7 +38,7 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # a path that brings each o
     "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),
 }
 OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its place
-OWN = {("process.py", "status"), ("info.py", "status"), ("server.py", "status")}
+OWN = {("watchdog.py", "status"), ("info.py", "status"), ("server.py", "status")}
 """Questions of the server itself: the watchdog's, those of /metrics and /v1/stats, that at the start."""
 ANSWERED = [op for op in PATHS if op != "template"]  # by the fake engine
 each_op = pytest.mark.parametrize("op", PATHS)
@@ -92,7 +92,7 @@ def asked_without_places(file: Path) -> set[tuple[str, str]]:
             if verb in VERBS and whose.rpartition(".")[2].strip("_") == "pool":
                 op = node.args[0].value if isinstance(node.args[0], ast.Constant) else verb
                 found.add((file.name, str(op)))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "encode" and file.name == "process.py":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "encode" and file.name == "watchdog.py":
             assert isinstance(node.args[0], ast.Constant)
             found.add((file.name, str(node.args[0].value)))
     return found

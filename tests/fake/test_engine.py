@@ -219,7 +219,7 @@ async def test_kill_9_in_mid_stream_ends_every_request_with_an_error(settings) -
         assert [(type(e), e.code) for e in ends] == [(Error, "engine_died")] * 2
         assert "SIGKILL" in ends[0].message
         assert "fake engine: loading" not in ends[0].message  # its last log lines are the operator's
-        assert "fake engine: loading" in engine.obituary
+        assert "fake engine: loading" in engine.cause_with_log
         assert [ends[0].id, ends[1].id] == [first.id, second.id]
         await soon(engine.ended())
         assert engine.state == "stopped"
@@ -304,7 +304,7 @@ async def test_rubbish_on_stdout_ends_engine_and_requests(settings) -> None:
         await soon(engine.ended())
     assert sum(isinstance(e, Stream) for e in events) == 5
     assert events[-1].code == "engine_died"
-    assert "llama_decode: failed" in engine.obituary
+    assert "llama_decode: failed" in engine.cause_with_log
 
 
 async def test_a_request_to_a_dead_engine_is_an_error(settings) -> None:
@@ -409,7 +409,7 @@ async def test_a_program_that_cannot_be_run_is_unavailable(program: str) -> None
 async def test_end_of_file_ends_an_engine_gently(settings) -> None:
     async with Engine(settings(stop_grace=PATIENCE)) as engine:
         await soon(engine.loaded())
-    assert "exit code 0" in engine.obituary
+    assert "exit code 0" in engine.cause_with_log
 
 
 async def test_an_engine_that_finishes_what_runs_may_do_so(settings) -> None:
@@ -437,14 +437,14 @@ async def test_a_stubborn_engine_is_ended_and_reaped(settings, flags: list[str],
             await soon(anext(exchange))
             await soon(engine.stop())
             assert isinstance((await collect(exchange))[-1], Done | Error)
-    assert end in engine.obituary
+    assert end in engine.cause_with_log
 
 
 async def test_an_engine_that_is_loading_is_ended_at_once(settings) -> None:
     async with Engine(settings("--no-ready", stop_grace=60.0)) as engine:
         await until(lambda: engine.progress > 0)
         await soon(engine.stop())
-    assert "SIGTERM" in engine.obituary
+    assert "SIGTERM" in engine.cause_with_log
 
 
 async def test_a_stop_that_is_cancelled_kills(settings) -> None:

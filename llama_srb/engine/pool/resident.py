@@ -176,7 +176,7 @@ class Resident:
             async with self._new_engine() as engine:
                 ready = await engine.loaded()
                 if self.failure is not None and not await _survives_proof(engine):
-                    raise EngineError(engine.obituary)
+                    raise EngineError(engine.cause_with_log)
                 if self._closed:
                     raise EngineUnavailable("the engine is draining")
                 self._take_over(engine, ready)

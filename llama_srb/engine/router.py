@@ -1,0 +1,138 @@
+"""Which request an engine's event is for: by its id, or by the number of the command's line."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+
+from llama_srb.engine.codec import ProtocolError, parse
+from llama_srb.engine.events import Accepted, Error, Event, Loading, Ready, Result, Stream, shows_step
+from llama_srb.engine.exchange import CLOSING, NOT_TAKEN, Exchange
+
+log = logging.getLogger("llama_srb.engine")  # as operators know it
+wire = logging.getLogger("llama_srb.wire")  # all prompts and texts; --log-prompts shows them
+WATCHDOG = "watchdog"  # the id of the server's own question: no request's, those are random
+CLOSING_NAMES = frozenset(event.__name__.lower() for event in CLOSING)
+
+
+class Router:
+    """The open requests of one engine.
+
+    on_load gets its events about itself, on_status the answer to the watchdog's question.
+    """
+
+    def __init__(
+        self, pid: int, on_load: Callable[[Loading | Ready], None], on_status: Callable[[Result], None]
+    ) -> None:
+        self.heard = False  # of any request, since the watchdog looked last
+        self.stepped = False  # an event has told of something that was computed
+        self._pid = pid
+        self._exchanges: dict[str, Exchange] = {}
+        self._on_load = on_load
+        self._on_status = on_status
+
+    def __len__(self) -> int:
+        """Requests that are owed an answer."""
+        return len(self._exchanges)
+
+    @property
+    def owes_acknowledgement(self) -> bool:
+        """Of a command."""
+        return any(exchange.is_unanswered for exchange in self._exchanges.values())
+
+    def add(self, exchange: Exchange) -> None:
+        """Its events go to it from now on."""
+        self._exchanges[exchange.id] = exchange
+
+    def lose_all(self, cause: str) -> None:
+        """Nothing more can come: whoever waits is told."""
+        exchanges, self._exchanges = self._exchanges, {}
+        for exchange in exchanges.values():
+            exchange.lost(cause)
+
+    def fail_overlooked(self, asked: int) -> None:
+        """Commands are read in order: what was sent before line `asked`, and is not acknowledged, is lost."""
+        for exchange in [one for one in self._exchanges.values() if one.is_overlooked(asked)]:
+            log.error("engine %d: it has not taken request %s", self._pid, exchange.id)
+            del self._exchanges[exchange.id]
+            exchange.fail("engine_error", NOT_TAKEN)
+
+    def route(self, lines: list[bytes]) -> None:
+        """Groups events by request, so that a decode step is one list and one wake-up for each.
+
+        ProtocolError for a line that cannot be read and is about no request.
+        """
+        groups: defaultdict[str, list[Event]] = defaultdict(list)
+        debug = wire.isEnabledFor(logging.DEBUG)
+        try:
+            for line in lines:
+                if debug:
+                    wire.debug("engine %d >> %r", self._pid, line)
+                try:
+                    event = parse(line)
+                except ProtocolError as error:
+                    self._fail_one(error, groups)
+                    continue
+                if type(event) is Stream:  # nearly all are
+                    groups[event.id].append(event)
+                elif event is not None:
+                    self._route_one(event, groups)
+        finally:
+            self.heard = self.heard or bool(groups)
+            for id, events in groups.items():
+                self._look_for_step(events)
+                if (exchange := self._exchanges.get(id)) is not None:
+                    exchange.deliver(events)
+
+    def _route_one(self, event: Event, groups: dict[str, list[Event]]) -> None:
+        if isinstance(event, (Loading, Ready)):
+            self._on_load(event)
+        elif isinstance(event, Accepted):
+            if (exchange := self._exchanges.get(event.id)) is not None:
+                exchange.acknowledge(event.line)
+        elif type(event) is Error and self._is_of_another_line(event):
+            self._refuse(event)
+        else:
+            groups[event.id].append(event)
+            if isinstance(event, CLOSING):
+                self._finish(event.id, groups.pop(event.id))
+
+    def _is_of_another_line(self, error: Error) -> bool:
+        """Whether it ends a command that is not the one which began its request, or no request's."""
+        exchange = self._exchanges.get(error.id)
+        return error.line is not None and (exchange is None or exchange.line_number != error.line)
+
+    def _refuse(self, error: Error) -> None:
+        """An extend's wait is over; nobody waits for the end of a cancel."""
+        if not any(exchange.refuse(error) for exchange in self._exchanges.values()):
+            log.warning("engine %d: line %d: %s: %s", self._pid, error.line, error.code, error.message)
+
+    def _fail_one(self, fault: ProtocolError, groups: dict[str, list[Event]]) -> None:
+        """A line that cannot be read ends the request that it is about; if it is about none, the engine."""
+        exchange = self._exchanges.get(fault.id)
+        if exchange is None:
+            raise fault
+        log.error("engine %d: it wrote %s: %s", self._pid, fault, fault.shown)
+        if (before := groups.pop(exchange.id, None)) is not None:
+            exchange.deliver(before)
+        exchange.fail(
+            "engine_error", "the engine wrote a line that cannot be read; the server's log has more"
+        )
+        if fault.event in CLOSING_NAMES:  # else its done is still to come
+            del self._exchanges[exchange.id]
+
+    def _finish(self, id: str, events: list[Event]) -> None:
+        """The closing event: forget the id, so that no later line can reach anyone."""
+        self._look_for_step(events)
+        exchange = self._exchanges.pop(id, None)
+        if isinstance(events[-1], Result) and id == WATCHDOG:
+            self._on_status(events[-1])
+        elif exchange is not None:
+            self.heard = True
+            exchange.deliver(events)
+        elif isinstance(events[-1], Error):
+            log.warning("engine %d: %s: %s", self._pid, events[-1].code, events[-1].message)
+
+    def _look_for_step(self, events: list[Event]) -> None:
+        self.stepped = self.stepped or any(map(shows_step, events))
