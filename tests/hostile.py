@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from llama_srb.http.routes import ROUTES
-from llama_srb.request.aliases import CONVERTED, HINTS, UNSUPPORTED
+from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import CANONICAL
 
 PATHS = tuple(route.path for route in ROUTES if route.method == "POST" and "{" not in route.path)
@@ -20,7 +20,7 @@ ELSEWHERE = (
     "suffix", "prompt", "continue", "response_format", "structured_outputs", "tools", "user_input", "text",
     "encoding_format", "dimensions", "genkey", "quiet", "n_predict", "sampler_order", "logprobs", "timeout",
 )  # fmt: skip
-NAMES = tuple(sorted({*CANONICAL, *CONVERTED, *HINTS, *UNSUPPORTED, *ELSEWHERE}))
+NAMES = tuple(sorted({*CANONICAL, *CONVERTED, *NON_SAMPLING_FIELDS, *UNSUPPORTED, *ELSEWHERE}))
 DEEP: Any = []
 for _ in range(200):
     DEEP = [DEEP]

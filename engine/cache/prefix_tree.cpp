@@ -24,8 +24,9 @@ static int32_t n_spare(int32_t n_ids, int32_t n_parallel) {
 prefix_tree::prefix_tree(llama_context * ctx, int32_t n_idle_max, int32_t n_parallel,
                          const store_params & store)
     : ctx(ctx), memory(llama_get_memory(ctx)), vocab(llama_model_get_vocab(llama_get_model(ctx))),
-      whole(llama_model_is_recurrent(llama_get_model(ctx)) || llama_model_is_hybrid(llama_get_model(ctx))),
-      n_window(llama_model_n_swa(llama_get_model(ctx))), exact(whole || n_window > 0),
+      is_recurrent(llama_model_is_recurrent(llama_get_model(ctx)) ||
+                   llama_model_is_hybrid(llama_get_model(ctx))),
+      n_window(llama_model_n_swa(llama_get_model(ctx))), exact(is_recurrent || n_window > 0),
       n_cells_((int32_t) llama_n_ctx(ctx)), n_idle_max(n_idle_max),
       n_spare_ids(n_spare((int32_t) llama_n_seq_max(ctx) - 1, n_parallel)),
       spare_id((llama_seq_id) llama_n_seq_max(ctx) - 1), store(with_exact(store, exact)) {
@@ -124,8 +125,8 @@ void prefix_tree::match_tokens(const std::vector<llama_token> & held, int32_t n_
 }
 
 bool prefix_tree::can_cut(const branch & b, int32_t length) const {
-    return whole ? length == b.n_past()
-                 : llama_memory_seq_pos_min(memory, b.seq_id) <= std::max(0, length - n_window + 1);
+    return is_recurrent ? length == b.n_past()
+                        : llama_memory_seq_pos_min(memory, b.seq_id) <= std::max(0, length - n_window + 1);
 }
 
 prefix_tree::match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
@@ -166,7 +167,7 @@ prefix_tree::match prefix_tree::recall(const std::vector<llama_token> & tokens, 
             match_tokens(s.tokens, (int32_t) s.tokens.size(), tokens, n_max, by, m);
             // of a sliding window a snapshot has only the last one: enough to decode the last token again
             const int32_t n_cut  = (int32_t) s.tokens.size() - m.length;
-            const bool    usable = n_cut <= (whole ? 0 : n_window > 0 ? 1 : n_cut);
+            const bool    usable = n_cut <= (is_recurrent ? 0 : n_window > 0 ? 1 : n_cut);
             if (usable && m.n_matched >= best.n_matched + n_worthwhile) {
                 best  = m;
                 found = &s;

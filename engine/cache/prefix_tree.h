@@ -123,7 +123,7 @@ class prefix_tree {
     llama_context *     ctx;
     llama_memory_t      memory;
     const llama_vocab * vocab;
-    const bool          whole;          // a recurrent state: a branch is shared with all its tokens
+    const bool          is_recurrent;   // a recurrent state: a branch is shared with all its tokens
                                         // or not at all
     const int32_t             n_window; // of a sliding-window model; 0: it has none
     const bool                exact;    // either: a snapshot stands for nothing shorter

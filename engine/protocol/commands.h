@@ -31,8 +31,8 @@ struct scored_text {
 // A generate command whose every field has been checked; a prefix command is one without sequences, a score
 // command has a text for each.
 struct generate_command {
-    std::vector<llama_token>   prompt; // what follows `go_on` if that is given
-    sequence_name              go_on;
+    std::vector<llama_token>   prompt; // what follows `continue_from` if that is given
+    sequence_name              continue_from;
     std::vector<sequence_plan> sequences; // one for each of the n
     sequence_plan              common;    // of a sequence without settings of its own
     std::vector<scored_text>   texts;     // what follows the prompt is not drawn but scored

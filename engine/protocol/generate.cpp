@@ -16,7 +16,7 @@ static const size_t n_max_lists = 128 << 10; // bytes of all stop strings, banne
 
 // The prompt, or what follows the continued sequence, which may be nothing.
 static void read_prompt(generate_command & request, const json & body, const command_facts & facts) {
-    const bool continues = request.go_on.index >= 0;
+    const bool continues = request.continue_from.index >= 0;
     if (body.contains("prompt") && body.contains("tokens")) {
         invalid("prompt", "only one of prompt (text) and tokens (ids) may be given");
     }
@@ -250,7 +250,7 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         if (name == "sampling") {
             read_sampling(common.sampling, value, facts);
         } else if (name == "continue") {
-            request->go_on = read_sequence_name(name, value, true);
+            request->continue_from = read_sequence_name(name, value, true);
         } else if (name == "cache") {
             request->cache = read_flag(name, value);
         } else if (name == "echo") {

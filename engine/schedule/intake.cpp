@@ -26,7 +26,7 @@ static void add_scored(request & r, const scored_text & text, const model_facts 
 // The prompt of a request that goes on from a sequence: all tokens of that, then its own.
 static void resolve_continue(generate_command & command, const request_lists & requests,
                              const record_list & history, const model_facts & facts) {
-    const sequence_name & named = command.go_on;
+    const sequence_name & named = command.continue_from;
     if (named.index < 0) {
         return;
     }

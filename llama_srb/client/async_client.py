@@ -13,10 +13,10 @@ from llama_srb.client.core import (
     TIMEOUT,
     URL,
     Answered,
+    Call,
     Connection,
     Message,
     Prompted,
-    Question,
     Reading,
     body_of,
     our_errors,
@@ -155,7 +155,7 @@ class AsyncClient(Connection):
                 pass
             return stream.answer.ranked
 
-    async def _ask(self, question: Question[Answered]) -> Answered:
+    async def _ask(self, question: Call[Answered]) -> Answered:
         with our_errors(self.url):
             sent = self.http.send(self.post(self.http, question.path, question.body))
             return self._read(question, await sent)

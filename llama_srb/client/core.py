@@ -111,7 +111,7 @@ Answered = TypeVar("Answered")
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[Answered]):
+class Call(Generic[Answered]):
     """What is asked for in one piece: a path, a body, and how the answer reads."""
 
     path: str
@@ -119,13 +119,13 @@ class Question(Generic[Answered]):
     read: Callable[[Any], Answered]
 
 
-def tokenize(text: str, special: bool) -> Question[list[int]]:
+def tokenize(text: str, special: bool) -> Call[list[int]]:
     body = {"text": text, "add_bos_token": special}
-    return Question("/v1/token/encode", body, lambda answer: _listed(answer["tokens"], is_count))
+    return Call("/v1/token/encode", body, lambda answer: _listed(answer["tokens"], is_count))
 
 
-def detokenize(tokens: Sequence[int]) -> Question[str]:
-    return Question("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: _text(answer["text"]))
+def detokenize(tokens: Sequence[int]) -> Call[str]:
+    return Call("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: _text(answer["text"]))
 
 
 def _text(value: object) -> str:
@@ -151,27 +151,27 @@ def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
     return [texts] if isinstance(texts, str) else list(texts)
 
 
-def embed(texts: str | Sequence[Prompted], dimensions: int | None) -> Question[list[list[float]]]:
+def embed(texts: str | Sequence[Prompted], dimensions: int | None) -> Call[list[list[float]]]:
     body = body_of(input=_several(texts), dimensions=dimensions)
-    return Question("/v1/embeddings", body, _vectors)
+    return Call("/v1/embeddings", body, _vectors)
 
 
 def _vectors(answer: Any) -> list[list[float]]:
     return [_listed(one["embedding"], is_number) for one in _listed(answer["data"], is_object)]
 
 
-def score(prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int) -> Question[list[Score]]:
+def score(prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int) -> Call[list[Score]]:
     body = {"prompt": prompt, "texts": _several(texts), "logprobs": logprobs}
-    return Question("/v1/score", body, _scores)
+    return Call("/v1/score", body, _scores)
 
 
 def _scores(answer: Any) -> list[Score]:
     return [read_as(Score, one) for one in _listed(answer["data"], is_object)]
 
 
-def prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> Question[int]:
+def prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> Call[int]:
     body = body_of(prompt=prompt, messages=messages)
-    return Question("/v1/prefix", body, lambda answer: _count(answer["prompt_tokens"]))
+    return Call("/v1/prefix", body, lambda answer: _count(answer["prompt_tokens"]))
 
 
 def _field_names(tables: Any) -> frozenset[str]:
@@ -198,7 +198,7 @@ class Connection:
         headers = {"Content-Type": "application/json", **self.headers}
         return http.build_request("POST", self.url + path, content=content, headers=headers)
 
-    def _read(self, question: Question[Answered], response: httpx.Response) -> Answered:
+    def _read(self, question: Call[Answered], response: httpx.Response) -> Answered:
         if response.status_code != 200:
             raise refusal(response)
         try:

@@ -13,10 +13,10 @@ from llama_srb.client.core import (
     TIMEOUT,
     URL,
     Answered,
+    Call,
     Connection,
     Message,
     Prompted,
-    Question,
     Reading,
     body_of,
     our_errors,
@@ -149,6 +149,6 @@ class Client(Connection):
                 pass
             return stream.answer.ranked
 
-    def _ask(self, question: Question[Answered]) -> Answered:
+    def _ask(self, question: Call[Answered]) -> Answered:
         with our_errors(self.url):
             return self._read(question, self.http.send(self.post(self.http, question.path, question.body)))

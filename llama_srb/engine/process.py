@@ -265,15 +265,22 @@ async def _spawn(settings: EngineSettings) -> asyncio.subprocess.Process:
     try:
         return await asyncio.shield(spawn)
     except asyncio.CancelledError:  # the process may be there already: it ends before this does
-        with contextlib.suppress(OSError):
-            process = await spawn
-            _signal_group(process.pid, signal.SIGKILL)
-            _stdin(process).close()
-            await process.wait()
+        ending = begin(_end_spawned(spawn), "ends a process that nobody waits for any more")
+        while not ending.done():
+            with contextlib.suppress(asyncio.CancelledError):  # a second one would leave the process alive
+                await asyncio.wait({ending})
         raise
     except OSError as error:
         what = f"cannot run {settings.command[0]}: {error.strerror}"
         raise EngineUnavailable(f"{what}: {bundled.remedy()}") from None
+
+
+async def _end_spawned(spawn: asyncio.Future[asyncio.subprocess.Process]) -> None:
+    with contextlib.suppress(OSError):
+        process = await spawn
+        _signal_group(process.pid, signal.SIGKILL)
+        _stdin(process).close()
+        await process.wait()
 
 
 async def _reap(process: asyncio.subprocess.Process, grace: float) -> None:

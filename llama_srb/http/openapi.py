@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from llama_srb.engine import events
 from llama_srb.http import foreign
 from llama_srb.http.routes import JSON, PARAMETERS, ROUTES, SUFFIX, Route, Schema
-from llama_srb.request.aliases import CONVERTED, HINTS, UNSUPPORTED
+from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import (
@@ -229,7 +229,9 @@ def _request(defaults: Defaults) -> Schema:
     neutral = {
         name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
         for name, values in UNSUPPORTED.items()
-    } | {name: {"description": "Not used; it says nothing about the text."} for name in sorted(HINTS)}
+    }
+    not_used = {"description": "Not used; it says nothing about the text."}
+    neutral |= dict.fromkeys(sorted(NON_SAMPLING_FIELDS), not_used)
     return {
         "type": "object",
         "description": "A prompt and how to continue it. null is absent. n and max_tokens default to "

@@ -57,7 +57,7 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
 }
 
 # Fields of other servers that say nothing about the text: how they are to run, and for whom.
-HINTS = frozenset({
+NON_SAMPLING_FIELDS = frozenset({
     "truncation_length", "max_context_length", "num_ctx", "n_ctx", "max_seq_len", "id_slot", "n_keep",
     "n_discard", "n_indent", "t_max_prompt_ms", "genkey", "priority", "request_id", "cache_salt", "user",
     "trim_stop", "return_tokens", "timings_per_token", "sse_ping_interval", "keep_alive", "quiet", "api_type",

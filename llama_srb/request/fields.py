@@ -442,7 +442,7 @@ ROWS = REQUEST_ROWS | SAMPLING_ROWS
 OVERRIDE_ROWS = SAMPLING_ROWS | {
     name: REQUEST_ROWS[name] for name in ("max_tokens", "min_tokens", "stop", "banned_strings")
 }
-CANONICAL = {spelling: name for name, row in ROWS.items() for spelling in (name, *row.aliases)}
+CANONICAL = {alias: name for name, row in ROWS.items() for alias in (name, *row.aliases)}
 
 
 def samplers_table() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""From a client's fields, in any spelling, to a request, or a RequestError that says what is wrong. Pure."""
+"""From a client's fields, by any alias, to a request, or a RequestError that says what is wrong. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from llama_srb.request.aliases import CONVERSIONS, CONVERTED, HINTS, UNSUPPORTED, Fields
+from llama_srb.request.aliases import CONVERSIONS, CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED, Fields
 from llama_srb.request.fields import (
     CANONICAL,
     CHAT,
@@ -40,7 +40,7 @@ from llama_srb.request.values import (
 
 Reader: TypeAlias = Callable[[object], Any]
 """Of one field: its value, or RequestError."""
-KNOWN_SPELLINGS = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *HINTS)
+KNOWN_NAMES = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *NON_SAMPLING_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def request_from(
     body: Mapping[str, Any], defaults: Defaults = Defaults(), *, known: frozenset[str] = frozenset()
 ) -> CompletionRequest:
-    """A client's fields, in any spelling, as a request; known are fields that the dialect has read itself.
+    """A client's fields, by any alias, as a request; known are fields that the dialect has read itself.
 
     RequestError names the field, its value and its bound. Fields that mean nothing here end up in `warnings`,
     or, when defaults.strict, in a RequestError.
@@ -165,30 +165,30 @@ def canonical(fields: Mapping[str, Any]) -> Fields:
 
 
 def _sort(
-    fields: Fields, spellings: Mapping[str, str], strict: bool, warnings: list[str], prefix: str = ""
+    fields: Fields, aliases: Mapping[str, str], strict: bool, warnings: list[str], prefix: str = ""
 ) -> Fields:
-    """Canonical names for what is known, warnings for the rest; a canonical spelling beats its aliases."""
+    """Canonical names for what is known, warnings for the rest; a canonical name beats its aliases."""
     for convert in CONVERSIONS:
         convert(fields)
-    given: Fields = {name: value for name, value in fields.items() if spellings.get(name) == name}
+    given: Fields = {name: value for name, value in fields.items() if aliases.get(name) == name}
     for name, value in fields.items():
-        if strict and name not in spellings and name not in UNSUPPORTED and name not in HINTS:
-            raise RequestError(unknown_field(name, spellings), param=name)
-        if name in spellings and given.setdefault(spellings[name], value) == value:
+        if strict and name not in aliases and name not in UNSUPPORTED and name not in NON_SAMPLING_FIELDS:
+            raise RequestError(unknown_field(name, aliases), param=name)
+        if name in aliases and given.setdefault(aliases[name], value) == value:
             continue
-        if len(warnings) < MAX_WARNINGS and (warning := _warning(name, value, fields, spellings)):
+        if len(warnings) < MAX_WARNINGS and (warning := _warning(name, value, fields, aliases)):
             warnings.append(prefix + warning)
     return given
 
 
-def _warning(name: str, value: object, fields: Fields, spellings: Mapping[str, str]) -> str:
+def _warning(name: str, value: object, fields: Fields, aliases: Mapping[str, str]) -> str:
     """Why a field is not used; empty when it would do nothing anyway."""
-    if name in spellings:
-        return f"{name} is not used, because {spellings[name]} is given too"
-    if name in HINTS:
+    if name in aliases:
+        return f"{name} is not used, because {aliases[name]} is given too"
+    if name in NON_SAMPLING_FIELDS:
         return ""
     if name not in UNSUPPORTED:
-        return unknown_field(name, spellings)
+        return unknown_field(name, aliases)
     if _is_neutral(value, UNSUPPORTED[name]):
         return ""
     return f"{name} is {shown(value)}, but there is no such setting here; it is not used"
@@ -198,7 +198,7 @@ def _is_neutral(value: object, neutral: tuple[object, ...]) -> bool:
     return any(value == at and isinstance(value, bool) == isinstance(at, bool) for at in neutral)
 
 
-def unknown_field(name: str, known: Iterable[str] = KNOWN_SPELLINGS) -> str:
+def unknown_field(name: str, known: Iterable[str] = KNOWN_NAMES) -> str:
     """Says that a field is not known, and which known one is nearest."""
     nearest = difflib.get_close_matches(name[:100], list(known), n=1)
     return f"{shown(name)} is not a known field" + (f"; did you mean {shown(nearest[0])}?" if nearest else "")
@@ -219,7 +219,7 @@ def read_fields(
     return values | {"warnings": warnings}
 
 
-OVERRIDE_SPELLINGS = {spelling: name for spelling, name in CANONICAL.items() if name in OVERRIDE_ROWS}
+OVERRIDE_NAMES = {alias: name for alias, name in CANONICAL.items() if name in OVERRIDE_ROWS}
 
 
 def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list[Fields]:
@@ -232,7 +232,7 @@ def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list
     for index, own in enumerate(value):
         prefix, given = f"sequences[{index}].", {k: v for k, v in own.items() if v is not None}
         try:
-            sequences[index] = _sort(given, OVERRIDE_SPELLINGS, strict, warnings, prefix)
+            sequences[index] = _sort(given, OVERRIDE_NAMES, strict, warnings, prefix)
         except RequestError as error:
             raise _prefixed(error, prefix) from None
     return sequences
@@ -317,14 +317,14 @@ def _check_best_of(request: CompletionRequest, max_n: int) -> None:
 def _couple(request: Fields, default: str) -> None:
     """Adds diversity where it is not given; RequestError when what is asked for cannot be."""
     own = _own_settings(request["sequences"])
-    obstacles = {"diversity": _moody(request["sampling"]) or own, "first_token": own}
+    obstacles = {"diversity": _stateful_sampler(request["sampling"]) or own, "first_token": own}
     for name, obstacle in obstacles.items():
         if obstacle and (value := request.get(name)) in ("arithmetic", "distinct"):
             raise RequestError(f'{name} is "{value}", which is not possible with {obstacle}', param=name)
     request.setdefault("diversity", "none" if obstacles["diversity"] else default)
 
 
-def _moody(sampling: Sampling) -> str:
+def _stateful_sampler(sampling: Sampling) -> str:
     """A sampler whose draws depend on more than the text; empty when there is none."""
     if sampling.mirostat:
         return "mirostat"

@@ -182,7 +182,7 @@ SAMPLER_ALIASES = {
     "dynamic_temperature": "temperature", "repetition_penalty": "penalties", "presence_penalty": "penalties",
     "frequency_penalty": "penalties",
 }  # fmt: skip
-SAMPLER_SPELLINGS = (
+SAMPLER_ALIASES = (
     {name.replace("_", gap): name for name in SAMPLER_NAMES for gap in ("_", "-", "")}
     | SAMPLER_ALIASES
 )  # fmt: skip
@@ -194,7 +194,7 @@ FOREIGN_SAMPLERS = frozenset({
 
 
 def _sampler_name(item: object) -> str:
-    name = SAMPLER_SPELLINGS.get(item.lower()) if isinstance(item, str) else None
+    name = SAMPLER_ALIASES.get(item.lower()) if isinstance(item, str) else None
     if name is None:
         raise wrong("samplers", item, "one of " + ", ".join(SAMPLER_NAMES))
     return name
@@ -206,7 +206,7 @@ def samplers(value: object) -> object:
         isinstance(value, str)
         and value
         and set(value) <= SAMPLER_CHARS.keys()
-        and value not in SAMPLER_SPELLINGS
+        and value not in SAMPLER_ALIASES
     ):
         return tuple(SAMPLER_CHARS[letter] for letter in value)
     if isinstance(value, str):

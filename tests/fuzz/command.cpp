@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t * data, size_t size) {
     if (c.what == command::generate) {
         const generate_command & g = *c.request;
         check((int32_t) g.prompt.size() < facts.n_ctx_seq, "a prompt leaves room for a token", c.id);
-        check(!g.prompt.empty() || g.go_on.index >= 0 || !g.texts.empty(), "there is something to go on from",
+        check(!g.prompt.empty() || g.continue_from.index >= 0 || !g.texts.empty(), "there is something to go on from",
               c.id);
         for (const scored_text & text : g.texts) {
             check(text.n_given >= 0 && (size_t) text.n_given < text.tokens.size(), "something is scored",

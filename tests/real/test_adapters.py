@@ -137,14 +137,14 @@ def test_without_the_field_all_are_on_as_they_were_loaded(folder: Path, expected
 
 
 def test_the_same_set_is_the_same_however_it_is_written(engine: Lines) -> None:
-    spellings = [
+    names = [
         [{"id": 0}],
         [{"scale": 1, "id": 0}, {"id": 1, "scale": 0}],
         [{"id": 1, "scale": 0.0}, {"id": 0}],
     ]
     cached = []
-    for spelling in spellings:
-        (answer,) = engine.answers(engine.send(score(None) | {"lora": spelling}))
+    for name in names:
+        (answer,) = engine.answers(engine.send(score(None) | {"lora": name}))
         cached.append(answer.done["cached_tokens"])
     assert cached[0] == 0 < cached[1] == cached[2]
 

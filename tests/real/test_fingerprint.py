@@ -177,11 +177,11 @@ def test_until_the_model_is_hashed_nothing_is_restored_or_written(shelf: Shelf, 
     shelf.ask(model=model)
     (first,) = kv_files(shelf)
     other = words(2, 200)
-    with nobody_hashes(shelf) as go_on, shelf.engine(model=model) as engine:
+    with nobody_hashes(shelf) as release, shelf.engine(model=model) as engine:
         for prompt in (PROMPT, other):
             assert engine.generate(**story(prompt)).start["cached_tokens"] <= 2
         assert kv_files(shelf) == [first]
-        go_on()
+        release()
         engine.finish()  # what waited is written now
     assert len(kv_files(shelf)) == 2
     assert [n_computed(shelf.ask(prompt=prompt, model=model)[0]) for prompt in (PROMPT, other)] == [1, 1]
@@ -190,12 +190,12 @@ def test_until_the_model_is_hashed_nothing_is_restored_or_written(shelf: Shelf, 
 def test_a_model_that_is_replaced_while_it_is_loaded_shares_nothing(shelf: Shelf, tmp_path: Path) -> None:
     model = copied(tmp_path / "model.gguf")
     shelf.ask(model=model)
-    with nobody_hashes(shelf) as go_on:
+    with nobody_hashes(shelf) as release:
         (shelf.folder / "fingerprints").write_text("")
         with shelf.engine(model=model) as engine:
             copied(tmp_path / "new.gguf").replace(model)
             assert engine.generate(**story()).start["cached_tokens"] == 0
-            go_on()
+            release()
             log = engine.finish()
     assert "were replaced while they were loaded" in log
     assert len(kv_files(shelf)) == 1

@@ -255,20 +255,20 @@ def test_files_are_read_and_checked_by_a_thread_of_their_own(shelf: Shelf) -> No
 def test_what_waits_to_be_written_is_bounded(shelf: Shelf) -> None:
     """In number: of short prompts."""
     n = 90
-    with nobody_hashes(shelf) as go_on, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
+    with nobody_hashes(shelf) as release, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
         for seed in range(n):
             engine.generate(**story(words(seed, 75), n=1, max_tokens=1, min_tokens=1))
-        go_on()
+        release()
         log = engine.finish()
     assert 60 <= len(kv_files(shelf)) <= 64
     assert log.count("prefix cache") == 1
 
 
 def test_what_waits_to_be_written_is_bounded_in_bytes(shelf: Shelf) -> None:
-    with nobody_hashes(shelf) as go_on, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
+    with nobody_hashes(shelf) as release, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
         for seed in range(22):  # 4 MB each
             engine.generate(**story(words(seed, 900), n=1, max_tokens=1, min_tokens=1))
-        go_on()
+        release()
         engine.finish()
     n_bytes = sum(file.stat().st_size for file in kv_files(shelf))
     assert 50_000_000 < n_bytes <= 64 << 20

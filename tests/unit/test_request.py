@@ -1,4 +1,4 @@
-"""What clients may write, in every spelling, and what they are told when they may not."""
+"""What clients may write, under every alias, and what they are told when they may not."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from llama_srb.request.fields import (
     request_table,
     samplers_table,
 )
-from llama_srb.request.parse import KNOWN_SPELLINGS, Defaults, extension_from, parse_body, request_from
+from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
 from llama_srb.request.values import MAX_DEPTH, RequestError, SequenceName
 from tests.conftest import ROOT
 
@@ -143,11 +143,11 @@ VALUES: dict[str, Any] = {
 VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
 
 
-@pytest.mark.parametrize(("spelling", "name"), CANONICAL.items())
-def test_every_spelling_reaches_its_field(spelling: str, name: str) -> None:
+@pytest.mark.parametrize(("alias", "name"), CANONICAL.items())
+def test_every_alias_reaches_its_field(alias: str, name: str) -> None:
     value = VALUES.get(name, 1)
     about = {"messages": VALUES["messages"]} if name in CHAT else {"prompt": "Once"}
-    request = request_from({**about, spelling: value})
+    request = request_from({**about, alias: value})
     assert request == request_from({**about, name: value})
     assert name in {
         given.removesuffix("_") for given in request.model_fields_set | request.sampling.model_fields_set
@@ -656,9 +656,9 @@ def test_the_tables_describe_every_field() -> None:
     orjson.dumps([rows, request_table()])
 
 
-def test_no_two_fields_share_a_spelling() -> None:
-    spellings = [spelling for row in ROWS.values() for spelling in (row.name, *row.aliases)]
-    assert len(spellings) == len(set(spellings))
+def test_no_two_fields_share_an_alias() -> None:
+    aliases = [alias for row in ROWS.values() for alias in (row.name, *row.aliases)]
+    assert len(aliases) == len(set(aliases))
 
 
 def test_neutral_values_are_allowed_values() -> None:
@@ -691,7 +691,7 @@ def anything(dice: random.Random, depth: int = 0) -> Any:
     return items if dice.random() < 0.5 else {str(dice.choice(leaves)): item for item in items}
 
 
-@pytest.mark.parametrize("name", sorted({*KNOWN_SPELLINGS}))
+@pytest.mark.parametrize("name", sorted({*KNOWN_NAMES}))
 def test_no_value_of_any_field_is_more_than_a_refusal(name: str) -> None:
     dice = random.Random(name)
     for _ in range(200):

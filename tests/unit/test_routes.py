@@ -14,7 +14,7 @@ from llama_srb.http.handlers import GROUPS
 from llama_srb.http.openapi import document
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.fields import CANONICAL, ROWS
-from llama_srb.request.parse import KNOWN_SPELLINGS, Defaults
+from llama_srb.request.parse import KNOWN_NAMES, Defaults
 from tests.bad_input import CASES
 
 DOCUMENT: Any = json.loads(json.dumps(document(Defaults(n=5, max_n=64), "1.2.3")))
@@ -44,8 +44,8 @@ def test_every_schema_is_used() -> None:
     assert used == SCHEMAS.keys()
 
 
-def test_every_spelling_of_every_field_is_described() -> None:
-    assert {*CANONICAL, *KNOWN_SPELLINGS, "stream", "model"} <= SCHEMAS["Request"]["properties"].keys()
+def test_every_alias_of_every_field_is_described() -> None:
+    assert {*CANONICAL, *KNOWN_NAMES, "stream", "model"} <= SCHEMAS["Request"]["properties"].keys()
 
 
 def test_the_defaults_are_the_servers() -> None:
@@ -58,11 +58,11 @@ def test_the_defaults_are_the_servers() -> None:
     "row", [row for row in ROWS.values() if row.name != "prompt"], ids=lambda row: row.name
 )
 def test_a_field_takes_its_default_and_null_and_not_what_is_out_of_bounds(row: Any) -> None:
-    for spelling in (row.name, *row.aliases):
-        assert accepts("Request", {"prompt": "x", spelling: None})
-        assert accepts("Request", {"prompt": "x", spelling: json.loads(json.dumps(row.default))})
+    for alias in (row.name, *row.aliases):
+        assert accepts("Request", {"prompt": "x", alias: None})
+        assert accepts("Request", {"prompt": "x", alias: json.loads(json.dumps(row.default))})
         if row.low is not None:
-            assert not accepts("Request", {"prompt": "x", spelling: row.low - 1})
+            assert not accepts("Request", {"prompt": "x", alias: row.low - 1})
 
 
 BODIES = [
