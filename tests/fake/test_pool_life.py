@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -23,6 +24,7 @@ from llama_srb.engine.events import Done, Error, Event
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.engine.pool import Mode, Pool
 from llama_srb.engine.pool.resident import Resident
+from llama_srb.engine.process import Engine
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.parse import request_from
 from tests.fake.played import Process, World
@@ -332,3 +334,28 @@ def played(machine: type[Life], examples: int) -> Any:
 
 TestLife = played(Life, 300)
 TestLifePerRequest = played(LifePerRequest, 100)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_spawn_that_is_cancelled_twice_leaves_no_process(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    monkeypatch.setattr(os, "killpg", world.killpg)
+
+    async def start() -> None:
+        async with Engine(SETTINGS):
+            raise AssertionError("it is cancelled before it has started")
+
+    try:
+        task = world.create_task(start())
+        world.turn()
+        for _ in range(2):
+            task.cancel()
+            for _ in range(turns):
+                world.turn()
+        world.rest()
+        assert task.cancelled()
+        assert not world.alive
+    finally:
+        world.end()
