@@ -155,7 +155,7 @@ class AsyncClient(Connection):
                 pass
             return stream.answer.ranked
 
-    async def _ask(self, question: Call[Answered]) -> Answered:
+    async def _ask(self, call: Call[Answered]) -> Answered:
         with our_errors(self.url):
-            sent = self.http.send(self.post(self.http, question.path, question.body))
-            return self._read(question, await sent)
+            sent = self.http.send(self.post(self.http, call.path, call.body))
+            return self._read(call, await sent)

@@ -198,11 +198,11 @@ class Connection:
         headers = {"Content-Type": "application/json", **self.headers}
         return http.build_request("POST", self.url + path, content=content, headers=headers)
 
-    def _read(self, question: Call[Answered], response: httpx.Response) -> Answered:
+    def _read(self, call: Call[Answered], response: httpx.Response) -> Answered:
         if response.status_code != 200:
             raise refusal(response)
         try:
-            return question.read(response.json())
+            return call.read(response.json())
         except BROKEN:
             raise ServerError(f"{response.url} answers what is not llama-srb's") from None
 

@@ -149,6 +149,6 @@ class Client(Connection):
                 pass
             return stream.answer.ranked
 
-    def _ask(self, question: Call[Answered]) -> Answered:
+    def _ask(self, call: Call[Answered]) -> Answered:
         with our_errors(self.url):
-            return self._read(question, self.http.send(self.post(self.http, question.path, question.body)))
+            return self._read(call, self.http.send(self.post(self.http, call.path, call.body)))

@@ -183,7 +183,8 @@ class Engine:
     async def _watch(self) -> None:
         """Reads until stdout ends, reaps, and ends every exchange that is left."""
         assert self._process.stderr is not None
-        stderr = begin(self._errors.read(self._process.stderr, self.pid), f"engine {self.pid} stderr")
+        read = self._errors.read(self._process.stderr, self.pid, READ_SIZE)
+        stderr = begin(read, f"engine {self.pid} stderr")
         guard = begin(self._watchdog.watch(self.settings.step_timeout), f"engine {self.pid} watchdog")
         try:
             await self._read_events()

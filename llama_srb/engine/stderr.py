@@ -7,7 +7,6 @@ import logging
 from collections import deque
 
 log = logging.getLogger("llama_srb.engine")  # as operators know it
-READ_SIZE = 256 << 10  # bytes of one read
 LINES_KEPT = 40  # llama.cpp says in about ten why it cannot load
 LINES_SHOWN = 5  # of those, in an error message
 LINE_LIMIT = 16 << 10  # bytes of one line that are kept
@@ -25,10 +24,10 @@ class ErrorOutput:
         """The last lines: for the operator, as they may be about anybody's request."""
         return " | ".join(list(self._lines)[-LINES_SHOWN:]) or "nothing"
 
-    async def read(self, stderr: asyncio.StreamReader, pid: int) -> None:
+    async def read(self, stderr: asyncio.StreamReader, pid: int, read_size: int) -> None:
         """Until its end; what the engine itself says is logged as a warning."""
         rest = b""
-        while chunk := await stderr.read(READ_SIZE):
+        while chunk := await stderr.read(read_size):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._keep(line, pid)
