@@ -37,7 +37,7 @@ class Vectors(TextsBody):
         inputs, cuts = zip(*texts, strict=True)
         self.request = replace(self.request, input=inputs)
         lost = [f"the last {n} tokens of input[{i}] were cut" for i, n in enumerate(cuts) if n]
-        self._warnings = {"warnings": tuple(lost[:MAX_WARNINGS])} if lost else {}
+        self.warnings = tuple(lost[:MAX_WARNINGS])
 
     def gather(self, event: Event) -> None:
         if isinstance(event, Embedding):

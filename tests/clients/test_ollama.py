@@ -14,9 +14,8 @@ ONCE = "Once upon a time,"
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[Client]:
-    client = Client(host=server.url)
-    yield client
-    client._client.close()
+    with Client(host=server.url) as client:
+        yield client
 
 
 def test_it_lists_and_shows_the_model(client: Client) -> None:

@@ -68,7 +68,7 @@ class World(asyncio.SelectorEventLoop):
         except asyncio.CancelledError:  # as asyncio's own
             process.take_signal(signal.SIGKILL)
             process.get_pipe_transport(0).close()
-            await process._wait()
+            await process._wait()  # noqa: SLF001 (as asyncio names it)
             raise
         return process, process.protocol
 

@@ -130,13 +130,16 @@ class Lines:
     def send(self, *commands: dict[str, Any]) -> list[str]:
         """All commands in one write; their ids."""
         commands = tuple({"id": str(next(self._ids))} | command for command in commands)
-        assert self._process.stdin
         for command in commands:
             self._answers.setdefault(command["id"], Answer())
-        data = "".join(json.dumps(command) + "\n" for command in commands).encode()
+        self.write("".join(json.dumps(command) + "\n" for command in commands).encode())
+        return [command["id"] for command in commands]
+
+    def write(self, data: bytes) -> None:
+        """Lines that need not be commands."""
+        assert self._process.stdin
         while data:
             data = data[os.write(self._process.stdin.fileno(), data) :]
-        return [command["id"] for command in commands]
 
     def send_amid(self, command: dict[str, Any]) -> None:
         """To a request that cannot end yet: nobody reads its lines, which are more than a pipe holds.

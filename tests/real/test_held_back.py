@@ -75,5 +75,5 @@ def test_a_last_line_without_its_end_is_a_command() -> None:
 
 
 def test_a_number_beyond_any_type_is_the_clients_fault(engine: Lines) -> None:
-    engine._process.stdin.write(b'{"op":"status","id":"x","n":1e999}\n')  # type: ignore[union-attr]
+    engine.write(b'{"op":"status","id":"x","n":1e999}\n')
     assert engine.read()["code"] == "invalid_request"

@@ -53,7 +53,7 @@ class TextsBody:
 
     def __init__(self, *, model: str, warnings: tuple[str, ...]) -> None:
         self.model = model
-        self._warnings = {"warnings": warnings} if warnings else {}
+        self.warnings = warnings
         self._done: Done | None = None
 
     def gather(self, event: Event) -> None:
@@ -73,4 +73,4 @@ class TextsBody:
         """The body; all events must have been taken."""
         assert self._done is not None
         body = self.body(self._done)
-        return orjson.dumps(body | self._warnings if self._warnings else body)
+        return orjson.dumps(body | {"warnings": self.warnings} if self.warnings else body)

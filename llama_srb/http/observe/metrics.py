@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -39,6 +40,17 @@ COUNTS = {  # its name in the engine's status, how many there are one here; each
 # fmt: on
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationMetrics:
+    """What the events of all generations are counted in."""
+
+    prompt_tokens: Counter
+    cached_tokens: Counter
+    completion_tokens: Counter
+    first_token_seconds: Histogram
+    between_tokens_seconds: Histogram
+
+
 class Metrics:
     """One server's; each has a registry of its own, so that several may live in one process."""
 
@@ -48,12 +60,14 @@ class Metrics:
         self._requests = self._counter(
             "requests", "Requests, when they are over.", ["path", "dialect", "status"]
         )
-        self._prompt = self._counter("prompt_tokens", "Tokens of prompts.")
-        self._cached = self._counter("cached_tokens", "Those of them that were in the cache.")
-        self._completion = self._counter("completion_tokens", "Tokens that were generated.")
+        self._generations = GenerationMetrics(
+            self._counter("prompt_tokens", "Tokens of prompts."),
+            self._counter("cached_tokens", "Those of them that were in the cache."),
+            self._counter("completion_tokens", "Tokens that were generated."),
+            self._histogram("first_token_seconds", "From arrival to the first text.", FIRST),
+            self._histogram("between_tokens_seconds", "Between texts of a request.", BETWEEN),
+        )
         self._starts = self._counter("engine_starts", "Engine processes that were started.")
-        self._first = self._histogram("first_token_seconds", "From arrival to the first text.", FIRST)
-        self._between = self._histogram("between_tokens_seconds", "Between texts of a request.", BETWEEN)
         self._running = self._gauge("requests_open", "Requests that are here, running or waiting.")
         self._memory = self._gauge("engine_memory_bytes", "Resident memory of all engine processes.")
         self._up = self._gauge("engine_ready", "1 when requests are served at once.")
@@ -81,7 +95,7 @@ class Metrics:
 
     def clock(self) -> Clock:
         """For one generation's events."""
-        return Clock(self)
+        return Clock(self._generations)
 
     # What it shows
 
@@ -115,24 +129,24 @@ class Metrics:
 class Clock:
     """Takes one generation's events as they come."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: GenerationMetrics) -> None:
         self._metrics = metrics
         self._began = time.monotonic()
-        self._last = 0.0  # text came; 0 is never
+        self._last: float | None = None  # when text came
 
     def take(self, events: list[Event]) -> None:
         if any(type(event) is Stream for event in events):
             self._tick(time.monotonic())
         if isinstance(done := events[-1], Done):
-            self._metrics._prompt.inc(done.prompt_tokens)
-            self._metrics._cached.inc(done.cached_tokens)
-            self._metrics._completion.inc(done.completion_tokens)
+            self._metrics.prompt_tokens.inc(done.prompt_tokens)
+            self._metrics.cached_tokens.inc(done.cached_tokens)
+            self._metrics.completion_tokens.inc(done.completion_tokens)
 
     def _tick(self, now: float) -> None:
-        if self._last:
-            self._metrics._between.observe(now - self._last)
+        if self._last is None:
+            self._metrics.first_token_seconds.observe(now - self._began)
         else:
-            self._metrics._first.observe(now - self._began)
+            self._metrics.between_tokens_seconds.observe(now - self._last)
         self._last = now
 
 
