@@ -6,9 +6,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 
+from llama_srb.engine.acknowledgements import NOT_TAKEN
 from llama_srb.engine.codec import ProtocolError, parse
 from llama_srb.engine.events import Accepted, Error, Event, Loading, Ready, Result, Stream, shows_step
-from llama_srb.engine.exchange import CLOSING, NOT_TAKEN, Exchange
+from llama_srb.engine.exchange import CLOSING, Exchange
 
 log = logging.getLogger("llama_srb.engine")  # as operators know it
 wire = logging.getLogger("llama_srb.wire")  # all prompts and texts; --log-prompts shows them
@@ -39,7 +40,7 @@ class Router:
     @property
     def owes_acknowledgement(self) -> bool:
         """Of a command."""
-        return any(exchange.is_unanswered for exchange in self._exchanges.values())
+        return any(exchange.commands.is_any_missing for exchange in self._exchanges.values())
 
     def add(self, exchange: Exchange) -> None:
         """Its events go to it from now on."""
@@ -53,7 +54,7 @@ class Router:
 
     def fail_overlooked(self, asked: int) -> None:
         """Commands are read in order: what was sent before line `asked`, and is not acknowledged, is lost."""
-        for exchange in [one for one in self._exchanges.values() if one.is_overlooked(asked)]:
+        for exchange in [one for one in self._exchanges.values() if one.commands.is_lost(asked)]:
             log.error("engine %d: it has not taken request %s", self._pid, exchange.id)
             del self._exchanges[exchange.id]
             exchange.fail("engine_error", NOT_TAKEN)
@@ -90,7 +91,7 @@ class Router:
             self._on_load(event)
         elif isinstance(event, Accepted):
             if (exchange := self._exchanges.get(event.id)) is not None:
-                exchange.acknowledge(event.line)
+                exchange.commands.acknowledge(event.line)
         elif type(event) is Error and self._is_of_another_line(event):
             self._refuse(event)
         else:
@@ -101,11 +102,11 @@ class Router:
     def _is_of_another_line(self, error: Error) -> bool:
         """Whether it ends a command that is not the one which began its request, or no request's."""
         exchange = self._exchanges.get(error.id)
-        return error.line is not None and (exchange is None or exchange.line_number != error.line)
+        return error.line is not None and (exchange is None or exchange.commands.line != error.line)
 
     def _refuse(self, error: Error) -> None:
         """An extend's wait is over; nobody waits for the end of a cancel."""
-        if not any(exchange.refuse(error) for exchange in self._exchanges.values()):
+        if not any(exchange.commands.refuse(error) for exchange in self._exchanges.values()):
             log.warning("engine %d: line %d: %s: %s", self._pid, error.line, error.code, error.message)
 
     def _fail_one(self, fault: ProtocolError, groups: dict[str, list[Event]]) -> None:

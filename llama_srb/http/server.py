@@ -257,7 +257,7 @@ async def _load(pool: Pool, on_loading: Callable[[float], None]) -> None:
     """In the mode per-request a first engine comes and goes: an unusable one is known at the start."""
     while pool.state == "loading":
         on_loading(pool.progress)
-        await pool.changed()
+        await pool.change.wait()
     await pool.wait_ready()
     if pool.mode == "per-request":
         await pool.command("status", OWN)

@@ -101,13 +101,13 @@ async def test_a_generation_is_cancelled_by_its_id(settings, mode: Mode) -> None
     async with Pool(settings("--endless"), mode=mode) as pool:
         async with pool.generate(a_request(n=3, max_tokens=-1)) as generation:
             first = await soon(anext(generation))
-            assert pool.cancel(generation.id, 1)
-            assert pool.cancel(generation.id)
+            assert pool.requests.cancel(generation.id, 1)
+            assert pool.requests.cancel(generation.id)
             events = first + await collect(generation)
         assert [e.finish_reason for e in events if isinstance(e, Stop)] == ["cancelled"] * 3
         assert isinstance(events[-1], Done)
-        assert not pool.cancel(generation.id)
-        assert not pool.cancel("unknown")
+        assert not pool.requests.cancel(generation.id)
+        assert not pool.requests.cancel("unknown")
         assert await works(pool)
 
 
@@ -239,7 +239,7 @@ async def test_whoever_watches_sees_the_progress(settings) -> None:
     seen = set()
     async with Pool(settings("--load-seconds", 1.0)) as pool:
         while pool.state == "loading":
-            await soon(pool.changed())
+            await soon(pool.change.wait())
             seen.add(pool.progress)
         ready = await soon(pool.wait_ready())
     assert seen == {0.0, 0.5, 1.0}
@@ -335,7 +335,7 @@ async def test_a_restart_that_fails_is_tried_again(settings, journal, tmp_path) 
 async def test_cancelled_while_the_engine_loads_a_request_ends_and_is_never_sent(settings, journal) -> None:
     async with Pool(settings("--load-seconds", 0.2, *journal.flags)) as pool:
         async with pool.generate(a_request()) as generation:
-            assert pool.cancel(generation.id)
+            assert pool.requests.cancel(generation.id)
             events = await collect(generation)
         assert [type(e) for e in events] == [Stop, Stop, Done]
         await soon(pool.wait_ready())
@@ -643,7 +643,7 @@ async def test_cancelled_while_waiting_for_a_place_a_request_starts_no_process(s
         async with pool.generate(a_request(max_tokens=-1)) as running:
             await soon(anext(running))
             async with pool.generate(a_request()) as waiting:
-                assert pool.cancel(waiting.id)
+                assert pool.requests.cancel(waiting.id)
                 assert isinstance((await collect(waiting))[-1], Done)
             async with pool.generate(a_request()) as left:
                 pass

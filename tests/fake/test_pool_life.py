@@ -116,7 +116,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(number=which)
     def cancel(self, number: int) -> None:
-        self.pool.cancel(pick(self.open, number).id)
+        self.pool.requests.cancel(pick(self.open, number).id)
 
     @precondition(lambda self: len(self.renewals) < MOST)
     @rule()

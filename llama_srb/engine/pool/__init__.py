@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -43,7 +43,6 @@ class Pool:
     | prefix()     | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
     | run()        | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
     | command()    | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
-    | cancel(id)   | False       | True if it is here   | same    | same               | same           |
     | wait_ready() | EngineError | waits                | Ready   | Unavailable        | Unavailable    |
     | renew()      | Unavailable | a new engine, beside | same    | a new one: ready   | Unavailable    |
     | stop(grace)  | nothing     | draining             | same    | same               | ends it sooner |
@@ -57,18 +56,17 @@ class Pool:
 
     def __init__(self, settings: EngineSettings, *, mode: Mode = "resident", max_engines: int = 4) -> None:
         self.mode = mode
-        self._change = Change()
-        self.engines = Engines(settings, self._change)
-        self.requests = Requests(self._change)
-        self._max_engines = max_engines
+        self.change = Change()
+        self.engines = Engines(settings, self.change)
+        self.requests = Requests(self.change)
+        self._new_host: Callable[[], Resident | PerRequest] = (
+            partial(Resident, self.engines, self.requests, self.change)
+            if mode == "resident"
+            else partial(PerRequest, self.engines, self.requests, max_engines)
+        )
         self.host = self._new_host()
         self._running = False
         self._draining = False
-
-    def _new_host(self) -> Resident | PerRequest:
-        if self.mode == "resident":
-            return Resident(self.engines, self.requests, self._change)
-        return PerRequest(self.engines, self.requests, self._max_engines)
 
     # State
 
@@ -93,14 +91,10 @@ class Pool:
         """How much of the model is loaded, 0 to 1."""
         return self.host.progress
 
-    async def changed(self) -> None:
-        """Waits for the next change of state or progress."""
-        await self._change.wait()
-
     async def wait_ready(self) -> Ready | None:
         """Waits for the state ready; EngineError if the first load fails. None if no engine was ready yet."""
         while self.state == "loading":
-            await self.changed()
+            await self.change.wait()
         if self.state != "ready":
             raise self.host.failure or EngineUnavailable(f"the engine is {self.state}")
         return self.ready
@@ -126,7 +120,7 @@ class Pool:
         self.host = self._new_host()
         self._running, self._draining = True, False
         self.host.begin()
-        self._change.tell()
+        self.change.tell()
 
     async def renew(self) -> None:
         """Loads a new engine beside the one that serves, then gives it all that comes from now on.
@@ -144,11 +138,11 @@ class Pool:
             return
         self._draining = True
         self.host.close()
-        self._change.tell()
+        self.change.tell()
         try:
             async with asyncio.timeout(grace):
                 while self.requests:
-                    await self.changed()
+                    await self.change.wait()
         except TimeoutError:
             log.info("stopping with %d requests open", len(self.requests))
         finally:
@@ -162,7 +156,7 @@ class Pool:
             await self.engines.end()
         finally:
             self._running = False
-            self._change.tell()
+            self.change.tell()
 
     # Requests
 
@@ -204,13 +198,6 @@ class Pool:
                     case Error() as error:
                         raise CommandRefused(error)
         raise EngineError(f"{op} was cancelled")
-
-    def cancel(self, id: str, index: int | None = None) -> bool:
-        """Ends a generation, or only the sequence `index`; False when none of that id is here.
-
-        RequestError when it has no such sequence.
-        """
-        return self.requests.cancel(id, index)
 
     def _exchange(self, id: str, line: bytes, n: int, terms: Terms, *, replaces: bool = False) -> Exchange:
         self._require_open()

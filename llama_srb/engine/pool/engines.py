@@ -19,6 +19,7 @@ class Change:
         self._event = asyncio.Event()
 
     async def wait(self) -> None:
+        """Waits for the next change."""
         await self._event.wait()
 
     def tell(self) -> None:

@@ -37,8 +37,11 @@ class Requests:
             return None
         return exchange
 
-    def cancel(self, id: str, index: int | None) -> bool:
-        """As Pool.cancel()."""
+    def cancel(self, id: str, index: int | None = None) -> bool:
+        """Ends a request, or only the sequence `index`; False when no request has this id.
+
+        RequestError when it has no such sequence.
+        """
         exchange = self.groups.get(id) or self._open.get(id)
         if exchange is None:
             return False

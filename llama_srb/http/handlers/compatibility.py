@@ -131,7 +131,7 @@ class Compatibility:
         found = [own] if own is not None and own.is_running else []
         if not found and genkey and grant is not None and grant.is_admin:
             found = self._watchlist.named(genkey)
-        ended = [self.admission.pool.cancel(watched.id) for watched in found]
+        ended = [self.admission.pool.requests.cancel(watched.id) for watched in found]
         return json_response(koboldai.aborted(any(ended)))
 
     async def kobold_perf(self, http: web.Request) -> web.Response:

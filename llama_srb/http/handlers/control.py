@@ -54,7 +54,7 @@ class Control:
     async def cancel(self, http: web.Request) -> web.Response:
         """Ends a request, or one sequence of it."""
         id, index = plain_id("id", http.match_info["id"]), http.match_info.get("index")
-        if not self.admission.pool.cancel(id, None if index is None else int(index)):
+        if not self.admission.pool.requests.cancel(id, None if index is None else int(index)):
             return error_response(404, f"no request {id} is running", param="id")
         return json_response({"id": id, "cancelled": True})
 
