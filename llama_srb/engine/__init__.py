@@ -1,1 +1,1 @@
-"""The engine's processes: settings, the lines they read and write, which one serves a request."""
+"""Engine processes: their settings, the lines that they read and write, the pool that assigns requests."""

@@ -1,4 +1,4 @@
-"""Lines of the engine's stdout as events: cut, read, checked. Pure."""
+"""The engine's stdout → lines → checked events. No I/O here."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from llama_srb.engine.events import (
 
 PROTOCOL = 1
 LINE_LIMIT = 64 << 20
-"""Longest line that is believed, in bytes: the tokens of a 10 MB text fit, an endless line does not."""
+"""The longest line that is accepted, in bytes. The tokens of a 10 MB text fit."""
 
 
 class ProtocolError(Exception):
-    """The engine wrote a line that is not an event of this protocol: a fault of ours, never of a client.
+    """The engine wrote a line that is not an event of this protocol: a bug of ours, never a client's error.
 
-    The message quotes nothing of the line, which may hold anybody's text; `shown` is for the operator.
+    The message quotes nothing of the line, because the line may hold another client's text. `shown` is for
+    the operator's log.
     """
 
     def __init__(self, message: str, line: bytes = b"") -> None:
@@ -47,12 +48,12 @@ class ProtocolError(Exception):
 
     @property
     def event(self) -> str:
-        """The event's name, as far as the line has its usual beginning; else empty."""
+        """The event's name; empty if the line does not begin as events do."""
         return self._head()[0]
 
     @property
     def id(self) -> str:
-        """Whose line it is, as far as it has its usual beginning; else empty."""
+        """The request's id; empty if the line does not begin as events do."""
         return self._head()[1]
 
     def _head(self) -> tuple[str, str]:
@@ -61,25 +62,25 @@ class ProtocolError(Exception):
 
     @property
     def shown(self) -> str:
-        """The line's beginning without the texts in it."""
+        """The first SHOWN bytes of the line, with its texts left out."""
         line = _TEXT.sub(b'"\xe2\x80\xa6"', self._line[:SHOWN])
         return line.decode(errors="replace") + ("…" if len(self._line) > SHOWN else "")
 
 
 SHOWN = 200  # bytes of a faulty line in the log
-_HEAD = re.compile(rb'\{"event":"(\w+)","id":"([\w.-]{1,64})"', re.ASCII)  # as every line of a request begins
+_HEAD = re.compile(rb'\{"event":"(\w+)","id":"([\w.-]{1,64})"', re.ASCII)  # each event of a request begins so
 _TEXT = re.compile(rb'(?<=:)"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 class Lines:
-    """Cuts what was read into lines, whatever the borders of the reads; keeps the unfinished rest."""
+    """Splits chunks into lines. A line may span several chunks; the unfinished last line is buffered."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []  # a list, so that a long line in many reads is joined once
+        self._parts: list[bytes] = []  # joined once per line, so that a long line costs linear time
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without their line feeds."""
+        """Returns the lines that this chunk completes, without their line feeds."""
         self._parts.append(chunk)
         self._size += len(chunk)
         if b"\n" not in chunk:
@@ -92,9 +93,9 @@ class Lines:
 
 
 def parse(line: bytes) -> Event | None:
-    """The event that a line holds; None when this protocol has no event of that name (from a newer engine).
+    """Parses a line as an event; None for an unknown event name, which a newer engine may send.
 
-    Unknown fields are ignored. No JSON, a known event with a missing or wrongly typed field: ProtocolError.
+    Unknown fields are ignored. ProtocolError for invalid JSON, and for a missing or wrongly typed field.
     """
     try:
         data = orjson.loads(line)
@@ -102,17 +103,17 @@ def parse(line: bytes) -> Event | None:
         return None if parser is None else parser(data)
     except KeyError as missing:
         raise ProtocolError(f"a line without {missing}", line) from None
-    except orjson.JSONDecodeError as error:  # its message says where, and nothing of the line
-        raise ProtocolError(f"a line that is no JSON ({error})", line) from None
+    except orjson.JSONDecodeError as error:  # its message has the position, but no text of the line
+        raise ProtocolError(f"a line that is not valid JSON ({error})", line) from None
     except TypeError as error:
-        raise ProtocolError(f"a line that is no event ({error})", line) from None
+        raise ProtocolError(f"a line that is not an event ({error})", line) from None
 
 
 _Parser: TypeAlias = Callable[[dict[str, Any]], Event]
 
 
 def _stream(data: dict[str, Any]) -> Event:
-    """Nearly all lines are stream events, n for each decode step, so this one is written out."""
+    """Parses a stream event. Nearly all lines are stream events, so this is written by hand for speed."""
     id, index, text = data["id"], data["index"], data["text"]
     if type(id) is not str or type(index) is not int or type(text) is not str:
         raise TypeError("id, index and text of stream are not str, int and str")
@@ -120,14 +121,14 @@ def _stream(data: dict[str, Any]) -> Event:
 
 
 def _result(data: dict[str, Any]) -> Result:
-    """Whatever is not the envelope is the answer."""
+    """Parses a result: all fields but `event` and `id` are the answer."""
     if type(data["id"]) is not str:
         raise TypeError("id of result is not str")
     return Result(data["id"], {key: value for key, value in data.items() if key not in ("event", "id")})
 
 
 def _ready(data: dict[str, Any]) -> Event:
-    """An engine of another protocol need not have our fields; all that we want of it is the number."""
+    """Parses ready. Of an engine with another protocol only the protocol's number is read."""
     if type(data["protocol"]) is int and data["protocol"] != PROTOCOL:
         return Ready(data["protocol"], n_ctx=0, max_sequences=0, backend="")
     return _READY(data)
@@ -151,7 +152,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _parser(event: type[Any]) -> _Parser:
-    """Reads an event by its dataclass: what has a default may be absent or null; True is no int."""
+    """Makes a parser from an event's dataclass. Fields with a default may be absent or null."""
     name = event.__name__.lower()
     rows = [
         (
@@ -165,10 +166,10 @@ def _parser(event: type[Any]) -> _Parser:
 
     def parse_event(data: dict[str, Any]) -> Event:
         values = {}
-        for key, types, required, made_of in rows:
+        for key, types, required, convert in rows:
             value = data[key] if required else data.get(key)
-            if type(value) in types:
-                values[key] = made_of(value) if type(value) is list else value
+            if type(value) in types:  # by type(), so that True is not an int
+                values[key] = convert(value) if type(value) is list else value
             elif required or value is not None:
                 raise TypeError(f"{key} of {name} is not {types[0].__name__}")
         made: Event = event(**values)

@@ -1,4 +1,4 @@
-"""Commands: what goes to the engine's stdin, a JSON object a line. Pure."""
+"""Commands for the engine's stdin, one JSON object a line. No I/O here."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from llama_srb.request.values import lora_fields
 
 
 def encode(op: str, id: str, client: str = "", **arguments: Any) -> bytes:
-    """One command as a line; TypeError for what JSON cannot hold: a lone surrogate, an integer of 65 bits.
+    """Encodes a command as a line.
 
-    What it is about comes first: the engine knows that, whatever is wrong with the rest. client is whose it
-    is, where several wait.
+    `op` and `id` come first, so that the engine can report an error in the rest under this id. `client` names
+    the client for fair scheduling. TypeError for what JSON cannot hold: a lone surrogate, a 65-bit integer.
     """
-    whose = {"client": client} if client else {}
-    return orjson.dumps({"op": op, "id": id, **whose, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
+    owner = {"client": client} if client else {}
+    return orjson.dumps({"op": op, "id": id, **owner, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def encode_generate(id: str, request: CompletionRequest, client: str = "") -> bytes:
@@ -26,7 +26,7 @@ def encode_generate(id: str, request: CompletionRequest, client: str = "") -> by
 
 
 def encode_prefix(id: str, request: CompletionRequest, client: str = "") -> bytes:
-    """The command that computes a request's prompt and nothing else; it ends an earlier one of the client."""
+    """The command that only computes a request's prompt. It replaces an earlier one of the same client."""
     return encode("prefix", id, client, **request.prompt_fields(), **lora_fields(request.lora))
 
 

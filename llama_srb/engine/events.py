@@ -1,4 +1,4 @@
-"""The engine's events (protocol 1) as frozen dataclasses, and what they weigh. Pure: no I/O here.
+"""The engine's events (protocol 1) as frozen dataclasses, and an estimate of their memory. No I/O here.
 
 docs/engine-protocol.md describes every command and event with a real transcript.
 """
@@ -14,8 +14,11 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class TokenList:
-    """Tokens with their alternatives, as JSON: as objects they take six times as much, and Python's garbage
-    collector visits all of them again and again. Iteration reads them."""
+    """Tokens with their alternatives, kept as JSON and parsed when they are iterated.
+
+    As Python objects they would take six times the memory, and each run of the garbage collector would visit
+    all of them.
+    """
 
     json: bytes = b"[]"
 
@@ -35,8 +38,8 @@ class TokenList:
 
     @property
     def size(self) -> int:
-        """How many tokens and alternatives it has."""
-        return self.json.count(b'"logprob":')  # in a text the quotation marks would be escaped
+        """The number of tokens and alternatives."""
+        return self.json.count(b'"logprob":')  # inside a token's text the quotation marks are escaped
 
 
 NO_TOKENS = TokenList()
@@ -44,14 +47,14 @@ NO_TOKENS = TokenList()
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """The model is being read; progress goes from 0 to 1."""
+    """The model is loading; progress goes from 0 to 1."""
 
     progress: float
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The engine takes requests; cpu is what its products are compiled for: native, or a variant ("zen4")."""
+    """The engine accepts requests. cpu: the CPU that its kernels are compiled for, native or e.g. "zen4"."""
 
     protocol: int
     n_ctx: int
@@ -66,7 +69,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The command has come, and its answer may take a while; line is its number among all commands."""
+    """The engine has read a command whose answer may take a while; line is the command's number."""
 
     id: str
     line: int
@@ -74,7 +77,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The request waits for room; position 1 is next."""
+    """The request waits in the queue; position 1 is admitted next."""
 
     id: str
     position: int
@@ -93,9 +96,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The prompt, when echo asks for it: first all its text, then, with logprobs, its tokens in pieces.
+    """The prompt, if `echo` is set: first its whole text, then, with `logprobs`, its tokens over some events.
 
-    The first token's logprob is null, since nothing predicts it, unless the tokenizer put a token before it.
+    The first token's logprob is null, since nothing predicts it, unless the tokenizer adds a token before it.
     """
 
     id: str
@@ -105,7 +108,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A long prefill: tokens of the prompt processed so far."""
+    """How many tokens of a long prompt are prefilled."""
 
     id: str
     processed: int
@@ -114,9 +117,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """New text of one sequence; tokens only when logprobs were asked for.
+    """New text of one sequence; tokens only if the request has `logprobs`.
 
-    Of a chat: what it thinks, and calls of tools; id and name come with the first piece of a call only.
+    In a chat also the reasoning and tool calls. Only the first piece of a tool call has its id and name.
     """
 
     id: str
@@ -129,10 +132,10 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One sequence has ended; length counts tokens, stop is 1 when a stop token or stop string ended it.
+    """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
-    With ranking: sum and mean of its tokens' logprobs, and which share of its pairs of words are different
-    ones. With dedupe: the index of a sequence that has said the same.
+    With ranking: the sum and the mean of its tokens' logprobs, and distinct-2, the share of different pairs
+    among its pairs of words. With dedupe: the index of the sequence that this one is a duplicate of.
     """
 
     id: str
@@ -149,7 +152,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What has come of this sequence is void: another one had said the same, and it begins anew."""
+    """This sequence was a duplicate and is sampled again from its start: its text so far is void."""
 
     id: str
     index: int
@@ -157,7 +160,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One text is scored: the sum of its tokens' logprobs; greedy when each was the likeliest."""
+    """The score of one text: the sum of its tokens' logprobs; greedy if each token was the likeliest."""
 
     id: str
     index: int
@@ -169,7 +172,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """The vector of one text, of length 1; count is that of its tokens."""
+    """The vector of one text, normalized to length 1; count is the number of the text's tokens."""
 
     id: str
     index: int
@@ -179,7 +182,7 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """The request has more sequences: the new ones are first to count - 1."""
+    """The request got more sequences: their indices are first to count - 1."""
 
     id: str
     first: int
@@ -188,7 +191,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All sequences of the request have ended; with ranking: their order, best first."""
+    """All sequences of the request have ended; with ranking: their indices, best first."""
 
     id: str
     count: int
@@ -201,9 +204,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Ends one request, or (with an empty id) reports a line that belonged to none.
+    """Ends a request; with an empty id it reports a line that belongs to no request.
 
-    line: the number of the command that it answers, among all; None: it answers none.
+    line: the number of the command that it answers, if it answers one.
     """
 
     code: str
@@ -215,7 +218,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to a command that is not generate: tokenize, detokenize, status, …"""
+    """The answer to a command that generates nothing: tokenize, detokenize, status, …"""
 
     id: str
     data: Mapping[str, Any]
@@ -242,18 +245,20 @@ Event: TypeAlias = (
 
 
 def shows_step(event: Event) -> bool:
-    """Whether the engine has computed something for this; queued, start and what was cancelled come before.
+    """Whether this event proves that the engine has made a decode step.
 
-    Of done nothing is known: a prefix ends with it, computed or superseded.
+    Queued, start and the stop of a cancelled sequence may come before any step. Done proves nothing: it also
+    ends a prefix that was replaced before it was computed.
     """
     computed = isinstance(event, Stream | Progress | Again | Score | Embedding)
     return computed or (isinstance(event, Stop) and event.finish_reason != "cancelled")
 
 
 def bulk(events: list[Event]) -> int:
-    """What events hold, each being 1 more, in units of about a plain event's memory (300 bytes).
+    """Estimates the memory of the events' contents, in units of a plain event (about 300 bytes).
 
-    A token, each alternative to it, 256 characters of text and 8 numbers of a vector are 1.
+    A token, an alternative to it, 256 characters of text and 8 numbers of a vector count 1 each. The events
+    themselves are not counted.
     """
     held = 0
     for event in events:
@@ -272,4 +277,4 @@ def bulk(events: list[Event]) -> int:
     return held
 
 
-UNIT = 256  # characters of a text that count as much as an event
+UNIT = 256  # characters of text that take as much memory as an event

@@ -1,7 +1,7 @@
-"""One llama-batched process: spawn it, send commands, route events to their requests, cancel, watch, stop.
+"""One llama-batched process: it is spawned, gets commands, has its events routed, is watched and stopped.
 
-The only module that knows subprocesses. It does not know why a process lives as long as it does (pool.py) nor
-what commands and events mean to a client (dialects/).
+Only this module of engine/ handles subprocesses. It does not decide when a process starts or stops (pool/),
+nor does it know what commands and events mean to a client (dialects/).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from llama_srb.engine.settings import EngineSettings
 from llama_srb.engine.stderr import ErrorOutput
 from llama_srb.engine.watchdog import Watchdog
 
-log = logging.getLogger("llama_srb.engine")  # as operators know it
+log = logging.getLogger("llama_srb.engine")  # this name is documented
 wire = logging.getLogger("llama_srb.wire")  # all prompts and texts; --log-prompts shows them
-READ_SIZE = 256 << 10  # bytes of one read; asyncio's 64 KiB would cut a large decode step in two
-LOG_GRACE = 1.0  # seconds for the rest of stderr after the exit: its child might have inherited the pipe
+READ_SIZE = 256 << 10  # bytes; asyncio's default of 64 KiB would split the events of a large decode step
+LOG_GRACE = 1.0  # seconds to read stderr after the exit: a child that inherited the pipe may keep it open
 EngineState: TypeAlias = Literal["stopped", "loading", "ready", "draining"]
 
 
 class Engine:
-    """One process, from spawn to reaping; `async with` starts it, and ends it whatever happens.
+    """One process, from spawn to reaping; `async with` starts it and always ends it.
 
     |           | loading                   | ready                 | draining | stopped     |
     |-----------|---------------------------|-----------------------|----------|-------------|
@@ -43,7 +43,7 @@ class Engine:
     | ended()   | waits                     | waits                 | waits    | returns     |
     | stop()    | SIGTERM, SIGKILL          | EOF, SIGTERM, SIGKILL | the same | nothing     |
 
-    One task, `_watch`, reads stdout, reaps the process and ends what it still owed.
+    One task, `_watch`, reads stdout, reaps the process and ends its open requests.
     """
 
     def __init__(self, settings: EngineSettings, on_change: Callable[[], None] = lambda: None) -> None:
@@ -51,14 +51,14 @@ class Engine:
         self.ready: Ready | None = None
         self.progress = 0.0
         self.pid = 0  # until it is spawned
-        self.program = _file(settings.command[0])  # tells whether another engine is of the same file
-        self.first_step_signal: int | None = None  # that ended it: it had work, and had told of no step
+        self.program = _file_identity(settings.command[0])  # equal for engines of the same file
+        self.first_step_signal: int | None = None  # the signal that ended it in its first step
         self._on_change = on_change
         self._errors = ErrorOutput()
-        self._fault = self._details = ""  # what it did wrong; what only the operator may know of that
-        self._lines = 0  # that were sent
+        self._fault = self._details = ""  # why it was killed, for clients; more about it, only for the log
+        self._lines = 0  # sent so far
         self._draining = False
-        self._loaded = asyncio.Event()  # or it never will be
+        self._loaded = asyncio.Event()  # also set when the process ends before it has loaded
         self._ended = asyncio.Event()
 
     # Life
@@ -86,24 +86,24 @@ class Engine:
         await self.stop()
 
     async def loaded(self) -> Ready:
-        """Waits until the engine takes requests; EngineError when it ends first or takes too long."""
+        """Waits until the engine accepts requests; EngineError if it ends first or exceeds load_timeout."""
         try:
             async with asyncio.timeout(self.settings.load_timeout):
                 await self._loaded.wait()
         except TimeoutError:
             raise EngineError(f"the engine is not ready after {self.settings.load_timeout} s") from None
         if self.ready is None:
-            raise EngineError(self.cause_with_log)  # it knew of no request yet
+            raise EngineError(self.cause_with_log)  # no request was sent, so the log quotes none
         return self.ready
 
     @property
     def busy(self) -> bool:
-        """Whether it owes an answer to anyone."""
+        """Whether it has open requests."""
         return len(self._router) > 0
 
     @property
     def stepped(self) -> bool:
-        """Whether it has told of something that it computed."""
+        """Whether an event has shown that it made a decode step."""
         return self._router.stepped
 
     async def ended(self) -> None:
@@ -111,10 +111,10 @@ class Engine:
         await self._ended.wait()
 
     async def stop(self) -> None:
-        """Ends the process as gently as it allows; when this returns or raises, the process is dead."""
+        """Ends the process: end of file, then SIGTERM, then SIGKILL. It is dead even if this is cancelled."""
         self._draining = True
         try:
-            # While it loads it reads no stdin, and there is nothing to finish.
+            # An engine that loads does not read stdin and has no requests to finish.
             if self.ready is not None:
                 _stdin(self._process).close()
                 if await self._ends_in_time():
@@ -130,24 +130,24 @@ class Engine:
         return self._task.done()
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Signals the whole group, now; stop() and its task do the rest."""
+        """Signals the process group at once; `_watch` sees the end and reaps the process."""
         if self.pid and not self._ended.is_set():
             _signal_group(self.pid, number)
 
     @property
     def cause_of_end(self) -> str:
-        """Why the engine is gone: what it did wrong, or how it exited. Nothing that it said."""
+        """Why the engine has ended: its fault, or how it exited. Quotes nothing that it wrote."""
         code = self._process.returncode
         if self._fault:
             return f"the engine was ended: {self._fault}"
         if code is None:
             return "the engine is running"
-        how = f"exit code {code}" if code >= 0 else f"signal {_name(-code)}"
+        how = f"exit code {code}" if code >= 0 else f"signal {_signal_name(-code)}"
         return f"the engine ended while {'loading' if self.ready is None else 'running'}: {how}"
 
     @property
     def cause_with_log(self) -> str:
-        """The same with what it wrote last: for the operator, as this may be about anybody's request."""
+        """The cause with its last lines on stderr. Only for the operator: they may be about any request."""
         if self._fault or self._process.returncode is None:
             return self.cause_of_end + self._details
         return f"{self.cause_of_end}; its last lines: {self._errors.tail}"
@@ -163,17 +163,15 @@ class Engine:
         exchange.sent(self, self.send(exchange.line))
 
     def send(self, line: bytes) -> int:
-        """Writes a line, in order and without waiting: what the pipe does not take at once is kept in memory.
+        """Writes a line without waiting and returns its number, from 1 on.
 
-        Its number among all, from 1 on.
-
-        There is no drain(): a cancel must not wait behind it, what piles up is bounded by the open requests.
-        A pipe that broke is no news here: _watch is about to tell every exchange.
+        There is no drain(): a cancel must not wait for the pipe, and the number of open requests bounds the
+        buffer. A broken pipe is ignored: `_watch` sees the end of the process and ends every exchange.
         """
         wire.debug("engine %d << %r", self.pid, line)
         stdin = _stdin(self._process)
         if not stdin.is_closing():
-            with contextlib.suppress(OSError, RuntimeError):  # the latter is uvloop's for a closed pipe
+            with contextlib.suppress(OSError, RuntimeError):  # uvloop raises RuntimeError for a closed pipe
                 stdin.write(line)
         self._lines += 1
         return self._lines
@@ -181,7 +179,7 @@ class Engine:
     # Events
 
     async def _watch(self) -> None:
-        """Reads until stdout ends, reaps, and ends every exchange that is left."""
+        """Reads stdout to its end, reaps the process, and ends the exchanges that are still open."""
         assert self._process.stderr is not None
         read = self._errors.read(self._process.stderr, self.pid, READ_SIZE)
         stderr = begin(read, f"engine {self.pid} stderr")
@@ -190,14 +188,17 @@ class Engine:
             await self._read_events()
             await _reap(self._process, self.settings.stop_grace)
         finally:
-            self.kill()  # only when this task was cancelled: the loop is being torn down
+            self.kill()  # still needed if this task was cancelled because the event loop is closing
             guard.cancel()
             await asyncio.wait({stderr, guard}, timeout=LOG_GRACE)
             stderr.cancel()
             self._on_process_end()
 
     async def _read_events(self) -> None:
-        """Takes all that a read brings at once; reads on after a fault, for the exit shows as end of file."""
+        """Routes the events of stdout, all lines of one read at once, until end of file.
+
+        After a fault it reads on without parsing, because only end of file shows that the process has ended.
+        """
         lines, stdout = Lines(), self._process.stdout
         assert stdout is not None
         while chunk := await stdout.read(READ_SIZE):
@@ -222,10 +223,10 @@ class Engine:
         self._on_change()
 
     def _fail(self, fault: str, details: str = "") -> None:
-        """The engine cannot be trusted any more: nothing that it still writes counts.
+        """Kills an engine that is faulty; its later output is ignored.
 
-        Its requests don't wait for its end: a process that hangs in a driver may take SIGKILL late. They are
-        told the fault, the log the details.
+        Its requests end at once with the fault, because a process that hangs in a driver may take seconds to
+        die of SIGKILL. The details go to the log only.
         """
         self._fault, self._details = fault, f": {details}" if details else ""
         log.error("engine %d: %s", self.pid, fault + self._details)
@@ -241,8 +242,8 @@ class Engine:
         why = "the engine has ended, as it was told" if as_told else self.cause_with_log
         log.log(logging.INFO if self._draining else logging.ERROR, "engine %d: %s", self.pid, why)
         _stdin(self._process).close()
-        ours = bool(self._fault) or self._draining  # our will
-        if not ours and self.ready is not None and not self.stepped and self.busy and code is not None:
+        was_stopped = bool(self._fault) or self._draining  # by this server
+        if not was_stopped and self.ready is not None and not self.stepped and self.busy and code is not None:
             self.first_step_signal = -code if code < 0 else None
         self._ended.set()
         self._loaded.set()
@@ -251,7 +252,7 @@ class Engine:
 
 
 async def _spawn(settings: EngineSettings) -> asyncio.subprocess.Process:
-    """EngineUnavailable when there is no such program. Cancelled, it leaves no process."""
+    """Spawns the process; EngineUnavailable if it cannot be run. If cancelled, it leaves no process."""
     spawn = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *settings.command,
@@ -260,20 +261,20 @@ async def _spawn(settings: EngineSettings) -> asyncio.subprocess.Process:
             stderr=asyncio.subprocess.PIPE,
             limit=READ_SIZE,
             env=settings.environment,
-            start_new_session=True,  # a group of its own: a ^C on the terminal is for us to handle
+            start_new_session=True,  # its own process group, so that ^C on the terminal reaches only us
         )
     )
     try:
         return await asyncio.shield(spawn)
-    except asyncio.CancelledError:  # the process may be there already: it ends before this does
-        ending = begin(_end_spawned(spawn), "ends a process that nobody waits for any more")
+    except asyncio.CancelledError:  # the process may exist already: it must end before this returns
+        ending = begin(_end_spawned(spawn), "end of a process whose spawn was cancelled")
         while not ending.done():
-            with contextlib.suppress(asyncio.CancelledError):  # a second one would leave the process alive
+            with contextlib.suppress(asyncio.CancelledError):  # a second cancel must not leave it alive
                 await asyncio.wait({ending})
         raise
     except OSError as error:
-        what = f"cannot run {settings.command[0]}: {error.strerror}"
-        raise EngineUnavailable(f"{what}: {bundled.remedy()}") from None
+        problem = f"cannot run {settings.command[0]}: {error.strerror}"
+        raise EngineUnavailable(f"{problem}: {bundled.remedy()}") from None
 
 
 async def _end_spawned(spawn: asyncio.Future[asyncio.subprocess.Process]) -> None:
@@ -285,7 +286,7 @@ async def _end_spawned(spawn: asyncio.Future[asyncio.subprocess.Process]) -> Non
 
 
 async def _reap(process: asyncio.subprocess.Process, grace: float) -> None:
-    """An engine without stdout is of no use: it gets a moment to exit by itself, for its exit code."""
+    """Reaps an engine whose stdout has ended. It may exit by itself, for its exit code, before SIGKILL."""
     wait = asyncio.ensure_future(process.wait())
     done, _ = await asyncio.wait({wait}, timeout=grace)
     if not done:
@@ -294,13 +295,13 @@ async def _reap(process: asyncio.subprocess.Process, grace: float) -> None:
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
-    """To the whole process group, which lives on when only its leader has died."""
+    """Signals the process group, which may have members after its leader has died."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
-def _file(program: str) -> tuple[int, ...]:
-    """What differs when a program is replaced by another build; empty when it is not there."""
+def _file_identity(program: str) -> tuple[int, ...]:
+    """Device, inode, size and time of change of a program's file; empty if there is none."""
     try:
         found = os.stat(shutil.which(program) or program)
     except OSError:
@@ -308,8 +309,8 @@ def _file(program: str) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _name(number: int) -> str:
-    """Its name, and what to do where the signal alone says that; real-time signals have no name."""
+def _signal_name(number: int) -> str:
+    """A signal's name, for SIGILL with what to do. Real-time signals have no name: their number."""
     if number == signal.SIGILL:
         return f"SIGILL: it was built for another CPU; {bundled.remedy()}"
     known = {one.value: one.name for one in signal.Signals}

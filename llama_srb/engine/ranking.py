@@ -1,8 +1,9 @@
-"""Which of a request's candidates are its choices, and in what order: events in, events out. Pure, but that
-long work gives the event loop its turns: a thousand texts take seconds to compare.
+"""Ranks a request's candidates: which of them become choices, and in what order. Events in, events out.
 
-Where all candidates are choices (best_of is not above n) they stream as they come, and `done` says their
-order. Else it is decided when the last one is over: then the n best follow, each whole, best first.
+If all candidates are choices (best_of is at most n), they stream at once, and `done` has their order.
+Otherwise events are held back until the last candidate has ended; then the n best follow, each text as one
+event, best first. No I/O here, but comparing a thousand texts takes seconds, so long work lets the event loop
+run in between.
 """
 
 from __future__ import annotations
@@ -21,45 +22,45 @@ from zlib import crc32
 from llama_srb.engine.events import Again, Done, Error, Event, Extend, Start, Stop, Stream, TokenList, bulk
 from llama_srb.request.fields import CompletionRequest
 
-Take: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
+Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 
-SLICE = 0.005  # seconds of work after which the event loop has a turn: less than a step of most models
-MOST_GRAMS = 500_000  # of all texts together that are looked at, 64 bytes each; of more, a sample
-MOST_SHARED = 1 << 15  # different ones that are compared, a bit each: two texts in 2 µs; of more, a sample
-JOINED = 256  # pieces of a text, which are joined then: each by itself takes 60 bytes
+SLICE = 0.005  # seconds of work between two runs of the event loop: less than a decode step of most models
+MAX_GRAMS = 500_000  # n-grams in memory for all texts together, 64 bytes each; above this, a sample
+MAX_SHARED = 1 << 15  # n-grams as bits, so that two texts compare in 2 µs; above this, a sample
+MAX_PIECES = 256  # of one text, which are then joined: each piece takes 60 bytes more than its letters
 
-RELEVANCE = 0.5  # against novelty, in maximal marginal relevance
-N_GRAMS = (1, 2, 3)  # by whose sets two texts are alike
-# Words; and letters by themselves where words are written without spaces (kana, han, hangul).
-CUT_SHORT = ("cancelled", "timeout")  # finish_reasons
+RELEVANCE = 0.5  # the weight of relevance against novelty in maximal marginal relevance
+N_GRAMS = (1, 2, 3)  # the lengths of the n-grams by which texts are compared
+CUT_SHORT = ("cancelled", "timeout")  # finish_reasons of incomplete texts
+# A run of letters; single characters of scripts that put no spaces between words (kana, han, hangul).
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
-def ranking(request: CompletionRequest, most_held: int | None = None) -> Take:
-    """What a request's events go through, list by list, on their way to its client.
+def ranking(request: CompletionRequest, max_held: int | None = None) -> Rank:
+    """Returns the function that each list of a request's events goes through on its way to the client.
 
-    Candidates are held back until the last is over; with more than most_held tokens and alternatives to them,
-    what comes ends with an Error, and the request should.
+    Candidates that are held back may have `max_held` tokens and alternatives to them. Above this the events
+    end with an Error, and the caller should cancel the request.
     """
     if not request.ranked:
-        return _as_they_are
+        return _unchanged
     if request.candidates > request.n:
-        return _Chosen(request, most_held).take
-    return _Ordered(request).take
+        return _BestOf(request, max_held).take
+    return _AllRanked(request).take
 
 
-async def _as_they_are(events: list[Event]) -> list[Event]:
+async def _unchanged(events: list[Event]) -> list[Event]:
     return events
 
 
-class _Turns:
-    """Work in slices."""
+class _Slices:
+    """Divides long work into slices, between which the event loop runs."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
-    async def give(self) -> None:
-        """Lets the event loop go on, if this has worked for a slice."""
+    async def pause(self) -> None:
+        """Lets the event loop run if a slice is over."""
         if time.perf_counter() - self._since > SLICE:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
@@ -72,7 +73,7 @@ class _Turns:
 
 @dataclass(slots=True)
 class Candidate:
-    """What has come of one sequence."""
+    """The text of one sequence so far, and how it ended."""
 
     texts: list[str] = field(default_factory=list)
     tokens: list[TokenList] = field(default_factory=list)
@@ -85,21 +86,23 @@ class Candidate:
         return "".join(self.texts)
 
     def add(self, event: Stream) -> None:
-        self.say(event.text)
+        self.add_text(event.text)
         self.tokens += [event.tokens] if event.tokens else []
         self.reasoning += [event.reasoning] if event.reasoning else []
         self.tool_calls += event.tool_calls
 
-    def say(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self.texts.append(text)
-        if len(self.texts) > JOINED:
+        if len(self.texts) > MAX_PIECES:
             self.texts = [self.text]
 
     def events(self, id: str, index: int) -> list[Event]:
-        """All that came of it as one event, if anything did."""
-        thought = "".join(self.reasoning)
-        whole = Stream(id, index, self.text, TokenList.joined(self.tokens), thought, tuple(self.tool_calls))
-        return [] if whole == Stream(id, index, "") else [whole]
+        """Its text, tokens, reasoning and tool calls as one event; no event if it has none of them."""
+        reasoning = "".join(self.reasoning)
+        stream = Stream(
+            id, index, self.text, TokenList.joined(self.tokens), reasoning, tuple(self.tool_calls)
+        )
+        return [] if stream == Stream(id, index, "") else [stream]
 
     @property
     def mean_logprob(self) -> float:
@@ -107,15 +110,15 @@ class Candidate:
         return stop.logprob / stop.length if stop and stop.logprob is not None and stop.length else 0.0
 
     @property
-    def is_whole(self) -> bool:
-        """Neither cut short nor a repetition of another one."""
+    def is_eligible(self) -> bool:
+        """Whether it is complete and no duplicate."""
         stop = self.stop
         return stop is not None and stop.finish_reason not in CUT_SHORT and stop.duplicate_of is None
 
     def scored(self, stop: Stop) -> Stop:
-        """Its stop event with its scores."""
+        """Returns its stop event with its scores, and keeps it."""
         self.stop = stop
-        if stop.logprob is None:  # cancelled before it was sent
+        if stop.logprob is None:  # the request was cancelled before the engine got it
             return stop
         self.stop = replace(stop, mean_logprob=self.mean_logprob, distinct_2=distinct(words(self.text), 2))
         return self.stop
@@ -127,18 +130,18 @@ def words(text: str) -> list[str]:
 
 
 def n_grams(units: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-    """How often each run of n units occurs."""
+    """How often each n-gram of the units occurs."""
     return Counter(zip(*(units[i:] for i in range(n)), strict=False))
 
 
 def distinct(units: Sequence[str], n: int) -> float:
-    """Distinct-n (Li et al. 2016): how many of the n-grams are different ones; 1.0 when there are none."""
+    """Distinct-n (Li et al. 2016): the share of different ones among the n-grams; 1.0 if there are none."""
     found = n_grams(units, n)
     return len(found) / found.total() if found else 1.0
 
 
 # ----------------------------------------------------------------------------------------------------
-# Orders: candidates as their numbers, best first
+# Orders: lists of the candidates' indices, best first
 # ----------------------------------------------------------------------------------------------------
 
 
@@ -147,7 +150,10 @@ async def _by_logprob(candidates: Sequence[Candidate]) -> list[int]:
 
 
 def _distances(candidates: Sequence[Candidate]) -> list[float]:
-    """From the median of the mean logprobs: the likeliest prose is repetitive (Zhang et al. 2020)."""
+    """Each candidate's distance from the median of the mean logprobs.
+
+    The median is best, since the likeliest prose is repetitive (Zhang et al. 2020).
+    """
     means = [one.mean_logprob for one in candidates]
     middle = median(means) if means else 0.0
     return [abs(mean - middle) for mean in means]
@@ -159,17 +165,18 @@ async def _typical(candidates: Sequence[Candidate]) -> list[int]:
 
 
 async def _diverse(candidates: Sequence[Candidate]) -> list[int]:
-    """Maximal marginal relevance (Carbonell and Goldstein 1998): near the median, unlike those before.
+    """Maximal marginal relevance (Carbonell and Goldstein 1998): near the median, unlike the ones before.
 
-    A candidate's worth only falls with each one chosen, so it is compared with them only when it would be
-    next by what is known of it (Minoux's lazy greedy algorithm, 1978).
+    A candidate's value can only fall as more are chosen. So its old value is an upper bound, and it is
+    compared with the chosen ones only when it comes first by that bound (Minoux's lazy greedy algorithm,
+    1978).
     """
-    turns, distances = _Turns(), _distances(candidates)
-    texts = await _compared(await _grams(candidates, turns), turns)
+    slices, distances = _Slices(), _distances(candidates)
+    texts = await _comparable(await _grams(candidates, slices), slices)
     widest = max(distances, default=0.0) or 1.0
     relevance = [1.0 - distance / widest for distance in distances]
-    alike = [0.0] * len(candidates)  # to the most similar of those that it was compared with
-    compared = [0] * len(candidates)  # with so many of those that are chosen
+    similarity = [0.0] * len(candidates)  # to the most similar of the chosen ones compared so far
+    compared = [0] * len(candidates)  # how many of the chosen ones it was compared with
     left, order = [(-RELEVANCE * relevance[i], i) for i in range(len(candidates))], list[int]()
     heapify(left)
     while left:
@@ -177,20 +184,20 @@ async def _diverse(candidates: Sequence[Candidate]) -> list[int]:
         if compared[i] == len(order):
             order.append(i)
             continue
-        worth = 0.0
+        value = 0.0
         while compared[i] < len(order):
-            alike[i] = max(alike[i], texts[i].similarity(texts[order[compared[i]]]))
+            similarity[i] = max(similarity[i], texts[i].similarity(texts[order[compared[i]]]))
             compared[i] += 1
-            worth = RELEVANCE * relevance[i] - (1 - RELEVANCE) * alike[i]
-            if left and left[0] < (-worth, i):
+            value = RELEVANCE * relevance[i] - (1 - RELEVANCE) * similarity[i]
+            if left and left[0] < (-value, i):
                 break
-        heappush(left, (-worth, i))
-        await turns.give()
+        heappush(left, (-value, i))
+        await slices.pause()
     return order
 
 
-async def _grams(candidates: Sequence[Candidate], turns: _Turns) -> list[set[int]]:
-    """Each text's n-grams, by their checksums; of too many a sample, the same of all texts."""
+async def _grams(candidates: Sequence[Candidate], slices: _Slices) -> list[set[int]]:
+    """The set of each text's n-grams, as checksums; above MAX_GRAMS a sample, the same for all texts."""
     found: list[set[int]] = []
     total, step = 0, 1
     for one in candidates:
@@ -198,53 +205,56 @@ async def _grams(candidates: Sequence[Candidate], turns: _Turns) -> list[set[int
         for n in N_GRAMS:
             runs = zip(*(units[i:] for i in range(n)), strict=False)
             own.update(gram for run in runs if (gram := crc32(" ".join(run).encode())) % step == 0)
-            await turns.give()
+            await slices.pause()
         found.append(own)
         total += len(own)
-        while total > MOST_GRAMS:
+        while total > MAX_GRAMS:
             step *= 2
             for i, grams in enumerate(found):
                 found[i] = {gram for gram in grams if gram % step == 0}
-                await turns.give()
+                await slices.pause()
             total = sum(map(len, found))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
-    """A text: how many n-grams it has, and as bits those that others have, too; each stands for `weight`."""
+class _Comparable:
+    """A text's n-grams: how many it has, and one bit for each that another text has, too.
+
+    In a sample each bit stands for `weight` n-grams.
+    """
 
     size: int
     shared: int
     weight: int
 
-    def similarity(self, other: _Compared) -> float:
-        """Jaccard's: what both have of what either has."""
+    def similarity(self, other: _Comparable) -> float:
+        """The Jaccard index: the n-grams in both texts as a share of those in either."""
         both = self.weight * (self.shared & other.shared).bit_count()
         either = self.size + other.size - both
         return both / either if either > 0 else 1.0
 
 
-async def _compared(found: Sequence[set[int]], turns: _Turns) -> list[_Compared]:
-    """What one text alone has adds to its size only; most three-grams are so."""
+async def _comparable(found: Sequence[set[int]], slices: _Slices) -> list[_Comparable]:
+    """Gives a bit to each n-gram that several texts have. Most 3-grams are in one text: they have no bit."""
     once, shared = set[int](), set[int]()
     for grams in found:
         shared |= grams & once
         once |= grams
-        await turns.give()
+        await slices.pause()
     weight = 1
-    while len(shared) > MOST_SHARED:
+    while len(shared) > MAX_SHARED:
         weight *= 2
-        shared = {gram for gram in shared if (gram >> 16) % weight == 0}  # the other end is _grams' sample
-        await turns.give()
-    places = {gram: place for place, gram in enumerate(shared)}
+        shared = {gram for gram in shared if (gram >> 16) % weight == 0}  # _grams samples by the low bits
+        await slices.pause()
+    bit_of = {gram: bit for bit, gram in enumerate(shared)}
     made = []
     for grams in found:
-        bits = bytearray(len(places) // 8 + 1)
-        for place in map(places.__getitem__, grams & shared):
-            bits[place >> 3] |= 1 << (place & 7)
-        made.append(_Compared(len(grams), int.from_bytes(bits, "little"), weight))
-        await turns.give()
+        bits = bytearray(len(bit_of) // 8 + 1)
+        for bit in map(bit_of.__getitem__, grams & shared):
+            bits[bit >> 3] |= 1 << (bit & 7)
+        made.append(_Comparable(len(grams), int.from_bytes(bits, "little"), weight))
+        await slices.pause()
     return made
 
 
@@ -256,10 +266,10 @@ ORDERS: dict[str, Callable[[Sequence[Candidate]], Awaitable[list[int]]]] = {
 
 
 async def order(candidates: Sequence[Candidate], by: str) -> list[int]:
-    """All candidates, best first; behind them those that are duplicates of others, or cancelled."""
-    whole = [i for i, one in enumerate(candidates) if one.is_whole]
-    rest = [i for i, one in enumerate(candidates) if not one.is_whole]
-    return [whole[i] for i in await ORDERS[by]([candidates[i] for i in whole])] + rest
+    """The indices of all candidates, best first; duplicates and incomplete ones come last."""
+    eligible = [i for i, one in enumerate(candidates) if one.is_eligible]
+    rest = [i for i, one in enumerate(candidates) if not one.is_eligible]
+    return [eligible[i] for i in await ORDERS[by]([candidates[i] for i in eligible])] + rest
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -267,24 +277,24 @@ async def order(candidates: Sequence[Candidate], by: str) -> list[int]:
 # ----------------------------------------------------------------------------------------------------
 
 
-class _Ordered:
-    """All candidates are choices: scores go into their stop events, the order into done."""
+class _AllRanked:
+    """All candidates are choices: stop events get their scores, and done gets the order."""
 
     def __init__(self, request: CompletionRequest) -> None:
         self._by = request.rank_by or "logprob"
         self._candidates = [Candidate() for _ in range(request.n)]
 
     async def take(self, events: list[Event]) -> list[Event]:
-        turns, made = _Turns(), list[Event]()
+        slices, made = _Slices(), list[Event]()
         for event in events:
             made.append(await self._scored(event))
-            await turns.give()
+            await slices.pause()
         return made
 
     async def _scored(self, event: Event) -> Event:
         match event:
             case Stream():
-                self._candidates[event.index].say(event.text)
+                self._candidates[event.index].add_text(event.text)
             case Again():
                 self._candidates[event.index] = Candidate()
             case Extend():
@@ -296,24 +306,24 @@ class _Ordered:
         return event
 
 
-class _Chosen:
-    """Some candidates are choices: their events are held back until the request is done."""
+class _BestOf:
+    """Only the n best candidates are choices: events are held back until the request is done."""
 
-    def __init__(self, request: CompletionRequest, most_held: int | None) -> None:
-        self._most_held, self._held = most_held, 0
+    def __init__(self, request: CompletionRequest, max_held: int | None) -> None:
+        self._max_held, self._held = max_held, 0
         self._n = request.n
         self._by = request.rank_by or "logprob"
         self._candidates = [Candidate() for _ in range(request.candidates)]
 
     async def take(self, events: list[Event]) -> list[Event]:
         self._held += bulk(events)
-        if self._most_held is not None and self._held > self._most_held:
+        if self._max_held is not None and self._held > self._max_held:
             self._candidates.clear()
-            return [_too_many(self._most_held)]
-        turns, made = _Turns(), list[Event]()
+            return [_too_many(self._max_held)]
+        slices, made = _Slices(), list[Event]()
         for event in events:
             made += await self._chosen(event)
-            await turns.give()
+            await slices.pause()
         return made
 
     async def _chosen(self, event: Event) -> list[Event]:
@@ -336,14 +346,14 @@ class _Chosen:
 
     async def _best(self, done: Done) -> list[Event]:
         best = (await order(self._candidates, self._by))[: self._n]
-        places = {number: index for index, number in enumerate(best)}
+        choice_of = {candidate: index for index, candidate in enumerate(best)}
         made: list[Event] = []
-        for number, index in places.items():
-            one, stop = self._candidates[number], self._candidates[number].stop
+        for candidate, index in choice_of.items():
+            one, stop = self._candidates[candidate], self._candidates[candidate].stop
             assert stop is not None  # each sequence stops before done
             made += one.events(done.id, index)
-            twin = None if stop.duplicate_of is None else places.get(stop.duplicate_of)
-            made.append(replace(stop, index=index, duplicate_of=twin))
+            duplicate_of = None if stop.duplicate_of is None else choice_of.get(stop.duplicate_of)
+            made.append(replace(stop, index=index, duplicate_of=duplicate_of))
         return [*made, replace(done, count=self._n, ranking=tuple(range(self._n)))]
 
 

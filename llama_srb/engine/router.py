@@ -1,4 +1,4 @@
-"""Which request an engine's event is for: by its id, or by the number of the command's line."""
+"""Routes an engine's events to their requests, by id or by the number of the command's line."""
 
 from __future__ import annotations
 
@@ -11,58 +11,61 @@ from llama_srb.engine.codec import ProtocolError, parse
 from llama_srb.engine.events import Accepted, Error, Event, Loading, Ready, Result, Stream, shows_step
 from llama_srb.engine.exchange import CLOSING, Exchange
 
-log = logging.getLogger("llama_srb.engine")  # as operators know it
+log = logging.getLogger("llama_srb.engine")  # this name is documented
 wire = logging.getLogger("llama_srb.wire")  # all prompts and texts; --log-prompts shows them
-WATCHDOG = "watchdog"  # the id of the server's own question: no request's, those are random
+WATCHDOG = "watchdog"  # the id of the watchdog's status command; ids of requests are random
 CLOSING_NAMES = frozenset(event.__name__.lower() for event in CLOSING)
 
 
 class Router:
     """The open requests of one engine.
 
-    on_load gets its events about itself, on_status the answer to the watchdog's question.
+    on_load gets Loading and Ready, on_status the answer to the watchdog's status command.
     """
 
     def __init__(
         self, pid: int, on_load: Callable[[Loading | Ready], None], on_status: Callable[[Result], None]
     ) -> None:
-        self.heard = False  # of any request, since the watchdog looked last
-        self.stepped = False  # an event has told of something that was computed
+        self.heard = False  # an event of a request has come since the watchdog's last check
+        self.stepped = False  # an event has shown that the engine made a decode step
         self._pid = pid
         self._exchanges: dict[str, Exchange] = {}
         self._on_load = on_load
         self._on_status = on_status
 
     def __len__(self) -> int:
-        """Requests that are owed an answer."""
+        """The number of open requests."""
         return len(self._exchanges)
 
     @property
     def owes_acknowledgement(self) -> bool:
-        """Of a command."""
+        """Whether a command is not acknowledged yet."""
         return any(exchange.commands.is_any_missing for exchange in self._exchanges.values())
 
     def add(self, exchange: Exchange) -> None:
-        """Its events go to it from now on."""
+        """Routes the events of this id to the exchange from now on."""
         self._exchanges[exchange.id] = exchange
 
     def lose_all(self, cause: str) -> None:
-        """Nothing more can come: whoever waits is told."""
+        """Ends all exchanges: the engine is gone."""
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
             exchange.lost(cause)
 
     def fail_overlooked(self, asked: int) -> None:
-        """Commands are read in order: what was sent before line `asked`, and is not acknowledged, is lost."""
+        """Fails requests whose command was sent before line `asked` and is still not acknowledged.
+
+        The engine reads commands in order, so it has lost such a command.
+        """
         for exchange in [one for one in self._exchanges.values() if one.commands.is_lost(asked)]:
             log.error("engine %d: it has not taken request %s", self._pid, exchange.id)
             del self._exchanges[exchange.id]
             exchange.fail("engine_error", NOT_TAKEN)
 
     def route(self, lines: list[bytes]) -> None:
-        """Groups events by request, so that a decode step is one list and one wake-up for each.
+        """Groups events by request, so that each request gets one list and wakes once for a decode step.
 
-        ProtocolError for a line that cannot be read and is about no request.
+        ProtocolError for a line that cannot be parsed and belongs to no request.
         """
         groups: defaultdict[str, list[Event]] = defaultdict(list)
         debug = wire.isEnabledFor(logging.DEBUG)
@@ -75,7 +78,7 @@ class Router:
                 except ProtocolError as error:
                     self._fail_one(error, groups)
                     continue
-                if type(event) is Stream:  # nearly all are
+                if type(event) is Stream:  # first, since nearly all events are of this type
                     groups[event.id].append(event)
                 elif event is not None:
                     self._route_one(event, groups)
@@ -100,17 +103,17 @@ class Router:
                 self._finish(event.id, groups.pop(event.id))
 
     def _is_of_another_line(self, error: Error) -> bool:
-        """Whether it ends a command that is not the one which began its request, or no request's."""
+        """Whether the error answers another command than the one that began its request."""
         exchange = self._exchanges.get(error.id)
         return error.line is not None and (exchange is None or exchange.commands.line != error.line)
 
     def _refuse(self, error: Error) -> None:
-        """An extend's wait is over; nobody waits for the end of a cancel."""
+        """Gives the error to the extend that it answers; an error of another command is only logged."""
         if not any(exchange.commands.refuse(error) for exchange in self._exchanges.values()):
             log.warning("engine %d: line %d: %s: %s", self._pid, error.line, error.code, error.message)
 
     def _fail_one(self, fault: ProtocolError, groups: dict[str, list[Event]]) -> None:
-        """A line that cannot be read ends the request that it is about; if it is about none, the engine."""
+        """Ends the request that an unreadable line belongs to; raises the fault if there is none."""
         exchange = self._exchanges.get(fault.id)
         if exchange is None:
             raise fault
@@ -120,11 +123,11 @@ class Router:
         exchange.fail(
             "engine_error", "the engine wrote a line that cannot be read; the server's log has more"
         )
-        if fault.event in CLOSING_NAMES:  # else its done is still to come
+        if fault.event in CLOSING_NAMES:  # otherwise the id stays until the engine's closing event
             del self._exchanges[exchange.id]
 
     def _finish(self, id: str, events: list[Event]) -> None:
-        """The closing event: forget the id, so that no later line can reach anyone."""
+        """Delivers a closing event and forgets the id, so that no later line can reach another request."""
         self._look_for_step(events)
         exchange = self._exchanges.pop(id, None)
         if isinstance(events[-1], Result) and id == WATCHDOG:

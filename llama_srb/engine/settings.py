@@ -1,4 +1,4 @@
-"""What one engine is started with."""
+"""The settings of an engine process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class EngineSettings:
 
     command: tuple[str, ...]  # the whole argv, program included
     model_name: str = ""
-    environment: Mapping[str, str] | None = None  # none: this process's own
-    load_timeout: float | None = None  # none: a large model on a network disk may take many minutes
-    step_timeout: float | None = None  # of one decode step: then the engine hangs, and is ended
-    stop_grace: float = 2.0  # after end of file, and again after SIGTERM: more than one chunk of prefill
-    restart_delay: float = 0.5  # first pause after a crash: long enough for the GPU to give its memory back
-    restart_delay_max: float = 30.0  # the pause doubles up to this: soon enough once the cause is gone
-    stable_after: float = 60.0  # ready for this long, an engine had no lasting fault: pauses begin anew
+    environment: Mapping[str, str] | None = None  # None: the environment of this process
+    load_timeout: float | None = None  # None by default: loading from a network disk may take many minutes
+    step_timeout: float | None = None  # longest decode step; an engine that takes longer hangs and is killed
+    stop_grace: float = 2.0  # after end of file, and again after SIGTERM: longer than a chunk of prefill
+    restart_delay: float = 0.5  # before the first restart after a crash: the GPU frees memory in this time
+    restart_delay_max: float = 30.0  # the delay doubles with each crash up to this
+    stable_after: float = 60.0  # an engine that was ready this long resets the delay

@@ -1,4 +1,4 @@
-"""What an engine writes to stderr: emptied, because a full pipe would block it; its last lines are kept."""
+"""Reads an engine's stderr, because a full pipe would block the engine, and keeps its last lines."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import asyncio
 import logging
 from collections import deque
 
-log = logging.getLogger("llama_srb.engine")  # as operators know it
-LINES_KEPT = 40  # llama.cpp says in about ten why it cannot load
-LINES_SHOWN = 5  # of those, in an error message
-LINE_LIMIT = 16 << 10  # bytes of one line that are kept
-OWN_WORDS = "llama-batched: "  # a full disk, say; all else is llama.cpp's
+log = logging.getLogger("llama_srb.engine")  # this name is documented
+LINES_KEPT = 40  # llama.cpp takes about ten lines to say why it cannot load a model
+LINES_SHOWN = 5  # in an error message
+LINE_LIMIT = 16 << 10  # bytes kept of one line
+OWN_PREFIX = "llama-batched: "  # of our engine's messages (a full disk, say); the others are llama.cpp's
 
 
 class ErrorOutput:
-    """Of one engine."""
+    """The last lines that one engine wrote to stderr."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
 
     @property
     def tail(self) -> str:
-        """The last lines: for the operator, as they may be about anybody's request."""
+        """The last lines, in one line. Only for the operator: they may be about any client's request."""
         return " | ".join(list(self._lines)[-LINES_SHOWN:]) or "nothing"
 
     async def read(self, stderr: asyncio.StreamReader, pid: int, read_size: int) -> None:
-        """Until its end; what the engine itself says is logged as a warning."""
+        """Reads stderr to its end. The engine's own messages are logged as warnings, llama.cpp's at DEBUG."""
         rest = b""
         while chunk := await stderr.read(read_size):
             *lines, rest = (rest + chunk).split(b"\n")
@@ -39,5 +39,5 @@ class ErrorOutput:
         text = line[:LINE_LIMIT].decode(errors="replace").rstrip()
         if text:
             self._lines.append(text)
-            level = logging.WARNING if text.startswith(OWN_WORDS) else logging.DEBUG
+            level = logging.WARNING if text.startswith(OWN_PREFIX) else logging.DEBUG
             log.log(level, "engine %d says: %s", pid, text)

@@ -151,7 +151,7 @@ def test_an_unknown_event_is_ignored() -> None:
 
 def test_a_fault_names_the_field_and_quotes_nothing_of_the_line() -> None:
     line = b'{"event":"stream","id":"17","text":"a \\"secret\\" thing","tokens":[-nan]}'
-    with pytest.raises(ProtocolError, match="is no JSON") as caught:
+    with pytest.raises(ProtocolError, match="is not valid JSON") as caught:
         parse(line)
     assert "secret" not in str(caught.value)
     assert "17" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The processes of a pool and the tasks that own them: a process ends with its task."""
+"""The processes of a pool and the tasks that own them. A process ends with its task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llama_srb.engine.settings import EngineSettings
 
 
 class Change:
-    """Of state, load progress or requests; whoever waits sees the next one."""
+    """Signals changes of state, of load progress and of the set of requests."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -23,7 +23,7 @@ class Change:
         await self._event.wait()
 
     def tell(self) -> None:
-        """Wakes all who wait; the next change needs a new event."""
+        """Wakes all waiting tasks; the next change needs a new event."""
         self._event.set()
         self._event = asyncio.Event()
 
@@ -34,7 +34,7 @@ class Engines:
     def __init__(self, settings: EngineSettings, change: Change) -> None:
         self.settings = settings
         self.on_start: Callable[[], None] = lambda: None
-        self.processes: set[Engine] = set()  # from before their start until after their end
+        self.processes: set[Engine] = set()  # each from before its spawn until after its end
         self.tasks: set[asyncio.Task[None]] = set()
         self._change = change
 
@@ -44,7 +44,7 @@ class Engines:
 
     @contextlib.asynccontextmanager
     async def start(self) -> AsyncIterator[Engine]:
-        """An engine that starts, and is ended when the block is left."""
+        """Spawns an engine, and ends it when the block is left."""
         engine = Engine(self.settings, self._change.tell)
         self.processes.add(engine)
         self.on_start()
@@ -55,14 +55,14 @@ class Engines:
             self.processes.discard(engine)
 
     def begin(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """A task that may own an engine."""
+        """Starts a task that may own an engine."""
         task = begin(work, name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
     async def end(self) -> None:
-        """Waits until all tasks have ended; when that is cancelled, engines are killed and reaped."""
+        """Waits until all tasks have ended. If this is cancelled, it kills and reaps the engines first."""
         try:
             await self._all_tasks()
         except asyncio.CancelledError:

@@ -1,6 +1,6 @@
-"""Engines that die in their first step, each by the same fault of the CPU: when to start no more of them.
+"""Decides when engines that die in their first step, each by the same signal, are no longer restarted.
 
-Pure: it knows signals and what a program's file is compared by, no process and no time.
+Pure: it gets signals and the identity of the program's file, and knows neither processes nor time.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from llama_srb import bundled
 
-TIMES = 3  # the last of them with requests of the server's own
+TIMES = 3  # the last of these engines gets test requests of the server's own
 
 _WHAT_TO_DO = f"{bundled.remedy()}, or `llama-srb doctor`"
 
-# What the CPU reports of a program, what it means here, and what to do. All other signals come from outside
-# (SIGKILL: no memory is left) or, as SIGABRT, from the engine, which says why: another program may have the
-# GPU's memory for a while.
+# The signals that a CPU raises for a faulty program: what they mean here, and what to do. Other signals do
+# not count: they come from outside (SIGKILL: no memory is left) or, as SIGABRT, from the engine itself, which
+# says why. Such a reason may pass, for example when another program frees the GPU's memory.
 MEANING: Mapping[Signals, str] = {
     Signals.SIGILL: "it was built for another CPU, or one of its products is broken on this one: "
     + _WHAT_TO_DO,
@@ -27,11 +27,11 @@ MEANING: Mapping[Signals, str] = {
     Signals.SIGFPE: "it has a fault, or the model's file is damaged: " + _WHAT_TO_DO,
 }
 
-PROMPT = list(range(1, 33))  # ids that every vocabulary has
+PROMPT = list(range(1, 33))  # token ids that every vocabulary has
 
 
 def proof(*, only_embeds: bool) -> list[tuple[str, Mapping[str, Any]]]:
-    """Harmless commands whose steps have many, eight and one columns, as those of clients have."""
+    """The test requests: steps of many, of eight and of one token, the shapes that clients' requests have."""
     if only_embeds:
         return [("embed", {"input": [PROMPT]})]
     short = {"tokens": PROMPT, "max_tokens": 2, "min_tokens": 2, "cache": False}
@@ -42,18 +42,21 @@ def proof(*, only_embeds: bool) -> list[tuple[str, Mapping[str, Any]]]:
 class FirstSteps:
     """How the last engines of one program and one model ended, as long as none of them has made a step.
 
-    A client's request may be what kills them, so that alone is no reason to stop: after all but one of TIMES
-    such ends the next engine is in doubt, and gets requests of the server's own first (proof). If it dies of
-    these as well, there is a verdict. If it lives, or has made any step, it works, and no later end of an
-    engine of this program counts.
+    A client's request may have killed them, which is no reason to give up. So after TIMES - 1 such ends the
+    next engine is in doubt: it gets the server's test requests first (proof). If it dies of them by the same
+    signal, there is a verdict. If it survives, or any engine makes a step, the program works, and later ends
+    no longer count.
     """
 
-    program: object = None  # what tells its file from another one, which is judged anew
+    program: object = None  # the identity of its file; another file starts afresh
     works: bool = False
-    faults: list[Signals] = field(default_factory=list)  # of the last ends; all are the same
+    faults: list[Signals] = field(default_factory=list)  # the signals of the last ends, all equal
 
     def ended(self, program: object, number: int | None, *, works: bool) -> None:
-        """An engine's end: the signal, if one ended it in its first step; whether it had made a step."""
+        """Counts an engine's end.
+
+        number: the signal that ended it in its first step, if one did; works: whether it had made a step.
+        """
         if program != self.program:
             self.program, self.works, self.faults = program, False, []
         self.works = self.works or works
@@ -62,16 +65,16 @@ class FirstSteps:
         self.faults = [] if fault is None or self.works else [*same, fault]
 
     def proved(self) -> None:
-        """An engine in doubt has lived through the proof."""
+        """An engine in doubt has survived the test requests."""
         self.works, self.faults = True, []
 
     def in_doubt(self, program: object) -> bool:
-        """Whether an engine of this program must prove itself before clients get it."""
+        """Whether an engine of this program gets the test requests before it serves clients."""
         return program == self.program and len(self.faults) == TIMES - 1
 
     @property
     def verdict(self) -> str | None:
-        """Why no engine is to be started again, and what to do; None while there is no reason."""
+        """Why engines are no longer started, and what to do; None while they are."""
         if len(self.faults) < TIMES:
             return None
         fault = self.faults[-1]

@@ -1,4 +1,4 @@
-"""Generations that are one request to its client, as a list of prompts is."""
+"""Several generations that are one request to the client, such as a list of prompts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Batch: TypeAlias = tuple[list[Event], "asyncio.Future[None] | None"]
 
 
 class MultiGeneration:
-    """Generations that are one request to its client: their events, each list those of one of them.
+    """Several generations that are used like one; each list of events is from one of them.
 
-    To be used like one generation. Ends with the last Done, or with the first Error, which ends all.
+    It ends with the last Done, or with the first Error, which ends all of them.
     """
 
     def __init__(self, parts: list[Exchange], groups: dict[str, MultiGeneration]) -> None:
@@ -30,22 +30,22 @@ class MultiGeneration:
         self.n = sum(part.n for part in parts)
         self._open = len(parts)
         self._batches: asyncio.Queue[Batch] = asyncio.Queue(maxsize=len(parts))
-        self._read: asyncio.Future[None] | None = None  # set when the reader comes back from the last list
+        self._read: asyncio.Future[None] | None = None  # set when the reader has handled the last list
         self._tasks: list[asyncio.Task[None]] = []
 
     def cancel(self, index: int | None = None) -> None:
-        """Ends them all, or one sequence, which are numbered through."""
+        """Ends all of them, or the sequence `index`, counted over all generations."""
         if index is None:
             for part in self.parts:
                 part.cancel()
             return
-        which, own = divmod(index, self.parts[0].n)
-        if which < len(self.parts):
-            self.parts[which].cancel(own)
+        i_part, i_sequence = divmod(index, self.parts[0].n)
+        if i_part < len(self.parts):
+            self.parts[i_part].cancel(i_sequence)
 
     async def __aenter__(self) -> Self:
         self._groups[self.id] = self
-        self._tasks = [begin(self._carry(part), "one of several") for part in self.parts]
+        self._tasks = [begin(self._forward(part), "one of several generations") for part in self.parts]
         return self
 
     async def __aexit__(
@@ -56,8 +56,8 @@ class MultiGeneration:
             task.cancel()
         await asyncio.wait(self._tasks)
 
-    async def _carry(self, part: Exchange) -> None:
-        """A list at a time, which the part counts as unread until the reader has had it."""
+    async def _forward(self, part: Exchange) -> None:
+        """Forwards one list at a time; the part counts it as unread until the reader has handled it."""
         try:
             async with part:
                 async for events in part:
@@ -74,7 +74,7 @@ class MultiGeneration:
         return self
 
     async def __anext__(self) -> list[Event]:
-        if self._read is not None and not self._read.done():  # else its task is cancelled
+        if self._read is not None and not self._read.done():  # done already if its task was cancelled
             self._read.set_result(None)
         if not self._open:
             raise StopAsyncIteration

@@ -1,4 +1,4 @@
-"""The mode per-request: each request has its own engine, and a task that owns it; clients take turns."""
+"""The mode per-request: each request gets its own engine, scheduled fairly between clients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from llama_srb.engine.exchange import EngineError, Exchange
 from llama_srb.engine.pool.engines import Engines
 from llama_srb.engine.pool.requests import Requests
 
-log = logging.getLogger("llama_srb.pool")  # as operators know it
+log = logging.getLogger("llama_srb.pool")  # this name is documented
 
 
 class PerRequest:
-    """Ready from start to stop: an engine that does not load is an error of its request."""
+    """Always ready: if an engine does not load, only its request fails."""
 
     state: Literal["ready"] = "ready"
     progress = 1.0
@@ -27,38 +27,44 @@ class PerRequest:
         self._engines = engines
         self._requests = requests
         self._max_engines = max_engines
-        self._clients: dict[str, str] = {}  # whose request has an engine, by the request's id
-        self._turns: dict[str, int] = {}  # when each client's last request began, while others wait
+        self._clients: dict[str, str] = {}  # id of each request with an engine → its client
+        self._last_begun: dict[str, int] = {}  # client → number of its latest start, while requests wait
 
     def begin(self) -> None:
-        """Nothing is loaded before a request comes."""
+        """Does nothing: no engine is loaded before a request comes."""
 
     def close(self) -> None:
-        """What is here ends by itself."""
+        """Does nothing: running requests end by themselves."""
 
     def end(self) -> None:
-        """Each task ends with its request."""
+        """Does nothing: each task ends with its request."""
 
     async def renew(self) -> None:
-        """The next process is a new one."""
+        """Does nothing: each request gets a new process."""
 
     def take(self, exchange: Exchange) -> None:
-        """A request has entered."""
+        """A request has entered the pool."""
         self._admit()
 
     def _admit(self) -> None:
-        """Begins what there is room for; next is the oldest request of the client whose turn it is."""
+        """Admits waiting requests while engines are free.
+
+        Next is the oldest request of the client with the fewest running requests; among equal clients the one
+        whose latest request began first.
+        """
         waiting = [one for one in self._requests.waiting if one.id not in self._clients]
         if not waiting:
-            self._turns.clear()
+            self._last_begun.clear()
         while waiting and len(self._clients) < self._max_engines:
             running = Counter(self._clients.values())
-            exchange = min(waiting, key=lambda one: (running[one.client], self._turns.get(one.client, 0)))
+            exchange = min(
+                waiting, key=lambda one: (running[one.client], self._last_begun.get(one.client, 0))
+            )
             waiting.remove(exchange)
             self._begin(exchange)
 
     def _begin(self, exchange: Exchange) -> None:
-        self._turns[exchange.client] = max(self._turns.values(), default=0) + 1
+        self._last_begun[exchange.client] = max(self._last_begun.values(), default=0) + 1
         self._clients[exchange.id] = exchange.client
         task = self._engines.begin(self._serve(exchange), f"request {exchange.id}")
         exchange.ending.add_done_callback(lambda _: task.cancel() if exchange.engine is None else None)
@@ -69,7 +75,7 @@ class PerRequest:
         self._admit()
 
     async def _serve(self, exchange: Exchange) -> None:
-        """An engine for one request; if that ends before it was sent, this task is cancelled."""
+        """Runs an engine for one request. If the request ends before it was sent, this task is cancelled."""
         try:
             async with self._engines.start() as engine:
                 self.ready = await engine.loaded()

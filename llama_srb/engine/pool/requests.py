@@ -1,4 +1,4 @@
-"""The requests of a pool, by id and in order of arrival, until each has ended; and what ends them in time."""
+"""The open requests of a pool, by id and in order of arrival, with their time limits."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from llama_srb.request.values import wrong
 
 
 class Requests:
-    """All that have entered and are not done."""
+    """The requests that have entered the pool and are not done."""
 
     def __init__(self, change: Change) -> None:
         self.groups: dict[str, MultiGeneration] = {}  # by the id of the first generation
         self._open: dict[str, Exchange] = {}  # in order of arrival
-        self._prefixes: dict[str, Exchange] = {}  # by client, whose last one is the only one that is wanted
+        self._prefixes: dict[str, Exchange] = {}  # each client's latest prefix command
         self._timers: dict[str, list[asyncio.TimerHandle]] = {}
         self._change = change
 
     def __len__(self) -> int:
-        """Running or waiting."""
+        """The number of running and waiting requests."""
         return len(self._open)
 
     @property
     def waiting(self) -> list[Exchange]:
-        """Those that no engine has, the oldest first."""
+        """The requests without an engine, the oldest first."""
         return [exchange for exchange in self._open.values() if exchange.state == "new"]
 
     def generation(self, id: str) -> Exchange | None:
-        """The generation of this id, if an engine has it, it is one, and it is not being cancelled."""
+        """The running generation of this id; None if it waits, is being cancelled, or is another command."""
         exchange = self._open.get(id)
         if exchange is None or exchange.state != "active" or not exchange.n or id in self.groups:
             return None
@@ -51,15 +51,15 @@ class Requests:
         return True
 
     def fail_all(self, code: str, message: str) -> None:
-        """Ends all with an error."""
+        """Ends all requests with an error."""
         _fail(list(self._open.values()), code, message)
 
     def fail_waiting(self, message: str) -> None:
-        """Ends those that no engine has."""
+        """Ends the requests without an engine with an error."""
         _fail(self.waiting, "unavailable", message)
 
     def enter(self, terms: Terms, exchange: Exchange) -> bool:
-        """False when it is done already: its key has ended."""
+        """Adds a request and starts its timers; False if the observer has ended it (its key was revoked)."""
         terms.observer.entered(exchange)
         if exchange.state != "new":
             return False
@@ -71,13 +71,13 @@ class Requests:
         return True
 
     def replace_prefix(self, exchange: Exchange) -> None:
-        """A client's newest one; the one before ends, if it is not done."""
+        """Keeps a client's latest prefix command, and cancels the one before if it is not done."""
         if (before := self._prefixes.get(exchange.client)) is not None:
             before.cancel()
         self._prefixes[exchange.client] = exchange
 
     def leave(self, terms: Terms, exchange: Exchange) -> None:
-        """It is done."""
+        """Removes a request that is done."""
         self._open.pop(exchange.id, None)
         for timer in self._timers.pop(exchange.id, ()):
             timer.cancel()
@@ -93,9 +93,9 @@ def _fail(exchanges: list[Exchange], code: str, message: str) -> None:
 
 
 def _end_late(exchange: Exchange, limit: TimeLimit) -> None:
-    """What has been generated stays with the client; half of anything else is of no use."""
+    """Ends a request at a time limit: a generation keeps its text so far, other commands get an error."""
     if exchange.waits:
-        exchange.fail("timed_out", f"nothing of it had begun after {limit.name}")
+        exchange.fail("timed_out", f"it had not begun after {limit.name}")
     elif exchange.n and not limit.only_waiting:
         exchange.expire()
     elif not limit.only_waiting:

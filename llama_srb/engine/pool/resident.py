@@ -1,8 +1,8 @@
-"""The mode resident: one engine serves all requests; it is started again when it crashes, and renewed.
+"""The mode resident: one engine serves all requests. It is restarted after a crash, and can be renewed.
 
-A crash is an error for what was running; what waited is served after a pause and a new start. The first load
-must succeed. Engines that die in their first step, one as the other, are not started again (first_steps.py):
-what waits gets an error, and only what an engine with a successor still runs goes on.
+After a crash running requests end with an error; waiting ones are served by the next engine, after a delay.
+The first load must succeed. Engines that all die in their first step are not restarted (first_steps.py): then
+waiting requests end with an error, too, and only a retiring engine finishes its requests.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from llama_srb.engine.pool.first_steps import FirstSteps, proof
 from llama_srb.engine.pool.requests import Requests
 from llama_srb.engine.process import Engine
 
-log = logging.getLogger("llama_srb.pool")  # as operators know it
+log = logging.getLogger("llama_srb.pool")  # this name is documented
 
 ResidentState: TypeAlias = Literal["stopped", "loading", "ready", "failed"]
 
 
 class Resident:
-    """From the start of a pool to its stop.
+    """The resident engine of a pool, from the pool's start to its stop.
 
-    One task, `_reside`, owns the resident engine, and one, `_succeed`, each engine that renew() loads; it is
-    the resident's from the moment that it serves. After each await these look at whether that is still so
-    (tests/fake/test_pool_life.py).
+    The task `_reside` owns the resident engine. Each engine that renew() loads is owned by a task `_succeed`,
+    which becomes the resident's task when its engine is ready. So after each await a task checks whether it
+    still is the resident's task (tests/fake/test_pool_life.py).
     """
 
     def __init__(self, engines: Engines, requests: Requests, change: Change) -> None:
         self.ready: Ready | None = None
-        self.failure: EngineError | None = None  # the first load's, or why no engine is started any more
-        self.engine: Engine | None = None  # the resident one, in whatever state
-        self.retiring: set[Engine] = set()  # which have a successor
+        self.failure: EngineError | None = None  # of the first load, or why engines are no longer started
+        self.engine: Engine | None = None  # the resident one, in any state
+        self.retiring: set[Engine] = set()  # engines that have a successor and finish their requests
         self._engines = engines
         self._requests = requests
         self._change = change
         self._task: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()  # with those whose engine has a successor
-        self._serving = False  # the engine has loaded, and its task knows that
+        self._tasks: set[asyncio.Task[None]] = set()  # also those of retiring engines
+        self._serving = False  # the engine is ready, and its task has handed it the requests
         self._closed = False
         self._first_steps = FirstSteps()
 
     @property
     def state(self) -> ResidentState:
-        """Stopped: the first load has failed."""
+        """Stopped means that the first load has failed."""
         if self.failure is not None:
             return "stopped" if self.ready is None else "failed"
         serves = self._serving and self.engine is not None and self.engine.state == "ready"
@@ -58,29 +58,29 @@ class Resident:
 
     @property
     def progress(self) -> float:
-        """How much of the model is loaded, 0 to 1."""
+        """The loaded share of the model, 0 to 1."""
         return 0.0 if self.engine is None else self.engine.progress
 
     def begin(self) -> None:
-        """Begins to load."""
+        """Starts to load an engine."""
         self._task = self._begin(self._reside(), "resident engine")
 
     def close(self) -> None:
-        """No engine gets a successor from now on."""
+        """From now on no engine gets a successor."""
         self._closed = True
 
     def end(self) -> None:
-        """Ends all tasks but the one at hand, and their engines with them."""
+        """Ends all tasks but the current one, and their engines with them."""
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
 
     def take(self, exchange: Exchange) -> None:
-        """A request has entered; without an engine that is ready it waits for one."""
+        """Sends a request to the engine; if no engine is ready, the request waits."""
         if self.engine is not None and self.state == "ready":
             self.engine.submit(exchange)
 
     async def renew(self) -> None:
-        """As Pool.renew()."""
+        """Does the work of Pool.renew()."""
         loaded: asyncio.Future[EngineError | None] = asyncio.get_running_loop().create_future()
         successor = self._begin(self._succeed(loaded), "successor of the resident engine")
         try:
@@ -105,7 +105,7 @@ class Resident:
 
     @contextlib.asynccontextmanager
     async def _new_engine(self) -> AsyncIterator[Engine]:
-        """An engine that starts, and is ended when the block is left."""
+        """Spawns an engine; when the block is left, ends it and updates the state."""
         engine = None
         try:
             async with self._engines.start() as engine:
@@ -123,13 +123,13 @@ class Resident:
         elif self.failure is not None:
             self._requests.fail_waiting(str(self.failure))
         elif self.engine is not None and self.state == "ready":
-            self._submit_waiting(self.engine)  # what had only waited in this one
+            self._submit_waiting(self.engine)  # the retired engine's requests that had not begun
 
     async def _reside(self) -> None:
-        """Keeps one engine running: crash, pause, start again; pauses double until an engine has stayed."""
+        """Keeps one engine running: restarts it after a delay, which doubles until an engine was stable."""
         settings = self._engines.settings
         delay = settings.restart_delay
-        while self._is_resident:  # another one may have loaded in the pause
+        while self._is_resident:  # a successor may have loaded during the delay
             lived = 0.0
             try:
                 lived = await self._serve()
@@ -153,13 +153,13 @@ class Resident:
 
     @property
     def _is_resident(self) -> bool:
-        """Whether the task at hand has no successor."""
+        """Whether the current task owns the resident engine."""
         return asyncio.current_task() is self._task
 
     async def _serve(self) -> float:
-        """One engine's life, serving all that is here and all that comes; the seconds that it was ready."""
+        """Runs one engine until it ends; returns the seconds that it was ready."""
         async with self._new_engine() as engine:
-            if not self._is_resident:  # another one has taken over while the process began
+            if not self._is_resident:  # a successor has taken over during the spawn
                 return 0.0
             self.engine, first_steps, loop = engine, self._first_steps, asyncio.get_running_loop()
             ready, ready_at = await engine.loaded(), loop.time()
@@ -171,7 +171,10 @@ class Resident:
             return loop.time() - ready_at
 
     async def _succeed(self, loaded: asyncio.Future[EngineError | None]) -> None:
-        """An engine's life that begins beside another one; once it has loaded, this is the resident."""
+        """Loads an engine beside the current one, makes it the resident one, and runs it until it ends.
+
+        `loaded` gets None when it is the resident one, or the reason why it is not.
+        """
         try:
             async with self._new_engine() as engine:
                 ready = await engine.loaded()
@@ -188,7 +191,7 @@ class Resident:
             await self._reside()
 
     def _take_over(self, engine: Engine, ready: Ready) -> None:
-        """The task at hand owns the resident engine now; the one before ends with its last request."""
+        """Makes the current task the owner of the resident engine; the old engine retires."""
         old, self._first_steps, self.failure = self.engine, FirstSteps(), None
         self._task = asyncio.current_task()
         self._hand_over(engine, ready)
@@ -197,7 +200,7 @@ class Resident:
             self._engines.begin(self._retire(old), f"engine {old.pid} retires")
 
     def _hand_over(self, engine: Engine, ready: Ready) -> None:
-        """From now on this one gets what comes, and what waits."""
+        """From now on this engine gets all new requests, and now the waiting ones."""
         self.engine, self.ready, self._serving = engine, ready, True
         self._submit_waiting(engine)
         self._change.tell()
@@ -207,7 +210,7 @@ class Resident:
             engine.submit(exchange)
 
     async def _retire(self, engine: Engine) -> None:
-        """Its own task sees it end, and that it is no longer the resident's."""
+        """Stops an engine after its last request. Its own task awaits the end of the process."""
         log.info("engine %d: has a successor", engine.pid)
         while engine.busy and not self._closed:
             await self._change.wait()
@@ -215,18 +218,18 @@ class Resident:
             await engine.stop()
 
     def _give_up(self, failure: EngineError) -> None:
-        """No pause will mend that: the first engine did not load, or each one dies in its first step."""
+        """Starts no more engines: the first one did not load, or each one dies in its first step."""
         log.error("%s", failure)
         self.failure = failure
-        if self.ready is None:  # nothing is here that could go on
+        if self.ready is None:  # no engine has ever been ready, so none has requests to finish
             self.end()
         self._requests.fail_waiting(str(failure))
         self._change.tell()
 
 
 async def _survives_proof(engine: Engine) -> bool:
-    """Whether it lives through requests of our own. That it may refuse them is no reason against it."""
-    log.warning("engine %d: gets requests of the server's own first", engine.pid)
+    """Whether an engine survives the test requests. It may refuse them; it only must not die."""
+    log.warning("engine %d: gets test requests of the server's own first", engine.pid)
     assert engine.ready is not None
     for op, arguments in proof(only_embeds=bool(engine.ready.embedding.get("only"))):
         id = new_id()

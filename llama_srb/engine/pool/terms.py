@@ -1,6 +1,6 @@
-"""What holds for a request while an engine has it: a value that whoever lets it in gives to the pool.
+"""The terms of a request: its client, its time limits and its observer, as a value that admission makes.
 
-Knows neither keys nor HTTP. A pool ends what takes too long, and tells an observer what becomes of a request.
+Knows neither keys nor HTTP. The pool enforces the time limits and calls the observer.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from llama_srb.engine.exchange import Exchange
 
 
 class Observer:
-    """Sees what becomes of an exchange, before its reader does; this one looks away."""
+    """Is called for an exchange's events, before its reader gets them. This base class does nothing."""
 
     def entered(self, exchange: Exchange) -> None:
-        """The pool has it, and no engine yet. It may be ended now."""
+        """The pool has the exchange, but no engine has it yet. The observer may end it here."""
 
     def told(self, exchange: Exchange, events: list[Event]) -> None:
-        """Events that have come for it."""
+        """Events of the exchange have come."""
 
     def over(self, exchange: Exchange) -> None:
-        """It is done; exchange.last says how. Also of what never entered."""
+        """The exchange is done; exchange.last says how. Also called if it never entered the pool."""
 
 
 NOBODY = Observer()
@@ -29,21 +29,21 @@ NOBODY = Observer()
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
-    """When something ends, as the loop counts seconds; the name says how long that was, and whose wish."""
+    """When a request is ended. The name has the seconds and the setting, for the message."""
 
-    at: float
+    at: float  # in seconds of the event loop's clock
     name: str
-    only_waiting: bool = False  # what has begun by then goes on
+    only_waiting: bool = False  # it ends the request only if that has not begun
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Whose a request is, until when it may take, and who watches it."""
+    """A request's client, time limits and observer."""
 
-    client: str = ""  # clients take turns
+    client: str = ""  # requests are scheduled fairly between clients
     limits: tuple[TimeLimit, ...] = ()
     observer: Observer = NOBODY
 
 
 OWN = Terms()
-"""Of a question of the server itself: nobody's, without bounds, and uncounted."""
+"""The terms of the server's own commands: no client, no limits, no counts."""
