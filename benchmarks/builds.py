@@ -16,8 +16,9 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
 from benchmarks import peers  # noqa: E402
+from benchmarks.answers import Ask, words  # noqa: E402
 from benchmarks.run import Row  # noqa: E402
-from benchmarks.sides import Ask, Load, Side, our_engine, piped, words  # noqa: E402
+from benchmarks.sides import Load, Side, our_engine, piped  # noqa: E402
 
 SAMPLING = {
     "default": (),

@@ -29,7 +29,7 @@ from llama_srb.engine.exchange import Exchange  # noqa: E402
 from llama_srb.engine.pool import Mode, Pool  # noqa: E402
 from llama_srb.engine.settings import EngineSettings  # noqa: E402
 from llama_srb.request.fields import CompletionRequest, Sampling  # noqa: E402
-from llama_srb.request.values import SequenceName  # noqa: E402
+from llama_srb.request.shapes import SequenceName  # noqa: E402
 
 SENTENCE = "The old fox ran over a small hill to see who sang so late in the night. "
 N, MAX_TOKENS, CHOSEN = 8, 8, 5

@@ -26,7 +26,8 @@ from typing import Any, TypeAlias
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
 from benchmarks import models, peers, report  # noqa: E402
-from benchmarks.sides import SIDES, Answer, Ask, Asked, Figures, Load, Pipe, Side, words  # noqa: E402
+from benchmarks.answers import Answer, Ask, Figures, words  # noqa: E402
+from benchmarks.sides import SIDES, Asked, Load, Pipe, Side  # noqa: E402
 
 Record: TypeAlias = Callable[[str, int, Figures], None]
 

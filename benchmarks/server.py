@@ -190,7 +190,7 @@ class _Read:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    def makefile(self, mode: str) -> io.BytesIO:
+    def makefile(self, _mode: str) -> io.BytesIO:
         return io.BytesIO(self._data)
 
 

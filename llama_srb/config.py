@@ -17,15 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from llama_srb import bundled
 
@@ -209,18 +201,8 @@ _KINDS: dict[object, str] = {
     Path | None: "DIR",
     tuple[Path, ...]: "FILE,…",
 }
-PATHS = (
-    "model",
-    "engine",
-    "prefix_cache",
-    "lora",
-    "presets",
-    "api_key_file",
-    "jwt_keys",
-    "tls_cert",
-    "tls_key",
-)
-FILES = frozenset({"api_key_file", "jwt_keys", "tls_cert", "tls_key"})  # of those that may be absent
+FILES = frozenset({"api_key_file", "jwt_keys", "tls_cert", "tls_key"})  # that may be absent
+PATHS = FILES | {"model", "engine", "prefix_cache", "lora", "presets"}
 
 
 def _as_size(value: int) -> str:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from llama_srb.request.values import SAMPLER_NAMES
+from llama_srb.request.shapes import SAMPLER_NAMES
 
 MAX_BODY = 16 << 20
 

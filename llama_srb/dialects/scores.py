@@ -16,15 +16,8 @@ import orjson
 from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
 from llama_srb.engine.events import Done, Event, Score
 from llama_srb.request.parse import Reader, read_fields
-from llama_srb.request.values import (
-    MAX_LOGPROBS,
-    MAX_SCORED,
-    LoraScales,
-    lora_fields,
-    lora_scales,
-    whole,
-    wrong,
-)
+from llama_srb.request.shapes import LoraScales, lora_fields, lora_scales
+from llama_srb.request.values import MAX_LOGPROBS, MAX_SCORED, whole, wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from llama_srb.request.fields import CompletionRequest, Extension
-from llama_srb.request.values import lora_fields
+from llama_srb.request.shapes import lora_fields
 
 
 def encode(op: str, id: str, client: str = "", **arguments: Any) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from llama_srb.request import values
-from llama_srb.request.values import RequestError, is_number, is_text, is_token, tool_name, wrong
+from llama_srb.request import shapes
+from llama_srb.request.shapes import tool_name
+from llama_srb.request.values import RequestError, is_number, is_text, is_token, token_id, wrong
 
 # What others have and llama.cpp has not: fine at the value at which it does nothing, else named in warnings.
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
@@ -103,7 +104,7 @@ def _ban(fields: Fields, name: str, banned: Iterable[object]) -> None:
 
 
 def _pairs(bias: object) -> tuple[object, ...]:
-    pairs = values.logit_bias(bias)
+    pairs = shapes.logit_bias(bias)
     assert isinstance(pairs, tuple)
     return pairs
 
@@ -123,7 +124,7 @@ def _convert_bans(fields: Fields) -> None:
             if isinstance(bans, str)
             else _listed(bans)
         )
-        ids = [values.token_id(part) for part in parts]
+        ids = [token_id(part) for part in parts]
         if not all(map(is_token, ids)):
             raise wrong("custom_token_bans", bans, 'token ids: [1, 2] or "1,2"')
         _ban(fields, "custom_token_bans", ids)
@@ -149,7 +150,7 @@ def _convert_sampler_order(fields: Fields) -> None:
         )
     elif priority is not None and "samplers" not in fields:
         steps = priority.split() if isinstance(priority, str) else _listed(priority)
-        known = values.samplers(steps)
+        known = shapes.samplers(steps)
         assert isinstance(known, tuple)
         fields["samplers"] = tuple(dict.fromkeys(known))
 

@@ -16,16 +16,9 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from llama_srb.request import values
-from llama_srb.request.values import (
-    INT32_MAX,
-    MAX_LOGPROBS,
-    SAMPLER_NAMES,
-    LoraScales,
-    SequenceName,
-    lora_fields,
-    whole,
-)
+from llama_srb.request import shapes
+from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, SequenceName, lora_fields
+from llama_srb.request.values import INT32_MAX, MAX_LOGPROBS, whole
 
 RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, "draw one"
 NO_SEEDS = (-1, RANDOM_SEED)
@@ -110,7 +103,7 @@ class Sampling(_Row):
         meaning="Repetitions up to this many tokens cost nothing under DRY.")
     dry_penalty_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0, aliases="dry_range",
         meaning="Tokens that DRY looks back on; 0 is off, -1 the whole context.")
-    dry_sequence_breakers: Annotated[Texts, BeforeValidator(values.breakers)] = _row(
+    dry_sequence_breakers: Annotated[Texts, BeforeValidator(shapes.breakers)] = _row(
         DEFAULT_BREAKERS, "repetition",
         meaning='Texts at which DRY\'s repetitions end: a list, or in one string JSON, "\\n", ":" or a,b.')
     mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
@@ -127,9 +120,9 @@ class Sampling(_Row):
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
         meaning="Never end by a stop token.")
-    logit_bias: Annotated[LogitBias, BeforeValidator(values.logit_bias)] = _row((), "other", neutral=[],
+    logit_bias: Annotated[LogitBias, BeforeValidator(shapes.logit_bias)] = _row((), "other", neutral=[],
         meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token.")
-    samplers: Annotated[Texts, BeforeValidator(values.samplers)] = _row(DEFAULT_SAMPLERS, "other",
+    samplers: Annotated[Texts, BeforeValidator(shapes.samplers)] = _row(DEFAULT_SAMPLERS, "other",
         meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")
     # fmt: on
 
@@ -139,8 +132,8 @@ class Override(Sampling):
 
     max_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     min_tokens: int = Field(0, ge=0, le=INT32_MAX)
-    stop: Annotated[Texts, BeforeValidator(values.texts("stop"))] = ()
-    banned_strings: Annotated[Texts, BeforeValidator(values.texts("banned_strings"))] = ()
+    stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = ()
+    banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = ()
 
 
 def _given(sampling: Sampling) -> dict[str, Any]:
@@ -164,9 +157,9 @@ class CompletionRequest(_Row):
     """One prompt, n sequences."""
 
     # fmt: off
-    prompt: Annotated[str | tuple[int, ...], BeforeValidator(values.prompt)] = _row("", "request",
+    prompt: Annotated[str | tuple[int, ...], BeforeValidator(shapes.prompt)] = _row("", "request",
         meaning="The text to continue, or its token ids. With continue: what follows that, perhaps nothing.")
-    continue_: Annotated[SequenceName | None, BeforeValidator(values.continued)] = _row(
+    continue_: Annotated[SequenceName | None, BeforeValidator(shapes.continued)] = _row(
         None, "request", alias="continue",
         meaning="Go on from a sequence of an earlier request, exactly: {id, index, at}; at: only its first "
         "tokens, so many.")
@@ -177,7 +170,7 @@ class CompletionRequest(_Row):
         meaning="Tokens per sequence; -1 until the end or the context's limit, 0 only scores the prompt.")
     min_tokens: int = _row(0, "request", ge=0, le=INT32_MAX, neutral=0, aliases="min_length min_new_tokens",
         meaning="No stop token before this many tokens.")
-    stop: Annotated[Texts, BeforeValidator(values.texts("stop"))] = _row((), "request", neutral=[],
+    stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = _row((), "request", neutral=[],
         aliases="stop_sequence stopping_strings",
         meaning="A sequence ends where one of these texts would begin; they are never streamed.")
     timeout: float | None = _row(None, "request", ge=0, le=86400, neutral=0,
@@ -189,64 +182,64 @@ class CompletionRequest(_Row):
         meaning="One object per continuation: sampling fields, stop, max_tokens, … of its own.")
     logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS, aliases="n_probs",
         meaning="Log-probabilities of each token and of this many alternatives.")
-    logprobs_mode: Annotated[LogprobsMode, BeforeValidator(values.logprobs_mode)] = _row("raw", "request",
+    logprobs_mode: Annotated[LogprobsMode, BeforeValidator(shapes.logprobs_mode)] = _row("raw", "request",
         meaning="raw: before the samplers; processed: of what they left, as the token was drawn from it.")
     echo: bool = _row(False, "request", neutral=False,
         meaning="The text begins with the prompt.")
     cache: bool = _row(True, "request", aliases="cache_prompt",
         meaning="Use and keep the computed prompt.")
-    banned_strings: Annotated[Texts, BeforeValidator(values.texts("banned_strings"))] = _row((), "request",
+    banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = _row((), "request",
         neutral=[], aliases="bad_words",
         meaning="Phrases that never appear: sampling steps back when one completes.")
-    lora: Annotated[LoraScales | None, BeforeValidator(values.lora_scales)] = _row(None, "request",
+    lora: Annotated[LoraScales | None, BeforeValidator(shapes.lora_scales)] = _row(None, "request",
         meaning="Adapters by id, of those that --lora loads: [{id, scale}, …], the others not at all; "
         "not given: as they were loaded.")
-    grammar: Annotated[str | None, BeforeValidator(values.structure_text("grammar"))] = _row(
+    grammar: Annotated[str | None, BeforeValidator(shapes.structure_text("grammar"))] = _row(
         None, "structure", aliases="grammar_string guided_grammar ebnf", neutral="",
         meaning="What each text must be, in GBNF; the rule root is the whole text.")
-    json_schema: Annotated[SchemaText | None, BeforeValidator(values.schema)] = _row(None, "structure",
+    json_schema: Annotated[SchemaText | None, BeforeValidator(shapes.schema)] = _row(None, "structure",
         aliases="guided_json", neutral="",
         meaning="Each text is JSON that fits this schema, its properties in the schema's order.")
-    regex: Annotated[str | None, BeforeValidator(values.structure_text("regex"))] = _row(None, "structure",
+    regex: Annotated[str | None, BeforeValidator(shapes.structure_text("regex"))] = _row(None, "structure",
         aliases="guided_regex regex_pattern", neutral="",
         meaning="Each text as a whole matches this regular expression.")
-    choice: Annotated[Texts | None, BeforeValidator(values.choices)] = _row(None, "structure",
+    choice: Annotated[Texts | None, BeforeValidator(shapes.choices)] = _row(None, "structure",
         aliases="guided_choice",
         meaning="Each text is one of these.")
-    diversity: Annotated[str | None, BeforeValidator(values.one_of("diversity", DIVERSITIES))] = _row(
+    diversity: Annotated[str | None, BeforeValidator(shapes.one_of("diversity", DIVERSITIES))] = _row(
         None, "diversity", neutral="none",
         meaning="arithmetic spreads the draws of the n, each still an exact sample; none makes them "
         "independent. The event stream's default is arithmetic, where the settings allow it.")
-    first_token: Annotated[str | None, BeforeValidator(values.one_of("first_token", FIRST_TOKENS))] = _row(
+    first_token: Annotated[str | None, BeforeValidator(shapes.one_of("first_token", FIRST_TOKENS))] = _row(
         None, "diversity", neutral="any",
         meaning="distinct: the n first tokens are drawn without replacement, before any truncation.")
     best_of: int | None = _row(None, "diversity", ge=0, neutral=0,
         meaning="Generate so many and return the n best of them, by rank_by; 0 or 1 is off.")
-    rank_by: Annotated[str | None, BeforeValidator(values.one_of("rank_by", RANKINGS))] = _row(
+    rank_by: Annotated[str | None, BeforeValidator(shapes.one_of("rank_by", RANKINGS))] = _row(
         None, "diversity",
         meaning="Order and scores of the choices: logprob (the mean of its tokens, best first), typical "
         "(nearest the median), diversity (near the median and unlike those before).")
     dedupe: bool = _row(False, "diversity", neutral=False,
         meaning="A text that another choice has is generated again; when streaming it is marked.")
     whole: bool = Field(False, exclude=True)  # the answer is one body
-    messages: Annotated[MessagesText | None, BeforeValidator(values.messages)] = _row(None, "chat",
+    messages: Annotated[MessagesText | None, BeforeValidator(shapes.messages)] = _row(None, "chat",
         meaning="A chat in place of the prompt, [{role, content}, …], written by the model's chat template; "
         "the texts are answers of the assistant.")
-    tools: Annotated[ToolsText | None, BeforeValidator(values.tools)] = _row(None, "chat", neutral=[],
+    tools: Annotated[ToolsText | None, BeforeValidator(shapes.tools)] = _row(None, "chat", neutral=[],
         meaning="Functions that an answer may call: [{type: function, function: {name, description, "
         "parameters}}, …], parameters a JSON schema.")
     tool_choice: Annotated[
-        ToolChoice | None, BeforeValidator(values.one_of("tool_choice", TOOL_CHOICES))
+        ToolChoice | None, BeforeValidator(shapes.one_of("tool_choice", TOOL_CHOICES))
     ] = _row(None, "chat", meaning="auto: the model chooses; required: it must call one; none: it cannot; "
         "{type: function, function: {name}}: it must call this one.")
     parallel_tool_calls: bool | None = _row(None, "chat",
         meaning="Whether an answer may call several; by default if the template can.")
     reasoning_format: Annotated[
-        str | None, BeforeValidator(values.one_of("reasoning_format", REASONING_FORMATS))
+        str | None, BeforeValidator(shapes.one_of("reasoning_format", REASONING_FORMATS))
     ] = _row(None, "chat", meaning="auto: what the model thinks stands apart from the text; none: in it.")
     enable_thinking: bool | None = _row(None, "chat",
         meaning="false: the template asks the model not to think, if it can.")
-    chat_template_kwargs: Annotated[ObjectText | None, BeforeValidator(values.kwargs)] = _row(None, "chat",
+    chat_template_kwargs: Annotated[ObjectText | None, BeforeValidator(shapes.kwargs)] = _row(None, "chat",
         neutral={}, meaning="Variables for the template.")
     add_generation_prompt: bool | None = _row(None, "chat",
         meaning="false: the prompt ends behind the last message, and none of the assistant is begun.")

@@ -26,13 +26,13 @@ from llama_srb.request.fields import (
     Override,
     Sampling,
 )
+from llama_srb.request.shapes import sequence_name
 from llama_srb.request.values import (
     INT32_MAX,
     MAX_INDEX,
     MAX_WARNINGS,
     RequestError,
     require_shallow,
-    sequence_name,
     shown,
     whole,
     wrong,

@@ -78,7 +78,7 @@ export function split(story, id, offset) {
 }
 
 /** How many tokens make up exactly the first `offset` characters; null when a token crosses that place. */
-export function tokensWithin(node, offset) {
+function tokensWithin(node, offset) {
   let length = 0;
   for (let i = 0; i < node.tokens.length; i++) {
     if (length >= offset) return length === offset ? i : null;
@@ -88,7 +88,7 @@ export function tokensWithin(node, offset) {
 }
 
 /** The node on the path that contains a character of the text, and the character's offset in it. */
-export function locate(story, offset, id = story.current) {
+function locate(story, offset, id = story.current) {
   const path = pathTo(story, id);
   for (const node of path) {
     if (offset <= node.text.length) return { node, at: offset };

@@ -9,7 +9,8 @@ import os
 
 import pytest
 
-from benchmarks.attacks import ATTACKER, MARKS, WRITER, Seen, client, soak
+from benchmarks.attacker import ATTACKER, MARKS, WRITER, Seen, client
+from benchmarks.attacks import soak
 
 SECONDS = float(os.environ.get("TWO_KEYS_SECONDS", "20"))
 SCALE = float(os.environ.get("TWO_KEYS_SCALE", "0.05"))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import peers, report
+from benchmarks.answers import Answer, answer_of, bench_table, messages
 from benchmarks.report import Figure, Sample
-from benchmarks.sides import SIDES, Answer, answer_of, bench_table, messages
+from benchmarks.sides import SIDES
 
 FRAMES = b"""data: {"event": "start", "count": 2, "prompt_tokens": 5, "cached_tokens": 4}
 

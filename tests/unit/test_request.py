@@ -23,7 +23,8 @@ from llama_srb.request.fields import (
     samplers_table,
 )
 from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
-from llama_srb.request.values import MAX_DEPTH, RequestError, SequenceName
+from llama_srb.request.shapes import SequenceName
+from llama_srb.request.values import MAX_DEPTH, RequestError
 from tests.conftest import ROOT
 
 

@@ -19,7 +19,7 @@ from llama_srb.http.streaming import Responder
 from llama_srb.http.websocket import Connection
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import extension_from
-from llama_srb.request.values import plain_id
+from llama_srb.request.shapes import plain_id
 
 
 class Control:

@@ -1,0 +1,360 @@
+"""How the value of a field reads that comes in several shapes: each is brought to one, or is an error.
+
+The rows of fields.py say what each field means. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import starmap
+from typing import Any, TypeAlias
+
+import orjson
+
+from llama_srb.request.values import (
+    INT32_MAX,
+    MAX_ADAPTER_SCALE,
+    MAX_ADAPTERS,
+    MAX_BIAS,
+    MAX_DEPTH,
+    MAX_INDEX,
+    MAX_MESSAGES,
+    MAX_TEXT_BYTES,
+    MAX_TEXTS,
+    RequestError,
+    is_number,
+    is_text,
+    is_token,
+    is_tokens,
+    require_shallow,
+    shown,
+    token_id,
+    whole,
+    wrong,
+)
+
+SAMPLER_NAMES = (
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
+    "adaptive_p", "infill",
+)  # fmt: skip
+LoraScales: TypeAlias = tuple[tuple[int, float], ...]
+
+
+def prompt(value: object) -> object:
+    """A text, or the ids of its tokens."""
+    if isinstance(value, str):
+        if not is_text(value):
+            raise RequestError("prompt holds a lone surrogate, which is no character", param="prompt")
+        return value
+    if isinstance(value, list | tuple) and is_tokens(value):
+        return tuple(value)
+    raise wrong("prompt", value, "a text or a list of token ids")
+
+
+def texts(name: str) -> Callable[[object], object]:
+    """A text or a list of texts; empty ones are dropped, since an empty text would match everywhere."""
+
+    def normalise(value: object) -> tuple[str, ...]:
+        items: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+        if not all(map(is_text, items)):
+            raise wrong(name, value, "a text or a list of texts")
+        if len(items) > MAX_TEXTS:
+            raise RequestError(f"{name} has {len(items)} texts; it may have {MAX_TEXTS}", param=name)
+        if (longest := max((len(item.encode()) for item in items), default=0)) > MAX_TEXT_BYTES:
+            raise RequestError(
+                f"{name} has a text of {longest} bytes; it may have {MAX_TEXT_BYTES}", param=name
+            )
+        return tuple(item for item in items if item)
+
+    return normalise
+
+
+def breakers(value: object) -> object:
+    """A list of texts; or the same as a JSON string; or the inside of one: `"\\n", ":"`; or `a,b`."""
+    if isinstance(value, str) and not set(value) & set('["'):
+        value = value.split(",")
+    if isinstance(value, str):
+        _require_shallow_text("dry_sequence_breakers", value)
+        try:
+            value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
+        except ValueError:
+            raise wrong(
+                "dry_sequence_breakers", value, 'a list of texts, or one as text: "\\n", ":"'
+            ) from None
+    if not isinstance(value, list | tuple):
+        raise wrong("dry_sequence_breakers", value, "a list of texts")
+    return texts("dry_sequence_breakers")(value)
+
+
+SAMPLER_CHARS = dict(zip("edskypmxtai", SAMPLER_NAMES, strict=True))  # llama.cpp: common_sampler_type_to_chr
+SAMPLER_ALIASES = {
+    "typical_p": "typ_p", "typical": "typ_p", "typ": "typ_p", "temp": "temperature", "nucleus": "top_p",
+    "dynamic_temperature": "temperature", "repetition_penalty": "penalties", "presence_penalty": "penalties",
+    "frequency_penalty": "penalties",
+}  # fmt: skip
+SAMPLER_ALIASES = (
+    {name.replace("_", gap): name for name in SAMPLER_NAMES for gap in ("_", "-", "")}
+    | SAMPLER_ALIASES
+)  # fmt: skip
+# Steps that other servers have between theirs; their own fields say in `warnings` that they do nothing here.
+FOREIGN_SAMPLERS = frozenset({
+    "quadratic_sampling", "epsilon_cutoff", "eta_cutoff", "tfs", "top_a", "mirostat", "skew",
+    "encoder_repetition_penalty", "no_repeat_ngram", "tail_free_sampling", "tfs_z",
+})  # fmt: skip
+
+
+def _sampler_name(item: object) -> str:
+    name = SAMPLER_ALIASES.get(item.lower()) if isinstance(item, str) else None
+    if name is None:
+        raise wrong("samplers", item, "one of " + ", ".join(SAMPLER_NAMES))
+    return name
+
+
+def samplers(value: object) -> object:
+    """Names, or llama.cpp's letters in one text."""
+    if (
+        isinstance(value, str)
+        and value
+        and set(value) <= SAMPLER_CHARS.keys()
+        and value not in SAMPLER_ALIASES
+    ):
+        return tuple(SAMPLER_CHARS[letter] for letter in value)
+    if isinstance(value, str):
+        value = [part for part in value.replace(";", " ").replace(",", " ").split() if part]
+    if not isinstance(value, list | tuple):
+        raise wrong("samplers", value, "a list of sampler names")
+    return tuple(_sampler_name(item) for item in value if str(item) not in FOREIGN_SAMPLERS)
+
+
+def _bias_entry(key: object, bias: object) -> tuple[int | str, float | bool]:
+    key = token_id(key)
+    if not (is_token(key) or (isinstance(key, str) and key and is_text(key))):
+        raise RequestError(
+            f"logit_bias names {shown(key)}; it must be a token id or a text", param="logit_bias"
+        )
+    assert isinstance(key, int | str)
+    if bias is False:
+        return key, False
+    if not (isinstance(bias, int | float) and is_number(bias) and abs(bias) <= MAX_BIAS):
+        raise wrong(
+            f"logit_bias for {shown(key)}", bias, "a number between -1e9 and 1e9, or false", "logit_bias"
+        )
+    return key, float(bias)
+
+
+def logit_bias(value: object) -> object:
+    """{id: bias}, or [[id | text, bias | false], …]; false bans the token."""
+    pairs = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(pairs, list | tuple) or not all(
+        isinstance(p, list | tuple) and len(p) == 2 for p in pairs
+    ):
+        raise wrong("logit_bias", value, "an object {id: bias} or a list of [id or text, bias or false]")
+    return tuple(_bias_entry(key, bias) for key, bias in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceName:
+    """A sequence, running or over; at: only its first tokens, so many. Without id: of the request at hand."""
+
+    index: int
+    at: int | None = None
+    id: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """As the engine reads it."""
+        given = {"id": self.id} if self.id else {}
+        return given | {"index": self.index} | ({} if self.at is None else {"at": self.at})
+
+
+def sequence_name(name: str, *, with_id: bool) -> Callable[[object], object]:
+    """{"id", "index", "at"}; null is absent, and an id may be as OpenAI's answers write it: cmpl-…"""
+    known = ("id", "index", "at") if with_id else ("index", "at")
+
+    def normalise(value: object) -> object:
+        if value is None or isinstance(value, SequenceName):
+            return value
+        if not isinstance(value, dict):
+            raise wrong(name, value, "an object: " + ", ".join(known))
+        given = {key: one for key, one in value.items() if one is not None}
+        for key in [key for key in given if key not in known]:
+            raise RequestError(f"{name} has no field {shown(key)}, only {', '.join(known)}", param=name)
+        for key in [key for key in known[:-1] if key not in given]:
+            raise RequestError(f"{name}.{key} is missing", param=f"{name}.{key}")
+        id = plain_id(f"{name}.id", given["id"]) if with_id else ""
+        at = whole(f"{name}.at", given["at"], 0, INT32_MAX) if "at" in given else None
+        return SequenceName(whole(f"{name}.index", given["index"], 0, MAX_INDEX), at, id)
+
+    return normalise
+
+
+continued = sequence_name("continue", with_id=True)
+
+
+def plain_id(name: str, value: object) -> str:
+    """An id of ours: that of the start event, or the same behind OpenAI's `cmpl-` or `chatcmpl-`."""
+    id = value.removeprefix("chat").removeprefix("cmpl-") if isinstance(value, str) and is_text(value) else ""
+    if not id:
+        raise wrong(name, value, "the id of a request")
+    return id
+
+
+def structure_text(name: str) -> Callable[[object], object]:
+    """A grammar or a regular expression; an empty one is none, as other servers have it."""
+
+    def normalise(value: object) -> object:
+        if value is not None and not is_text(value):
+            raise wrong(name, value, "a text")
+        return value or None
+
+    return normalise
+
+
+def schema(value: object) -> object:
+    """A JSON schema as JSON, which keeps the order of its properties: they are written in this order."""
+    if value == "":  # none, as an empty grammar is
+        return None
+    if isinstance(value, str) and is_text(value):
+        _require_shallow_text("json_schema", value)
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            where = f"line {error.lineno}, column {error.colno}"
+            raise RequestError(f"json_schema: {where}: {error.msg}", param="json_schema") from None
+    if value is not None and not isinstance(value, dict):
+        raise wrong("json_schema", value, "an object, or one as text")
+    return None if value is None else _as_json("json_schema", value)
+
+
+def _as_json(name: str, value: object) -> str:
+    """As JSON, which keeps the order of keys."""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError as error:  # from Python, or a number or a character that JSON has not
+        raise RequestError(f"{name} is no JSON: {error}", param=name) from None
+
+
+def _from_json(name: str, value: object) -> object:
+    """What may be given as JSON in a text; a text that is none stays, to be refused."""
+    if not isinstance(value, str) or not is_text(value):
+        return value
+    _require_shallow_text(name, value)
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
+
+
+def _require_shallow_text(name: str, text: str) -> None:
+    """JSON in a text may be as deep as a field's value can be in a body."""
+    require_shallow(name, text, MAX_DEPTH - 1, name)
+
+
+_OF_A_MESSAGE = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")
+
+
+def messages(value: object) -> object:
+    """Each with a role and a text, or parts of type text; what else clients say of one is dropped."""
+    if value is None:
+        return None
+    value = _from_json("messages", value)
+    if not isinstance(value, list | tuple) or not value:
+        raise wrong("messages", value, "a list of messages, at least one")
+    if len(value) > MAX_MESSAGES:
+        raise RequestError(f"messages has {len(value)}; it may have {MAX_MESSAGES}", param="messages")
+    return _as_json("messages", [_message(f"messages[{i}]", one) for i, one in enumerate(value)])
+
+
+def _message(name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong(name, value, "an object: role, content", "messages")
+    message = {key: value[key] for key in _OF_A_MESSAGE if value.get(key) is not None}
+    if not isinstance(message.get("role"), str):
+        raise wrong(f"{name}.role", message.get("role"), "a text", "messages")
+    content = message.setdefault("content", "")
+    if not isinstance(content, str | list):
+        raise wrong(f"{name}.content", content, "a text or a list of parts of type text", "messages")
+    for part in content if isinstance(content, list) else ():
+        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
+            raise wrong(f"{name}.content", part, "a part of type text: there are no others here", "messages")
+    return message
+
+
+def tools(value: object) -> object:
+    """Functions by name; an empty list is none."""
+    value = _from_json("tools", value)
+    if value in (None, [], ()):
+        return None
+    if not isinstance(value, list | tuple) or not all(map(tool_name, value)):
+        raise wrong("tools", value, 'a list of {"type": "function", "function": {"name", …}}')
+    return _as_json("tools", value)
+
+
+def tool_name(tool: object) -> str | None:
+    """The name of a function; None where it is none."""
+    function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def kwargs(value: object) -> object:
+    """An object, as JSON."""
+    if value is None:
+        return None
+    value = _from_json("chat_template_kwargs", value)
+    if not isinstance(value, dict):
+        raise wrong("chat_template_kwargs", value, "an object")
+    return _as_json("chat_template_kwargs", value)
+
+
+def choices(value: object) -> object:
+    """Unlike stop strings, none may be empty, and there must be one."""
+    if value in ("", [], ()) or (isinstance(value, list | tuple) and not all(value)):
+        raise wrong("choice", value, "a list of texts, at least one, none of them empty")
+    return None if value is None else texts("choice")(value)
+
+
+def one_of(name: str, names: tuple[str, ...]) -> Callable[[object], object]:
+    """One of some names."""
+
+    def normalise(value: object) -> object:
+        if value is not None and value not in names:
+            raise wrong(name, value, "one of " + ", ".join(names))
+        return value
+
+    return normalise
+
+
+def lora_scales(value: object) -> object:
+    """[{"id", "scale"}]: so much of these adapters, and nothing of the others; scale is 1 unless given."""
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) > MAX_ADAPTERS:
+        raise wrong("lora", value, f"a list of up to {MAX_ADAPTERS} objects {{id, scale}}")
+    return tuple(starmap(_lora_scale, enumerate(value)))
+
+
+def _lora_scale(place: int, entry: object) -> tuple[int, float]:
+    if isinstance(entry, tuple):
+        return entry
+    if not isinstance(entry, dict) or "id" not in entry or entry.keys() - {"id", "scale"}:
+        raise wrong(f"lora[{place}]", entry, "an object {id, scale}", "lora")
+    scale = 1.0 if entry.get("scale") is None else entry["scale"]
+    if not is_number(scale) or abs(scale) > MAX_ADAPTER_SCALE:
+        bounds = f"a number between -{MAX_ADAPTER_SCALE} and {MAX_ADAPTER_SCALE}"
+        raise wrong(f"lora[{place}].scale", scale, bounds, "lora")
+    return whole(f"lora[{place}].id", entry["id"], 0, MAX_ADAPTERS - 1), float(scale)
+
+
+def lora_fields(scales: LoraScales | None) -> dict[str, Any]:
+    """As the engine reads it; None leaves the adapters as they were loaded."""
+    return {} if scales is None else {"lora": [{"id": id, "scale": scale} for id, scale in scales]}
+
+
+def logprobs_mode(value: object) -> object:
+    """Also as vLLM has it: raw_logprobs, processed_logprobs."""
+    mode = value.removesuffix("_logprobs") if isinstance(value, str) else value
+    if mode not in ("raw", "processed"):
+        raise wrong("logprobs_mode", value, '"raw" or "processed"')
+    return mode

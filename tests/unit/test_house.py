@@ -1,0 +1,128 @@
+"""The house stays as it is: sizes have bounds, and no class overrides a private member of another one.
+
+`EXCEPTIONS` lists what is above a bound, and why. An exception that is not needed any more fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator, Set
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_CODE = {"studio", "__pycache__"}  # the studio is JavaScript
+BOUNDS = {
+    "lines of a file": 400,
+    "methods of a class": 20,
+    "lines of a function": 60,
+    "modules of a folder": 12,
+}
+EXCEPTIONS: dict[tuple[str, str], str] = {  # by bound and place
+    ("lines of a file", "llama_srb/dialects/openai.py"): "being split",
+    ("lines of a file", "llama_srb/http/openapi.py"): "being split",
+    ("lines of a file", "llama_srb/request/fields.py"): "a table of data: a row a field",
+}
+OVERRIDES: dict[str, str] = {  # classes that override a private member
+    "llama_srb.dialects.chat.Chunks": "openai.py, whose Frames it extends, is being split",
+    "llama_srb.dialects.common.reply.Reply": "openai.py, which extends Transcript, too, is being split",
+    "llama_srb.dialects.openai.Body": "being split",
+    "llama_srb.dialects.openai.Chunks": "being split",
+    "llama_srb.dialects.openai._Part": "being split",
+    "llama_srb.http.streaming._Stream": "aiohttp has no public way to send the head with the first events",
+}
+
+
+def is_python(path: Path) -> bool:
+    if path.suffix:
+        return path.suffix == ".py"
+    return path.is_file() and "python" in path.read_text().split("\n", 1)[0]
+
+
+FILES = [
+    path
+    for top in ("llama_srb", "scripts", "benchmarks")
+    for path in sorted((ROOT / top).rglob("*"))
+    if not NO_CODE & set(path.parts) and is_python(path)
+]
+
+
+def sizes() -> Iterator[tuple[str, str, int]]:
+    """What is bounded, where, and how large it is."""
+    folders: dict[Path, int] = {}
+    for path in FILES:
+        place, text = str(path.relative_to(ROOT)), path.read_text()
+        yield "lines of a file", place, len(text.splitlines())
+        folders[path.parent] = folders.get(path.parent, 0) + (path.name != "__init__.py")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                methods = [
+                    one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+                ]
+                yield "methods of a class", f"{place}: {node.name}", len(methods)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                yield "lines of a function", f"{place}: {node.name}", node.end_lineno - node.lineno + 1
+    for folder, count in folders.items():
+        yield "modules of a folder", str(folder.relative_to(ROOT)), count
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_nothing_is_above_a_bound_but_the_exceptions(bound: str) -> None:
+    above = {place for what, place, size in sizes() if what == bound and size > BOUNDS[bound]}
+    assert above == {place for what, place in EXCEPTIONS if what == bound}
+
+
+# Private members
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def private_members(found: type) -> Set[str]:
+    """Those that a class defines in its body, or assigns as self.x."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(found))).body
+    except (OSError, TypeError):  # written in C
+        return set(filter(is_private, vars(found)))
+    assert isinstance(tree, ast.ClassDef)
+    names = {
+        one.name
+        for one in tree.body
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    targets = [one.targets if isinstance(one, ast.Assign) else [one.target] for one in tree.body
+               if isinstance(one, ast.Assign | ast.AnnAssign)]  # fmt: skip
+    names |= {one.id for some in targets for one in some if isinstance(one, ast.Name)}
+    names |= {
+        one.attr
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Attribute)
+        and isinstance(one.ctx, ast.Store)
+        and ast.unparse(one.value) == "self"
+    }
+    return set(filter(is_private, names))
+
+
+def classes_of(module: ModuleType) -> Iterator[type]:
+    return (
+        one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__
+    )
+
+
+def test_no_class_overrides_a_private_member_of_another() -> None:
+    overriding = set()
+    for path in FILES:
+        if path.is_relative_to(ROOT / "llama_srb") and path.name != "__main__.py":
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            for found in classes_of(importlib.import_module(name)):
+                theirs = {member for base in found.__mro__[1:-1] for member in private_members(base)}
+                if private_members(found) & theirs:
+                    overriding.add(f"{name}.{found.__name__}")
+    assert overriding == set(OVERRIDES)
