@@ -61,7 +61,7 @@ def error_response(
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """An error in the form that OpenAI's clients read."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
+    kind: openai.ErrorKind = "invalid_request_error" if status < 500 else "server_error"
     response = json_response(openai.error_body(message, kind=kind, param=param, code=code), status, headers)
     response[FAULT] = {"message": message, "param": param, "code": code}
     return response
