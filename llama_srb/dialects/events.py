@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NotRequired, TypeAlias, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import orjson
-from typing_extensions import TypedDict
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects.common.answers import Count, Frames, Token, Warned
-from llama_srb.engine.events import Done, Error, Event, Extend, Progress, Prompt, Queued, Start, Stop, Stream
+from llama_srb.engine import events as engine
+from llama_srb.engine.events import Done, Error, Extend, Progress, Prompt, Queued, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
 
@@ -138,12 +140,23 @@ class ErrorEvent(TypedDict):
     param: NotRequired[str]
 
 
-EventFrame: TypeAlias = (
-    QueuedEvent | StartEvent | PromptEvent | ProgressEvent | StreamEvent | StopEvent | ExtendEvent
-    | DoneEvent | ErrorEvent
-)  # fmt: skip
+Event = TypeAliasType(
+    "Event",
+    Annotated[
+        QueuedEvent
+        | StartEvent
+        | PromptEvent
+        | ProgressEvent
+        | StreamEvent
+        | StopEvent
+        | ExtendEvent
+        | DoneEvent
+        | ErrorEvent,
+        Field(discriminator="event"),
+    ],
+)
 EVENTS = Frames(
-    EventFrame,
+    Event,
     "Frames `data: <Event>`, each with an empty line behind it; start first, done or error last. "
     "Lines that begin with a colon say nothing.",
 )
@@ -158,7 +171,7 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> CompletionRequest:
     return request_from(body, replace(defaults, diversity=DIVERSITY), known=READ_ELSEWHERE)
 
 
-def render(events: Iterable[Event], warnings: tuple[str, ...] = ()) -> bytes:
+def render(events: Iterable[engine.Event], warnings: tuple[str, ...] = ()) -> bytes:
     """Events as frames, in order; warnings go into the start event. What is not for clients is left out."""
     frames = []
     for event in events:

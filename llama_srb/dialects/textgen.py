@@ -51,7 +51,7 @@ class LoraNames(TypedDict):
     lora_names: list[str]
 
 
-class LoadedModel(LoraNames):
+class WebuiModel(LoraNames):
     model_name: str
     loader: str
 
@@ -130,7 +130,7 @@ def _decoded(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Decode
     return {"text": result["text"]}
 
 
-def _info(about: ServerInfo) -> LoadedModel:
+def _info(about: ServerInfo) -> WebuiModel:
     return {"model_name": about.model, "lora_names": [], "loader": "llama.cpp"}
 
 

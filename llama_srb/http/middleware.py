@@ -73,11 +73,6 @@ def json_response(data: object, status: int = 200, headers: Mapping[str, str] | 
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 
-def warnings_of(warnings: tuple[str, ...]) -> dict[str, Any]:
-    """The part of an answer that tells of fields which were passed over; nothing where there were none."""
-    return {"warnings": warnings} if warnings else {}
-
-
 def refused(error: Error, tokens: str = "prompt") -> web.Response:
     """The engine's refusal as an answer; a prompt of token ids is tokens to the engine."""
     status, param = STATUS_OF_CODE.get(error.code, 500), error.param

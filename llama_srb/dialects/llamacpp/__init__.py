@@ -1,6 +1,6 @@
 """llama.cpp's server: `completion` generates, `info` does not. Pure."""
 
-from llama_srb.dialects.llamacpp.completion import REPLIES, TEXTS, LlamacppError, TextEnd, error_body
+from llama_srb.dialects.llamacpp.completion import REPLIES, TEXTS, LlamacppError, LlamacppText, error_body
 from llama_srb.dialects.llamacpp.info import QUESTIONS, TEMPLATE, template_arguments
 
 __all__ = [
@@ -9,7 +9,7 @@ __all__ = [
     "TEMPLATE",
     "TEXTS",
     "LlamacppError",
-    "TextEnd",
+    "LlamacppText",
     "error_body",
     "template_arguments",
 ]

@@ -79,7 +79,7 @@ class Probabilities(TypedDict, total=False):
     completion_probabilities: list[TokenLogprob | TokenProbability]
 
 
-class TextPiece(Probabilities):
+class LlamacppPiece(Probabilities):
     """A frame with new text of one sequence."""
 
     index: Count
@@ -104,7 +104,7 @@ class Timings(TypedDict):
     predicted_per_second: float
 
 
-class TextEnd(Warned, Probabilities):
+class LlamacppText(Warned, Probabilities):
     """A whole text, or the frame that ends one; response_fields leaves only what it names."""
 
     index: Count
@@ -126,8 +126,8 @@ class TextEnd(Warned, Probabilities):
 
 
 TEXTS = Frames(
-    TextPiece | TextEnd | LlamacppError,
-    "Frames `data: <TextPiece>`, one sequence's in each, with a TextEnd at the end of each sequence.",
+    LlamacppPiece | LlamacppText | LlamacppError,
+    "Frames `data: <LlamacppPiece>`, one sequence's in each; a LlamacppText ends a sequence.",
 )
 
 # ----------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Completion(Reply):
             request = request.model_copy(update={"logprobs": 0})  # only so does the engine tell tokens
         super().__init__(request, about, stream=stream)
 
-    def piece(self, event: Stream) -> Iterator[TextPiece]:
+    def piece(self, event: Stream) -> Iterator[LlamacppPiece]:
         text = self.texts[event.index]
         yield {
             "index": event.index,
@@ -177,7 +177,7 @@ class Completion(Reply):
         finals = [self._chosen(self._whole(i, place)) for place, i in enumerate(self.ordered)]
         return finals if len(finals) > 1 else finals[0]
 
-    def _whole(self, index: int, place: int) -> TextEnd:
+    def _whole(self, index: int, place: int) -> LlamacppText:
         text = self.texts[index]
         final = self._final(index, text.text, text.tokens)
         return {**final, **self._logprobs(text.tokens), "index": place}
@@ -189,14 +189,14 @@ class Completion(Reply):
         made = [as_json(self._token(token)) for token in tokens] if self._asked else []
         return {"completion_probabilities": made} if made else {}
 
-    def _chosen(self, final: TextEnd) -> Mapping[str, Any]:
+    def _chosen(self, final: LlamacppText) -> Mapping[str, Any]:
         """What response_fields names of it, each under its path."""
         return {path: value for path in self._paths for value in _at(path, final)} if self._paths else final
 
-    def _final(self, index: int, content: str, tokens: Iterable[Mapping[str, Any]]) -> TextEnd:
+    def _final(self, index: int, content: str, tokens: Iterable[Mapping[str, Any]]) -> LlamacppText:
         text, prompt = self.texts[index], self.request.prompt
         assert text.stop is not None
-        final: TextEnd = {
+        final: LlamacppText = {
             "index": index,
             "content": content,
             "tokens": [token["id"] for token in tokens],

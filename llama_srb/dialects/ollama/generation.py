@@ -91,7 +91,7 @@ class OllamaPiece(OllamaHead, Logprobs):
     done_reason: NotRequired[Finish]
 
 
-class TextPiece(OllamaPiece, OllamaText):
+class GeneratedPiece(OllamaPiece, OllamaText):
     pass
 
 
@@ -107,7 +107,7 @@ class OllamaEnd(OllamaHead, Logprobs, Durations):
     done_reason: Finish
 
 
-class TextEnd(OllamaEnd, OllamaText):
+class GeneratedEnd(OllamaEnd, OllamaText):
     pass
 
 
@@ -120,7 +120,7 @@ class OllamaChoice(Logprobs):
     done_reason: Finish
 
 
-class TextChoice(OllamaChoice, OllamaText):
+class GeneratedChoice(OllamaChoice, OllamaText):
     pass
 
 
@@ -136,7 +136,7 @@ class OllamaAnswer(OllamaHead, Logprobs, Durations):
 class Generated(OllamaAnswer, OllamaText):
     """The first text; with n > 1 all of them are in choices."""
 
-    choices: NotRequired[list[TextChoice]]
+    choices: NotRequired[list[GeneratedChoice]]
 
 
 class ChatAnswer(OllamaAnswer, OllamaTurn):
@@ -145,7 +145,7 @@ class ChatAnswer(OllamaAnswer, OllamaTurn):
     choices: NotRequired[list[TurnChoice]]
 
 
-TEXT_LINES = Frames(TextPiece | TextEnd | OllamaError, "Lines of JSON, one sequence's in each.")
+TEXT_LINES = Frames(GeneratedPiece | GeneratedEnd | OllamaError, "Lines of JSON, one sequence's in each.")
 TURN_LINES = Frames(TurnPiece | TurnEnd | OllamaError, "Lines of JSON, one sequence's in each.")
 
 # ----------------------------------------------------------------------------------------------------

@@ -45,14 +45,14 @@ class OllamaModels(TypedDict):
     models: list[OllamaModel]
 
 
-class LoadedModel(OllamaModel):
+class OllamaLoadedModel(OllamaModel):
     expires_at: str
     size_vram: Count
     context_length: Count
 
 
-class LoadedModels(TypedDict):
-    models: list[LoadedModel]
+class OllamaLoadedModels(TypedDict):
+    models: list[OllamaLoadedModel]
 
 
 class ShownModel(TypedDict):
@@ -112,9 +112,9 @@ def _tags(about: ServerInfo) -> OllamaModels:
     return {"models": [_entry(about)]}
 
 
-def _running(about: ServerInfo) -> LoadedModels:
+def _running(about: ServerInfo) -> OllamaLoadedModels:
     """Loaded it stays, so it expires in a day from now, whenever one asks."""
-    model: LoadedModel = {
+    model: OllamaLoadedModel = {
         **_entry(about),
         "expires_at": time_of(about.now + 86400),
         "size_vram": 0,
