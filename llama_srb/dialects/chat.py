@@ -8,23 +8,138 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 import orjson
+from pydantic import Field
+from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.reply import Text, as_json
-from llama_srb.dialects.openai import UNFINISHED, CompletionBody, Fields, Form, Frames, form_of, marks_of
-from llama_srb.engine.events import Event, Extend, Start, Stop, Stream
+from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json, warned
+from llama_srb.dialects.common.reply import Text, Transcript
+from llama_srb.dialects.openai.answer import (
+    UNFINISHED,
+    ChunkEnds,
+    ChunkWriter,
+    Error,
+    Head,
+    Marks,
+    Usage,
+    in_order,
+    marks_of,
+    usage_of,
+)
+from llama_srb.dialects.openai.form import Form, form_of
+from llama_srb.engine.events import Done, Event, Extend, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.values import MAX_LOGPROBS, RequestError, wrong
 
+KIND: Literal["chat.completion"] = "chat.completion"
 N, MAX_TOKENS = 1, -1  # OpenAI's defaults
 PREFIX = "chatcmpl-"  # of ids
 READ_HERE = frozenset({
     "stream", "stream_options", "model", "user", "logprobs", "top_logprobs", "store", "metadata",
     "service_tier", "safety_identifier", "prompt_cache_key",
 })  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------
+# Answers
+# ----------------------------------------------------------------------------------------------------
+
+ChatFinish: TypeAlias = Literal["stop", "length", "tool_calls"]
+
+
+class LikelyChatToken(TypedDict):
+    token: str
+    logprob: float
+    bytes: list[Count]
+
+
+class ChatToken(LikelyChatToken):
+    """A token with its alternatives."""
+
+    top_logprobs: list[LikelyChatToken]
+
+
+class ChatLogprobs(TypedDict):
+    content: list[ChatToken]
+
+
+class Function(TypedDict):
+    """arguments is JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(TypedDict):
+    id: str
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionDelta(TypedDict):
+    name: NotRequired[str]
+    arguments: str
+
+
+class CallDelta(TypedDict):
+    """A piece of a call; its first one has id, type and name."""
+
+    index: Count
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: FunctionDelta
+
+
+class Message(TypedDict):
+    role: Literal["assistant"]
+    content: str | None
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCall]]
+
+
+class Delta(TypedDict, total=False):
+    role: Literal["assistant"]
+    content: str
+    reasoning_content: str
+    tool_calls: list[CallDelta]
+
+
+class ChatChoice(Marks):
+    index: Count
+    message: Message
+    logprobs: ChatLogprobs | None
+    finish_reason: ChatFinish
+
+
+class ChatChunkChoice(Marks):
+    index: Count
+    delta: Delta
+    logprobs: ChatLogprobs | None
+    finish_reason: ChatFinish | None
+
+
+class ChatCompletion(Head, Warned):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class ChatChunk(Head, ChunkEnds):
+    object: Literal["chat.completion.chunk"]
+    choices: Annotated[list[ChatChunkChoice], Field(max_length=1)]
+
+
+CHUNKS = Frames(
+    ChatChunk | Error,
+    "Frames `data: <ChatChunk>`, each with one choice; `data: [DONE]` last, or a frame with an error.",
+)
+
+# ----------------------------------------------------------------------------------------------------
+# Requests
+# ----------------------------------------------------------------------------------------------------
 
 
 def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionRequest, Form]:
@@ -50,31 +165,35 @@ def _logprobs(body: Mapping[str, Any]) -> int | None:
     return (top or 0) if wanted else None
 
 
-def _one_logprob(token: Mapping[str, Any]) -> Fields:
+# ----------------------------------------------------------------------------------------------------
+# Answers from events
+# ----------------------------------------------------------------------------------------------------
+
+
+def _one_logprob(token: Mapping[str, Any]) -> LikelyChatToken:
     text = token["text"]
     return {"token": text, "logprob": token["logprob"], "bytes": list(text.encode())}
 
 
-def _tokens(tokens: Iterable[Mapping[str, Any]]) -> list[orjson.Fragment]:
+def _logprobs_of(tokens: Iterable[Mapping[str, Any]]) -> ChatLogprobs:
     """Each as JSON at once: with many alternatives a whole answer's are too many objects."""
-    return [as_json(_token(token)) for token in tokens]
+    return {"content": [as_json(_token(token)) for token in tokens]}
 
 
-def _token(token: Mapping[str, Any]) -> Fields:
-    return _one_logprob(token) | {"top_logprobs": list(map(_one_logprob, token.get("top", ())))}
+def _token(token: Mapping[str, Any]) -> ChatToken:
+    return {**_one_logprob(token), "top_logprobs": list(map(_one_logprob, token.get("top", ())))}
 
 
-def _call(call: Mapping[str, Any]) -> Fields:
-    """A piece of a call; its first one has id and name."""
-    function = {"arguments": call["arguments"]}
+def _call(call: Mapping[str, Any]) -> CallDelta:
+    arguments = call["arguments"]
     if "name" not in call:
-        return {"index": call["index"], "function": function}
-    named = {"index": call["index"], "id": call["id"], "type": "function"}
-    return named | {"function": {"name": call["name"], **function}}
+        return {"index": call["index"], "function": {"arguments": arguments}}
+    function: FunctionDelta = {"name": call["name"], "arguments": arguments}
+    return {"index": call["index"], "id": call["id"], "type": "function", "function": function}
 
 
-def _delta(event: Stream) -> Fields:
-    delta: Fields = {"content": event.text} if event.text else {}
+def _delta(event: Stream) -> Delta:
+    delta: Delta = {"content": event.text} if event.text else {}
     if event.reasoning:
         delta["reasoning_content"] = event.reasoning
     if event.tool_calls:
@@ -82,93 +201,127 @@ def _delta(event: Stream) -> Fields:
     return delta
 
 
-def _finish_reason(stop: Stop, *, called: bool) -> str:
+def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
     """In OpenAI's words, which depend on whether the choice called a tool."""
     if stop.finish_reason != "stop":
         return UNFINISHED
     return "tool_calls" if called else "stop"
 
 
-class Chunks(Frames):
-    """Events as chunks."""
-
-    kind, prefix = "chat.completion.chunk", PREFIX
+class Chunks:
+    """Events as chunks, for one request; created is in seconds since 1970."""
 
     def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
-        super().__init__(request, form, model=model, created=created)
+        self._writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, model=model, created=created)
+        self._warnings = request.warnings
         self._called: set[int] = set()  # the choices that called a tool
 
-    def _frames(self, event: Event) -> bytes:
+    def render(self, events: list[Event]) -> bytes:
+        """Frames for these events, which follow those of the last call."""
+        return b"".join(map(self._render, events))
+
+    def _render(self, event: Event) -> bytes:
         match event:
             case Stream(reasoning="", tool_calls=()) if not event.tokens:
                 # Nearly all frames are this one, so it is put together by hand.
                 return (
                     b'%b,"choices":[{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b'
-                    % (self._head, event.index, orjson.dumps(event.text), self._tail)
+                    % (self._writer.head, event.index, orjson.dumps(event.text), self._writer.tail)
                 )
-        return super()._frames(event)
-
-    def _pieces_of(self, event: Event) -> bytes:
-        match event:
             case Stream():
-                if event.tool_calls:
-                    self._called.add(event.index)
-                logprobs = {"content": _tokens(event.tokens)} if event.tokens else None
-                return self._chunk(event.index, _delta(event), logprobs)
+                return self._piece(event)
             case Stop():
-                reason = _finish_reason(event, called=event.index in self._called)
-                return self._chunk(event.index, {}, None, reason, marks_of(event))
+                return self._ended(event)
+            case Start():
+                self._writer.name(event.id)
+                return self._writer.begin(self._warnings) + self._roles(range(event.count))
             case Extend():
                 return self._roles(range(event.first, event.count))
-        return b""
+            case Done():
+                return self._writer.end(event)
+        return self._writer.other(event)
 
-    def _begin(self, start: Start) -> bytes:
-        return super()._begin(start) + self._roles(range(start.count))
+    def _piece(self, event: Stream) -> bytes:
+        if event.tool_calls:
+            self._called.add(event.index)
+        logprobs = _logprobs_of(event.tokens) if event.tokens else None
+        return self._chunk(
+            {"index": event.index, "delta": _delta(event), "logprobs": logprobs, "finish_reason": None}
+        )
+
+    def _ended(self, stop: Stop) -> bytes:
+        ended = _finish_reason(stop, called=stop.index in self._called)
+        return self._chunk(
+            {
+                "index": stop.index,
+                "delta": {},
+                "logprobs": None,
+                "finish_reason": ended,
+                **marks_of(stop),
+            }
+        )
 
     def _roles(self, indices: Iterable[int]) -> bytes:
-        role = {"role": "assistant", "content": ""}
-        return b"".join(self._chunk(index, role) for index in indices)
+        role: Delta = {"role": "assistant", "content": ""}
+        return b"".join(
+            self._chunk({"index": index, "delta": role, "logprobs": None, "finish_reason": None})
+            for index in indices
+        )
 
-    def _chunk(
-        self,
-        index: int,
-        delta: Fields,
-        logprobs: Fields | None = None,
-        finish_reason: str | None = None,
-        marks: Fields | None = None,
-    ) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        return self._framed({"choices": [choice | (marks or {})]})
+    def _chunk(self, choice: ChatChunkChoice) -> bytes:
+        return self._writer.frame((choice,))
 
 
-def _message(one: Text) -> Fields:
-    calls = [
-        {"id": call["id"], "type": "function", "function": _named(call)}
-        for _, call in sorted(one.calls.items())
-    ]
-    made: Fields = {"role": "assistant", "content": one.text if one.text or not calls else None}
+def _message(one: Text) -> Message:
+    calls = [_tool_call(call) for _, call in sorted(one.calls.items())]
+    made: Message = {"role": "assistant", "content": one.text if one.text or not calls else None}
     if reasoning := "".join(one.thoughts):
         made["reasoning_content"] = reasoning
-    return made | ({"tool_calls": calls} if calls else {})
+    if calls:
+        made["tool_calls"] = calls
+    return made
 
 
-def _named(call: Mapping[str, Any]) -> Fields:
-    return {"name": call["name"], "arguments": call["arguments"]}
+def _tool_call(call: Mapping[str, Any]) -> ToolCall:
+    function: Function = {"name": call["name"], "arguments": call["arguments"]}
+    return {"id": call["id"], "type": "function", "function": function}
 
 
-class Body(CompletionBody[Text]):
-    """Events folded into one body."""
-
-    kind, prefix = "chat.completion", PREFIX
+class Body:
+    """Events folded into one body, for one request; created is in seconds since 1970."""
 
     def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
-        super().__init__(request, Text, model=model, created=created)
+        self._request, self._model, self._created = request, model, created
+        self._transcript = Transcript(request.n, Text, Text.add)
 
-    def choice(self, index: int, one: Text, stop: Stop | None) -> Fields:
+    def take(self, events: Iterable[Event]) -> None:
+        """Events, which follow those of the last call."""
+        self._transcript.take(events)
+
+    def fields(self) -> ChatCompletion:
+        """The body; all events must have been taken."""
+        done = self._transcript.done
+        assert done is not None
+        return {
+            "id": PREFIX + done.id,
+            "object": KIND,
+            "created": self._created,
+            "model": self._model,
+            "choices": [self._choice(*one) for one in in_order(self._transcript)],
+            "usage": usage_of(done),
+            **warned(self._request.warnings),
+        }
+
+    def _choice(self, index: int, one: Text, stop: Stop | None) -> ChatChoice:
         assert stop is not None  # each sequence stops before done
         return {
             "index": index,
             "message": _message(one),
-            "logprobs": {"content": _tokens(one.tokens)} if self._wants_logprobs else None,
+            "logprobs": _logprobs_of(one.tokens) if self._request.logprobs is not None else None,
             "finish_reason": _finish_reason(stop, called=bool(one.calls)),
-        } | marks_of(stop)
+            **marks_of(stop),
+        }
+
+    def json(self) -> bytes:
+        """The same as JSON."""
+        return orjson.dumps(self.fields())

@@ -14,6 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from typing_extensions import TypedDict
+
+from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.parse import Reader, read_fields
@@ -73,7 +76,7 @@ def shortened(vector: Sequence[float], dimensions: int | None) -> Sequence[float
     return [number / length for number in vector[:dimensions]]
 
 
-def encoded(vector: Sequence[float], encoding: Encoding) -> object:
+def encoded(vector: Sequence[float], encoding: Encoding) -> Sequence[float] | str:
     """Numbers, or their 32-bit floats, little-endian, in base64."""
     if encoding == "float":
         return vector
@@ -83,23 +86,41 @@ def encoded(vector: Sequence[float], encoding: Encoding) -> object:
     return base64.b64encode(floats.tobytes()).decode()
 
 
+class EmbeddingEntry(TypedDict):
+    object: Literal["embedding"]
+    index: Count
+    embedding: Sequence[float] | str
+
+
+class EmbeddingUsage(TypedDict):
+    prompt_tokens: Count
+    total_tokens: Count
+
+
+class Embeddings(Warned):
+    object: Literal["list"]
+    data: list[EmbeddingEntry]
+    model: str
+    usage: EmbeddingUsage
+
+
 class Body(TextsBody):
     """Of one request."""
 
     def __init__(self, request: EmbeddingRequest, *, model: str) -> None:
         super().__init__(model=model, warnings=request.warnings)
         self._request = request
-        self._vectors: dict[int, object] = {}
+        self._vectors: dict[int, Sequence[float] | str] = {}
 
     def gather(self, event: Event) -> None:
         if isinstance(event, Embedding):
             vector = shortened(event.embedding, self._request.dimensions)
             self._vectors[event.index] = encoded(vector, self._request.encoding_format)
 
-    def body(self, done: Done) -> dict[str, Any]:
-        data = [
+    def body(self, done: Done) -> Embeddings:
+        data: list[EmbeddingEntry] = [
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in sorted(self._vectors.items())
         ]
-        usage = {"prompt_tokens": done.prompt_tokens, "total_tokens": done.prompt_tokens}
+        usage: EmbeddingUsage = {"prompt_tokens": done.prompt_tokens, "total_tokens": done.prompt_tokens}
         return {"object": "list", "data": data, "model": self.model, "usage": usage}

@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import orjson
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
-from llama_srb.engine.events import Done, Error, Event, Extend, Progress, Prompt, Queued, Start, Stop, Stream
+from llama_srb.dialects.common.answers import Count, Frames, Token, Warned
+from llama_srb.engine import events as engine
+from llama_srb.engine.events import Done, Error, Extend, Progress, Prompt, Queued, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
 
@@ -22,12 +26,152 @@ READ_ELSEWHERE = frozenset({"stream", "model", "user"})
 """Fields of the negotiation and of OpenAI's clients; they say nothing about the text."""
 
 
+# ----------------------------------------------------------------------------------------------------
+# Answers
+# ----------------------------------------------------------------------------------------------------
+
+
+class QueuedEvent(TypedDict):
+    """The request waits for room; position 1 is next."""
+
+    event: Literal["queued"]
+    position: Count
+    id: str
+
+
+class StartEvent(Warned):
+    """The request is admitted; its prompt is about to be computed."""
+
+    event: Literal["start"]
+    count: Count
+    id: str
+    prompt_tokens: Count
+    cached_tokens: Count
+    seed: int
+
+
+class PromptEvent(TypedDict):
+    """The prompt, when echo asks for it: first all its text, then, with logprobs, its tokens in pieces."""
+
+    event: Literal["prompt"]
+    text: str
+    tokens: NotRequired[list[Token]]
+
+
+class ProgressEvent(TypedDict):
+    """A long prefill: tokens of the prompt processed so far."""
+
+    event: Literal["progress"]
+    processed: Count
+    total: Count
+
+
+class CallPiece(TypedDict):
+    """A piece of a call of a tool; id and name come with the first one only."""
+
+    index: Count
+    id: NotRequired[str]
+    name: NotRequired[str]
+    arguments: str
+
+
+class StreamEvent(TypedDict):
+    """New text of one sequence; tokens only when logprobs were asked for.
+
+    Of a chat: reasoning and calls of tools.
+    """
+
+    event: Literal["stream"]
+    index: Count
+    text: str
+    tokens: NotRequired[list[Token]]
+    reasoning: NotRequired[str]
+    tool_calls: NotRequired[list[CallPiece]]
+
+
+class StopEvent(TypedDict):
+    """One sequence has ended; length counts tokens, stop is 1 when a stop token or stop string ended it.
+
+    With ranking: sum and mean of its tokens' logprobs, and which share of its pairs of words are different
+    ones. With dedupe: the index of a sequence that it is a duplicate of.
+    """
+
+    event: Literal["stop"]
+    index: Count
+    length: Count
+    stop: Count
+    finish_reason: str
+    stop_text: NotRequired[str]
+    logprob: NotRequired[float]
+    mean_logprob: NotRequired[float]
+    distinct_2: NotRequired[float]
+    duplicate_of: NotRequired[Count]
+
+
+class ExtendEvent(TypedDict):
+    """The request has more sequences: the new ones are first to count - 1."""
+
+    event: Literal["extend"]
+    first: Count
+    count: Count
+
+
+class DoneEvent(TypedDict):
+    """All sequences of the request have ended; with ranking: their order, best first.
+
+    timings: milliseconds.
+    """
+
+    event: Literal["done"]
+    count: Count
+    prompt_tokens: Count
+    cached_tokens: Count
+    completion_tokens: Count
+    timings: dict[str, float]
+    ranking: NotRequired[tuple[Count, ...]]
+
+
+class ErrorEvent(TypedDict):
+    """It ends the request."""
+
+    event: Literal["error"]
+    code: str
+    message: str
+    param: NotRequired[str]
+
+
+Event = TypeAliasType(
+    "Event",
+    Annotated[
+        QueuedEvent
+        | StartEvent
+        | PromptEvent
+        | ProgressEvent
+        | StreamEvent
+        | StopEvent
+        | ExtendEvent
+        | DoneEvent
+        | ErrorEvent,
+        Field(discriminator="event"),
+    ],
+)
+EVENTS = Frames(
+    Event,
+    "Frames `data: <Event>`, each with an empty line behind it; start first, done or error last. "
+    "Lines that begin with a colon say nothing.",
+)
+
+# ----------------------------------------------------------------------------------------------------
+# Requests and frames
+# ----------------------------------------------------------------------------------------------------
+
+
 def parse(body: Mapping[str, Any], defaults: Defaults) -> CompletionRequest:
     """A body of this dialect as a request; RequestError names what is wrong."""
     return request_from(body, replace(defaults, diversity=DIVERSITY), known=READ_ELSEWHERE)
 
 
-def render(events: Iterable[Event], warnings: tuple[str, ...] = ()) -> bytes:
+def render(events: Iterable[engine.Event], warnings: tuple[str, ...] = ()) -> bytes:
     """Events as frames, in order; warnings go into the start event. What is not for clients is left out."""
     frames = []
     for event in events:
@@ -56,55 +200,79 @@ def _frame(data: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
-def _fields(event: Event, name: str, *keys: str) -> dict[str, Any]:
-    return {"event": name} | {key: getattr(event, key) for key in keys}
+def _start(event: Start) -> StartEvent:
+    return {
+        "event": "start",
+        "count": event.count,
+        "id": event.id,
+        "prompt_tokens": event.prompt_tokens,
+        "cached_tokens": event.cached_tokens,
+        "seed": event.seed,
+    }
 
 
-def _start(event: Start) -> dict[str, Any]:
-    return _fields(event, "start", "count", "id", "prompt_tokens", "cached_tokens", "seed")
+def _queued(event: Queued) -> QueuedEvent:
+    return {"event": "queued", "position": event.position, "id": event.id}
 
 
-def _queued(event: Queued) -> dict[str, Any]:
-    return _fields(event, "queued", "position", "id")
+def _prompt(event: Prompt) -> PromptEvent:
+    made: PromptEvent = {"event": "prompt", "text": event.text}
+    if event.tokens:
+        made["tokens"] = [cast(Token, token) for token in event.tokens]
+    return made
 
 
-def _prompt(event: Prompt) -> dict[str, Any]:
-    data = {"event": "prompt", "text": event.text}
-    return data | ({"tokens": list(event.tokens)} if event.tokens else {})
+def _progress(event: Progress) -> ProgressEvent:
+    return {"event": "progress", "processed": event.processed, "total": event.total}
 
 
-def _progress(event: Progress) -> dict[str, Any]:
-    return _fields(event, "progress", "processed", "total")
+def _stop(event: Stop) -> StopEvent:
+    made: StopEvent = {
+        "event": "stop",
+        "index": event.index,
+        "length": event.length,
+        "stop": event.stop,
+        "finish_reason": event.finish_reason,
+    }
+    if event.stop_text:
+        made["stop_text"] = event.stop_text
+    if event.logprob is not None:
+        made["logprob"] = event.logprob
+    if event.mean_logprob is not None:
+        made["mean_logprob"] = event.mean_logprob
+    if event.distinct_2 is not None:
+        made["distinct_2"] = event.distinct_2
+    if event.duplicate_of is not None:
+        made["duplicate_of"] = event.duplicate_of
+    return made
 
 
-def _stop(event: Stop) -> dict[str, Any]:
-    return (
-        _fields(event, "stop", "index", "length", "stop", "finish_reason")
-        | ({"stop_text": event.stop_text} if event.stop_text else {})
-        | _known(event, "logprob", "mean_logprob", "distinct_2", "duplicate_of")
-    )
+def _extend(event: Extend) -> ExtendEvent:
+    return {"event": "extend", "first": event.first, "count": event.count}
 
 
-def _known(event: Event, *names: str) -> dict[str, Any]:
-    """The fields that have a value."""
-    return {name: value for name in names if (value := getattr(event, name)) is not None}
+def _done(event: Done) -> DoneEvent:
+    made: DoneEvent = {
+        "event": "done",
+        "count": event.count,
+        "prompt_tokens": event.prompt_tokens,
+        "cached_tokens": event.cached_tokens,
+        "completion_tokens": event.completion_tokens,
+        "timings": dict(event.timings),
+    }
+    if event.ranking:
+        made["ranking"] = event.ranking
+    return made
 
 
-def _extend(event: Extend) -> dict[str, Any]:
-    return _fields(event, "extend", "first", "count")
+def _error(event: Error) -> ErrorEvent:
+    made: ErrorEvent = {"event": "error", "code": event.code, "message": event.message}
+    if event.param:
+        made["param"] = event.param
+    return made
 
 
-def _done(event: Done) -> dict[str, Any]:
-    data = _fields(event, "done", "count", "prompt_tokens", "cached_tokens", "completion_tokens")
-    return data | {"timings": dict(event.timings)} | ({"ranking": event.ranking} if event.ranking else {})
-
-
-def _error(event: Error) -> dict[str, Any]:
-    data = _fields(event, "error", "code", "message")
-    return data | ({"param": event.param} if event.param else {})
-
-
-def _framed(fields: Callable[[Any], dict[str, Any]]) -> Callable[[Any], bytes]:
+def _framed(fields: Callable[[Any], Mapping[str, Any]]) -> Callable[[Any], bytes]:
     return lambda event: _frame(fields(event))
 
 

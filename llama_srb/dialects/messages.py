@@ -4,14 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 import orjson
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects import events
 from llama_srb.engine.events import Event, Queued, Start
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import wrong
+
+# ----------------------------------------------------------------------------------------------------
+# Messages
+# ----------------------------------------------------------------------------------------------------
+
+
+class Named(TypedDict):
+    """id: the client's, of its request."""
+
+    id: str
+
+
+class StartMessage(events.StartEvent):
+    """id: the client's; request: the server's."""
+
+    request: str
+
+
+class PromptMessage(events.PromptEvent, Named):
+    pass
+
+
+class ProgressMessage(events.ProgressEvent, Named):
+    pass
+
+
+class StreamMessage(events.StreamEvent, Named):
+    pass
+
+
+class StopMessage(events.StopEvent, Named):
+    pass
+
+
+class ExtendMessage(events.ExtendEvent, Named):
+    pass
+
+
+class DoneMessage(events.DoneEvent, Named):
+    pass
+
+
+class ErrorMessage(events.ErrorEvent, Named):
+    """Without op it ends the request of that id; id is empty where none can be told."""
+
+    op: NotRequired[str]
+
+
+Message = TypeAliasType(
+    "Message",
+    Annotated[
+        events.QueuedEvent
+        | StartMessage
+        | PromptMessage
+        | ProgressMessage
+        | StreamMessage
+        | StopMessage
+        | ExtendMessage
+        | DoneMessage
+        | ErrorMessage,
+        Field(discriminator="event"),
+    ],
+)
+
+# ----------------------------------------------------------------------------------------------------
+# Commands and events
+# ----------------------------------------------------------------------------------------------------
 
 OPS = ("generate", "cancel", "extend")
 MAX_ID = 128  # characters

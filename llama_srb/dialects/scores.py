@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import orjson
+from pydantic import Field
+from typing_extensions import TypedDict
 
+from llama_srb.dialects.common.answers import Count, Token, Warned, tokens_json
 from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
+from llama_srb.dialects.openai.answer import Usage
 from llama_srb.engine.events import Done, Event, Score
 from llama_srb.request.parse import Reader, read_fields
 from llama_srb.request.shapes import LoraScales, lora_fields, lora_scales
@@ -65,6 +68,25 @@ def parse(body: Mapping[str, Any], *, strict: bool = False) -> ScoreRequest:
     return ScoreRequest(**read_fields(body, _READERS, required="texts", strict=strict))
 
 
+class ScoredText(TypedDict):
+    object: Literal["score"]
+    index: Count
+    sum: Annotated[float, Field(description="Of the tokens' log-probabilities (natural logarithm).")]
+    mean: Annotated[float | None, Field(description="sum / count; null when count is 0.")]
+    perplexity: Annotated[float | None, Field(description="exp(-mean).")]
+    count: Annotated[int, Field(ge=0, description="Tokens that have a log-probability.")]
+    greedy: Annotated[bool, Field(description="Each token was the likeliest.")]
+    tokens: list[Token]
+
+
+class ScoredTexts(Warned):
+    id: str
+    object: Literal["list"]
+    model: str
+    data: list[ScoredText]
+    usage: Usage
+
+
 class Body(TextsBody):
     """Of one request."""
 
@@ -76,19 +98,24 @@ class Body(TextsBody):
         if isinstance(event, Score):
             self._scores.append(event)
 
-    def body(self, done: Done) -> dict[str, Any]:
+    def body(self, done: Done) -> ScoredTexts:
         scores = sorted(self._scores, key=lambda score: score.index)
-        usage = {
+        usage: Usage = {
             "prompt_tokens": done.prompt_tokens + done.completion_tokens,
             "completion_tokens": 0,
             "total_tokens": done.prompt_tokens + done.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
         }
-        about = {"id": f"score-{done.id}", "object": "list", "model": self.model}
-        return {**about, "data": list(map(_score, scores)), "usage": usage}
+        return {
+            "id": f"score-{done.id}",
+            "object": "list",
+            "model": self.model,
+            "data": list(map(_score, scores)),
+            "usage": usage,
+        }
 
 
-def _score(score: Score) -> dict[str, Any]:
+def _score(score: Score) -> ScoredText:
     """A text of which nothing is predicted (its only token is the first of all) has no mean."""
     mean = score.logprob / score.count if score.count else None
     return {
@@ -99,5 +126,5 @@ def _score(score: Score) -> dict[str, Any]:
         "perplexity": None if mean is None else math.exp(min(-mean, 700.0)),
         "count": score.count,
         "greedy": score.greedy,
-        "tokens": orjson.Fragment(score.tokens.json),
+        "tokens": tokens_json(score.tokens),
     }

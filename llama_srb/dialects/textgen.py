@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+from typing_extensions import TypedDict
+
+from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
 from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, told
 from llama_srb.dialects.llamacpp import TEMPLATE
@@ -14,6 +17,75 @@ from llama_srb.request.values import MAX_LOGPROBS, whole
 
 TOP = 50  # of the likeliest tokens, if not said
 READ_HERE = frozenset({"stream", "model", "user", "use_samplers", "top_logits", "suffix"})
+
+
+# ----------------------------------------------------------------------------------------------------
+# Answers
+# ----------------------------------------------------------------------------------------------------
+
+
+class LogitsAnswer(Warned):
+    """Probabilities by the tokens' texts."""
+
+    logits: dict[str, float]
+
+
+class Encoded(TypedDict):
+    tokens: list[Count]
+    length: Count
+
+
+class Length(TypedDict):
+    length: Count
+
+
+class Decoded(TypedDict):
+    text: str
+
+
+class Status(TypedDict):
+    status: Literal["ok"]
+
+
+class LoraNames(TypedDict):
+    lora_names: list[str]
+
+
+class WebuiModel(LoraNames):
+    model_name: str
+    loader: str
+
+
+class ModelNames(TypedDict):
+    model_names: list[str]
+
+
+class CardParameters(TypedDict):
+    max_seq_len: Count
+    cache_size: Count
+    max_batch_size: Count
+    prompt_template: str | None
+    use_vision: bool
+
+
+class ModelCard(TypedDict):
+    """TabbyAPI's; SillyTavern reads id."""
+
+    id: str
+    object: Literal["model"]
+    created: Count
+    owned_by: str
+    parameters: CardParameters
+
+
+class ModelCards(TypedDict):
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+# ----------------------------------------------------------------------------------------------------
+# Answers from events
+# ----------------------------------------------------------------------------------------------------
 
 
 class Logits(Reply):
@@ -27,12 +99,17 @@ class Logits(Reply):
         defaults = about.defaults_of(1, 1, stream=False)
         super().__init__(request_from(fields, defaults, known=READ_HERE), about, stream=False)
 
-    def body(self) -> Any:
+    def body(self) -> LogitsAnswer:
         probabilities: dict[str, float] = {}
         first = next(iter(self.texts[0].tokens), {})  # none if it was cancelled before
         for token in first.get("top", ()):
             probabilities.setdefault(token["text"], math.exp(token["logprob"]))
-        return {"logits": probabilities} | self.warned
+        return {"logits": probabilities, **self.warned}
+
+
+# ----------------------------------------------------------------------------------------------------
+# What generates nothing
+# ----------------------------------------------------------------------------------------------------
 
 
 def _text(body: Json) -> Json:
@@ -41,25 +118,40 @@ def _text(body: Json) -> Json:
     return {"text": text_of(body, "text"), "add_special": special}
 
 
-def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
+def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Encoded:
     return {"tokens": result["tokens"], "length": len(result["tokens"])}
 
 
-def _length(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
+def _length(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Length:
     return {"length": len(result["tokens"])}
 
 
-def _decoded(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
+def _decoded(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Decoded:
     return {"text": result["text"]}
 
 
-def _info(about: ServerInfo) -> Json:
+def _info(about: ServerInfo) -> WebuiModel:
     return {"model_name": about.model, "lora_names": [], "loader": "llama.cpp"}
 
 
-def _card(about: ServerInfo) -> Json:
-    """TabbyAPI's; SillyTavern reads id."""
-    parameters = {
+def _health(about: ServerInfo) -> Status:
+    return {"status": "ok"}
+
+
+def _loras(about: ServerInfo) -> LoraNames:
+    return {"lora_names": []}
+
+
+def _names(about: ServerInfo) -> ModelNames:
+    return {"model_names": [about.model]}
+
+
+def _cards(about: ServerInfo) -> ModelCards:
+    return {"object": "list", "data": [_card(about)]}
+
+
+def _card(about: ServerInfo) -> ModelCard:
+    parameters: CardParameters = {
         "max_seq_len": about.context,
         "cache_size": about.context,
         "max_batch_size": about.parallel,
@@ -82,13 +174,13 @@ QUESTIONS = {
     "/v1/internal/decode": DECODE,
     "/v1/internal/token-count": InfoEndpoint(_length, "tokenize", _text),
     "/v1/internal/chat-prompt": TEMPLATE,
-    "/v1/internal/health": told(lambda about: {"status": "ok"}),
-    "/v1/internal/lora/list": told(lambda about: {"lora_names": []}),
+    "/v1/internal/health": told(_health),
+    "/v1/internal/lora/list": told(_loras),
     "/v1/internal/model/info": told(_info),
-    "/v1/internal/model/list": told(lambda about: {"model_names": [about.model]}),
+    "/v1/internal/model/list": told(_names),
     "/v1/token/encode": ENCODE,
     "/v1/token/decode": DECODE,
     "/v1/model": told(_card),
-    "/v1/model/list": told(lambda about: {"object": "list", "data": [_card(about)]}),
+    "/v1/model/list": told(_cards),
 }
 REPLIES = {"/v1/internal/logits": Logits}

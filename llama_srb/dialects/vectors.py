@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from typing_extensions import TypedDict
+
 from llama_srb.dialects import embeddings, ollama
+from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.fields import switch
-from llama_srb.dialects.common.reply import Json, ServerInfo
+from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.common.texts import Text, TextsBody
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.values import MAX_WARNINGS, RequestError
 
-Rows: TypeAlias = list[tuple[float, ...]]
+Vector: TypeAlias = Sequence[float]
+Rows: TypeAlias = list[Vector]
 Shape: TypeAlias = Callable[[Rows, Done], Any]
+
+
+class LlamacppVector(TypedDict):
+    """A list of one vector: the engine has pooled those of the tokens."""
+
+    index: Count
+    embedding: list[Vector]
+
+
+class OllamaVectors(Warned):
+    """total_duration: nanoseconds."""
+
+    model: str
+    embeddings: list[Vector]
+    total_duration: Count
+    load_duration: Count
+    prompt_eval_count: Count
+
+
+class OllamaVector(Warned):
+    embedding: Vector
 
 
 class Vectors(TextsBody):
@@ -30,7 +55,7 @@ class Vectors(TextsBody):
         self.truncate = truncate
         super().__init__(model="", warnings=())
         self._shape = shape
-        self._rows: dict[int, Any] = {}
+        self._rows: dict[int, Vector] = {}
 
     def shorten(self, texts: Iterable[tuple[Text, int]]) -> None:
         """The texts as they are embedded, and how many tokens of each went."""
@@ -47,25 +72,32 @@ class Vectors(TextsBody):
         return self._shape([self._rows[i] for i in sorted(self._rows)], done)
 
 
-def _native(rows: Rows, done: Done) -> list[Json]:
+def _native(rows: Rows, done: Done) -> list[LlamacppVector]:
     return [{"index": i, "embedding": [row]} for i, row in enumerate(rows)]
 
 
 def _of_ollama(
-    body: Mapping[str, Any], about: ServerInfo, names: tuple[str, ...], shape: Callable[..., Json]
+    body: Mapping[str, Any],
+    about: ServerInfo,
+    names: tuple[str, ...],
+    shape: Callable[[Rows, Done, str], Any],
 ) -> Vectors:
     model = ollama.model_of(body, about)
     truncate = switch(body, "truncate", True)
     return Vectors(body, names, lambda rows, done: shape(rows, done, model), truncate=truncate)
 
 
-def _embed(rows: Rows, done: Done, model: str) -> Json:
-    took = round(1e6 * sum(done.timings.values()))
-    counts = {"total_duration": took, "load_duration": 0, "prompt_eval_count": done.prompt_tokens}
-    return {"model": model, "embeddings": rows, **counts}
+def _embed(rows: Rows, done: Done, model: str) -> OllamaVectors:
+    return {
+        "model": model,
+        "embeddings": rows,
+        "total_duration": round(1e6 * sum(done.timings.values())),
+        "load_duration": 0,
+        "prompt_eval_count": done.prompt_tokens,
+    }
 
 
-def _embedding(rows: Rows, done: Done, model: str) -> Json:
+def _embedding(rows: Rows, done: Done, model: str) -> OllamaVector:
     return {"embedding": rows[0]}
 
 

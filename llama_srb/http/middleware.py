@@ -61,7 +61,7 @@ def error_response(
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """An error in the form that OpenAI's clients read."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
+    kind: openai.ErrorKind = "invalid_request_error" if status < 500 else "server_error"
     response = json_response(openai.error_body(message, kind=kind, param=param, code=code), status, headers)
     response[FAULT] = {"message": message, "param": param, "code": code}
     return response
@@ -71,11 +71,6 @@ def json_response(data: object, status: int = 200, headers: Mapping[str, str] | 
     """Data as an answer."""
     body = orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
-
-
-def warnings_of(warnings: tuple[str, ...]) -> dict[str, Any]:
-    """The part of an answer that tells of fields which were passed over; nothing where there were none."""
-    return {"warnings": warnings} if warnings else {}
 
 
 def refused(error: Error, tokens: str = "prompt") -> web.Response:

@@ -6,12 +6,40 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from llama_srb.dialects import chat, events, openai
+from llama_srb.dialects.embeddings import Embeddings
+from llama_srb.dialects.openai import Completion, Error
+from llama_srb.dialects.scores import ScoredTexts
 from llama_srb.http import foreign
-from llama_srb.http.foreign import CHAT, COMPLETE, COMPLETE_OR_CHAT, EMBED, EVERY_KEY, METRICS, NO_KEY, Scopes
-
-Schema: TypeAlias = dict[str, Any]
+from llama_srb.http.answers import (
+    Adapter,
+    Adapters,
+    Cancelled,
+    Computed,
+    Extended,
+    Fields,
+    Healthy,
+    Model,
+    Models,
+    Presets,
+    Stats,
+    Unhealthy,
+)
+from llama_srb.http.foreign import (
+    CHAT,
+    COMPLETE,
+    COMPLETE_OR_CHAT,
+    EMBED,
+    EVERY_KEY,
+    METRICS,
+    NO_KEY,
+    Schema,
+    Scopes,
+)
 
 JSON, SSE, PLAIN = "application/json", "text/event-stream", "text/plain"
 PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
@@ -27,10 +55,10 @@ PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # of parameters that are not j
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One status: when it comes, and the schema of its body by content type."""
+    """One status: when it comes, and by content type what the body is: a type, a stream, several streams."""
 
     meaning: str
-    content: Mapping[str, str]
+    content: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +102,34 @@ class Route:
         return path
 
 
-def _json(meaning: str, schema: str) -> Answer:
-    return Answer(meaning, {JSON: schema})
+def _json(meaning: str, kind: Any) -> Answer:
+    """An answer of one type."""
+    return Answer(meaning, {JSON: kind})
+
+
+Document = Annotated[dict[str, Any], Field(description="OpenAPI 3.1")]
 
 
 NOT_ALLOWED = {
-    403: _json("A page of another origin, another name of this server, or a key without the scope.", "Error"),
+    403: _json("A page of another origin, another name of this server, or a key without the scope.", Error),
 }
-FAULT = {500: _json("The engine died, or a fault of this server.", "Error")}
+FAULT = {500: _json("The engine died, or a fault of this server.", Error)}
 FAILED = {
-    401: _json("The server asks for a key, and there is none, an unknown or an expired one.", "Error"),
+    401: _json("The server asks for a key, and there is none, an unknown or an expired one.", Error),
     **NOT_ALLOWED,
     **FAULT,
 }
 GENERATION_ERRORS = {
-    400: _json("The body is wrong, or the prompt longer than the context: field, value and bound.", "Error"),
-    413: _json("The body is larger than --max-body.", "Error"),
-    429: _json("More than the key may ask for: requests at once, or tokens a minute; Retry-After.", "Error"),
+    400: _json("The body is wrong, or the prompt longer than the context: field, value and bound.", Error),
+    413: _json("The body is larger than --max-body.", Error),
+    429: _json("More than the key may ask for: requests at once, or tokens a minute; Retry-After.", Error),
     **FAILED,
-    503: _json("The queue is full, time is up, the engine cannot be started, or the server stops.", "Error"),
+    503: _json("The queue is full, time is up, the engine cannot be started, or the server stops.", Error),
 }
 CANCELLED = {
-    200: _json("It ends; its stream ends with what it had.", "Cancelled"),
-    400: _json("It has no sequence of this index.", "Error"),
-    404: _json("Nothing of this id is running.", "Error"),
+    200: _json("It ends; its stream ends with what it had.", Cancelled),
+    400: _json("It has no sequence of this index.", Error),
+    404: _json("Nothing of this id is running.", Error),
     **FAILED,
 }
 
@@ -110,49 +142,50 @@ OURS: tuple[Route, ...] = (
         "n continuations of one prompt: OpenAI's form when stream or model is given or JSON accepted, "
         "else the event stream.",
         {
-            200: Answer("The continuations.", {JSON: "Completion", SSE: "Stream"}),
-            404: _json("There is no such model.", "Error"),
+            200: Answer("The continuations; a stream is chunks when stream is true, else events.",
+                {JSON: Completion, SSE: (openai.CHUNKS, events.EVENTS)}),
+            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/v1/chat/completions", CHAT, "chat_completions",
         "n answers to a chat, in OpenAI's form: prompt and grammar by the model's chat template, each answer "
         "read as content, reasoning and calls of tools.",
         {
-            200: Answer("The answers.", {JSON: "ChatCompletion", SSE: "ChatStream"}),
-            404: _json("There is no such model.", "Error"),
+            200: Answer("The answers.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
+            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
     Route("POST", "/v1/events", COMPLETE, "events",
         "n continuations of one prompt as the event stream, whatever the client accepts.",
-        {200: Answer("The continuations.", {SSE: "EventStream"}), **GENERATION_ERRORS}, request="Request"),
+        {200: Answer("The continuations.", {SSE: events.EVENTS}), **GENERATION_ERRORS}, request="Request"),
     Route("POST", "/v1/completions/{id}/extend", COMPLETE_OR_CHAT, "extend",
         "More continuations for a running request, in its own stream: as its others, or forked from one.",
         {
-            200: _json("They are first to count - 1.", "Extended"),
-            404: _json("Nothing of this id is running; continue goes on from what is over.", "Error"),
+            200: _json("They are first to count - 1.", Extended),
+            404: _json("Nothing of this id is running; continue goes on from what is over.", Error),
             **GENERATION_ERRORS,
         }, request="Extension"),
     Route("POST", "/v1/prefix", COMPLETE, "prefix",
         "Computes a prompt and generates nothing, so that the request that follows starts at once; "
         "the client's next one supersedes it, and it yields to real requests.",
         {
-            200: _json("It is computed, or superseded.", "Computed"),
-            404: _json("There is no such model.", "Error"),
-            409: _json("Nothing is kept between requests: per-request without --prefix-cache.", "Error"),
+            200: _json("It is computed, or superseded.", Computed),
+            404: _json("There is no such model.", Error),
+            409: _json("Nothing is kept between requests: per-request without --prefix-cache.", Error),
             **GENERATION_ERRORS,
         }, request="Prefix"),
     Route("POST", "/v1/score", COMPLETE, "score",
         "How likely the model finds each of some texts after one prompt: log-probabilities, perplexity.",
         {
-            200: _json("One entry a text, in their order.", "ScoredTexts"),
-            404: _json("There is no such model.", "Error"),
+            200: _json("One entry a text, in their order.", ScoredTexts),
+            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Score"),
     Route("POST", "/v1/embeddings", EMBED, "embeddings",
         "Vectors of texts, in OpenAI's form.",
         {
-            200: _json("One entry a text, in their order.", "Embeddings"),
-            404: _json("There is no such model.", "Error"),
+            200: _json("One entry a text, in their order.", Embeddings),
+            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="EmbeddingInput"),
     Route("DELETE", "/v1/completions/{id}", COMPLETE_OR_CHAT, "cancel",
@@ -163,54 +196,54 @@ OURS: tuple[Route, ...] = (
         "A WebSocket: many requests on one connection, each by the client's id; the event stream's events.",
         {
             101: Answer("The connection is a WebSocket now.", {}),
-            400: _json("The client asked for no WebSocket.", "Error"),
+            400: _json("The client asked for no WebSocket.", Error),
             **FAILED,
         }),
     Route("GET", "/v1/models", EVERY_KEY, "models",
         "The model, with what its file says of itself.",
-        {200: _json("A list of one.", "Models"), **FAILED}),
+        {200: _json("A list of one.", Models), **FAILED}),
     Route("GET", "/v1/adapters", EVERY_KEY, "adapters",
         "The LoRA adapters that requests may name; scale is that of requests which name none.",
-        {200: _json("A list.", "Adapters"), **FAILED}),
+        {200: _json("A list.", Adapters), **FAILED}),
     Route("GET", "/lora-adapters", EVERY_KEY, "lora_adapters",
         "The same list as llama-server has it.",
-        {200: _json("A list.", "AdapterList"), **FAILED}),
+        {200: _json("A list.", list[Adapter]), **FAILED}),
     Route("GET", "/v1/models/{name}", EVERY_KEY, "model_named",
         "One model.",
-        {200: _json("The model.", "Model"), 404: _json("There is no such model.", "Error"), **FAILED}),
+        {200: _json("The model.", Model), 404: _json("There is no such model.", Error), **FAILED}),
     Route("GET", "/v1/presets", EVERY_KEY, "presets",
         "Every preset, which a request may name: what it is for, and its fields.",
-        {200: _json("A list.", "Presets"), **FAILED}),
+        {200: _json("A list.", Presets), **FAILED}),
     Route("GET", "/v1/samplers", EVERY_KEY, "samplers",
         "Every request field: name, type, default, bounds, aliases, meaning; what others become.",
-        {200: _json("The table.", "Fields"), **FAILED}),
+        {200: _json("The table.", Fields), **FAILED}),
     Route("GET", "/openapi.json", EVERY_KEY, "openapi",
         "This API as an OpenAPI 3.1 document.",
-        {200: _json("The document.", "Document"), **FAILED}),
+        {200: _json("The document.", Document), **FAILED}),
     Route("GET", "/metrics", METRICS, "metrics",
         "What the server counts and measures, in Prometheus' form.",
-        {200: Answer("All of it.", {PLAIN: "Text"}), **FAILED}),
+        {200: Answer("All of it.", {PLAIN: str}), **FAILED}),
     Route("GET", "/v1/stats", METRICS, "stats",
         "The counts, and what the engine runs now.",
-        {200: _json("All of it.", "Stats"), **FAILED}),
+        {200: _json("All of it.", Stats), **FAILED}),
     Route("GET", "/health/live", NO_KEY, "live",
         "Whether the server answers at all.",
-        {200: _json("It does.", "Health"), **NOT_ALLOWED, **FAULT}),
+        {200: _json("It does.", Healthy), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health/ready", NO_KEY, "ready",
         "As /health.",
-        {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
-         503: _json("The engine is loading, draining or stopped, or has failed (/health).", "Health")}),
+        {200: _json("They are.", Healthy), **NOT_ALLOWED, **FAULT,
+         503: _json("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
     Route("GET", "/", NO_KEY, "studio",
         "The studio, a page to write with n candidates.",
-        {200: Answer("The page.", {PAGE[0]: "Text"}), 304: Answer("As it was.", {}), **NOT_ALLOWED, **FAULT}),
+        {200: Answer("The page.", {PAGE[0]: str}), 304: Answer("As it was.", {}), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/studio/{file}", NO_KEY, "studio",
         "A file of the studio.",
-        {200: Answer("The file.", dict.fromkeys(PAGE, "Text")), 304: Answer("As it was.", {}),
-         404: _json("There is no such file.", "Error"), **NOT_ALLOWED, **FAULT}),
+        {200: Answer("The file.", dict.fromkeys(PAGE, str)), 304: Answer("As it was.", {}),
+         404: _json("There is no such file.", Error), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health", NO_KEY, "health",
         "Whether requests are served at once.",
-        {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
-         503: _json("The engine is loading, draining or stopped, or has failed (/health).", "Health")}),
+        {200: _json("They are.", Healthy), **NOT_ALLOWED, **FAULT,
+         503: _json("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
 )
 # fmt: on
 OURS += tuple(
@@ -223,23 +256,22 @@ OURS += tuple(
 
 def _of_others(path: foreign.Path) -> Route:
     """A row of another server's API; what may go wrong is the same as here, told in its own form."""
-    error = foreign.ERRORS[path.dialect][0] if path.dialect in foreign.ERRORS else "Error"
+    error = foreign.ERRORS.get(path.dialect, Error)
     wrong = GENERATION_ERRORS if path.request is not None else FAILED | {503: GENERATION_ERRORS[503]}
     wrong = wrong | MORE_ERRORS.get(path.path, {})
-    right = Answer(path.summary, {kind: path.name + SUFFIX[kind] for kind in path.answers})
-    answers = {status: _json(answer.meaning, error) for status, answer in wrong.items()} | {200: right}
+    answers = {status: _json(answer.meaning, error) for status, answer in wrong.items()}
+    answers[200] = Answer(path.summary, path.answers)
     body = path.name + "Body" if path.request is not None else ""
     return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
 
 
-NO_SUCH_MODEL = {404: _json("There is no such model.", "Error")}
+NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
 MORE_ERRORS = {
-    "/infill": {501: _json("The model has no tokens for that.", "Error")},
+    "/infill": {501: _json("The model has no tokens for that.", Error)},
     "/api/generate": NO_SUCH_MODEL,
     "/api/chat": NO_SUCH_MODEL,
     "/api/embed": NO_SUCH_MODEL,
     "/api/embeddings": NO_SUCH_MODEL,
     "/api/show": NO_SUCH_MODEL,
 }
-SUFFIX = {JSON: "Answer", SSE: "Frames", foreign.NDJSON: "Lines"}
 ROUTES = (*OURS, *map(_of_others, foreign.PATHS))

@@ -1,4 +1,4 @@
-"""The whole server with the real engine: waves, cancelling, warnings, answers as /openapi.json says."""
+"""The whole server with the real engine: waves, cancelling, warnings, frames as /openapi.json says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from llama_srb.http.routes import OURS
 from tests.serving import Server, serving
 
 ONCE = "Once upon a time,"
@@ -156,70 +155,10 @@ def test_an_answer_of_too_many_logprobs_is_refused_and_a_stream_of_them_is_not()
 
 
 HELLO = [{"role": "user", "content": "Hello"}]
-ANSWERS: list[tuple[str, str, str, Any]] = [
-    ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "stream": False, "max_tokens": 1}),
-    ("POST", "/v1/completions", "/v1/completions",
-     {"prompt": ONCE, "stream": False, "max_tokens": 1, "echo": True, "logprobs": 1, "foo": 1}),
-    ("POST", "/v1/completions", "/v1/completions",
-     {"prompt": ONCE, "stream": False, "n": 4, "best_of": 9, "dedupe": True, "temperature": 0}),
-    ("POST", "/v1/completions", "/v1/completions", {"n": 0}),
-    ("POST", "/v1/completions", "/v1/completions", {"prompt": ONCE, "model": "other", "max_tokens": 1}),
-    ("POST", "/v1/completions", "/v1/completions", b" " * (16 << 20) + b" "),
-    ("POST", "/v1/chat/completions", "/v1/chat/completions",
-     {"messages": HELLO, "n": 3, "max_tokens": 2, "logprobs": True, "top_logprobs": 1, "foo": 1}),
-    ("POST", "/v1/chat/completions", "/v1/chat/completions", {"messages": [{"content": "x"}]}),
-    ("POST", "/v1/chat/completions", "/v1/chat/completions",
-     {"messages": HELLO, "model": "other", "max_tokens": 1}),
-    ("POST", "/v1/events", "/v1/events", {"prompt": 7}),
-    ("POST", "/v1/completions/{id}/extend", "/v1/completions/17/extend", {"add": 1}),
-    ("POST", "/v1/completions/{id}/extend", "/v1/completions/17/extend", {"add": -1}),
-    ("POST", "/v1/prefix", "/v1/prefix", {"prompt": ONCE, "foo": 1}),
-    ("POST", "/v1/prefix", "/v1/prefix", {"prompt": 7}),
-    ("POST", "/v1/score", "/v1/score", {"prompt": ONCE, "texts": [" a", "b"], "logprobs": 1, "foo": 1}),
-    ("POST", "/v1/score", "/v1/score", {"texts": []}),
-    ("POST", "/v1/embeddings", "/v1/embeddings", {"input": [ONCE, "x"], "foo": 1}),
-    ("POST", "/v1/embeddings", "/v1/embeddings", {"input": ONCE, "encoding_format": "base64"}),
-    ("POST", "/v1/embeddings", "/v1/embeddings", {"input": 7}),
-    ("GET", "/v1/adapters", "/v1/adapters", None),
-    ("GET", "/lora-adapters", "/lora-adapters", None),
-    ("DELETE", "/v1/completions/{id}", "/v1/completions/17", None),
-    ("DELETE", "/v1/completions/{id}/{index}", "/v1/completions/17/3", None),
-    ("GET", "/v1/models", "/v1/models", None),
-    ("GET", "/models", "/models", None),
-    ("POST", "/chat/completions", "/chat/completions", {"messages": HELLO, "max_tokens": 1}),
-    ("GET", "/v1/models/{name}", "/v1/models/storyteller", None),
-    ("GET", "/v1/models/{name}", "/v1/models/other", None),
-    ("GET", "/v1/presets", "/v1/presets", None),
-    ("GET", "/v1/ws", "/v1/ws", None),
-    ("GET", "/v1/samplers", "/v1/samplers", None),
-    ("GET", "/openapi.json", "/openapi.json", None),
-    ("GET", "/health", "/health", None),
-    ("GET", "/health/live", "/health/live", None),
-    ("GET", "/health/ready", "/health/ready", None),
-    ("GET", "/metrics", "/metrics", None),
-    ("GET", "/v1/stats", "/v1/stats", None),
-    ("GET", "/", "/", None),
-    ("GET", "/studio/{file}", "/studio/style.css", None),
-    ("GET", "/studio/{file}", "/studio/none.css", None),
-]  # fmt: skip
 
 
 def check(document: Any, schema: Any, value: Any) -> None:
     Draft202012Validator({**schema, "components": document["components"]}).validate(value)
-
-
-@pytest.mark.parametrize(("method", "route", "path", "body"), ANSWERS)
-def test_answers_are_as_described(
-    server: Server, document: Any, method: str, route: str, path: str, body: Any
-) -> None:
-    status, headers, data = server.call(method, path, body)
-    described = document["paths"][route][method.lower()]["responses"][str(status)]["content"]
-    form = headers.get_content_type()
-    check(document, described[form]["schema"], json.loads(data) if "json" in form else data.decode())
-
-
-def test_every_route_has_an_answer_here() -> None:
-    assert {(method, route) for method, route, _, _ in ANSWERS} == {(r.method, r.path) for r in OURS}
 
 
 def test_metrics_and_stats_tell_what_the_engine_does(lasting: Server, endless: Stream) -> None:

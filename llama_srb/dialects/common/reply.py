@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import orjson
+from typing_extensions import TypedDict
 
+from llama_srb.dialects.common.answers import Count, Warned, warned
 from llama_srb.engine.events import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
 from llama_srb.request.fields import CompletionRequest, Limit
 from llama_srb.request.parse import Defaults
@@ -63,17 +65,25 @@ def told(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
     return InfoEndpoint(lambda body, result, about: value(about))
 
 
-def as_json(value: Any) -> orjson.Fragment:
-    """A value that is written at once: as objects the tokens of a whole answer may be gigabytes."""
-    return orjson.Fragment(orjson.dumps(value))
+class LikelyToken(TypedDict):
+    id: Count
+    token: str
+    bytes: list[Count]
+    logprob: float
 
 
-def token_json(token: Mapping[str, Any]) -> Json:
+class TokenLogprob(LikelyToken):
     """A token with its alternatives."""
-    return _alone(token) | {"top_logprobs": list(map(_alone, token.get("top", ())))}
+
+    top_logprobs: list[LikelyToken]
 
 
-def _alone(token: Mapping[str, Any]) -> Json:
+def token_json(token: Mapping[str, Any]) -> TokenLogprob:
+    """A token with its alternatives."""
+    return {**_alone(token), "top_logprobs": list(map(_alone, token.get("top", ())))}
+
+
+def _alone(token: Mapping[str, Any]) -> LikelyToken:
     text = token["text"]
     return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
 
@@ -106,7 +116,7 @@ class Text:
         self.note(event)
 
     def note(self, event: Stream) -> None:
-        """What is still to be known of a piece that is already told."""
+        """What is still to be known of a piece that was streamed: with logprobs all may be gigabytes."""
         self.count += 1
         self.has_new_line = self.has_new_line or "\n" in event.text
         for piece in event.tool_calls:
@@ -123,10 +133,13 @@ OneText = TypeVar("OneText", bound=Text)
 
 
 class Transcript(Generic[OneText]):
-    """One request's events by sequence: what is said again begins anew, an extend brings more."""
+    """One request's events by sequence: what is said again begins anew, an extend brings more.
 
-    def __init__(self, n: int, new: Callable[[], OneText]) -> None:
-        self._new = new
+    new: a text of which nothing has come. add: takes a stream event into one.
+    """
+
+    def __init__(self, n: int, new: Callable[[], OneText], add: Callable[[OneText, Stream], None]) -> None:
+        self._new, self._add = new, add
         self.texts = [new() for _ in range(n)]
         self.id = ""  # once it is known
         self.begun: Start | None = None
@@ -144,7 +157,7 @@ class Transcript(Generic[OneText]):
             case Start():
                 self.id, self.begun = event.id, event
             case Stream():
-                self._add(event)
+                self._add(self.texts[event.index], event)
             case Stop():
                 self.texts[event.index].stop = event
             case Again():
@@ -153,9 +166,6 @@ class Transcript(Generic[OneText]):
                 self.texts += [self._new() for _ in range(event.first, event.count)]
             case Done():
                 self.done = event
-
-    def _add(self, event: Stream) -> None:
-        self.texts[event.index].add(event)
 
     @property
     def ordered(self) -> list[int]:
@@ -174,44 +184,36 @@ class Reply(Transcript[Text]):
     pause: ClassVar[bytes] = b": keep-alive\n\n"  # what keeps an idle stream open
 
     def __init__(self, request: CompletionRequest, about: ServerInfo, *, stream: bool) -> None:
-        super().__init__(request.n, Text)
+        super().__init__(request.n, Text, Text.note if stream else Text.add)
         self.request = request
         self.about = about
         self.stream = stream
         self._last = Stop("", 0, 0, 0, "")
 
-    def _add(self, event: Stream) -> None:
-        """What was streamed is the client's to keep: with logprobs it may be gigabytes."""
-        text = self.texts[event.index]
-        if self.stream:
-            text.note(event)
-        else:
-            text.add(event)
-
     # What a dialect writes
 
-    def piece(self, event: Stream) -> Iterator[Json]:
+    def piece(self, event: Stream) -> Iterator[Mapping[str, Any]]:
         raise NotImplementedError
 
-    def end(self, index: int, stop: Stop) -> Iterator[Json]:
+    def end(self, index: int, stop: Stop) -> Iterator[Mapping[str, Any]]:
         """The end of one sequence. The last one comes with done."""
         raise NotImplementedError
 
     def body(self) -> Any:
         raise NotImplementedError
 
-    def failure(self, error: Error) -> Json:
+    def failure(self, error: Error) -> Mapping[str, Any]:
         """What went wrong behind the first byte."""
         raise NotImplementedError
 
-    def frame(self, data: Json) -> bytes:
+    def frame(self, data: Mapping[str, Any]) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(data)
 
     # What all have in common
 
     def render(self, events: Iterable[Event]) -> bytes:
         """Frames for these events, which follow those of the last call."""
-        return b"".join(self.frame(data) for event in events for data in self._messages(event))
+        return b"".join(self.frame(data) for event in events for data in self.messages(event))
 
     def json(self) -> bytes:
         """The body; all events must have been taken."""
@@ -222,12 +224,13 @@ class Reply(Transcript[Text]):
         return self.begun.prompt_tokens if self.begun else 0
 
     @property
-    def warned(self) -> Json:
+    def warned(self) -> Warned:
         """The warnings, for the body or the last frame."""
-        return {"warnings": self.request.warnings} if self.request.warnings else {}
+        return warned(self.request.warnings)
 
-    def _messages(self, event: Event) -> Iterator[Json]:
-        self._take(event)
+    def messages(self, event: Event) -> Iterator[Mapping[str, Any]]:
+        """What an event becomes, a frame each."""
+        self.take((event,))
         match event:
             case Stream():
                 yield from self.piece(event)

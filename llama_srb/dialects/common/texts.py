@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from llama_srb.dialects.common.answers import warned
 from llama_srb.engine.events import Done, Event
 from llama_srb.request.values import is_text, is_tokens, wrong
 
@@ -52,8 +53,7 @@ class TextsBody:
     """Events folded into one JSON body; a dialect writes `gather` and `body`."""
 
     def __init__(self, *, model: str, warnings: tuple[str, ...]) -> None:
-        self.model = model
-        self.warnings = warnings
+        self.model, self.warnings = model, warnings
         self._done: Done | None = None
 
     def gather(self, event: Event) -> None:
@@ -73,4 +73,4 @@ class TextsBody:
         """The body; all events must have been taken."""
         assert self._done is not None
         body = self.body(self._done)
-        return orjson.dumps(body | {"warnings": self.warnings} if self.warnings else body)
+        return orjson.dumps({**body, **warned(self.warnings)} if self.warnings else body)

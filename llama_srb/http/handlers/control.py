@@ -8,13 +8,15 @@ from typing import Any
 from aiohttp import WSCloseCode, web
 
 from llama_srb.dialects import events
+from llama_srb.dialects.common.answers import warned
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.admission import Admission
+from llama_srb.http.answers import Cancelled, Extended
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.bodies import Bodies
 from llama_srb.http.handlers.facts import ServerFacts
-from llama_srb.http.middleware import error_response, json_response, log_summary, warnings_of
+from llama_srb.http.middleware import error_response, json_response, log_summary
 from llama_srb.http.streaming import Responder
 from llama_srb.http.websocket import Connection
 from llama_srb.request.fields import CompletionRequest, Extension
@@ -46,8 +48,8 @@ class Control:
             self.facts.require_room(generation, extension)
             log_summary.set(f" add={extension.add} {id}")
             if (made := await self.admission.extend(generation, extension, http[CALLER])) is not None:
-                answer = {"id": id, "first": made.first, "count": made.count}
-                return json_response(answer | warnings_of(extension.warnings))
+                told: Extended = {"id": id, "first": made.first, "count": made.count}
+                return json_response({**told, **warned(extension.warnings)})
         message = f'no request {id} is running; a request with "continue" goes on from one that is over'
         return error_response(404, message, param="id")
 
@@ -56,7 +58,8 @@ class Control:
         id, index = plain_id("id", http.match_info["id"]), http.match_info.get("index")
         if not self.admission.pool.requests.cancel(id, None if index is None else int(index)):
             return error_response(404, f"no request {id} is running", param="id")
-        return json_response({"id": id, "cancelled": True})
+        told: Cancelled = {"id": id, "cancelled": True}
+        return json_response(told)
 
     async def stop_generation(self, http: web.Request) -> web.Response:
         """Ends what the caller generates by OpenAI's paths, and nobody else's."""

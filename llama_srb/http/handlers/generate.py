@@ -9,15 +9,17 @@ from typing import Any, Literal, TypeAlias
 from aiohttp import web
 
 from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, scores
+from llama_srb.dialects.common.answers import warned
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.ranking import ranking
 from llama_srb.http.admission import Admission, Reservation
+from llama_srb.http.answers import Computed
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import Bodies, parsed
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.handlers.work import truncated, work_of
-from llama_srb.http.middleware import DIALECT, json_response, log_summary, refused, warnings_of
+from llama_srb.http.middleware import DIALECT, json_response, log_summary, refused
 from llama_srb.http.streaming import BodyBuilder, Responder, Work, summary_of, unranked
 from llama_srb.request.fields import CHAT, CompletionRequest
 from llama_srb.request.values import RequestError
@@ -144,9 +146,14 @@ class Generate:
         if isinstance(last, Error):
             return refused(last)
         assert isinstance(last, Done)
-        answer = {"id": last.id, "prompt_tokens": last.prompt_tokens, "cached_tokens": last.cached_tokens}
-        superseded = {"superseded": True} if generation.cancelled else {}
-        return json_response(answer | superseded | warnings_of(request.warnings))
+        told: Computed = {
+            "id": last.id,
+            "prompt_tokens": last.prompt_tokens,
+            "cached_tokens": last.cached_tokens,
+        }
+        if generation.cancelled:
+            told["superseded"] = True
+        return json_response({**told, **warned(request.warnings)})
 
     async def score(self, http: web.Request) -> web.Response:
         """How likely the model finds each of some texts after one prompt."""

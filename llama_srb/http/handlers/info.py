@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -16,15 +16,37 @@ from llama_srb.background import begin
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.pool.terms import OWN
+from llama_srb.http.answers import (
+    Adapter,
+    Adapters,
+    EmbeddingFacts,
+    FieldRow,
+    Fields,
+    Healthy,
+    Model,
+    ModelMeta,
+    Models,
+    Presets,
+    Stats,
+    Unhealthy,
+)
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.middleware import json_response
 from llama_srb.http.observe.metrics import CONTENT_TYPE, Metrics, memory_of
-from llama_srb.http.openapi import document
 from llama_srb.request.aliases import CONVERTED
 from llama_srb.request.fields import request_table, samplers_table
+from llama_srb.request.parse import Defaults
 
 STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
+HEALTHY: Healthy = {"status": "ok"}
+
+
+def described(defaults: Defaults) -> dict[str, Any]:
+    """The OpenAPI document; nothing of it is imported or made before, so that start-up is short."""
+    from llama_srb.http.openapi import document
+
+    return document(defaults, __version__)
 
 
 class Info:
@@ -39,13 +61,15 @@ class Info:
         """200 when requests are served at once, 503 with the state otherwise; of failed also the reason."""
         state = self.pool.state
         if state == "ready":
-            return json_response({"status": "ok"})
-        why = {"error": self.pool.failure} if state == "failed" else {}
-        return json_response({"status": state, "progress": round(self.pool.progress, 3), **why}, 503)
+            return json_response(HEALTHY)
+        answer: Unhealthy = {"status": state, "progress": round(self.pool.progress, 3)}
+        if state == "failed" and self.pool.failure is not None:
+            answer["error"] = self.pool.failure
+        return json_response(answer, 503)
 
     async def live(self, http: web.Request) -> web.Response:
         """It answers, so it is."""
-        return json_response({"status": "ok"})
+        return json_response(HEALTHY)
 
     async def ready(self, http: web.Request) -> web.Response:
         """As health(), under the name that orchestrators like."""
@@ -59,9 +83,15 @@ class Info:
     async def stats(self, http: web.Request) -> web.Response:
         """The same for people and scripts, without the histograms."""
         engine, memory = await self._look()
-        now = {"requests_open": len(self.pool.requests), "engine_memory_bytes": memory, "engine": engine}
-        now["tasks"] = len(asyncio.all_tasks())  # of the server: it must not grow
-        return json_response({"status": self.pool.state, **self.counts.totals(), **now})
+        answer: Stats = {
+            "status": self.pool.state,
+            **self.counts.totals(),
+            "requests_open": len(self.pool.requests),
+            "engine_memory_bytes": memory,
+            "engine": dict(engine),
+            "tasks": len(asyncio.all_tasks()),  # it must not grow
+        }
+        return json_response(answer)
 
     async def _look(self) -> tuple[Mapping[str, Any], int]:
         """The engine's status and the memory of all."""
@@ -85,11 +115,12 @@ class Info:
 
     async def models(self, http: web.Request) -> web.Response:
         """The model in OpenAI's list; meta is what the file says of itself, n_ctx what the engine gave it."""
-        return json_response({"object": "list", "data": [self._model()]})
+        answer: Models = {"object": "list", "data": [self._model()]}
+        return json_response(answer)
 
-    def _model(self) -> dict[str, Any]:
+    def _model(self) -> Model:
         model, ready = self.facts.model, self.pool.ready
-        meta: dict[str, Any] = {
+        meta: ModelMeta = {
             "name": model.name,
             "architecture": model.architecture,
             "parameters": model.parameters,
@@ -99,7 +130,7 @@ class Info:
             "n_ctx": ready.n_ctx if ready else None,
         }
         if ready and ready.embedding:
-            meta["embedding"] = dict(ready.embedding)
+            meta["embedding"] = cast(EmbeddingFacts, ready.embedding)
         created = int(os.stat(model.path).st_mtime) if model.path.exists() else 0
         return {
             "id": model.path.stem,
@@ -111,15 +142,19 @@ class Info:
 
     async def adapters(self, http: web.Request) -> web.Response:
         """The adapters that requests may name, in OpenAI's form of a list."""
-        return json_response({"object": "list", "data": self._adapters()})
+        answer: Adapters = {"object": "list", "data": self._adapters()}
+        return json_response(answer)
 
     async def lora_adapters(self, http: web.Request) -> web.Response:
         """The same as llama-server lists them."""
         return json_response(self._adapters())
 
-    def _adapters(self) -> list[dict[str, Any]]:
+    def _adapters(self) -> list[Adapter]:
         loaded = self.pool.ready.adapters if self.pool.ready else ()
-        return [{"id": one["id"], "name": Path(one["path"]).stem, **one} for one in loaded]
+        return [
+            {"id": one["id"], "name": Path(one["path"]).stem, "path": one["path"], "scale": one["scale"]}
+            for one in loaded
+        ]
 
     async def model_named(self, http: web.Request) -> web.Response:
         """One model of that list."""
@@ -128,17 +163,26 @@ class Info:
 
     async def presets(self, http: web.Request) -> web.Response:
         """What a request may name as its preset."""
-        data = [{"name": p.name, "about": p.about, "fields": p.fields} for p in self.facts.presets.values()]
-        return json_response({"object": "list", "data": data})
+        presets = self.facts.presets.values()
+        answer: Presets = {
+            "object": "list",
+            "data": [{"name": p.name, "about": p.about, "fields": dict(p.fields)} for p in presets],
+        }
+        return json_response(answer)
 
     async def samplers(self, http: web.Request) -> web.Response:
         """Every request field, and what those of other servers become."""
-        tables = {"samplers": samplers_table(), "request": request_table(), "converted": CONVERTED}
-        return json_response(tables)
+        answer: Fields = {
+            "samplers": cast(list[FieldRow], samplers_table()),
+            "request": cast(list[FieldRow], request_table()),
+            "converted": dict(CONVERTED),
+        }
+        return json_response(answer)
 
     async def openapi(self, http: web.Request) -> web.Response:
         """The whole API as an OpenAPI document."""
-        return json_response(document(self.facts.defaults(http[CALLER]), __version__))
+        answer = await asyncio.to_thread(described, self.facts.defaults(http[CALLER]))
+        return json_response(answer)
 
     async def studio(self, http: web.Request) -> web.Response:
         """A file of the studio; / is its page."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from typing_extensions import TypedDict
 
+from llama_srb.dialects.common.answers import Count
 from llama_srb.engine.events import Done, Event, Stream
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -49,6 +51,21 @@ class GenerationMetrics:
     completion_tokens: Counter
     first_token_seconds: Histogram
     between_tokens_seconds: Histogram
+
+
+class Totals(TypedDict):
+    """What was counted since the server began."""
+
+    uptime_seconds: float
+    requests: Count
+    prompt_tokens: Count
+    cached_tokens: Count
+    completion_tokens: Count
+    engine_starts: Count
+    engine_steps: Count
+    engine_step_tokens: Count
+    engine_step_seconds: float
+    engine_model_seconds: float
 
 
 class Metrics:
@@ -115,7 +132,7 @@ class Metrics:
         """All of it, in Prometheus' form."""
         return generate_latest(self.registry)
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self) -> Totals:
         """The counts as an object; what has labels by these."""
         found: dict[str, Any] = {"uptime_seconds": round(time.time() - self.began, 3)}
         for family in self.registry.collect():
@@ -123,7 +140,7 @@ class Metrics:
                 name = family.name.removeprefix(PREFIX + "_")
                 total = sum(s.value for s in family.samples if s.name.endswith("_total"))
                 found[name] = round(total, 3) if name.endswith("_seconds") else int(total)
-        return found
+        return cast(Totals, found)
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""llama.cpp's server: /completion and /infill in their native form, and what clients ask beside them. Pure.
+"""llama.cpp's server: /completion and /infill in their native form. Pure.
 
 A frame has `index` and `content` at its top; one body is an object, or a list of n. Shapes:
 tools/server/README.md and server-task.cpp of llama.cpp.
@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, NotRequired, TypeAlias, cast
 
-from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, as_json, token_json, told
-from llama_srb.dialects.openai import INFILL, infill_prompt
+from typing_extensions import TypedDict
+
+from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json
+from llama_srb.dialects.common.fields import switch, text_of
+from llama_srb.dialects.common.infill import INFILL, infill_prompt
+from llama_srb.dialects.common.reply import (
+    Json,
+    Reply,
+    ServerInfo,
+    TokenLogprob,
+    token_json,
+)
 from llama_srb.engine.events import Error, Stop, Stream
-from llama_srb.request.fields import CHAT, Sampling
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import RequestError, wrong
 
@@ -29,11 +37,107 @@ KINDS = {  # of an error; others are the client's below 500, and the server's ab
     501: "not_supported_error",
     503: "unavailable_error",
 }
-STOP_TYPES = {"length": "limit", "timeout": "limit", "cancelled": "none", "error": "none"}
+StopType: TypeAlias = Literal["eos", "word", "limit", "none"]
+STOP_TYPES: Mapping[str, StopType] = {
+    "length": "limit",
+    "timeout": "limit",
+    "cancelled": "none",
+    "error": "none",
+}
 SNIPPET = "\n\n--- snippet ---\n\n"  # before a file, for a model that has no token for that
 
 
-def error_body(status: int, message: str, *, param: str | None = None, code: str | None = None) -> Json:
+# ----------------------------------------------------------------------------------------------------
+# Answers
+# ----------------------------------------------------------------------------------------------------
+
+
+class LlamacppErrorFields(TypedDict):
+    code: int
+    message: str
+    type: str
+
+
+class LlamacppError(TypedDict):
+    error: LlamacppErrorFields
+
+
+class DrawnToken(TypedDict):
+    id: Count
+    token: str
+    bytes: list[Count]
+    prob: float
+
+
+class TokenProbability(DrawnToken):
+    """A token with its alternatives, with post_sampling_probs."""
+
+    top_probs: list[DrawnToken]
+
+
+class Probabilities(TypedDict, total=False):
+    completion_probabilities: list[TokenLogprob | TokenProbability]
+
+
+class LlamacppPiece(Probabilities):
+    """A frame with new text of one sequence."""
+
+    index: Count
+    content: str
+    tokens: list[Count]
+    stop: Literal[False]
+    id_slot: Count
+    tokens_predicted: Count
+    tokens_evaluated: Count
+
+
+class Timings(TypedDict):
+    """Milliseconds, and tokens per second."""
+
+    prompt_n: Count
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: Count
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+class LlamacppText(Warned, Probabilities):
+    """A whole text, or the frame that ends one; response_fields leaves only what it names."""
+
+    index: Count
+    content: str
+    tokens: list[Count]
+    id_slot: Count
+    stop: Literal[True]
+    model: str
+    tokens_predicted: Count
+    tokens_evaluated: Count
+    generation_settings: dict[str, Any]
+    prompt: str
+    has_new_line: bool
+    truncated: bool
+    stop_type: StopType
+    stopping_word: str
+    tokens_cached: Count
+    timings: NotRequired[Timings]
+
+
+TEXTS = Frames(
+    LlamacppPiece | LlamacppText | LlamacppError,
+    "Frames `data: <LlamacppPiece>`, one sequence's in each; a LlamacppText ends a sequence.",
+)
+
+# ----------------------------------------------------------------------------------------------------
+# Answers from events
+# ----------------------------------------------------------------------------------------------------
+
+
+def error_body(
+    status: int, message: str, *, param: str | None = None, code: str | None = None
+) -> LlamacppError:
     """An error as llama-server writes it."""
     other = "invalid_request_error" if status < 500 else "server_error"
     kind = "exceed_context_size_error" if code == "context_exceeded" else KINDS.get(status, other)
@@ -53,7 +157,7 @@ class Completion(Reply):
             request = request.model_copy(update={"logprobs": 0})  # only so does the engine tell tokens
         super().__init__(request, about, stream=stream)
 
-    def piece(self, event: Stream) -> Iterator[Json]:
+    def piece(self, event: Stream) -> Iterator[LlamacppPiece]:
         text = self.texts[event.index]
         yield {
             "index": event.index,
@@ -66,33 +170,33 @@ class Completion(Reply):
             **self._logprobs(event.tokens),
         }
 
-    def end(self, index: int, stop: Stop) -> Iterator[Json]:
+    def end(self, index: int, stop: Stop) -> Iterator[Mapping[str, Any]]:
         yield self._chosen(self._final(index, "", ()))
 
     def body(self) -> Any:
-        finals = [
-            self._chosen(self._final(i, one.text, one.tokens) | self._logprobs(one.tokens) | {"index": place})
-            for place, i in enumerate(self.ordered)
-            for one in [self.texts[i]]
-        ]
+        finals = [self._chosen(self._whole(i, place)) for place, i in enumerate(self.ordered)]
         return finals if len(finals) > 1 else finals[0]
 
-    def failure(self, error: Error) -> Json:
+    def _whole(self, index: int, place: int) -> LlamacppText:
+        text = self.texts[index]
+        final = self._final(index, text.text, text.tokens)
+        return {**final, **self._logprobs(text.tokens), "index": place}
+
+    def failure(self, error: Error) -> LlamacppError:
         return error_body(500, error.message, code=error.code)
 
-    def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Json:
+    def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Probabilities:
         made = [as_json(self._token(token)) for token in tokens] if self._asked else []
         return {"completion_probabilities": made} if made else {}
 
-    def _chosen(self, final: Json) -> Json:
+    def _chosen(self, final: LlamacppText) -> Mapping[str, Any]:
         """What response_fields names of it, each under its path."""
         return {path: value for path in self._paths for value in _at(path, final)} if self._paths else final
 
-    def _final(self, index: int, content: str, tokens: Iterable[Mapping[str, Any]]) -> Json:
+    def _final(self, index: int, content: str, tokens: Iterable[Mapping[str, Any]]) -> LlamacppText:
         text, prompt = self.texts[index], self.request.prompt
         assert text.stop is not None
-        timed = {"timings": _timings(self.done.timings, text.length, self.prompt_tokens)} if self.done else {}
-        return {
+        final: LlamacppText = {
             "index": index,
             "content": content,
             "tokens": [token["id"] for token in tokens],
@@ -108,9 +212,10 @@ class Completion(Reply):
             "stop_type": _stop_type(text.stop),
             "stopping_word": text.stop.stop_text,
             "tokens_cached": self.prompt_tokens + text.length,
-            **timed,
-            **self.warned,
         }
+        if self.done:
+            final["timings"] = _timings(self.done.timings, text.length, self.prompt_tokens)
+        return {**final, **self.warned}
 
     def _settings(self, index: int) -> Json:
         request = self.request
@@ -119,28 +224,33 @@ class Completion(Reply):
         return request.sampling.model_dump(mode="json") | mine | {"stream": self.stream} | own
 
 
-def _stop_type(stop: Stop) -> str:
+def _stop_type(stop: Stop) -> StopType:
     return STOP_TYPES.get(stop.finish_reason) or ("word" if stop.stop_text else "eos")
 
 
-def _timings(ms: Mapping[str, float], predicted: int, prompt: int) -> Json:
+def _timings(ms: Mapping[str, float], predicted: int, prompt: int) -> Timings:
     """Of this sequence; rates are tokens per second."""
     made: Json = {}
     for name, n, took in (("prompt", prompt, "prompt_ms"), ("predicted", predicted, "decode_ms")):
         taken = ms.get(took, 0.0)
         made |= {f"{name}_n": n, f"{name}_ms": taken, f"{name}_per_token_ms": taken / n if n else 0.0}
         made[f"{name}_per_second"] = 1000 * n / taken if taken else 0.0
-    return made
+    return cast(Timings, made)
 
 
-def _drawn_token(token: Mapping[str, Any]) -> Json:
+def _drawn_token(token: Mapping[str, Any]) -> TokenProbability:
     """The same by probabilities, as with post_sampling_probs."""
-    return _drawn(token) | {"top_probs": list(map(_drawn, token.get("top", ())))}
+    return {**_drawn(token), "top_probs": list(map(_drawn, token.get("top", ())))}
 
 
-def _drawn(token: Mapping[str, Any]) -> Json:
+def _drawn(token: Mapping[str, Any]) -> DrawnToken:
     one = token_json(token)
-    return {name: one[name] for name in ("id", "token", "bytes")} | {"prob": math.exp(one["logprob"])}
+    return {
+        "id": one["id"],
+        "token": one["token"],
+        "bytes": one["bytes"],
+        "prob": math.exp(one["logprob"]),
+    }
 
 
 def _paths(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -192,94 +302,4 @@ def _extra(body: Mapping[str, Any], about: ServerInfo) -> str:
     return "".join(head + text_of(file, "text") for head, file in zip(heads, files, strict=True))
 
 
-# ----------------------------------------------------------------------------------------------------
-# What generates nothing
-# ----------------------------------------------------------------------------------------------------
-
-
-def _tokenize(body: Json) -> Json:
-    """llama-server's content, or vLLM's prompt on the same path, which brings the first token by itself."""
-    if body.get("prompt") is not None:
-        special = switch(body, "add_special_tokens", True)
-        return {"text": text_of(body, "prompt"), "add_special": special}
-    asked = {"text": text_of(body, "content", ""), "add_special": switch(body, "add_special", False)}
-    return asked | ({"pieces": True} if switch(body, "with_pieces", False) else {})
-
-
-def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
-    tokens = result["tokens"]
-    if body.get("prompt") is not None:
-        return {"count": len(tokens), "max_model_len": about.context, "tokens": tokens}
-    if "pieces" not in result:
-        return {"tokens": tokens}
-    pieces = map(_piece, result["pieces"])
-    return {"tokens": [{"id": id, "piece": piece} for id, piece in zip(tokens, pieces, strict=True)]}
-
-
-def _piece(piece: list[int]) -> str | list[int]:
-    """A token's text; its bytes where they are only a part of a character."""
-    try:
-        return bytes(piece).decode()
-    except UnicodeDecodeError:
-        return piece
-
-
-def _content(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
-    """content for llama-server's clients, prompt for vLLM's."""
-    return {"content": result["text"], "prompt": result["text"]}
-
-
-def template_arguments(body: Json) -> Json:
-    """The fields of a chat, checked as for one."""
-    fields = {name: value for name, value in body.items() if name in (*CHAT, "reasoning_effort")}
-    if fields.get("messages") is None:
-        raise RequestError("messages is missing", param="messages")
-    made = request_from(fields).engine_fields()
-    return {name: value for name, value in made.items() if name in CHAT}
-
-
-def _prompt(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Json:
-    return {"prompt": result["prompt"]}
-
-
-def _props(about: ServerInfo) -> Json:
-    settings = Sampling().model_dump(mode="json")
-    return {
-        "default_generation_settings": {"params": settings, "n_ctx": about.context},
-        "total_slots": about.parallel,
-        "model_alias": about.model,
-        "model_ftype": about.quantisation,
-        "model_path": about.path,
-        "modalities": {"vision": False, "video": False, "audio": False},
-        "endpoint_slots": True,
-        "endpoint_props": False,
-        "endpoint_metrics": False,
-        "chat_template": about.chat_template,
-        "build_info": f"llama-srb {about.version}",
-        "cpu_variant": about.cpu,
-        "is_sleeping": False,
-    }
-
-
-def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Json]:
-    """A slot a place; which of them has which sequence is nowhere said, only how many are busy."""
-    busy = result["sequences"]
-    return [
-        {"id": i, "n_ctx": about.context, "speculative": False, "is_processing": i < busy}
-        for i in range(about.parallel)
-    ]
-
-
-TOKENIZE = InfoEndpoint(_tokens, "tokenize", _tokenize)
-DETOKENIZE = InfoEndpoint(_content, "detokenize", ids_of)
-TEMPLATE = InfoEndpoint(_prompt, "template", template_arguments)
-QUESTIONS = {
-    "/tokenize": TOKENIZE,
-    "/v1/tokenize": TOKENIZE,
-    "/detokenize": DETOKENIZE,
-    "/v1/detokenize": DETOKENIZE,
-    "/apply-template": TEMPLATE,
-    "/props": told(_props),
-    "/slots": InfoEndpoint(_slots, "status"),
-}
 REPLIES = {"/completion": complete, "/completions": complete, "/infill": infill}

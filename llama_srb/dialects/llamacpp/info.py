@@ -1,0 +1,171 @@
+"""llama.cpp's server: paths that generate nothing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+from llama_srb.dialects.common.answers import Count
+from llama_srb.dialects.common.fields import ids_of, switch, text_of
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, told
+from llama_srb.request.fields import CHAT, Sampling
+from llama_srb.request.parse import request_from
+from llama_srb.request.values import RequestError
+
+# ----------------------------------------------------------------------------------------------------
+# Answers
+# ----------------------------------------------------------------------------------------------------
+
+
+class TokenPiece(TypedDict):
+    """A token's text, or its bytes where they are only a part of a character."""
+
+    id: Count
+    piece: str | list[Count]
+
+
+class Tokenized(TypedDict):
+    """For vLLM's clients with count and max_model_len."""
+
+    count: NotRequired[Count]
+    max_model_len: NotRequired[Count]
+    tokens: list[Count] | list[TokenPiece]
+
+
+class Detokenized(TypedDict):
+    """The text twice: content for llama-server's clients, prompt for vLLM's."""
+
+    content: str
+    prompt: str
+
+
+class ChatPrompt(TypedDict):
+    prompt: str
+
+
+class DefaultSettings(TypedDict):
+    params: dict[str, Any]
+    n_ctx: Count
+
+
+class Modalities(TypedDict):
+    vision: bool
+    video: bool
+    audio: bool
+
+
+class Props(TypedDict):
+    default_generation_settings: DefaultSettings
+    total_slots: Count
+    model_alias: str
+    model_ftype: str
+    model_path: str
+    modalities: Modalities
+    endpoint_slots: bool
+    endpoint_props: bool
+    endpoint_metrics: bool
+    chat_template: str
+    build_info: str
+    cpu_variant: str
+    is_sleeping: bool
+
+
+class Slot(TypedDict):
+    id: Count
+    n_ctx: Count
+    speculative: bool
+    is_processing: bool
+
+
+# ----------------------------------------------------------------------------------------------------
+# Answers of the server and of engine commands
+# ----------------------------------------------------------------------------------------------------
+
+
+def _tokenize(body: Json) -> Json:
+    """llama-server's content, or vLLM's prompt on the same path, which brings the first token by itself."""
+    if body.get("prompt") is not None:
+        special = switch(body, "add_special_tokens", True)
+        return {"text": text_of(body, "prompt"), "add_special": special}
+    asked = {"text": text_of(body, "content", ""), "add_special": switch(body, "add_special", False)}
+    return asked | ({"pieces": True} if switch(body, "with_pieces", False) else {})
+
+
+def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Tokenized:
+    tokens = result["tokens"]
+    if body.get("prompt") is not None:
+        return {"count": len(tokens), "max_model_len": about.context, "tokens": tokens}
+    if "pieces" not in result:
+        return {"tokens": tokens}
+    pieces = map(_piece, result["pieces"])
+    told: list[TokenPiece] = [{"id": id, "piece": piece} for id, piece in zip(tokens, pieces, strict=True)]
+    return {"tokens": told}
+
+
+def _piece(piece: list[int]) -> str | list[int]:
+    """A token's text; its bytes where they are only a part of a character."""
+    try:
+        return bytes(piece).decode()
+    except UnicodeDecodeError:
+        return piece
+
+
+def _content(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Detokenized:
+    return {"content": result["text"], "prompt": result["text"]}
+
+
+def template_arguments(body: Json) -> Json:
+    """The fields of a chat, checked as for one."""
+    fields = {name: value for name, value in body.items() if name in (*CHAT, "reasoning_effort")}
+    if fields.get("messages") is None:
+        raise RequestError("messages is missing", param="messages")
+    made = request_from(fields).engine_fields()
+    return {name: value for name, value in made.items() if name in CHAT}
+
+
+def _prompt(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ChatPrompt:
+    return {"prompt": result["prompt"]}
+
+
+def _props(about: ServerInfo) -> Props:
+    settings = Sampling().model_dump(mode="json")
+    return {
+        "default_generation_settings": {"params": settings, "n_ctx": about.context},
+        "total_slots": about.parallel,
+        "model_alias": about.model,
+        "model_ftype": about.quantisation,
+        "model_path": about.path,
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": False,
+        "chat_template": about.chat_template,
+        "build_info": f"llama-srb {about.version}",
+        "cpu_variant": about.cpu,
+        "is_sleeping": False,
+    }
+
+
+def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Slot]:
+    """A slot a place; which of them has which sequence is nowhere said, only how many are busy."""
+    busy = result["sequences"]
+    return [
+        {"id": i, "n_ctx": about.context, "speculative": False, "is_processing": i < busy}
+        for i in range(about.parallel)
+    ]
+
+
+TOKENIZE = InfoEndpoint(_tokens, "tokenize", _tokenize)
+DETOKENIZE = InfoEndpoint(_content, "detokenize", ids_of)
+TEMPLATE = InfoEndpoint(_prompt, "template", template_arguments)
+QUESTIONS = {
+    "/tokenize": TOKENIZE,
+    "/v1/tokenize": TOKENIZE,
+    "/detokenize": DETOKENIZE,
+    "/v1/detokenize": DETOKENIZE,
+    "/apply-template": TEMPLATE,
+    "/props": told(_props),
+    "/slots": InfoEndpoint(_slots, "status"),
+}

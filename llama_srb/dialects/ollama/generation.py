@@ -1,0 +1,330 @@
+"""Ollama: /api/generate and /api/chat. Pure.
+
+Lines of JSON. With n > 1 a line has `index`; `done` is true only in the last line of all, since clients stop
+reading there, and a sequence that ended before it says so by `done_reason`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, NotRequired, TypeAlias
+
+import orjson
+from typing_extensions import TypedDict
+
+from llama_srb.dialects.common.answers import Count, Finish, Frames, Warned, as_json
+from llama_srb.dialects.common.fields import switch, text_of
+from llama_srb.dialects.common.infill import can_infill, infill_prompt
+from llama_srb.dialects.common.reply import Json, Reply, ServerInfo, Text, TokenLogprob, token_json
+from llama_srb.dialects.ollama.body import message_of, model_of, request_of, think_of
+from llama_srb.engine.events import Done, Error, Event, Stop, Stream
+from llama_srb.request.fields import limit_of
+from llama_srb.request.values import RequestError, wrong
+
+# ----------------------------------------------------------------------------------------------------
+# Answers
+# ----------------------------------------------------------------------------------------------------
+
+
+DoneReason: TypeAlias = Literal["stop", "length", "load", "unload"]
+
+
+class OllamaError(TypedDict):
+    error: str
+
+
+class CalledFunction(TypedDict):
+    name: str
+    arguments: dict[str, Any]
+
+
+class OllamaCall(TypedDict):
+    function: CalledFunction
+
+
+class OllamaMessage(TypedDict):
+    role: Literal["assistant"]
+    content: str
+    thinking: NotRequired[str]
+    tool_calls: NotRequired[list[OllamaCall]]
+
+
+class OllamaText(TypedDict):
+    """What /api/generate calls a text, or a piece of one."""
+
+    response: str
+    thinking: NotRequired[str]
+
+
+class OllamaTurn(TypedDict):
+    """What /api/chat calls it."""
+
+    message: OllamaMessage
+
+
+class OllamaHead(TypedDict):
+    model: str
+    created_at: str
+
+
+class Logprobs(TypedDict, total=False):
+    logprobs: list[TokenLogprob]
+
+
+class Durations(Warned):
+    """Counts of all sequences; nanoseconds."""
+
+    total_duration: Count
+    load_duration: Count
+    prompt_eval_count: Count
+    prompt_eval_duration: Count
+    eval_count: Count
+    eval_duration: Count
+
+
+class OllamaPiece(OllamaHead, Logprobs):
+    """index: only with n > 1. done_reason: the sequence has ended."""
+
+    index: NotRequired[Count]
+    done: Literal[False]
+    done_reason: NotRequired[Finish]
+
+
+class GeneratedPiece(OllamaPiece, OllamaText):
+    pass
+
+
+class TurnPiece(OllamaPiece, OllamaTurn):
+    pass
+
+
+class OllamaEnd(OllamaHead, Logprobs, Durations):
+    """The last line. index: only with n > 1."""
+
+    index: NotRequired[Count]
+    done: Literal[True]
+    done_reason: Finish
+
+
+class GeneratedEnd(OllamaEnd, OllamaText):
+    pass
+
+
+class TurnEnd(OllamaEnd, OllamaTurn):
+    pass
+
+
+class OllamaChoice(Logprobs):
+    index: Count
+    done_reason: Finish
+
+
+class GeneratedChoice(OllamaChoice, OllamaText):
+    pass
+
+
+class TurnChoice(OllamaChoice, OllamaTurn):
+    pass
+
+
+class OllamaAnswer(OllamaHead, Logprobs, Durations):
+    done: Literal[True]
+    done_reason: DoneReason
+
+
+class Generated(OllamaAnswer, OllamaText):
+    """The first text; with n > 1 all of them are in choices."""
+
+    choices: NotRequired[list[GeneratedChoice]]
+
+
+class ChatAnswer(OllamaAnswer, OllamaTurn):
+    """The first answer; with n > 1 all of them are in choices."""
+
+    choices: NotRequired[list[TurnChoice]]
+
+
+TEXT_LINES = Frames(GeneratedPiece | GeneratedEnd | OllamaError, "Lines of JSON, one sequence's in each.")
+TURN_LINES = Frames(TurnPiece | TurnEnd | OllamaError, "Lines of JSON, one sequence's in each.")
+
+# ----------------------------------------------------------------------------------------------------
+# Answers from events
+# ----------------------------------------------------------------------------------------------------
+
+
+def error_body(
+    status: int, message: str, *, param: str | None = None, code: str | None = None
+) -> OllamaError:
+    """An error as Ollama writes it."""
+    return {"error": message}
+
+
+class Lines(Reply):
+    """Of /api/generate."""
+
+    content_type = "application/x-ndjson"
+    pause = b""  # a line must be JSON
+    loading = ""  # what was done, where nothing was to be said
+
+    def __init__(self, body: Mapping[str, Any], about: ServerInfo, beginning: Json) -> None:
+        model, stream = model_of(body, about), switch(body, "stream", True)
+        super().__init__(request_of(body, about, beginning, stream), about, stream=stream)
+        self.limit = (
+            limit_of(body.get("options") or {}, "num_ctx") if switch(body, "truncate", True) else None
+        )
+        self._head: OllamaHead = {"model": model, "created_at": time_of(about.now)}
+
+    def render(self, events: Iterable[Event]) -> bytes:
+        """A line for all of these, where there is one text: SillyTavern reads one object at a time."""
+        lines = [data for event in events for data in self.messages(event)]
+        together = len(lines) > 1 and all("response" in line for line in lines) and len(self.texts) == 1
+        return b"".join(map(self.frame, [_together(lines)] if together else lines))
+
+    def said(self, text: str, thought: str, calls: list[OllamaCall]) -> OllamaText | OllamaTurn:
+        """What a piece of text, or all of it, is called."""
+        return {"response": text, "thinking": thought} if thought else {"response": text}
+
+    def piece(self, event: Stream) -> Iterator[Json]:
+        if event.text or event.reasoning or event.tokens:
+            said = self.said(event.text, event.reasoning, [])
+            yield self._line(event.index, said) | self._logprobs(event.tokens) | {"done": False}
+
+    def end(self, index: int, stop: Stop) -> Iterator[Json]:
+        if calls := _calls(self.texts[index]):  # a call is told when it is whole
+            yield self._line(index, self.said("", "", calls)) | {"done": False}
+        yield self._line(index, self.said("", "", [])) | self._end(stop)
+
+    def failure(self, error: Error) -> OllamaError:
+        return {"error": error.message}
+
+    def frame(self, data: Mapping[str, Any]) -> bytes:
+        return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
+
+    def body(self) -> Any:
+        """The first text as Ollama has it; of n > 1 all are in choices."""
+        texts: list[Json] = [
+            {
+                **self.said(one.text, "".join(one.thoughts), _calls(one)),
+                **self._logprobs(one.tokens),
+                "done_reason": _reason(one.stop),
+            }
+            for one in map(self.texts.__getitem__, self.ordered)
+        ]
+        choices = [{"index": i} | one for i, one in enumerate(texts)]
+        many = {"choices": choices} if len(choices) > 1 else {}
+        first = self.texts[0].stop
+        assert first is not None
+        loaded = {"done_reason": self.loading} if self.loading else {}
+        return self._head | texts[0] | self._end(first) | loaded | many
+
+    def _line(self, index: int, said: OllamaText | OllamaTurn) -> Json:
+        named = {"index": index} if len(self.texts) > 1 else {}
+        return {**self._head, **said, **named}
+
+    def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Logprobs:
+        made = [as_json(token_json(token)) for token in tokens]
+        return {"logprobs": made} if made else {}
+
+    def _end(self, stop: Stop) -> Json:
+        if self.done is None:
+            return {"done": False, "done_reason": _reason(stop)}
+        return {"done": True, "done_reason": _reason(stop), **self._durations(self.done)}
+
+    def _durations(self, done: Done) -> Durations:
+        ns = {name: round(1e6 * value) for name, value in done.timings.items()}
+        return {
+            "total_duration": sum(ns.values()),
+            "load_duration": ns.get("queued_ms", 0),
+            "prompt_eval_count": done.prompt_tokens,
+            "prompt_eval_duration": ns.get("prompt_ms", 0),
+            "eval_count": done.completion_tokens,
+            "eval_duration": ns.get("decode_ms", 0),
+            **self.warned,
+        }
+
+
+class Messages(Lines):
+    """Of /api/chat."""
+
+    def said(self, text: str, thought: str, calls: list[OllamaCall]) -> OllamaTurn:
+        message: OllamaMessage = {"role": "assistant", "content": text}
+        if thought:
+            message["thinking"] = thought
+        if calls:
+            message["tool_calls"] = calls
+        return {"message": message}
+
+
+def _together(lines: list[Mapping[str, Any]]) -> Json:
+    """Lines of one text as one."""
+    whole: Json = {}
+    for line in lines:
+        for name in ("response", "thinking", "logprobs"):
+            if name in line:
+                whole[name] = whole[name] + line[name] if name in whole else line[name]
+    return {**lines[-1], **whole}
+
+
+def _calls(text: Text) -> list[OllamaCall]:
+    """Calls of tools, their arguments as an object."""
+    return [
+        {"function": {"name": call["name"], "arguments": _object_of(call["arguments"])}}
+        for _, call in sorted(text.calls.items())
+    ]
+
+
+def _object_of(text: str) -> Any:
+    """JSON; a call that was cut short has none."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+
+
+def _reason(stop: Stop | None) -> Finish:
+    return "stop" if stop is not None and stop.finish_reason == "stop" else "length"
+
+
+def time_of(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def generate(body: Mapping[str, Any], about: ServerInfo) -> Reply:
+    """/api/generate."""
+    model = model_of(body, about)
+    prompt, suffix = text_of(body, "prompt", ""), text_of(body, "suffix", "")
+    if not prompt and not suffix:
+        return _loaded(Lines, body, about)
+    if suffix:
+        if not can_infill(about.infill):
+            raise RequestError(f"{model} does not support insert", param="suffix")
+        prompt = infill_prompt(about.infill, prompt, suffix)
+    elif about.chat_template and not switch(body, "raw", False):
+        system = text_of(body, "system", "")
+        messages = [{"role": "system", "content": system}] * bool(system) + [
+            {"role": "user", "content": prompt}
+        ]
+        return Lines(body, about, {"messages": messages} | think_of(body))
+    return Lines(body, about, {"prompt": prompt})
+
+
+def chat(body: Mapping[str, Any], about: ServerInfo) -> Reply:
+    """/api/chat."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        raise wrong("messages", messages, "a list of messages")
+    if not messages:
+        return _loaded(Messages, body, about)
+    return Messages(body, about, {"messages": list(map(message_of, messages))} | think_of(body))
+
+
+def _loaded(kind: type[Lines], body: Mapping[str, Any], about: ServerInfo) -> Lines:
+    """Who has nothing to say wants the model to be loaded, or not to be: here it is as long as the server."""
+    named = {name: body[name] for name in ("model", "name") if name in body}
+    reply = kind({**named, "stream": False}, about, {"prompt": "", "max_tokens": 0})
+    reply.loading = "unload" if body.get("keep_alive") in (0, "0", "0s") else "load"
+    return reply
+
+
+REPLIES = {"/api/generate": generate, "/api/chat": chat}

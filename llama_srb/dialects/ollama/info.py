@@ -1,0 +1,157 @@
+"""Ollama: paths that generate nothing. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from llama_srb.dialects.common.answers import Count
+from llama_srb.dialects.common.infill import can_infill
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, told
+from llama_srb.dialects.ollama.body import model_of
+from llama_srb.dialects.ollama.generation import time_of
+
+VERSION = "0.12.0"  # of Ollama: what clients check before they use a field
+
+# ----------------------------------------------------------------------------------------------------
+# Answers
+# ----------------------------------------------------------------------------------------------------
+
+
+class Details(TypedDict):
+    parent_model: str
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+
+class OllamaModel(TypedDict):
+    """digest stands for the file without reading it."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: Count
+    digest: str
+    details: Details
+
+
+class OllamaModels(TypedDict):
+    models: list[OllamaModel]
+
+
+class OllamaLoadedModel(OllamaModel):
+    expires_at: str
+    size_vram: Count
+    context_length: Count
+
+
+class OllamaLoadedModels(TypedDict):
+    models: list[OllamaLoadedModel]
+
+
+class ShownModel(TypedDict):
+    """model_info: by GGUF's names of metadata."""
+
+    modelfile: str
+    parameters: str
+    template: str
+    details: Details
+    model_info: dict[str, str | int]
+    capabilities: list[str]
+    modified_at: str
+
+
+class OllamaVersion(TypedDict):
+    version: str
+
+
+# ----------------------------------------------------------------------------------------------------
+# Answers of the server
+# ----------------------------------------------------------------------------------------------------
+
+
+def _details(about: ServerInfo) -> Details:
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": about.architecture,
+        "families": [about.architecture],
+        "parameter_size": _short(about.parameters),
+        "quantization_level": about.quantisation,
+    }
+
+
+def _short(count: int) -> str:
+    """4458752 as 4.46M."""
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= size:
+            return f"{count / size:.3g}{letter}"
+    return str(count)
+
+
+def _entry(about: ServerInfo) -> OllamaModel:
+    name = f"{about.model}:latest"
+    file = f"{about.path}|{about.size_bytes}|{about.modified}"
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": time_of(about.modified),
+        "size": about.size_bytes,
+        "digest": hashlib.sha256(file.encode()).hexdigest(),
+        "details": _details(about),
+    }
+
+
+def _tags(about: ServerInfo) -> OllamaModels:
+    return {"models": [_entry(about)]}
+
+
+def _running(about: ServerInfo) -> OllamaLoadedModels:
+    """Loaded it stays, so it expires in a day from now, whenever one asks."""
+    model: OllamaLoadedModel = {
+        **_entry(about),
+        "expires_at": time_of(about.now + 86400),
+        "size_vram": 0,
+        "context_length": about.context,
+    }
+    return {"models": [model]}
+
+
+def _version(about: ServerInfo) -> OllamaVersion:
+    return {"version": VERSION}
+
+
+def _show(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ShownModel:
+    model_of({"model": body.get("model") or body.get("name")}, about)
+    return {
+        "modelfile": f"FROM {about.model}",
+        "parameters": "",
+        "template": about.chat_template or "{{ .Prompt }}",
+        "details": _details(about),
+        "model_info": {
+            "general.architecture": about.architecture,
+            "general.parameter_count": about.parameters,
+            f"{about.architecture}.context_length": about.context,
+        },
+        "capabilities": ["completion", *(["insert"] if can_infill(about.infill) else []), *_chats(about)],
+        "modified_at": time_of(about.modified),
+    }
+
+
+def _chats(about: ServerInfo) -> list[str]:
+    """Whether the model's template knows tools is told by what it looks at."""
+    return ["tools"] if "tools" in about.chat_template else []
+
+
+QUESTIONS = {
+    "/api/tags": told(_tags),
+    "/api/ps": told(_running),
+    "/api/show": InfoEndpoint(_show),
+    "/api/version": told(_version),
+}

@@ -1,0 +1,22 @@
+"""OpenAI's completions: `form` reads bodies, `completions` and `several` render events. Pure."""
+
+from llama_srb.dialects.openai.answer import Error, ErrorKind, error_body
+from llama_srb.dialects.openai.completions import CHUNKS, Body, Chunks, Completion
+from llama_srb.dialects.openai.form import NO_INFILL, Form, parse, prompts
+from llama_srb.dialects.openai.several import BodyOfMany, ChunksOfMany
+
+__all__ = [
+    "CHUNKS",
+    "NO_INFILL",
+    "Body",
+    "BodyOfMany",
+    "Chunks",
+    "ChunksOfMany",
+    "Completion",
+    "Error",
+    "ErrorKind",
+    "Form",
+    "error_body",
+    "parse",
+    "prompts",
+]

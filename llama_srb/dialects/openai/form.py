@@ -1,0 +1,85 @@
+"""OpenAI's completions: what a body asks for, and in which form it wants the answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llama_srb.dialects.common.infill import can_infill, infill_prompt
+from llama_srb.request.fields import CompletionRequest, Limit, limit_of
+from llama_srb.request.parse import Defaults, request_from
+from llama_srb.request.values import MAX_PROMPTS, RequestError, wrong
+
+N, MAX_TOKENS = 1, 16  # OpenAI's defaults
+READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})
+NO_INFILL = "suffix is not used: the model has no tokens for what stands between two texts"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the client wants its answer, and of which model; None is "whichever there is".
+
+    limit: where text-generation-webui's clients want a prompt that is too long to be cut; else it is refused.
+    """
+
+    stream: bool = False
+    include_usage: bool = False
+    model: str | None = None
+    limit: Limit | None = None
+
+
+def parse(
+    body: Mapping[str, Any], defaults: Defaults, infill: Mapping[str, str] = {}
+) -> tuple[CompletionRequest, Form]:
+    """A body with one prompt as a request and a form; RequestError names what is wrong.
+
+    infill: the model's tokens for that, if it has any.
+    """
+    form = form_of(body)
+    if body.get("messages") is not None:
+        raise RequestError("messages belongs to /v1/chat/completions or the event stream", param="messages")
+    ours = replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream)
+    body = _with_suffix(body, infill)
+    request = request_from(body, ours, known=READ_HERE)
+    if body.get("suffix"):
+        request = request.model_copy(update={"warnings": (*request.warnings, NO_INFILL)})
+    return request, form
+
+
+def prompts(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A body a prompt: OpenAI's clients may send a list of them."""
+    many = body.get("prompt")
+    if not isinstance(many, list) or not many or not isinstance(many[0], str | list):
+        return [body]
+    if len(many) > MAX_PROMPTS:
+        raise RequestError(f"prompt has {len(many)} prompts; it may have {MAX_PROMPTS}", param="prompt")
+    return [{**body, "prompt": one} for one in many]
+
+
+def _with_suffix(body: Mapping[str, Any], infill: Mapping[str, str]) -> Mapping[str, Any]:
+    """What stands between prompt and suffix is asked for by the model's own tokens."""
+    prompt, suffix = body.get("prompt"), body.get("suffix")
+    if not isinstance(suffix, str | None):
+        raise wrong("suffix", suffix, "a text")
+    if not suffix or not can_infill(infill) or not isinstance(prompt, str):
+        return body
+    return {**body, "prompt": infill_prompt(infill, prompt, suffix), "suffix": None}
+
+
+def form_of(body: Mapping[str, Any]) -> Form:
+    model, options = body.get("model"), body.get("stream_options")
+    if model is not None and not isinstance(model, str):
+        raise wrong("model", model, "a text")
+    if options is not None and not isinstance(options, dict):
+        raise wrong("stream_options", options, "an object")
+    include_usage = _switch(options or {}, "include_usage", "stream_options.include_usage")
+    limit = limit_of(body, "truncation_length")
+    return Form(_switch(body, "stream", "stream"), include_usage, model, limit if limit.tokens else None)
+
+
+def _switch(fields: Mapping[str, Any], name: str, param: str) -> bool:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise wrong(param, value, "true or false")
+    return bool(value)

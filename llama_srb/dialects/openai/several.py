@@ -1,0 +1,129 @@
+"""Several prompts in one request of OpenAI's completions: a generation each. Pure.
+
+Events are told apart by the ids of their generations; choices are numbered through all prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import accumulate
+
+import orjson
+
+from llama_srb.dialects.openai.answer import ChunkWriter, usage_of
+from llama_srb.dialects.openai.completions import (
+    KIND,
+    PREFIX,
+    REPEATED,
+    Body,
+    Choice,
+    ChoiceWriter,
+    Completion,
+)
+from llama_srb.dialects.openai.form import Form
+from llama_srb.engine.events import Again, Done, Event, Start, Stop, Stream
+from llama_srb.request.fields import CompletionRequest
+
+
+class ChunksOfMany:
+    """Events as chunks of one id; requests by the ids of their generations."""
+
+    def __init__(
+        self, requests: Mapping[str, CompletionRequest], form: Form, *, model: str, created: int
+    ) -> None:
+        self._named = next(iter(requests))  # the generation whose id and warnings the answer has
+        self._warnings = requests[self._named].warnings
+        self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created)
+        self._writer.name(self._named)
+        firsts = accumulate((request.n for request in requests.values()), initial=0)
+        self._first = dict(zip(requests, firsts, strict=False))
+        self._choices = {
+            id: ChoiceWriter(request, self._writer, self._first[id]) for id, request in requests.items()
+        }
+        self._done: list[Done] = []
+
+    def render(self, events: list[Event]) -> bytes:
+        """Frames for these events of one generation."""
+        return b"".join(map(self._render, events))
+
+    def frames(self, events: list[Event]) -> bytes | Iterator[bytes]:
+        """The same as render(); what every choice repeats comes one by one, and only when it is wanted."""
+        if not any(isinstance(event, REPEATED) for event in events):
+            return self.render(events)
+        return (frame for event in events for frame in self._each(event))
+
+    def _each(self, event: Event) -> Iterable[bytes]:
+        if not isinstance(event, REPEATED):
+            return (self._render(event),)
+        return self._choices[event.id].each(_moved(event, self._first[event.id]))
+
+    def _render(self, event: Event) -> bytes:
+        match event:
+            case Start():
+                return self._writer.begin(self._warnings) if event.id == self._named else b""
+            case Done():
+                self._done.append(event)
+                return self._writer.end(_sum(self._done)) if len(self._done) == len(self._choices) else b""
+        id = event.id  # type: ignore[union-attr]  # what a generation brings has one
+        choices, moved = self._choices[id], _moved(event, self._first[id])
+        if isinstance(moved, Stream):
+            return choices.text(moved)
+        return choices.render(moved) or self._writer.other(event)
+
+
+def _moved(event: Event, by: int) -> Event:
+    """An event whose choices stand behind those of other prompts."""
+    match event:
+        case Stop(duplicate_of=int() as other):
+            return replace(event, index=event.index + by, duplicate_of=other + by)
+        case Stream() | Stop() | Again():
+            return replace(event, index=event.index + by)
+    return event
+
+
+def _sum(parts: Iterable[Done]) -> Done:
+    """The counts of all; an order over several prompts there is none."""
+    first, *others = parts
+    for one in others:
+        first = replace(
+            first,
+            count=first.count + one.count,
+            prompt_tokens=first.prompt_tokens + one.prompt_tokens,
+            cached_tokens=first.cached_tokens + one.cached_tokens,
+            completion_tokens=first.completion_tokens + one.completion_tokens,
+        )
+    return replace(first, ranking=())
+
+
+class BodyOfMany:
+    """Events folded into one body; requests by the ids of their generations."""
+
+    def __init__(self, requests: Mapping[str, CompletionRequest], *, model: str, created: int) -> None:
+        self._parts = {id: Body(request, model=model, created=created) for id, request in requests.items()}
+        self._done: list[Done] = []
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events of one generation, which follow those of the last call."""
+        for event in events:
+            self._parts[event.id].take([event])  # type: ignore[union-attr]
+            self._done += [event] if isinstance(event, Done) else []
+
+    def fields(self) -> Completion:
+        """The body; all events must have been taken."""
+        bodies = [part.fields() for part in self._parts.values()]
+        choices: list[Choice] = []
+        for body in bodies:
+            choices += [_moved_choice(choice, len(choices)) for choice in body["choices"]]
+        return {**bodies[0], "choices": choices, "usage": usage_of(_sum(self._done))}
+
+    def json(self) -> bytes:
+        """The same as JSON."""
+        return orjson.dumps(self.fields())
+
+
+def _moved_choice(choice: Choice, by: int) -> Choice:
+    moved: Choice = {**choice, "index": choice["index"] + by}
+    if "duplicate_of" in choice:
+        moved["duplicate_of"] = choice["duplicate_of"] + by
+    return moved

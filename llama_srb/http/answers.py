@@ -1,0 +1,148 @@
+"""What this server's own paths answer that no dialect makes, as types. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from llama_srb.dialects.common.answers import Count, Warned
+from llama_srb.engine.pool import PoolState
+from llama_srb.http.observe.metrics import Totals
+from llama_srb.request.fields import ROWS
+
+# ----------------------------------------------------------------------------------------------------
+# Requests that run
+# ----------------------------------------------------------------------------------------------------
+
+
+class Extended(Warned):
+    """The new sequences are first to count - 1."""
+
+    id: str
+    first: Count
+    count: Count
+
+
+class Computed(Warned):
+    id: str
+    prompt_tokens: Count
+    cached_tokens: Count
+    superseded: NotRequired[
+        Annotated[Literal[True], Field(description="The next one came before it was done.")]
+    ]
+
+
+class Cancelled(TypedDict):
+    id: str
+    cancelled: Literal[True]
+
+
+# ----------------------------------------------------------------------------------------------------
+# The model, and what requests may name
+# ----------------------------------------------------------------------------------------------------
+
+
+class EmbeddingFacts(TypedDict):
+    only: Annotated[bool, Field(description="It generates nothing.")]
+    pooling: Literal["mean", "cls", "last", "rank"]
+    dimensions: Count
+    max_tokens: Count
+
+
+class ModelMeta(TypedDict):
+    """What the file says of itself; n_ctx and embedding are the engine's."""
+
+    name: str
+    architecture: str
+    parameters: Count
+    quantisation: str
+    context: Count | None
+    size_bytes: Count
+    n_ctx: int | None
+    embedding: NotRequired[EmbeddingFacts]
+
+
+class Model(TypedDict):
+    id: str
+    object: Literal["model"]
+    created: Count
+    owned_by: str
+    meta: ModelMeta
+
+
+class Models(TypedDict):
+    object: Literal["list"]
+    data: list[Model]
+
+
+class Adapter(TypedDict):
+    id: Count
+    name: str
+    path: str
+    scale: float
+
+
+class Adapters(TypedDict):
+    object: Literal["list"]
+    data: list[Adapter]
+
+
+class Preset(TypedDict):
+    name: str
+    about: str
+    fields: dict[str, Any]
+
+
+class Presets(TypedDict):
+    object: Literal["list"]
+    data: list[Preset]
+
+
+class FieldRow(TypedDict):
+    """A request field; low and high are inclusive."""
+
+    name: str
+    type: Annotated[str, Field(json_schema_extra={"enum": sorted({row.type for row in ROWS.values()})})]
+    default: Any
+    low: float | None
+    high: float | None
+    neutral: Any
+    aliases: tuple[str, ...]
+    group: str
+    per_choice: bool
+    meaning: str
+
+
+class Fields(TypedDict):
+    """converted: what fields of other servers become, by name."""
+
+    samplers: list[FieldRow]
+    request: list[FieldRow]
+    converted: dict[str, str]
+
+
+# ----------------------------------------------------------------------------------------------------
+# The server
+# ----------------------------------------------------------------------------------------------------
+
+
+class Healthy(TypedDict):
+    status: Literal["ok"]
+
+
+class Unhealthy(TypedDict):
+    status: Literal["loading", "failed", "draining", "stopped"]
+    progress: Annotated[float, Field(ge=0, le=1)]
+    error: NotRequired[Annotated[str, Field(description="Of failed: why, and what to do.")]]
+
+
+class Stats(Totals):
+    """tasks: of the server."""
+
+    status: PoolState
+    requests_open: Count
+    engine_memory_bytes: Count
+    engine: Annotated[dict[str, Any], Field(description="Its own counts of cells, requests and sequences.")]
+    tasks: Count

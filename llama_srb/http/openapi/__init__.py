@@ -1,0 +1,69 @@
+"""The HTTP API as an OpenAPI document: the operations are the rows of routes.py.
+
+`requests` has the schemas of bodies, `answers` those of answers. Knows neither aiohttp nor processes.
+"""
+
+from __future__ import annotations
+
+from llama_srb.http.foreign import Schema
+from llama_srb.http.openapi.answers import AnswerSchemas, answer_schemas
+from llama_srb.http.openapi.requests import schemas
+from llama_srb.http.routes import JSON, PARAMETERS, ROUTES, Route
+from llama_srb.request.parse import Defaults
+
+KEYS: dict[str, Schema] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key or a JSON Web Token."},
+    "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+
+ABOUT = """n continuations of one prompt, all streaming at once, the prompt computed once.
+
+Every error has OpenAI's body. A method that a path does not take is 405 with Allow, an unknown path 404.
+OPTIONS answers 204 for pages of the origins that --cors names."""
+
+
+def document(defaults: Defaults, version: str) -> Schema:
+    """The whole API as OpenAPI 3.1; defaults are the server's."""
+    answers = answer_schemas()
+    paths: dict[str, Schema] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, answers)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "llama-srb",
+            "version": version,
+            "description": ABOUT,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "paths": paths,
+        "components": {"schemas": {**schemas(defaults), **answers.components}, "securitySchemes": KEYS},
+    }
+
+
+def _operation(route: Route, answers: AnswerSchemas) -> Schema:
+    operation: Schema = {
+        "operationId": route.operation,
+        "summary": route.summary,
+        "security": [{"bearer": []}, {"header": []}, {}] if route.scopes else [],
+        "responses": {
+            str(status): {
+                "description": answer.meaning,
+                "content": {
+                    kind: {"schema": answers.of(content)} for kind, content in answer.content.items()
+                },
+            }
+            for status, answer in sorted(route.answers.items())
+        },
+    }
+    if route.request:
+        body = {"$ref": f"#/components/schemas/{route.request}"}
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
+    if route.parameters:
+        operation["parameters"] = [_parameter(name) for name in route.parameters]
+    return operation
+
+
+def _parameter(name: str) -> Schema:
+    meaning, schema = PARAMETERS[name]
+    return {"name": name, "in": "path", "required": True, "description": meaning, "schema": schema}

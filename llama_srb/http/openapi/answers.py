@@ -1,0 +1,64 @@
+"""Schemas of answers, made of the types that the rows of routes.py name: each TypedDict is a component. Pure.
+
+Making them takes tenths of a second, so they are made once, when the document is first asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import GenericAlias
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from llama_srb.dialects.common.answers import Frames
+from llama_srb.http.foreign import Schema
+from llama_srb.http.routes import ROUTES
+
+
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False  # it would repeat the field's name
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSchemas:
+    """components: schemas by name; by_type: of each type that an answer or a frame is."""
+
+    components: Mapping[str, Schema]
+    by_type: Mapping[Any, Schema]
+
+    def of(self, content: Any) -> Schema:
+        """The schema of one row's content: of a type, of a stream, or of several streams."""
+        match content:
+            case tuple():
+                return {"anyOf": [self.of(one) for one in content]}
+            case Frames():
+                return {
+                    "type": "string",
+                    "description": content.meaning,
+                    "x-frame": self.by_type[content.of],
+                }
+        return self.by_type[content]
+
+
+@functools.cache
+def answer_schemas() -> AnswerSchemas:
+    """Those of all routes, made at once, so that they share their components."""
+    types = tuple(dict.fromkeys(_types()))
+    together: Any = GenericAlias(tuple, types)
+    whole = TypeAdapter(together).json_schema(
+        ref_template="#/components/schemas/{model}", schema_generator=_Untitled
+    )
+    return AnswerSchemas(whole["$defs"], dict(zip(types, whole["prefixItems"], strict=True)))
+
+
+def _types() -> Iterator[Any]:
+    for route in ROUTES:
+        for answer in route.answers.values():
+            for content in answer.content.values():
+                streams = content if isinstance(content, tuple) else (content,)
+                yield from (one.of if isinstance(one, Frames) else one for one in streams)

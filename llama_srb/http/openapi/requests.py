@@ -1,0 +1,396 @@
+"""Schemas of requests: the rows of request/fields.py and the bodies of other servers' APIs. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from llama_srb.http import foreign
+from llama_srb.http.foreign import Schema
+from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
+from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, TOOL_CHOICES, Row
+from llama_srb.request.parse import Defaults
+from llama_srb.request.values import (
+    INT32_MAX,
+    MAX_ADAPTER_SCALE,
+    MAX_ADAPTERS,
+    MAX_EMBEDDED,
+    MAX_INDEX,
+    MAX_LOGPROBS,
+    MAX_MESSAGES,
+    MAX_PROMPTS,
+    MAX_SCORED,
+    MAX_TEXTS,
+)
+
+TEXTS: Schema = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TEXTS}]
+}
+ADAPTERS: Schema = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer", "minimum": 0},
+            "scale": {
+                "type": ["number", "null"],
+                "minimum": -MAX_ADAPTER_SCALE,
+                "maximum": MAX_ADAPTER_SCALE,
+                "default": 1,
+            },
+        },
+        "required": ["id"],
+        "additionalProperties": False,
+    },
+    "maxItems": MAX_ADAPTERS,
+}
+BIASES: Schema = {
+    "anyOf": [
+        {"type": "object", "additionalProperties": {"type": ["number", "boolean"]}},
+        {
+            "type": "array",
+            "items": {
+                "type": "array",
+                "prefixItems": [{"type": ["integer", "string"]}, {"type": ["number", "boolean"]}],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        },
+    ]
+}
+IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+PROMPT: Schema = {
+    "anyOf": [
+        {"type": "string"},
+        IDS,
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "string"}, IDS]},
+            "minItems": 1,
+            "maxItems": MAX_PROMPTS,
+        },
+    ]
+}
+CONTENT: Schema = {
+    "type": ["string", "array", "null"],
+    "items": {
+        "type": "object",
+        "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+        "required": ["type", "text"],
+    },
+}
+OF_TYPE: dict[str, Schema] = {
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "text": {"type": "string"},
+    "texts": TEXTS,
+    "raw or processed": {"enum": ["raw", "processed", "raw_logprobs", "processed_logprobs"]},
+    "choices": {
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {
+                "type": "array",
+                "items": {"type": "string", "minLength": 1},
+                "minItems": 1,
+                "maxItems": MAX_TEXTS,
+            },
+        ]
+    },
+    "messages": {
+        "type": ["array", "string"],
+        "items": {
+            "type": "object",
+            "properties": {"role": {"type": "string"}, "content": CONTENT},
+            "required": ["role"],
+        },
+        "minItems": 1,
+        "maxItems": MAX_MESSAGES,
+    },
+    "tools": {
+        "type": ["array", "string"],
+        "items": {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function"},
+                "function": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string"}},
+                    "required": ["name"],
+                },
+            },
+            "required": ["type", "function"],
+        },
+    },
+    "tool choice": {"anyOf": [{"enum": [*TOOL_CHOICES]}, {"type": "object"}]},
+    "JSON object": {"type": ["object", "string"]},
+    "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
+    "biases": BIASES,
+    "adapters": ADAPTERS,
+    "text or tokens": PROMPT,
+    "object": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
+    "sequence": {"$ref": "#/components/schemas/SequenceName"},
+}
+
+# Of the fields that become others: where more can be said than that.
+CONVERTED_SHAPES: dict[str, Schema] = {
+    "response_format": {
+        "type": ["object", "null"],
+        "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
+        "required": ["type"],
+    },
+    "structured_outputs": {"type": ["object", "null"]},
+    "post_sampling_probs": {"type": ["boolean", "null"]},
+    "preset": {"type": ["string", "null"]},
+}
+
+# What OpenAI's clients send beside the rows; the dialects read these themselves.
+OPENAI_FIELDS: dict[str, Schema] = {
+    "stream": {
+        "type": ["boolean", "null"],
+        "description": "Given, true or false, it asks for OpenAI's form: chunks, or one body.",
+    },
+    "stream_options": {
+        "type": ["object", "null"],
+        "properties": {"include_usage": {"type": ["boolean", "null"]}},
+        "description": "include_usage: a last chunk without choices has the usage of all.",
+    },
+    "model": {
+        "type": ["string", "null"],
+        "description": "The served model's name; given, it asks for OpenAI's form.",
+    },
+    "user": {"description": "Not used."},
+    "truncation_length": {
+        "type": ["integer", "null"],
+        "minimum": 0,
+        "maximum": INT32_MAX,
+        "description": "text-generation-webui's: a prompt that is too long for so many tokens, the answer's "
+        "among them, is cut from the left and warned of; else it is refused. Not of the event stream.",
+    },
+    "suffix": {
+        "description": "What follows; used where the model has infill tokens, else named in warnings."
+    },
+}
+
+
+def _base(row: Row) -> Schema:
+    bounds = {"minimum": row.low, "maximum": row.high}
+    return OF_TYPE[row.type] | {
+        name: int(bound) if bound.is_integer() else bound
+        for name, bound in bounds.items()
+        if bound is not None
+    }
+
+
+def _field(row: Row, *, of_one: bool) -> Schema:
+    """A row as a property; where a number stands, a list of one per sequence may, unless of_one sequence."""
+    base = _base(row)
+    shapes = [*base.get("anyOf", [base]), {"type": "null"}]
+    if row.is_number and row.name in OVERRIDE_ROWS and not of_one:
+        shapes.append({"type": "array", "items": {"anyOf": [base, {"type": "null"}]}})
+    if row.name == "prompt":
+        return {"anyOf": shapes, "description": row.meaning}
+    return {"anyOf": shapes, "default": row.default, "description": row.meaning}
+
+
+def _fields(rows: Mapping[str, Row], schema: str, *, of_one: bool = False) -> Schema:
+    """Rows and their aliases as properties."""
+    properties = {name: _field(row, of_one=of_one) for name, row in rows.items()}
+    for name, row in rows.items():
+        for alias in row.aliases:
+            properties[alias] = {
+                "$ref": f"#/components/schemas/{schema}/properties/{name}",
+                "description": f"Another name of {name}.",
+            }
+    return properties
+
+
+def _request(defaults: Defaults) -> Schema:
+    rows = ROWS | {
+        "n": dataclasses.replace(ROWS["n"], default=defaults.n, high=float(defaults.max_n)),
+        "max_tokens": dataclasses.replace(ROWS["max_tokens"], default=defaults.max_tokens),
+    }
+    converted = {
+        name: CONVERTED_SHAPES.get(name, {}) | {"description": f"Becomes: {meaning}."}
+        for name, meaning in CONVERTED.items()
+    }
+    neutral = {
+        name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
+        for name, values in UNSUPPORTED.items()
+    }
+    not_used = {"description": "Not used; it says nothing about the text."}
+    neutral |= dict.fromkeys(sorted(NON_SAMPLING_FIELDS), not_used)
+    return {
+        "type": "object",
+        "description": "A prompt and how to continue it. null is absent. n and max_tokens default to "
+        "OpenAI's 1 and 16 in OpenAI's form. Unknown fields are named in warnings, or refused with --strict.",
+        "properties": _fields(rows, "Request") | converted | neutral | OPENAI_FIELDS,
+        "anyOf": [
+            {"properties": {"prompt": {"not": {"type": "null"}}}, "required": ["prompt"]},
+            {"properties": {"continue": {"type": "object"}}, "required": ["continue"]},
+            {"properties": {"messages": {"not": {"type": "null"}}}, "required": ["messages"]},
+        ],
+    }
+
+
+def _chat_request(defaults: Defaults) -> Schema:
+    """As any request, but for what OpenAI's clients write otherwise in a chat."""
+    schema = _request(defaults)
+    properties = {
+        name: field for name, field in schema["properties"].items() if name not in ("prompt", "suffix")
+    }
+    return {
+        "type": "object",
+        "description": "A chat and how to answer it. n defaults to 1, max_tokens to the end or the context.",
+        "properties": properties | CHAT_FIELDS,
+        "anyOf": schema["anyOf"][-1:],
+    }
+
+
+CHAT_FIELDS: dict[str, Schema] = {
+    "logprobs": {"type": ["boolean", "null"], "description": "Log-probabilities of each token."},
+    "top_logprobs": {
+        "type": ["integer", "null"],
+        "minimum": 0,
+        "maximum": MAX_LOGPROBS,
+        "description": "And of this many alternatives.",
+    },
+}
+
+
+PREFIX: Schema = {
+    "allOf": [{"$ref": "#/components/schemas/Request"}],
+    "description": "The prompt or messages; it may be all the request that will follow, of which nothing "
+    "else is used.",
+    "properties": {"continue": {"type": "null"}},
+}
+
+
+def _named_sequence(*needed: str) -> Schema:
+    """A sequence: id of its request (unless that is clear), index, and how many of its tokens."""
+    properties: dict[str, Schema] = {
+        "id": {"type": "string", "minLength": 1, "description": "Of its request, with or without `cmpl-`."},
+        "index": {"type": "integer", "minimum": 0, "maximum": MAX_INDEX},
+        "at": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": INT32_MAX,
+            "description": "Only its first tokens, so many.",
+        },
+    }
+    return {
+        "type": "object",
+        "properties": {name: properties[name] for name in (*needed, "at")},
+        "required": list(needed),
+        "additionalProperties": False,
+    }
+
+
+EXTENSION: Schema = {
+    "type": "object",
+    "properties": {
+        "add": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": MAX_INDEX,
+            "default": 1,
+            "description": "How many more; with those that there are at most --max-n.",
+        },
+        "max_tokens": {
+            "type": ["integer", "null"],
+            "minimum": -1,
+            "maximum": INT32_MAX,
+            "description": "Tokens per sequence from now on, also of those that run.",
+        },
+        "fork": {
+            "anyOf": [_named_sequence("index"), {"type": "null"}],
+            "description": "The new ones begin as this one of the request; only what follows is streamed.",
+        },
+    },
+}
+
+
+TEXT_OR_IDS: Schema = {"anyOf": [{"type": "string"}, IDS]}
+
+
+def _maybe(kind: str, description: str, **more: Any) -> Schema:
+    """A property that may be null, which is absent."""
+    return {"type": [kind, "null"], **more, "description": description}
+
+
+def _texts_or_ids(most: int, description: str) -> Schema:
+    many = {"type": "array", "items": TEXT_OR_IDS, "minItems": 1, "maxItems": most}
+    return {"anyOf": [{"type": "string", "minLength": 1}, IDS, many], "description": description}
+
+
+MODEL = _maybe("string", "The served model's name.")
+SCORE: Schema = {
+    "type": "object",
+    "properties": {
+        "texts": _texts_or_ids(MAX_SCORED, "What is scored, each by itself after the same prompt."),
+        "prompt": {
+            "anyOf": [*TEXT_OR_IDS["anyOf"], {"type": "null"}],
+            "default": "",
+            "description": "What stands before each of them; computed once. It is not scored.",
+        },
+        "logprobs": _maybe(
+            "integer",
+            "So many of the likeliest tokens beside each token.",
+            minimum=0,
+            maximum=MAX_LOGPROBS,
+            default=0,
+        ),
+        "cache": _maybe("boolean", "Use and keep the computed prompt.", default=True),
+        "lora": {"anyOf": [ADAPTERS, {"type": "null"}], "description": ROWS["lora"].meaning},
+        "model": MODEL,
+    },
+    "required": ["texts"],
+}
+
+
+EMBEDDING_INPUT: Schema = {
+    "type": "object",
+    "properties": {
+        "input": _texts_or_ids(MAX_EMBEDDED, "The texts, or their token ids."),
+        "encoding_format": {
+            "enum": ["float", "base64", None],
+            "default": "float",
+            "description": "base64: 32-bit floats, little-endian.",
+        },
+        "dimensions": _maybe(
+            "integer", "Only the first numbers, so many, brought to length 1 again.", minimum=1
+        ),
+        "model": MODEL,
+        "user": {"description": "Not used."},
+    },
+    "required": ["input"],
+}
+
+
+def neutral_text(values: tuple[object, ...]) -> str:
+    """The values at which a field does nothing, in words."""
+    return " or ".join("empty" if value in ("", []) else str(value).lower() for value in values)
+
+
+def schemas(defaults: Defaults) -> dict[str, Schema]:
+    """All of them by name; defaults are the server's."""
+    return {
+        "Request": _request(defaults),
+        "ChatRequest": _chat_request(defaults),
+        "Prefix": PREFIX,
+        "Extension": EXTENSION,
+        "Score": SCORE,
+        "EmbeddingInput": EMBEDDING_INPUT,
+        "SequenceName": _named_sequence("id", "index"),
+        "Override": {
+            "type": "object",
+            "description": "What one sequence has otherwise than its request.",
+            "properties": _fields(OVERRIDE_ROWS, "Override", of_one=True),
+        },
+        **{
+            path.name + "Body": {"type": "object", "properties": path.request}
+            for path in foreign.PATHS
+            if path.request is not None
+        },
+    }
