@@ -16,8 +16,9 @@ from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavail
 from llama_srb.engine.process import Engine
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.fields import CompletionRequest, Sampling
-from tests.conftest import PATIENCE, children, collect, soon, texts, until
 from tests.fake_engine import story
+from tests.support.processes import children
+from tests.support.waiting import PATIENCE, collect, soon, texts, until
 
 
 def generate(engine: Engine, prompt: str = "Once", n: int = 2, **fields: Any) -> Exchange:

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from llama_srb.http.routes import OURS
-from tests.serving import Server, serving
+from tests.support.serving import Server, serving
 
 ONCE = "Once upon a time,"
 

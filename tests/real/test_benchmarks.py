@@ -10,7 +10,7 @@ import pytest
 from benchmarks import run
 from benchmarks.run import Crowd, Row
 from benchmarks.sides import Figures, descendants
-from tests.bench import alive
+from tests.support.bench import alive
 
 ROW, CROWD = Row("bundled", 32, 2, 32, rounds=2), Crowd("bundled", 2, 2, 32, (16, 32), apart=0.01, rounds=1)
 

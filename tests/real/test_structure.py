@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.real.lines import LIMIT, Answer, Lines
 from tests.real.test_cli import complete
-from tests.serving import serving
+from tests.support.lines import LIMIT, Answer, Lines
+from tests.support.serving import serving
 
 Request = dict[str, Any]
 
@@ -298,7 +298,7 @@ def test_a_continued_text_begins_its_own(engine: Lines) -> None:
 # What is wrong is said at once, and what explodes is stopped
 
 
-WRONG = [  # beyond those of tests/bad_input.py: field, text, where, what
+WRONG = [  # beyond those of tests/support/bad_input.py: field, text, where, what
     ("grammar", "", (1, 1), "no rule root"),
     ("grammar", 'root ::= "a"\n\n  )', (3, 3), "name of a rule"),
     ("grammar", 'root ::= ("a"', (1, 10), "no closing )"),

@@ -24,7 +24,7 @@ from llama_srb.request.fields import (
 )
 from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
 from llama_srb.request.values import MAX_DEPTH, RequestError, SequenceName
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 
 def parsed(**fields: Any) -> CompletionRequest:

@@ -8,7 +8,7 @@ import runpy
 import pytest
 
 from llama_srb.request.fields import SAMPLING_ROWS
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs/samplers.md").read_text()
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
