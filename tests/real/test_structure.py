@@ -376,10 +376,13 @@ EXPLODING: list[tuple[Request, str]] = [
 ]  # fmt: skip
 
 
-def test_what_explodes_is_stopped_and_disturbs_nobody(exact: Lines) -> None:
+def test_what_explodes_is_stopped_and_delays_no_other_clients_story(exact: Lines) -> None:
+    """The story is sent last, and has begun when the slow schema is still being read."""
     alone = exact.generate(**STORY).texts
-    exploding = [STORY | request for request, _ in EXPLODING]
-    story, *answers = exact.generate_all(STORY, *exploding)
+    exploding = [STORY | {"client": "a"} | request for request, _ in EXPLODING]
+    *answers, story = exact.generate_all(*exploding, STORY | {"client": "b"})
+    slow = answers[[request.get("json_schema") for request, _ in EXPLODING].index(SLOW_SCHEMA)]
+    assert story.named("stream")[0]["line"] < slow.events[-1]["line"]
     for (request, message), answer in zip(EXPLODING, answers, strict=True):
         if message:
             error = answer.events[-1]
