@@ -1,17 +1,11 @@
-"""What tests of the process side share: the fake engine's command; and no test may leave a process."""
+"""Fixtures and rules of all tests: the fake engine, settings, and no test may leave a process."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +13,13 @@ import pytest
 import uvloop
 
 from llama_srb.engine.settings import EngineSettings
+from tests.support.places import FAKE_ENGINE
+from tests.support.processes import children
+from tests.support.waiting import PATIENCE
 
-ROOT = Path(__file__).resolve().parent.parent
-FAKE_ENGINE = (sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_engine.py"))  # -I -S: starts in 50 ms
 STUDIO_SKIPPED = (
     "the studio's tests are skipped: no chromium here, and only as root on Debian they install it"
 )
-PATIENCE = 30.0  # seconds; a bound for what takes a second or two, on a machine that does other things too
 
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -46,38 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if any(STUDIO_SKIPPED in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(STUDIO_SKIPPED)
-
-
-def children() -> set[int]:
-    """Processes that this one has started and not yet reaped, zombies included."""
-    lists = list(Path("/proc/self/task").glob("*/children"))  # 100 times faster than ps, where there is one
-    if lists:
-        return {int(pid) for path in lists for pid in text_of(path).split()}
-    listing = subprocess.Popen(["ps", "-A", "-o", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
-    pairs = [tuple(map(int, line.split())) for line in listing.communicate()[0].splitlines()]
-    return {pid for pid, parent in pairs if parent == os.getpid() and pid != listing.pid}
-
-
-def cpu(pid: int) -> float:
-    """Seconds of a core that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def text_of(path: Path) -> str:
-    """Nothing, where the thread that it tells of has ended."""
-    try:
-        return path.read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-@contextlib.contextmanager
-def one_at_a_time(name: str) -> Iterator[None]:
-    """Held by one process of the tests on this machine, the others wait."""
-    with open(Path(tempfile.gettempdir()) / f"llama-srb-{os.getuid()}-{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture(autouse=True)
@@ -126,27 +88,3 @@ class Journal:
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal.jsonl")
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Waits for a condition that nothing announces."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 (nothing would set an event)
-            await asyncio.sleep(0.005)
-
-
-async def soon(awaitable: Awaitable[Any]) -> Any:
-    """The result of what must not take long."""
-    async with asyncio.timeout(PATIENCE):
-        return await awaitable
-
-
-async def collect(generation: AsyncIterator[list[Any]]) -> list[Any]:
-    """All events to the end."""
-    async with asyncio.timeout(PATIENCE):
-        return [event async for events in generation for event in events]
-
-
-def texts(events: list[Any], n: int) -> list[str]:
-    """The text of each sequence."""
-    return ["".join(e.text for e in events if hasattr(e, "text") and e.index == i) for i in range(n)]

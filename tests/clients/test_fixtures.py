@@ -21,7 +21,7 @@ from tests.clients.fixtures import (
     read_as_silly_tavern,
     read_ollama_as_silly_tavern,
 )
-from tests.serving import Server
+from tests.support.serving import Server
 
 
 def post(server: Server, path: str, body: Any, kind: str = "application/json") -> bytes:

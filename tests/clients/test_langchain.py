@@ -12,7 +12,7 @@ from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from openai import BadRequestError
 from pydantic import SecretStr
 
-from tests.serving import Server, serving
+from tests.support.serving import Server, serving
 
 ONCE = "Once upon a time,"
 COMMON: dict[str, Any] = {"api_key": SecretStr("-"), "max_retries": 0}

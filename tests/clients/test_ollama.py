@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from ollama import Client, ResponseError
 
-from tests.serving import Server
+from tests.support.serving import Server
 
 ONCE = "Once upon a time,"
 

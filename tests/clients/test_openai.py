@@ -10,7 +10,7 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 from openai.types import Completion, CompletionChoice
 
-from tests.serving import Server
+from tests.support.serving import Server
 
 ONCE = "Once upon a time,"
 ONCE_IDS = [417, 435, 259, 392, 12]

@@ -11,8 +11,8 @@ import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from tests.real.test_chat import CITIES, HELLO, TOOLS, scripted
-from tests.serving import Server, serving
+from tests.support.chats import CITIES, HELLO, TOOLS, scripted
+from tests.support.serving import Server, serving
 
 
 @pytest.fixture(scope="module")

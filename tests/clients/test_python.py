@@ -12,8 +12,8 @@ import llama_srb
 from llama_srb import AsyncClient, Client
 from llama_srb.client import ConnectionFailed, RequestRefused, Stop, Text
 from llama_srb.client.server_process import NotStarted
-from tests.real.test_chat import HELLO, TOOLS, scripted
-from tests.serving import LASTING, Server, serving
+from tests.support.chats import HELLO, TOOLS, scripted
+from tests.support.serving import LASTING, Server, serving
 
 ONCE = "Once upon a time,"
 ONCE_IDS = [417, 435, 259, 392, 12]

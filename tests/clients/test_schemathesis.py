@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, status_c
 
 from llama_srb.http.openapi import document
 from llama_srb.request.parse import Defaults
-from tests.serving import Server, serving
+from tests.support.serving import Server, serving
 
 
 def no_500(ctx: Any, response: Any, case: Any) -> None:

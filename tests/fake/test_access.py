@@ -23,18 +23,10 @@ from llama_srb import config
 from llama_srb.cli import checks
 from llama_srb.http import server
 from llama_srb.http.auth import api_keys
-from llama_srb.http.auth.api_keys import Key
-from tests.conftest import ROOT
-from tests.fake.test_server import Served, Serving, frames, serving
-
-__all__ = ["serving"]  # the fixture
+from tests.support.places import ROOT
+from tests.support.served import SECRET, Served, Serving, bearer, frames, key_file
 
 BODY = {"prompt": "x", "n": 1, "max_tokens": 2}
-SECRET = "0123456789" * 4
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
 
 
 async def ask(
@@ -43,12 +35,6 @@ async def ask(
     """Status, and the error's code where there is one."""
     status, data = await served.post(body, path, **headers)
     return status, json.loads(data)["error"]["code"] if status >= 400 else None
-
-
-def key_file(path: Path, *rows: dict[str, Any]) -> Path:
-    """A file in which each row's name is its key, too."""
-    api_keys.write(path, [Key(hash=api_keys.hashed(row["name"]), **row) for row in rows])
-    return path
 
 
 # Keys

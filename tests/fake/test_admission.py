@@ -16,12 +16,9 @@ import pytest
 from aiohttp import ClientWebSocketResponse
 
 from llama_srb.http.websocket import MAX_EXTENDING, MAX_RUNNING
-from tests.conftest import ROOT
-from tests.fake.test_access import bearer, key_file
-from tests.fake.test_server import Served, Serving, serving
-from tests.fake.test_websocket import connected, event, until
-
-__all__ = ["serving"]  # the fixture
+from tests.support.places import ROOT
+from tests.support.served import Served, Serving, bearer, key_file
+from tests.support.sockets import connected, event, until
 
 WORDS = "one two three four five six seven eight nine ten"
 SAYS_WORDS = [{"role": "user", "content": WORDS}]

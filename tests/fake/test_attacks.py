@@ -24,9 +24,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import Bench
-from tests.hostile import PATHS
-from tests.soak.soak import status
+from tests.support.bench import Bench
+from tests.support.hostile import PATHS
+from tests.support.processes import status
 
 PATIENCE = 20.0  # seconds
 HOST = b" HTTP/1.1\r\nHost: localhost\r\n"

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from llama_srb.request.fields import ROWS
-from tests.bench import CHECKOUT, FAKE, MODEL, TIMEOUT, Bench, plain
 from tests.fake_engine import story
+from tests.support.bench import TIMEOUT, Bench, plain
+from tests.support.places import FAKE, ROOT, STORYTELLER
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def make_files(folder: Path) -> None:
     (folder / "empty.gguf").touch()
-    (folder / "cut.gguf").write_bytes(MODEL.read_bytes()[:-1])
+    (folder / "cut.gguf").write_bytes(STORYTELLER.read_bytes()[:-1])
     (folder / "text.gguf").write_text("This is no model.")
     (folder / "plain").write_text("no program")
     (folder / "bad.toml").write_text("prot = 1")
@@ -214,7 +215,7 @@ def call_api(script: Path, folder: Path, *arguments: str) -> subprocess.Complete
 
 def test_api_py_without_a_venv_names_build_sh(tmp_path: Path) -> None:
     script = tmp_path / "api.py"
-    shutil.copy(CHECKOUT / "api.py", script)
+    shutil.copy(ROOT / "api.py", script)
     ended = call_api(script, tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
     assert "build.sh" in ended.stderr
@@ -225,7 +226,7 @@ def test_api_py_finds_its_venv_from_anywhere_and_passes_arguments_on(tmp_path: P
     home, elsewhere = tmp_path / "a house", tmp_path / "elsewhere"
     (home / ".venv" / "bin").mkdir(parents=True)
     elsewhere.mkdir()
-    shutil.copy(CHECKOUT / "api.py", home)
+    shutil.copy(ROOT / "api.py", home)
     python = home / ".venv" / "bin" / "python"
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     python.chmod(0o755)
@@ -238,7 +239,7 @@ def test_api_py_finds_its_venv_from_anywhere_and_passes_arguments_on(tmp_path: P
 
 
 def test_api_py_is_a_program() -> None:
-    assert os.access(CHECKOUT / "api.py", os.X_OK)
+    assert os.access(ROOT / "api.py", os.X_OK)
 
 
 # complete
@@ -531,27 +532,27 @@ def test_a_terminal_shows_an_error_in_one_line_after_the_texts(bench: Bench) -> 
 
 
 def test_models_are_lines_of_fields_in_a_pipe(bench: Bench) -> None:
-    ended = bench.run("models", str(MODEL))
+    ended = bench.run("models", str(STORYTELLER))
     fields = ended.stdout.rstrip("\n").split("\t")
-    assert (ended.returncode, fields[0], len(fields)) == (0, str(MODEL), 7)
-    assert fields[-1] == str(MODEL.stat().st_size)
+    assert (ended.returncode, fields[0], len(fields)) == (0, str(STORYTELLER), 7)
+    assert fields[-1] == str(STORYTELLER.stat().st_size)
 
 
 def test_models_are_a_table_on_a_terminal(bench: Bench) -> None:
-    code, output = bench.on_terminal("models", str(MODEL), size=(200, 24))
+    code, output = bench.on_terminal("models", str(STORYTELLER), size=(200, 24))
     shown = plain(output)
     assert (code, shown.split()[:2]) == (0, ["file", "name"])
-    assert str(MODEL) in shown
+    assert str(STORYTELLER) in shown
 
 
 def test_models_as_json(bench: Bench) -> None:
-    (model,) = json.loads(bench.run("models", "--json", str(MODEL)).stdout)
-    assert model["size_bytes"] == MODEL.stat().st_size
+    (model,) = json.loads(bench.run("models", "--json", str(STORYTELLER)).stdout)
+    assert model["size_bytes"] == STORYTELLER.stat().st_size
 
 
 def test_unreadable_models_are_a_line_each_and_the_others_are_shown(bench: Bench) -> None:
     make_files(bench.folder)
-    ended = bench.run("models", "none.gguf", str(MODEL), "text.gguf")
+    ended = bench.run("models", "none.gguf", str(STORYTELLER), "text.gguf")
     assert (ended.returncode, ended.stdout.count("\n")) == (1, 1)
     assert [line.split(":")[1] for line in ended.stderr.splitlines()] == [" none.gguf", " text.gguf"]
 

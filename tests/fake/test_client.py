@@ -31,8 +31,8 @@ from llama_srb.client import (
     UnknownField,
     core,
 )
-from tests.bench import Bench
 from tests.fake_engine import story
+from tests.support.bench import Bench
 
 PROMPT = "Once upon a time,"
 

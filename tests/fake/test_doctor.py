@@ -14,7 +14,7 @@ import pytest
 
 from llama_srb import config
 from llama_srb.cli import checks
-from tests.conftest import FAKE_ENGINE, ROOT
+from tests.support.places import FAKE_ENGINE, ROOT
 
 MODEL = ROOT / "models/storyteller.gguf"
 

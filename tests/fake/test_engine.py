@@ -16,8 +16,9 @@ from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavail
 from llama_srb.engine.process import Engine
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.fields import CompletionRequest, Sampling
-from tests.conftest import PATIENCE, children, collect, soon, texts, until
 from tests.fake_engine import story
+from tests.support.processes import children
+from tests.support.waiting import PATIENCE, collect, soon, texts, until
 
 
 def generate(engine: Engine, prompt: str = "Once", n: int = 2, **fields: Any) -> Exchange:
@@ -184,6 +185,19 @@ async def test_leaving_early_cancels_at_once_and_disturbs_nobody(settings, journ
         assert await works(engine)
         await until(lambda: exchange.state == "done")
     assert len(journal.entries("cancel")) == 1
+
+
+async def test_a_request_that_the_server_ends_with_an_error_is_cancelled_in_its_engine(
+    settings, journal
+) -> None:
+    async with Engine(settings("--endless", *journal.flags)) as engine:
+        await soon(engine.loaded())
+        async with generate(engine, n=2, max_tokens=1000) as exchange:
+            await soon(anext(exchange))
+            exchange.fail("timed_out", "too late")
+            last = (await collect(exchange))[-1]
+            await until(lambda: journal.entries("cancel"))
+    assert (type(last), last.code) == (Error, "timed_out")
 
 
 async def test_a_finished_request_is_not_cancelled(settings, journal) -> None:

@@ -14,11 +14,8 @@ import pytest
 
 from llama_srb.background import begin
 from llama_srb.http.server import StartError, _kept
-from tests.bench import MODEL
-from tests.conftest import ROOT
-from tests.fake.test_server import Served, Serving, serving
-
-__all__ = ["serving"]  # the fixture
+from tests.support.places import ROOT, STORYTELLER
+from tests.support.served import Served, Serving
 
 # fmt: off
 FAULTS = {
@@ -224,7 +221,7 @@ async def test_sighup_outlives_whatever_it_finds(
     """Each of these had ended its task, and nobody knew."""
     presets, model = tmp_path / "presets", tmp_path / "model.gguf"
     presets.mkdir()
-    model.symlink_to(MODEL)
+    model.symlink_to(STORYTELLER)
     served = await serving(presets=str(presets), model=str(model))
     preset = presets / "own.toml"
     preset.write_text("stop = " + 5000 * "[")
@@ -232,7 +229,7 @@ async def test_sighup_outlives_whatever_it_finds(
     preset.unlink()
     link(model, "x" * 300)
     await heard(caplog, f"the model stays as it was: {model}: File name too long")
-    link(model, str(MODEL))
+    link(model, str(STORYTELLER))
     presets.rmdir()
     presets.symlink_to("x" * 300)
     await heard(caplog, f"the presets stay as they were: {presets}: File name too long")

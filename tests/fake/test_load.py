@@ -11,10 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.fake.test_access import bearer, key_file
-from tests.fake.test_server import Serving, frames, serving
-
-__all__ = ["serving"]  # the fixture
+from tests.support.served import Serving, bearer, frames, key_file
 
 ENDLESS = {"prompt": "x", "n": 1, "max_tokens": -1}
 

@@ -20,8 +20,10 @@ from llama_srb.engine.pool import Mode, Pool
 from llama_srb.engine.pool.terms import Terms
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.fields import CompletionRequest, Extension, Sampling
-from tests.conftest import PATIENCE, ROOT, children, collect, soon, texts, until
 from tests.fake_engine import story
+from tests.support.places import ROOT
+from tests.support.processes import children
+from tests.support.waiting import PATIENCE, collect, soon, texts, until
 
 MODES: list[Mode] = ["resident", "per-request"]
 both_modes = pytest.mark.parametrize("mode", MODES)

@@ -20,10 +20,7 @@ import pytest
 
 from llama_srb.http.auth import api_keys
 from llama_srb.http.routes import ROUTES, Route
-from tests.fake.test_access import SECRET, bearer, key_file
-from tests.fake.test_server import Served, Serving, serving
-
-__all__ = ["serving"]  # the fixture
+from tests.support.served import SECRET, Served, Serving, bearer, key_file
 
 NO_KEY, EVERY_KEY = "", "complete chat embed metrics admin"
 TABLE: Mapping[str, str] = {  # the scopes, one of which lets in: method and path

@@ -13,11 +13,8 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from llama_srb.http.observe import logs
-from tests.conftest import until
-from tests.fake.test_access import bearer, key_file
-from tests.fake.test_server import Served, Serving, serving
-
-__all__ = ["serving"]  # the fixture
+from tests.support.served import Served, Serving, bearer, key_file
+from tests.support.waiting import until
 
 
 async def text_of(served: Served, path: str, **headers: str) -> tuple[int, str]:

@@ -7,113 +7,17 @@ import json
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from llama_srb import config
-from llama_srb.http import server
 from llama_srb.http.handlers.generate import negotiate
+from tests.support.served import TIMEOUT, Served, Serving, closed, frames
 
-FAKE = Path(__file__).parents[1] / "fake_engine.py"
-TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
 CANCEL_WITHIN = 5.0  # seconds: a step of the silent engine takes 30
-
-
-@dataclass
-class Served:
-    """A running server; `url` is its address, `journal` what its fake engine wrote down."""
-
-    url: str
-    http: aiohttp.ClientSession
-    journal: Path
-    stack: contextlib.AsyncExitStack
-
-    async def post(self, body: Any, path: str = "/v1/completions", **headers: str) -> tuple[int, bytes]:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with self.http.post(self.url + path, data=data, headers=headers) as response:
-            return response.status, await response.read()
-
-    async def events(self, body: Any, path: str = "/v1/completions") -> list[dict[str, Any]]:
-        status, data = await self.post(body, path)
-        assert status == 200, data
-        return frames(data)
-
-    async def connect(self, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A raw connection with a request on it, which is closed at the end of the test if not before."""
-        host, port = self.url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        self.stack.push_async_callback(closed, writer)
-        data = json.dumps(body).encode()
-        writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
-            % (len(data), data)
-        )
-        return reader, writer
-
-    def noted(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.journal.read_text().splitlines()]
-
-    async def note(self, what: str, count: int = 1) -> dict[str, Any]:
-        """Waits until the engine has noted this so often; the last of them."""
-        async with asyncio.timeout(TIMEOUT):
-            while len(found := [n for n in self.noted() if n["what"] == what]) < count:  # noqa: ASYNC110, it is a file
-                await asyncio.sleep(0.002)
-        return found[count - 1]
-
-
-async def closed(writer: asyncio.StreamWriter) -> None:
-    """Closes a connection, whatever became of it."""
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-
-
-Serving = Callable[..., Awaitable[Served]]
-
-
-def frames(data: bytes) -> list[dict[str, Any]]:
-    """The JSON of every frame; comments and [DONE] left out."""
-    parts = data.decode().split("\n\n")
-    assert parts.pop() == "", "the last frame is whole"
-    return [json.loads(part.removeprefix("data: ")) for part in parts if part[:7] == "data: {"]
-
-
-@pytest.fixture
-async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
-    """Starts servers: flags are the fake engine's, keywords are settings."""
-    journal, engine = tmp_path / "journal", tmp_path / "engine"
-    engine.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {journal} "$@"\n')
-    engine.chmod(0o755)
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def start(*flags: str, **options: object) -> Served:
-            given = {"engine": str(engine), "engine_args": flags, "port": 0, "stop_grace": 0, **options}
-            url = await stack.enter_async_context(running(config.load(given, environ={})))
-            http = await stack.enter_async_context(aiohttp.ClientSession())
-            return Served(url, http, journal, stack)
-
-        async with asyncio.timeout(TIMEOUT):
-            yield start
-
-
-@contextlib.asynccontextmanager
-async def running(settings: config.Settings) -> AsyncIterator[str]:
-    """The real serve(), which makes the real runner and site."""
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(server.serve(settings, on_loading=lambda _: None, on_ready=ready.set_result))
-    try:
-        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-        yield ready.result()
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 # The event stream
@@ -369,7 +273,7 @@ async def test_what_the_engine_refuses_is_a_status(serving: Serving) -> None:
 
 
 async def test_max_body_and_max_n_are_the_servers(serving: Serving) -> None:
-    """All other bad input is in tests/bad_input.py."""
+    """All other bad input is in tests/support/bad_input.py."""
     served = await serving(max_body=65_536, max_n=16)
     for body, status, bound in ((b" " * 70_000, 413, "65536"), ({"prompt": "x", "n": 17}, 400, "16")):
         answered, data = await served.post(body)

@@ -21,12 +21,9 @@ from aiohttp import ClientWebSocketResponse, WSMsgType
 from llama_srb.http import websocket
 from llama_srb.http.auth import api_keys
 from llama_srb.http.auth.jwt import LEEWAY
-from tests.conftest import PATIENCE
-from tests.fake.test_access import SECRET, bearer, key_file
-from tests.fake.test_server import Served, Serving, serving
-from tests.fake.test_websocket import connected, event, until
-
-__all__ = ["serving"]  # the fixture
+from tests.support.served import SECRET, Served, Serving, bearer, key_file
+from tests.support.sockets import connected, event, until
+from tests.support.waiting import PATIENCE
 
 SLOW = ("--endless", "--token-delay", "0.01")
 GENERATE = {"op": "generate", "id": "a", "prompt": "x", "n": 2, "max_tokens": -1}

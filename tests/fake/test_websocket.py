@@ -1,38 +1,16 @@
 """The WebSocket: several requests on one connection, each by its id, with the fake engine behind it."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
-from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMsgType, WSServerHandshakeError
+from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 
 from llama_srb import config
-from tests.fake.test_server import Served, Serving, running, serving  # noqa: F401 (a fixture)
-
-Told = list[dict[str, Any]]
-
-
-@contextlib.asynccontextmanager
-async def connected(served: Served, **headers: str) -> AsyncIterator[ClientWebSocketResponse]:
-    async with served.http.ws_connect(served.url + "/v1/ws", headers=headers) as socket:
-        yield socket
+from tests.support.served import Serving, running
+from tests.support.sockets import connected, event, until
 
 
-async def until(socket: ClientWebSocketResponse, last: Callable[[dict[str, Any]], bool]) -> Told:
-    """Messages up to the one that is waited for."""
-    told: Told = []
-    while not told or not last(told[-1]):
-        told.append(await socket.receive_json(timeout=10))
-    return told
-
-
-def event(name: str, **fields: Any) -> Callable[[dict[str, Any]], bool]:
-    return lambda message: message["event"] == name and all(message.get(k) == v for k, v in fields.items())
-
-
-async def test_two_requests_share_a_connection_and_are_told_apart_by_their_ids(serving: Serving) -> None:  # noqa: F811
+async def test_two_requests_share_a_connection_and_are_told_apart_by_their_ids(serving: Serving) -> None:
     served = await serving()
     async with connected(served) as socket:
         for id, n in (("a", 2), ("b", 3)):
@@ -47,7 +25,7 @@ async def test_two_requests_share_a_connection_and_are_told_apart_by_their_ids(s
     assert len([message for message in told if message["event"] == "stream"]) == 15
 
 
-async def test_one_sequence_is_cancelled_and_the_others_go_on(serving: Serving) -> None:  # noqa: F811
+async def test_one_sequence_is_cancelled_and_the_others_go_on(serving: Serving) -> None:
     served = await serving("--endless")
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 3, "max_tokens": 1000})
@@ -61,7 +39,7 @@ async def test_one_sequence_is_cancelled_and_the_others_go_on(serving: Serving) 
     }
 
 
-async def test_a_request_is_extended_and_forked_and_cancelled(serving: Serving) -> None:  # noqa: F811
+async def test_a_request_is_extended_and_forked_and_cancelled(serving: Serving) -> None:
     served = await serving("--endless")
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 1, "max_tokens": -1})
@@ -76,7 +54,7 @@ async def test_a_request_is_extended_and_forked_and_cancelled(serving: Serving) 
     assert {message["finish_reason"] for message in told if message["event"] == "stop"} == {"cancelled"}
 
 
-async def test_continue_names_a_request_by_the_clients_id(serving: Serving) -> None:  # noqa: F811
+async def test_continue_names_a_request_by_the_clients_id(serving: Serving) -> None:
     served = await serving()
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 2, "max_tokens": 3})
@@ -104,7 +82,7 @@ WRONG = [
 ]
 
 
-async def test_what_is_wrong_is_told_and_disturbs_nothing(serving: Serving) -> None:  # noqa: F811
+async def test_what_is_wrong_is_told_and_disturbs_nothing(serving: Serving) -> None:
     served = await serving("--endless")
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 1, "max_tokens": -1})
@@ -117,7 +95,7 @@ async def test_what_is_wrong_is_told_and_disturbs_nothing(serving: Serving) -> N
         await until(socket, event("stream", id="a"))
 
 
-async def test_who_closes_the_connection_ends_all_of_its_requests(serving: Serving) -> None:  # noqa: F811
+async def test_who_closes_the_connection_ends_all_of_its_requests(serving: Serving) -> None:
     served = await serving("--endless")
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 2, "max_tokens": -1})
@@ -125,7 +103,7 @@ async def test_who_closes_the_connection_ends_all_of_its_requests(serving: Servi
     await served.note("cancel")
 
 
-async def test_an_engine_that_dies_is_told_and_the_connection_stays(serving: Serving) -> None:  # noqa: F811
+async def test_an_engine_that_dies_is_told_and_the_connection_stays(serving: Serving) -> None:
     served = await serving("--die-after", "5")
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 2, "max_tokens": 50})
@@ -134,7 +112,7 @@ async def test_an_engine_that_dies_is_told_and_the_connection_stays(serving: Ser
         assert "no request a" in (await until(socket, event("error")))[-1]["message"]
 
 
-async def test_only_pages_of_known_origins_may_connect(serving: Serving) -> None:  # noqa: F811
+async def test_only_pages_of_known_origins_may_connect(serving: Serving) -> None:
     served = await serving(cors="http://mine")
     async with connected(served, Origin="http://mine"):
         pass
@@ -144,7 +122,7 @@ async def test_only_pages_of_known_origins_may_connect(serving: Serving) -> None
     assert refused.value.status == 403
 
 
-async def test_a_server_that_stops_closes_its_sockets(serving: Serving) -> None:  # noqa: F811
+async def test_a_server_that_stops_closes_its_sockets(serving: Serving) -> None:
     served = await serving()
     settings = config.load({"engine": str(served.journal.parent / "engine"), "port": 0}, environ={})
     async with running(settings) as url:

@@ -21,8 +21,8 @@ with atheris.instrument_imports(include=["llama_srb"]):
     from llama_srb.models.gguf_header import ModelFileError
     from llama_srb.request.parse import parse_body
     from llama_srb.request.values import RequestError
-    from tests.hostile import requests
-    from tests.unit.test_hostile import PARSERS
+    from tests.support.hostile import requests
+    from tests.support.parsers import PARSERS
 
 READERS = tuple(PARSERS.values())
 FILE = Path(tempfile.mkdtemp()) / "model.gguf"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.models import write_chat_model
 from tests.reference.models import write_bigram, write_plain
-from tests.serving import lasting, server
+from tests.support.models import write_chat_model
+from tests.support.serving import lasting, server
 
 __all__ = ["chat_model", "lasting", "server"]
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.real.lines import BINARY, Answer, Lines
-from tests.real.models import write_adapter, write_model
 from tests.real.test_laws import check_idle
 from tests.real.test_scores import BOUND, KV, scores, values
-from tests.serving import serving
+from tests.support.lines import Answer, Lines
+from tests.support.models import write_adapter, write_model
+from tests.support.places import BINARY
+from tests.support.serving import serving
 
 Scales = dict[int, float]  # by id; the adapter of id i is that of seed i
 SETS: list[Scales] = [{}, {0: 1.0}, {1: 1.0}, {0: 0.5, 1: -0.7}]

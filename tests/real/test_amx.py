@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.objects import flags_of, libraries, run, tree
+from tests.support.objects import flags_of, libraries, run, tree
 
 MMQ = "ggml/src/ggml-cpu/amx/mmq.cpp"
 AMX = "ggml/src/ggml-cpu/amx/amx.cpp"

@@ -20,12 +20,12 @@ from pydantic import TypeAdapter
 
 from llama_srb.dialects.messages import Message
 from llama_srb.http.routes import ROUTES, Route
-from tests.conftest import PATIENCE
-from tests.fake.test_access import key_file
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
-from tests.real.models import CHAT_TOKENS, write_model
-from tests.real.test_chat import HELLO, TOOLS, scripted
-from tests.serving import LASTING, Server, serving
+from tests.support.chats import HELLO, TOOLS, scripted
+from tests.support.models import CHAT_TOKENS, write_model
+from tests.support.served import key_file
+from tests.support.serving import LASTING, Server, serving
+from tests.support.waiting import PATIENCE
 
 PLAIN, HTML, CSS, SCRIPT, PICTURE = "text/plain", "text/html", "text/css", "text/javascript", "image/svg+xml"
 ONCE = "Once upon a time,"

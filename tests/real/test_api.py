@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.serving import Server, serving
+from tests.support.serving import Server, serving
 
 ONCE = "Once upon a time,"
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.real.lines import Answer, Event
-from tests.real.models import KINDS, write_model
-from tests.real.paced import Paced
 from tests.real.test_laws import check_idle, rests
 from tests.reference.results import Reference
+from tests.support.lines import Answer, Event
+from tests.support.models import KINDS, write_model
+from tests.support.paced import Paced
 
 Request = dict[str, Any]
 

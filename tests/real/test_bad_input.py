@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.bad_input import CASES, Case
-from tests.conftest import FAKE_ENGINE
-from tests.serving import Server, serving
+from tests.support.bad_input import CASES, Case
+from tests.support.places import FAKE_ENGINE
+from tests.support.serving import Server, serving
 
 STORY: dict[str, Any] = {
     "prompt": "Once upon a time,",

@@ -11,8 +11,7 @@ import pytest
 from gguf import GGUFReader
 
 from models.figures import LONGEST, STORY, Engine, bits_per_byte, samples, self_bleu
-from tests.conftest import ROOT
-from tests.real.lines import BINARY
+from tests.support.places import BINARY, ROOT
 
 MODEL, CARD = ROOT / "models/storyteller.gguf", ROOT / "models/README.md"
 MOST_BYTES = 10_000_000

@@ -11,32 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks import peers
-from tests.real.lines import Answer, Lines
-from tests.real.models import CHAT_TOKENS, write_model
-
-HELLO = [{"role": "user", "content": "Hello there, how is the weather in Ulm today?"}]
-CITIES, UNITS = ["Ulm", "Bonn"], ["C", "F"]
-
-
-def tool(name: str, **more: Any) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {"unit": {"enum": UNITS}, "city": {"enum": CITIES}},
-        "required": ["unit", "city"],
-        "additionalProperties": False,
-    }
-    return {"type": "function", "function": {"name": name, "description": "", "parameters": schema | more}}
-
-
-TOOLS = [tool("weather"), tool("time")]
-
-
-def scripted(*tokens: str) -> dict[str, Any]:
-    """Sampling that says these control tokens first, in this order, and then what it likes."""
-    biases = [[CHAT_TOKENS[token], 199 - 45 * i] for i, token in enumerate(tokens)]
-    once = {"presence_penalty": 100, "frequency_penalty": 100, "repeat_last_n": 12}
-    others = [[id, False] for token, id in CHAT_TOKENS.items() if token not in tokens]
-    return {"logit_bias": biases + others, **once}
+from tests.support.chats import CITIES, HELLO, TOOLS, scripted, tool
+from tests.support.lines import Answer, Lines
+from tests.support.models import CHAT_TOKENS, write_model
 
 
 def message(answer: Answer, index: int) -> dict[str, Any]:

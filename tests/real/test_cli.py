@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import CHECKOUT, TIMEOUT, Bench, plain
+from tests.support.bench import TIMEOUT, Bench, plain
+from tests.support.places import ROOT
 
 PROMPT = "Once upon a time,"
 
@@ -19,7 +20,7 @@ def complete(*arguments: str) -> str:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
     ended = subprocess.run(
         [sys.executable, "-m", "llama_srb.cli", "complete", PROMPT, *arguments],
-        env=environ, cwd=CHECKOUT, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+        env=environ, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout
@@ -46,7 +47,7 @@ def test_each_sequence_has_its_own_temperature() -> None:
 def test_a_terminal_shows_eight_panels(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.engine.unlink()
-    bench.engine.symlink_to(CHECKOUT / "build/bin/llama-batched")
+    bench.engine.symlink_to(ROOT / "build/bin/llama-batched")
     code, output = bench.on_terminal("complete", PROMPT, "-n", "8", "--max-tokens", "16", "--ignore-eos")
     assert code == 0
     assert all(f"─ {index} ─" in plain(output) for index in range(8))

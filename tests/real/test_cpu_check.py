@@ -13,10 +13,8 @@ import subprocess
 
 import pytest
 
-from tests.conftest import ROOT, one_at_a_time
-from tests.real.lines import BINARY
-
-STORYTELLER = ROOT / "models/storyteller.gguf"
+from tests.support.places import BINARY, STORYTELLER
+from tests.support.processes import one_at_a_time
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the check is for x86-64")
 

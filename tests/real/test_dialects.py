@@ -6,13 +6,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.real.models import CHAT_TOKENS, write_model
-from tests.serving import Server, serving
+from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_model
+from tests.support.serving import Server, serving
 
 ONCE = "Once upon a time,"
 CHAT = [{"role": "user", "content": "A story!"}]
@@ -269,7 +268,7 @@ INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
 def able(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A model with tokens for infill, and with a chat template."""
     path = tmp_path_factory.mktemp("able") / "able.gguf"
-    template = Path(__file__).with_name("chat_template.jinja").read_text()
+    template = CHAT_TEMPLATE.read_text()
     write_model(path, "llama", chat_template=template, control=[*CHAT_TOKENS, *INFILL], context=4096)
     with serving("--model", str(path), "--ctx", "8192") as server:
         yield server

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.real.lines import Answer, Lines
 from tests.real.test_laws import check_idle
+from tests.support.lines import Answer, Lines
 
 Request = dict[str, Any]
 

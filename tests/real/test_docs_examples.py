@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from tests.conftest import ROOT
-from tests.serving import Server
+from tests.support.places import ROOT
+from tests.support.serving import Server
 
 EXAMPLE = re.compile(r"^    \$ curl ((?:.*\\\n)*.*)\n((?:    .*\n)+)", re.M)
 DOCS = {name: (ROOT / "docs" / name).read_text() for name in ("api.md", "dialects.md")}

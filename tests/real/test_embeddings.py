@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from tests.real.encoder import CONTEXT, POOLING, encoded, pooled, write_encoder
-from tests.real.lines import STORYTELLER, Answer, Event, Lines
-from tests.real.models import write_model
 from tests.reference.results import Reference
-from tests.serving import serving
+from tests.support.encoder import CONTEXT, POOLING, encoded, pooled, write_encoder
+from tests.support.lines import Answer, Event, Lines
+from tests.support.models import write_model
+from tests.support.places import STORYTELLER
+from tests.support.serving import serving
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.real.lines import Lines
+from tests.support.lines import Lines
 
 
 def test_of_those_that_wait_the_next_is_of_the_client_with_the_fewest_sequences() -> None:

@@ -21,12 +21,11 @@ from llama_srb.engine.settings import EngineSettings
 from llama_srb.models import gguf_header
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.request.fields import CompletionRequest, Sampling
-from tests.conftest import FAKE_ENGINE
-from tests.real.encoder import write_encoder
-from tests.real.lines import BINARY, STORYTELLER
-from tests.real.models import write_model
 from tests.real.test_life import engines_of, eventually, running, texts_of
-from tests.serving import LASTING
+from tests.support.encoder import write_encoder
+from tests.support.models import write_model
+from tests.support.places import BINARY, FAKE_ENGINE, STORYTELLER
+from tests.support.serving import LASTING
 
 PATIENCE = 60.0  # seconds; real engines load, beside whatever else this machine does
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.real.lines import STORYTELLER, Lines
-from tests.real.models import write_adapter, write_model
-from tests.real.paced import Paced
 from tests.real.test_prefix import n_computed, words
 from tests.real.test_store import PROMPT, ROOMY, Shelf, story
+from tests.support.lines import Lines
+from tests.support.models import write_adapter, write_model
+from tests.support.paced import Paced
+from tests.support.places import STORYTELLER
 
 MANY = 200  # bytes that are changed: of weights
 

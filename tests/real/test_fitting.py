@@ -15,7 +15,7 @@ from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.fields import CompletionRequest, Limit
 from llama_srb.request.parse import request_from
 from llama_srb.request.truncate import fitted
-from tests.serving import Server
+from tests.support.serving import Server
 
 LONG = "".join(f"The hare counts to {i} and runs on. " for i in range(300))
 CONTEXT = 1024  # of the bundled model

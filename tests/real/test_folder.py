@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.lines import LIMIT
-from tests.real.paced import Paced
 from tests.real.test_fingerprint import kv_files, nobody_hashes
 from tests.real.test_prefix import n_computed, words
 from tests.real.test_store import PROMPT, Shelf, age, story, wait_for_files
+from tests.support.lines import LIMIT
+from tests.support.paced import Paced
 
 OTHER = words(2, 200)
 IS_ROOT = os.geteuid() == 0

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.real.lines import BINARY, STORYTELLER, Answer, Lines
+from tests.support.lines import Answer, Lines
+from tests.support.places import BINARY, STORYTELLER
 
 ONCE = {"prompt": "Once upon a time,", "sampling": {"temperature": 0, "ignore_eos": True}}
 GREEDY = " there was a little girl named Lily. She loved to play"  # what the model says

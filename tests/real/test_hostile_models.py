@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.lines import Lines
-from tests.real.models import write_model
-from tests.soak.soak import status
+from tests.support.lines import Lines
+from tests.support.models import write_model
+from tests.support.processes import status
 
 HELLO = [{"role": "user", "content": "Hello there"}]
 TEMPLATES = {

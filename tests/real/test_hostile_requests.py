@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.real.lines import Answer, Event, Lines
 from tests.reference.models import vocabulary
+from tests.support.lines import Answer, Event, Lines
 
 Request = dict[str, Any]
 

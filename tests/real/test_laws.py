@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.real.lines import BINARY, LIMIT, STORYTELLER, Answer, Event, Lines
 from tests.reference.results import Reference
+from tests.support.lines import LIMIT, Answer, Event, Lines
+from tests.support.places import BINARY, STORYTELLER
 
 Request = dict[str, Any]
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import PATIENCE, ROOT
-from tests.serving import LASTING, Server
+from tests.support.places import ROOT
+from tests.support.serving import LASTING, Server
+from tests.support.waiting import PATIENCE
 
 API = [sys.executable, str(ROOT / "api.py")]
 ENDLESS = {"prompt": "Once upon a time,", "n": 4, "max_tokens": -1, "ignore_eos": True}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.real.lines import Event, Lines
+from tests.support.lines import Event, Lines
 
 EVERYTHING = {"top_k": 0, "top_p": 1, "min_p": 0, "temperature": 1}
 REQUEST: dict[str, Any] = {"prompt": "Once upon a time", "n": 4, "max_tokens": 12, "min_tokens": 12}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.objects import libraries, run, tree
+from tests.support.objects import libraries, run, tree
 
 PROGRAM = """
 #include "ggml-backend.h"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.real.lines import Answer, Lines
-from tests.real.paced import COUNTED, Paced, cells_used
 from tests.real.test_laws import check_idle, check_whole, random_request, rests
-from tests.serving import LASTING
-from tests.soak.soak import status
+from tests.support.lines import Answer, Lines
+from tests.support.paced import COUNTED, Paced, cells_used
+from tests.support.processes import status
+from tests.support.serving import LASTING
 
 Request = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving import Server, serving
+from tests.support.serving import Server, serving
 
 STORY = "Once upon a time there was a girl who had a red ball and a small dog. "
 COUNT = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

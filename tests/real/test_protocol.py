@@ -21,8 +21,9 @@ from llama_srb.engine.events import Done, Error, Extend, Progress, Queued, Resul
 from llama_srb.engine.exchange import CommandRefused, Exchange, new_id
 from llama_srb.engine.process import Engine
 from llama_srb.engine.settings import EngineSettings
-from tests.conftest import FAKE_ENGINE, PATIENCE, ROOT, collect, soon, texts
-from tests.serving import LASTING
+from tests.support.places import FAKE_ENGINE, ROOT
+from tests.support.serving import LASTING
+from tests.support.waiting import PATIENCE, collect, soon, texts
 
 STORYTELLER = ("-m", str(ROOT / "models/storyteller.gguf"), *LASTING)
 REAL_ENGINE = (str(ROOT / "build/bin/llama-batched"), *STORYTELLER)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.real.lines import Answer, Lines
 from tests.reference.models import vocabulary
 from tests.reference.results import Reference
+from tests.support.lines import Answer, Lines
 
 Request = dict[str, Any]
 Vector = np.ndarray[Any, np.dtype[Any]]

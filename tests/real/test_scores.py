@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.real.lines import Answer, Event, Lines
-from tests.real.models import KINDS, write_model
 from tests.real.test_laws import check_idle
 from tests.reference.results import Reference
-from tests.serving import serving
+from tests.support.lines import Answer, Event, Lines
+from tests.support.models import KINDS, write_model
+from tests.support.serving import serving
 
 KV = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-t", "1")
 BOUND = 1e-3  # |Δlogprob|; measured: 1.4e-4. One misplaced token brings 0.3 at least

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.real.lines import BINARY
-from tests.real.objects import flags_of, libraries, run, tree
-
-STORYTELLER = ROOT / "models/storyteller.gguf"
+from tests.support.objects import flags_of, libraries, run, tree
+from tests.support.places import BINARY, ROOT, STORYTELLER
 
 
 def self_test(*arguments: str) -> subprocess.CompletedProcess[str]:

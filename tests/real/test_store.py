@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.real.lines import BINARY, LIMIT, STORYTELLER, Answer
-from tests.real.models import write_model
-from tests.real.paced import Paced
 from tests.real.test_laws import check_idle
 from tests.real.test_prefix import n_computed, words
+from tests.support.lines import LIMIT, Answer
+from tests.support.models import write_model
+from tests.support.paced import Paced
+from tests.support.places import BINARY, STORYTELLER
 
 Request = dict[str, Any]
 

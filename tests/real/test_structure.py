@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.real.lines import LIMIT, Answer, Lines
 from tests.real.test_cli import complete
-from tests.serving import serving
+from tests.support.lines import LIMIT, Answer, Lines
+from tests.support.serving import serving
 
 Request = dict[str, Any]
 
@@ -298,7 +298,7 @@ def test_a_continued_text_begins_its_own(engine: Lines) -> None:
 # What is wrong is said at once, and what explodes is stopped
 
 
-WRONG = [  # beyond those of tests/bad_input.py: field, text, where, what
+WRONG = [  # beyond those of tests/support/bad_input.py: field, text, where, what
     ("grammar", "", (1, 1), "no rule root"),
     ("grammar", 'root ::= "a"\n\n  )', (3, 3), "name of a rule"),
     ("grammar", 'root ::= ("a"', (1, 10), "no closing )"),
@@ -376,10 +376,13 @@ EXPLODING: list[tuple[Request, str]] = [
 ]  # fmt: skip
 
 
-def test_what_explodes_is_stopped_and_disturbs_nobody(exact: Lines) -> None:
+def test_what_explodes_is_stopped_and_delays_no_other_clients_story(exact: Lines) -> None:
+    """The story is sent last, and has begun when the slow schema is still being read."""
     alone = exact.generate(**STORY).texts
-    exploding = [STORY | request for request, _ in EXPLODING]
-    story, *answers = exact.generate_all(STORY, *exploding)
+    exploding = [STORY | {"client": "a"} | request for request, _ in EXPLODING]
+    *answers, story = exact.generate_all(*exploding, STORY | {"client": "b"})
+    slow = answers[[request.get("json_schema") for request, _ in EXPLODING].index(SLOW_SCHEMA)]
+    assert story.named("stream")[0]["line"] < slow.events[-1]["line"]
     for (request, message), answer in zip(EXPLODING, answers, strict=True):
         if message:
             error = answer.events[-1]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from models.figures import STORY, Engine
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # its compiler's own

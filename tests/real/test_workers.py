@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from llama_srb.http.observe.metrics import memory_of
-from tests.conftest import PATIENCE
-from tests.real.lines import BINARY, STORYTELLER
+from tests.support.places import BINARY, STORYTELLER
+from tests.support.waiting import PATIENCE
 
 WORDS = "word " * 400_000  # two megabytes: half a second for the tokenizer
 Events = list[dict[str, Any]]

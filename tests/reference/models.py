@@ -11,7 +11,7 @@ import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter, TokenType
 from gguf.quants import dequantize
 
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -20,8 +20,9 @@ import numpy as np
 from gguf import GGUFReader
 
 from benchmarks import peers
-from tests.conftest import ROOT, one_at_a_time
 from tests.reference.models import write_plain
+from tests.support.places import ROOT
+from tests.support.processes import one_at_a_time
 
 
 def build() -> Path:

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.hostile import requests
-from tests.soak.soak import ROOT, grown, status
+from tests.soak.soak import grown
+from tests.support.hostile import requests
+from tests.support.places import FAKE, ROOT
+from tests.support.processes import status
 
 N_CLIENTS = 8
 WARM_UP = 0.3  # of all; then what a server keeps is there
 NOT_FOR_THIS_MODEL = 501  # llama-server's answer to /infill
-FAKE = ROOT / "tests/fake_engine.py"
 
 
 async def send(url: str, process: int, count: int, seed: int) -> tuple[Counter[str], list[str]]:

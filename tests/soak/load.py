@@ -19,10 +19,10 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.conftest import cpu
-from tests.soak.soak import ROOT, engines, status
+from tests.soak.soak import engines
+from tests.support.places import FAKE, ROOT
+from tests.support.processes import cpu, status
 
-FAKE = ROOT / "tests/fake_engine.py"
 FLAGS = ("--port", "0", "--stop-grace", "0", "--max-queue", "2000", "--log-level", "warning")
 CLIENTS = 50  # of the second part
 LONG = {"prompt": "x", "n": 1, "max_tokens": -1}

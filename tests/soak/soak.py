@@ -31,7 +31,9 @@ from typing import Any
 
 import aiohttp
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.places import ROOT
+from tests.support.processes import status
+
 N_CLIENTS = 12
 PARTS = (0.3, 0.4, 0.15, 0.15)  # of the whole; after the first, what a server keeps is there
 N_HARMED = 2  # parts with faults; the others are calm
@@ -258,11 +260,6 @@ def engines(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     found = [int(child) for task in tasks for child in task.read_text().split()]
     return [child for child in found if Path(f"/proc/{child}/exe").exists()]
-
-
-def status(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
 @contextlib.asynccontextmanager

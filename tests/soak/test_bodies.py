@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.soak.bodies import try_bodies
+from tests.support.places import ROOT
 
 
 @pytest.mark.parametrize(("count", "engine"), [(4000, None), (1000, ROOT / "build/bin/llama-batched")])

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.conftest import STUDIO_SKIPPED, one_at_a_time
-from tests.serving import LASTING, Server, serving
+from tests.conftest import STUDIO_SKIPPED
+from tests.support.processes import one_at_a_time
+from tests.support.serving import LASTING, Server, serving
 
 PATIENCE_MS = 15_000
 expect.set_options(timeout=PATIENCE_MS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.serving import Server
 from tests.studio.steps import OPENING, Body, asked, cards, editor, over, settings
+from tests.support.serving import Server
 
 
 def panel(page: Page) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.serving import LASTING, serving
 from tests.studio.steps import LONG, OPENING, ask, editor, over, settings, streaming, texts
+from tests.support.serving import LASTING, serving
 
 Visit = Callable[[str], Page]
 

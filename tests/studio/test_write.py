@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.serving import Server
 from tests.studio.steps import (
     LONG,
     OPENING,
@@ -25,6 +24,7 @@ from tests.studio.steps import (
     texts,
     value,
 )
+from tests.support.serving import Server
 
 
 def test_asks_streams_and_chooses_by_key_and_goes_on(page: Page) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 LEVELS = ("info", "warning", "error", "exception", "log")
 

@@ -13,26 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_srb.dialects import (
-    chat,
-    embeddings,
-    events,
-    koboldai,
-    llamacpp,
     messages,
-    ollama,
-    openai,
-    scores,
-    textgen,
 )
-from llama_srb.dialects.common.reply import ServerInfo
-from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.codec import Lines, ProtocolError, parse
-from llama_srb.engine.commands import encode, encode_generate
-from llama_srb.request.parse import Defaults, extension_from, parse_body
+from llama_srb.request.parse import parse_body
 from llama_srb.request.values import MAX_DEPTH, RequestError
-from tests.hostile import NAMES, VALUES
+from tests.support.hostile import NAMES, VALUES
+from tests.support.parsers import PARSERS
 
-ABOUT = ServerInfo("m", context=4096)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
@@ -41,33 +29,6 @@ JSON = st.recursive(
 BODIES = st.dictionaries(
     st.sampled_from(NAMES) | st.text(max_size=9), st.sampled_from(VALUES) | JSON, max_size=6
 )
-
-
-def of_openai(body: dict[str, Any]) -> None:
-    for one in openai.prompts(body):
-        encode_generate("1", openai.parse(one, Defaults())[0])
-
-
-def reply(make: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
-    return lambda body: encode_generate("1", make(body, ABOUT).request)
-
-
-def question(one: Any) -> Callable[[dict[str, Any]], Any]:
-    return lambda body: encode(one.op, "1", **one.arguments(body))
-
-
-PARSERS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "events": lambda body: encode_generate("1", events.parse(body, Defaults())),
-    "openai": of_openai,
-    "chat": lambda body: encode_generate("1", chat.parse(body, Defaults())[0]),
-    "embeddings": lambda body: encode("embed", "1", **embeddings.parse(body).engine_fields()),
-    "scores": lambda body: encode("score", "1", **scores.parse(body).engine_fields()),
-    "extend": lambda body: extension_from(body, strict=False),
-}  # fmt: skip
-for dialect in (llamacpp, koboldai, ollama, textgen):
-    PARSERS |= {path: reply(make) for path, make in getattr(dialect, "REPLIES", {}).items()}
-    PARSERS |= {path: question(one) for path, one in dialect.QUESTIONS.items() if one.op}
-PARSERS |= {path: (lambda body, make=make: make(body, ABOUT)) for path, make in VECTORS.items()}
 
 
 @pytest.mark.parametrize("read", PARSERS.values(), ids=PARSERS)

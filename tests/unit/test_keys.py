@@ -100,6 +100,26 @@ def test_a_budget_flows_in_and_may_be_overdrawn_once() -> None:
     assert budget.left == 60
 
 
+def test_a_client_that_has_spent_its_tokens_gets_them_back_within_a_minute() -> None:
+    now = 0.0
+    budgets = Budgets(lambda: now)
+    budgets.spend("ann", 60, 90)
+    assert budgets.wait("ann", 60) == 31
+    now = 20.0
+    assert budgets.wait("ann", 60) == 11
+    now = 60.0
+    assert budgets.wait("ann", 60) == 0
+
+
+def test_a_client_saves_up_the_tokens_of_one_minute_and_no_more() -> None:
+    now = 0.0
+    budgets = Budgets(lambda: now)
+    budgets.spend("ann", 60, 10)
+    now = 50.0
+    budgets.spend("ann", 60, 90)
+    assert budgets.wait("ann", 60) == 31
+
+
 def test_full_budgets_are_forgotten() -> None:
     """A token may have any name."""
     now = 0.0

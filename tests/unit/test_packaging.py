@@ -14,7 +14,7 @@ import pytest
 from scikit_build_core.build import build_wheel
 from scikit_build_core.settings.skbuild_read_settings import SettingsReader
 
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 PACKAGING = ROOT / "packaging"
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "wheel"))

@@ -25,7 +25,7 @@ from llama_srb.request.fields import (
 from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
 from llama_srb.request.shapes import SequenceName
 from llama_srb.request.values import MAX_DEPTH, RequestError
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 
 def parsed(**fields: Any) -> CompletionRequest:
@@ -163,42 +163,45 @@ def test_a_canonical_name_beats_its_alias_and_says_so() -> None:
     assert not parsed(temp=0.5, temperature=0.5).warnings
 
 
-BOUNDS = [
-    (row.name, bound, inside)
-    for row in ROWS.values()
-    if row.is_number and row.name != "n"
-    for bound, step, inside in (
-        (row.low, 0, True),
-        (row.low, -1, False),
-        (row.high, 0, True),
-        (row.high, 1, False),
-    )
-    if bound is not None
-    for bound in [bound + step]
-]
+BOUNDED = [row for row in ROWS.values() if row.is_number and row.name != "n"]
+INSIDE = [(row.name, bound) for row in BOUNDED for bound in (row.low, row.high) if bound is not None]
+OUTSIDE = [(row.name, row.low - 1) for row in BOUNDED if row.low is not None]
+OUTSIDE += [(row.name, row.high + 1) for row in BOUNDED if row.high is not None]
 
 
-@pytest.mark.parametrize(("name", "value", "inside"), BOUNDS)
-def test_bounds_hold_on_both_sides(name: str, value: float, inside: bool) -> None:
-    fields: dict[str, Any] = {name: value, "max_tokens": -1} if name == "min_tokens" else {name: value}
-    if inside:
-        parsed(**fields)
-        return
-    error = refusal(**fields)
+def with_room(name: str, value: float) -> dict[str, Any]:
+    """A field, and what it must not exceed."""
+    return {name: value, "max_tokens": -1} if name == "min_tokens" else {name: value}
+
+
+@pytest.mark.parametrize(("name", "value"), INSIDE)
+def test_a_value_at_a_bound_is_taken_as_it_is(name: str, value: float) -> None:
+    request = parsed(**with_room(name, value))
+    assert value in (getattr(request, name, None), getattr(request.sampling, name, None))
+
+
+@pytest.mark.parametrize(("name", "value"), OUTSIDE)
+def test_a_value_beyond_a_bound_is_refused(name: str, value: float) -> None:
+    error = refusal(**with_room(name, value))
     assert error.param == name
     assert error.message.startswith(f"{name} is ")
     assert ROWS[name].bounds in error.message
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.is_number])
+NO_NUMBERS = [True, False, "1", math.nan, math.inf, -math.inf, {}, [[]], [1, 2, 3], 10**30, "\ud800"]
+
+
 @pytest.mark.parametrize(
-    "value",
-    [True, False, "1", math.nan, math.inf, -math.inf, {}, [[]], [1, 2, 3], 10**30, "\ud800"],
-    ids=repr,
+    ("name", "value"),
+    [
+        (name, value)
+        for name, row in ROWS.items()
+        if row.is_number
+        for value in NO_NUMBERS
+        if (name, value) != ("logprobs", False)  # koboldcpp's "none"
+    ],
 )
 def test_numbers_are_numbers(name: str, value: object) -> None:
-    if (name, value) == ("logprobs", False):  # koboldcpp's "none"
-        return
     error = refusal(**{name: value})
     assert error.param is not None
     assert name in error.param

@@ -15,7 +15,7 @@ from llama_srb.http.openapi import document
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.fields import CANONICAL, ROWS
 from llama_srb.request.parse import KNOWN_NAMES, Defaults
-from tests.bad_input import CASES
+from tests.support.bad_input import CASES
 
 DOCUMENT: Any = json.loads(json.dumps(document(Defaults(n=5, max_n=64), "1.2.3")))
 SCHEMAS = DOCUMENT["components"]["schemas"]

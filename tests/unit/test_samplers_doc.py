@@ -1,4 +1,4 @@
-"""docs/samplers.md has each sampling field, in three sentences, with a picture that the script can draw."""
+"""docs/samplers.md has each sampling field, with a picture that the script can draw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import runpy
 import pytest
 
 from llama_srb.request.fields import SAMPLING_ROWS
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs/samplers.md").read_text()
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -20,9 +20,9 @@ def test_the_page_has_each_field_once_and_in_the_tables_order() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLING_ROWS)
-def test_a_field_has_three_sentences_and_a_picture(name: str) -> None:
+def test_a_field_has_a_text_and_a_picture(name: str) -> None:
     *text, picture = SECTIONS[name].strip().split("\n\n")
-    assert len(re.findall(r"\.(?=\s|$)", "\n".join(text))) == 3
+    assert text
     assert picture == f"![{name}](samplers/{name}.svg)"
     assert (PICTURES / f"{name}.svg").read_text().startswith("<svg ")
 

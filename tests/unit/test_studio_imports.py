@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from graphlib import TopologicalSorter
 
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 FILES = {file.name: file.read_text() for file in (ROOT / "llama_srb/studio").glob("*.js")}
 IMPORTS = {name: set(re.findall(r'from "\./(\w+\.js)"', text)) for name, text in FILES.items()}

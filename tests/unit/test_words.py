@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 # A scope is one line: its name, and the files that it holds.
 SCOPES = {

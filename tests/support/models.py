@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, GGUFWriter, TokenType
 
-from tests.conftest import ROOT
 from tests.reference.models import write_out
+from tests.support.places import ROOT
 
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
 Tensors = dict[str, Matrix]
@@ -178,6 +178,7 @@ def write_model(
     write_out(writer, tensors)
 
 
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 CHAT_TOKENS = {
     token: N_VOCAB - 6 + i
     for i, token in enumerate(
@@ -188,7 +189,7 @@ CHAT_TOKENS = {
 
 def write_chat_model(path: Path) -> None:
     """A model with a chat template and the control tokens that it names."""
-    template = Path(__file__).with_name("chat_template.jinja").read_text()
+    template = CHAT_TEMPLATE.read_text()
     write_model(path, "llama", chat_template=template, control=list(CHAT_TOKENS), context=4096)
 
 

@@ -17,10 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.conftest import ROOT, cpu
+from tests.support.places import BINARY, STORYTELLER
+from tests.support.processes import cpu
 
-BINARY = ROOT / "build/bin/llama-batched"
-STORYTELLER = ROOT / "models/storyteller.gguf"
 LIMIT = 120.0  # seconds; a bound for what takes milliseconds, on a machine that does other things too
 
 Event = dict[str, Any]

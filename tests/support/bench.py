@@ -17,9 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-FAKE = CHECKOUT / "tests" / "fake_engine.py"
-MODEL = CHECKOUT / "models" / "storyteller.gguf"
+from tests.support.places import FAKE, ROOT
+
 TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
 
 
@@ -40,7 +39,7 @@ class Bench:
     def environ(self) -> dict[str, str]:
         ours = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
         return ours | {
-            "PYTHONPATH": str(CHECKOUT),
+            "PYTHONPATH": str(ROOT),
             "LLAMA_SRB_ENGINE": str(self.engine),
             "LLAMA_SRB_PORT": "0",
         }

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 LASTING = ("--override-kv", "llama.context_length=int:8192")
 """Flags of the engine: a sequence may be longer than the model was trained for, and last for seconds."""

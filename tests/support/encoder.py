@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFWriter, PoolingType
 
-from tests.real.models import N_EMBD, N_FF, N_HEAD, N_LAYER, N_VOCAB, Tensors, add_vocabulary
+from tests.support.models import N_EMBD, N_FF, N_HEAD, N_LAYER, N_VOCAB, Tensors, add_vocabulary
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 

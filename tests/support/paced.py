@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.real.lines import LIMIT, STORYTELLER, Answer, Lines
+from tests.support.lines import LIMIT, Answer, Lines
+from tests.support.places import STORYTELLER
 
 
 class Paced(Lines):
