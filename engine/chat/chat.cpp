@@ -145,11 +145,11 @@ std::string made_apart(const std::function<std::string()> & work, const std::str
         }
     };
     std::string  told;
-    const bool   done = run_apart(caught, n_max_made, told);
+    const bool   done = run_in_sandbox(caught, n_max_made, told);
     const size_t mark = told.find('\0');
     if (!done || mark == std::string::npos || mark + 1 == told.size()) {
-        invalid("messages", fault + " takes more than " + std::to_string(t_apart_ms / 1000) + " seconds or " +
-                                std::to_string(n_max_made >> 20) + " MiB, or never ends");
+        invalid("messages", fault + " takes more than " + std::to_string(t_sandbox_ms / 1000) +
+                                " seconds or " + std::to_string(n_max_made >> 20) + " MiB, or never ends");
     }
     std::string made = told.substr(mark + 1);
     if (made[0] == '\0') {

@@ -1,6 +1,5 @@
-// The notations in which a request says what its texts may be: a grammar (GBNF), a JSON schema, a regular
-// expression, a list of choices. Each is read into rules, and what is wrong with it is said with line and
-// column.
+// The fields of a request that say what its texts may be: a grammar (GBNF), a JSON schema, a regular expression, a list
+// of choices. Each becomes a grammar, or an error with line and column.
 #pragma once
 
 #include "grammar/grammar.h"
@@ -17,16 +16,16 @@
 
 extern const char * const structure_fields[4];
 
-// Grammars by their text; the latest are kept. Any thread may ask.
+// The most recently used grammars by their text. Any thread may call.
 class structure_cache {
   public:
     explicit structure_cache(const llama_vocab * vocab) : vocabulary(std::make_shared<token_tree>(vocab)) {}
 
-    // The grammar of a command, of which at most one field may be there; nullptr: none is. Throws
+    // The grammar of a command, which may have at most one of the fields; nullptr: it has none. Throws
     // command_error.
     std::shared_ptr<grammar> find(const nlohmann::json & fields);
 
-    // That of a chat; shown: control tokens whose text is part of it.
+    // The grammar of a chat. shown: control tokens whose text is part of the answer.
     std::shared_ptr<grammar> find_chat(const std::string & text, const std::set<llama_token> & shown);
 
   private:
@@ -38,7 +37,7 @@ class structure_cache {
                                   const vocabulary_ptr & with);
 
     const vocabulary_ptr                            vocabulary;
-    std::mutex                                      mutex;             // of what follows
-    std::map<std::set<llama_token>, vocabulary_ptr> chat_vocabularies; // a model's templates need few
-    std::list<std::pair<std::string, std::shared_ptr<grammar>>> known; // latest first
+    std::mutex                                      mutex;             // of all below
+    std::map<std::set<llama_token>, vocabulary_ptr> chat_vocabularies; // few: a model's templates need few
+    std::list<std::pair<std::string, std::shared_ptr<grammar>>> known; // by key, most recently used first
 };

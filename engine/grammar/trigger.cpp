@@ -22,7 +22,7 @@ trigger_watch::trigger_watch(const grammar_start & start)
     n_window = start.patterns.empty() ? n_window : std::max(n_window, n_pattern_window);
 }
 
-// Where the grammar begins, if that is before `before`.
+// Where the grammar begins; npos: not before `before`.
 size_t trigger_watch::find_trigger(size_t before) const {
     size_t first = find_first(text, start.words, from);
     for (const std::regex & pattern : start.patterns) {

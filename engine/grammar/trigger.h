@@ -1,5 +1,5 @@
-// Where a grammar begins to hold: from the first token on, or from a trigger in the text, such as the mark
-// that begins a tool call.
+// Where a grammar begins to apply: at the first token, or at a trigger in the text, such as the tag that begins a
+// tool call.
 #pragma once
 
 #include <optional>
@@ -9,26 +9,25 @@
 #include <vector>
 
 struct grammar_start {
-    bool        lazy = false; // only from a trigger on
-    std::string begun;        // what the prompt ends in and the grammar begins with; not when lazy
+    bool        lazy = false; // it applies only from a trigger on
+    std::string begun;        // the end of the prompt with which the grammar begins; empty if lazy
 
     std::vector<std::string> words;
-    std::vector<std::regex>
-        patterns; // the grammar begins with their first group, or with all that they match
+    std::vector<std::regex>  patterns; // the grammar begins at their first group, or at their match
 
-    // Nothing is a trigger between a start and an end; the end itself may be one.
+    // Between a start and an end there are no triggers; the end itself may be one.
     std::string              thinking_start;
     std::vector<std::string> thinking_ends;
-    bool                     thinks = false; // the prompt ends in between
+    bool                     thinks = false; // the prompt ends between them
 };
 
-// One text, in which a trigger is looked for.
+// Looks for a trigger in one text.
 class trigger_watch {
   public:
-    // `start` must live longer.
+    // `start` must outlive this object.
     explicit trigger_watch(const grammar_start & start);
 
-    // Takes the text of one token. Once a trigger is there: all from where the grammar begins.
+    // Takes the text of one token. Once a trigger is complete: the text from where the grammar begins.
     std::optional<std::string> feed(std::string_view piece);
 
   private:
@@ -36,7 +35,7 @@ class trigger_watch {
 
     const grammar_start & start;
     std::string           text;
-    size_t                from = 0; // nothing before it is a trigger, nor the beginning of one
+    size_t                from = 0; // no trigger begins before it
     bool                  thinks;
     size_t                n_window; // bytes of the longest unfinished trigger or tag
 };

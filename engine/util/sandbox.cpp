@@ -15,14 +15,14 @@
 #include <unistd.h>
 
 static const int    n_tries      = 3;
-static const int    t_look_ms    = 50;
-static const int    t_longest_ms = 5 * t_apart_ms;   // on a busy machine; t_apart_ms is of a core
-static const int    t_quick_ms   = 20;               // of a core: then it goes on at the lowest priority
+static const int    t_poll_ms    = 50;
+static const int    t_longest_ms = 5 * t_sandbox_ms; // of real time, on a busy machine
+static const int    t_quick_ms   = 20;               // of CPU time; after that it runs at the lowest priority
 static const rlim_t n_max_memory = (rlim_t) 1 << 30; // bytes beyond what there is at the fork
 
-// A text that doubles takes all the memory there is in the time that it has. As llama.cpp's own size is known
-// from /proc only, this is for Linux. One that needs more is not told, as it might go on without: what it then
-// says would not hold where there is no limit.
+// A text that doubles could use all memory within the time limit. The process's own size is read from /proc, so this
+// limit exists on Linux only. Work that needs more ends at once: if it caught bad_alloc and continued, its result
+// would differ from the result without a limit.
 static void limit_memory() {
     std::set_new_handler([] { _exit(1); });
     unsigned long n_pages = 0;
@@ -37,7 +37,8 @@ static void limit_memory() {
     }
 }
 
-// Else who reads from the pipe of another one that is made at the same time would wait for this one's end, too.
+// A forked process inherits the pipes of processes that other threads fork at the same time. If it kept them open,
+// their readers would wait for its end, too.
 static void close_all_but(int fd) {
     for (int other = STDERR_FILENO; other < 1024; other++) {
         if (other != fd) {
@@ -48,12 +49,12 @@ static void close_all_but(int fd) {
 
 [[noreturn]] static void work_and_write(const std::function<std::string()> & work, int fd) {
     close_all_but(fd);
-    alarm(2 * t_longest_ms / 1000); // should the parent be killed
+    alarm(2 * t_longest_ms / 1000); // if the parent is killed
     signal(SIGVTALRM, [](int) { setpriority(PRIO_PROCESS, 0, 19); });
     const itimerval quick = {{0, 0}, {0, t_quick_ms * 1000}};
     setitimer(ITIMER_VIRTUAL, &quick, nullptr);
     limit_memory();
-    dup2(fd, STDERR_FILENO); // its warnings
+    dup2(fd, STDERR_FILENO); // for warnings
     const std::string made = '\0' + work();
     size_t            n    = 0;
     for (ssize_t k = 1; k > 0 && n < made.size(); n += (size_t) std::max(k, ssize_t(0))) {
@@ -62,7 +63,7 @@ static void close_all_but(int fd) {
     _exit(0);
 }
 
-// The CPU time that a process has used, in ms; where that is not told: 0.
+// The CPU time of a process in ms; 0 where the system does not tell.
 static int64_t cpu_ms(pid_t process) {
 #if defined(__linux__)
     clockid_t clock;
@@ -76,16 +77,16 @@ static int64_t cpu_ms(pid_t process) {
     return 0;
 }
 
-// Whether the process is to be waited for: it has used less than its time, and uses it.
-class patience {
+// Whether to continue to wait for a process: it is within its limits and makes progress.
+class deadline {
   public:
-    explicit patience(pid_t process) : process(process) {}
+    explicit deadline(pid_t process) : process(process) {}
 
-    bool lasts() {
+    bool is_ahead() {
         const int64_t now = ggml_time_ms(), used = cpu_ms(process);
         t_moved = used > n_used ? now : t_moved;
         n_used  = used;
-        return used < t_apart_ms && now - t_moved < t_apart_ms && now - t_begun < t_longest_ms;
+        return used < t_sandbox_ms && now - t_moved < t_sandbox_ms && now - t_begun < t_longest_ms;
     }
 
   private:
@@ -95,15 +96,15 @@ class patience {
     int64_t       n_used  = 0;
 };
 
-// True at the end of what comes from fd.
+// True: all was read to the end of fd.
 static bool read_all(int fd, size_t n_max, pid_t process, std::string & out) {
-    patience left(process);
+    deadline limit(process);
     char     chunk[1 << 14];
     ssize_t  n = -1;
     while (n != 0 && out.size() <= n_max) {
         pollfd in = {fd, POLLIN, 0};
-        if (poll(&in, 1, t_look_ms) == 0) {
-            if (!left.lasts()) {
+        if (poll(&in, 1, t_poll_ms) == 0) {
+            if (!limit.is_ahead()) {
                 break;
             }
             continue;
@@ -114,7 +115,7 @@ static bool read_all(int fd, size_t n_max, pid_t process, std::string & out) {
     return n == 0;
 }
 
-// The CPU time that it has used, in ms.
+// Returns the CPU time that the process has used, in ms.
 static int64_t end_process(pid_t child) {
     rusage used = {};
     kill(child, SIGKILL);
@@ -124,7 +125,7 @@ static int64_t end_process(pid_t child) {
     return ms(used.ru_utime) + ms(used.ru_stime);
 }
 
-// `idle`: it ran out of time without having used it.
+// `idle`: it exceeded the limit of real time, but used little CPU time.
 static bool run_once(const std::function<std::string()> & work, size_t n_max, std::string & out,
                      bool & idle) {
     int fds[2];
@@ -138,13 +139,13 @@ static bool run_once(const std::function<std::string()> & work, size_t n_max, st
     close(fds[1]);
     const bool done = child > 0 && read_all(fds[0], n_max, child, out);
     close(fds[0]);
-    idle = child > 0 && end_process(child) < t_apart_ms / 4 && !done && out.size() <= n_max;
+    idle = child > 0 && end_process(child) < t_sandbox_ms / 4 && !done && out.size() <= n_max;
     return done;
 }
 
-// A lock that another thread holds while this one forks is never opened in the child (that of a log; with
-// AddressSanitizer that of the allocator). One that waits for such a lock is given up, and another one tries.
-bool run_apart(const std::function<std::string()> & work, size_t n_max, std::string & out) {
+// A lock that another thread holds during the fork is never released in the child: the lock of a log, or with
+// AddressSanitizer that of the allocator. A child that waits for such a lock is ended, and another one is forked.
+bool run_in_sandbox(const std::function<std::string()> & work, size_t n_max, std::string & out) {
     bool done = false, idle = true;
     for (int i = 0; i < n_tries && idle; i++) {
         out.clear();

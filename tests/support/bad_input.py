@@ -230,20 +230,21 @@ STRUCTURES = [
     field("structured_outputs 7", "structured_outputs is 7; it must be an object: json, regex, choice, grammar",
           structured_outputs=7),
     structure("grammar", 'root ::= "a', 'grammar: line 1, column 10: the text has no closing "'),
-    structure("grammar", 'root ::= "a"\nb = "c"', 'grammar: line 2, column 3: here must stand ::=, not "="'),
+    structure("grammar", 'root ::= "a"\nb = "c"', 'grammar: line 2, column 3: expected ::=, found "="'),
     structure("grammar", "root ::= x\n", "grammar: line 1, column 10: there is no rule x"),
     structure("grammar", 'x ::= "a"\n', "grammar: line 2, column 1: there is no rule root"),
     structure("grammar", 'root ::= x\nx ::= x? "a"',
-              "grammar: line 2, column 1: this rule comes to itself before it takes anything (left recursion)"),
+              "grammar: line 2, column 1: this rule refers to itself before any character (left recursion); a character "
+              "must come before the reference"),
     structure("regex", "a(b", "regex: line 1, column 2: the group has no closing )"),
     structure("regex", "ab(?=c)",
-              "regex: line 1, column 3: of groups there are (…) and (?:…); no look-around, no names, no flags"),
+              "regex: line 1, column 3: a group is (…) or (?:…); no look-around, no names, no flags"),
     structure("regex", "x" * 70_000, "regex has 70000 bytes; it may have 65536"),
     structure("regex", "(a?){100000}", "regex: line 1, column 1: it is too ambiguous: at one place the text can be read "
               "in more than 16384 ways"),
     structure("json_schema", {"properties": {"a": {"type": "word"}}}, f"{SCHEMA}#/properties/a: unrecognized type word"),
     structure("json_schema", {"type": "string", "pattern": "^(?=a)$"},
-              "json_schema, pattern ^(?=a)$: line 1, column 2: of groups there are (…) and (?:…); no look-around, "
+              "json_schema, pattern ^(?=a)$: line 1, column 2: a group is (…) or (?:…); no look-around, "
               "no names, no flags"),
 ]  # fmt: skip
 

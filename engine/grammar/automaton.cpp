@@ -1,0 +1,208 @@
+#include "grammar/automaton.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+static const int64_t n_max_positions = 1 << 14; // of one state: the ways in which a text can be read
+static const int64_t n_max_work      = 1 << 20; // positions that one step may visit: some tenths of a second
+
+byte_classes::byte_classes(const std::vector<byte_set> & sets) {
+    std::map<std::pair<int32_t, bool>, int32_t> parts;
+    for (const byte_set & set : sets) {
+        parts.clear();
+        for (int b = 0; b < 256; b++) {
+            of[b] = parts.emplace(std::make_pair(of[b], set[b]), (int32_t) parts.size()).first->second;
+        }
+        n = (int32_t) parts.size();
+        if (n == 256) {
+            return;
+        }
+    }
+}
+
+//
+// positions
+//
+
+int32_t position_table::find_or_add(const position & p, bool & added) {
+    const auto [entry, is_new] = ids.emplace(p, (int32_t) positions.size());
+    added                      = is_new;
+    if (is_new) {
+        positions.push_back(p);
+        visited.push_back(-1);
+    }
+    return entry->second;
+}
+
+bool position_table::visit(int32_t id, int64_t stamp) {
+    return std::exchange(visited[id], stamp) != stamp;
+}
+
+void position_table::clear() {
+    positions.clear();
+    ids.clear();
+    visited.clear();
+}
+
+// The end of a rule is the position to return to: the last element of a rule leaves nothing on the stack.
+int32_t automaton::position_id(int32_t element, int32_t count, int32_t parent) {
+    if (parent != dead && rules.elements[element].what == grammar_element::end) {
+        return parent;
+    }
+    bool          added;
+    const int32_t id = positions.find_or_add({element, count, parent}, added);
+    n_numbers += added ? 16 : 0;
+    return id;
+}
+
+//
+// states
+//
+
+automaton::automaton(grammar_rules r) : rules(std::move(r)), classes(rules.sets) {
+    reset();
+}
+
+void automaton::reset() {
+    positions.clear();
+    states.clear();
+    state_ids.clear();
+    n_numbers = 0;
+    position_ids todo;
+    for (int32_t element : rules.starts[0]) {
+        todo.push_back(position_id(element, 0, dead));
+    }
+    state_of(todo);
+}
+
+// The positions that a position at a rule leads to: the rule's alternatives, or the element after the rule.
+void automaton::enter_rule(position_table::position p, position_ids & todo) {
+    const grammar_element e = rules.elements[p.element];
+    if (p.count >= e.low) {
+        todo.push_back(position_id(p.element + 1, 0, p.parent));
+    }
+    if (e.high >= 0 && p.count >= e.high) {
+        return;
+    }
+    const bool    is_unbounded = e.high < 0 && p.count >= e.low; // then the count does not matter any more
+    const int32_t count        = p.count + (is_unbounded ? 0 : 1);
+    const int32_t back =
+        count == e.high ? position_id(p.element + 1, 0, p.parent) : position_id(p.element, count, p.parent);
+    for (int32_t element : rules.starts[e.value]) {
+        todo.push_back(position_id(element, 0, back));
+    }
+}
+
+// The state of these positions and of all that they lead to before a byte or token is taken.
+int32_t automaton::state_of(position_ids & todo) {
+    state   made;
+    int64_t n_visited = 0;
+    n_lookups++;
+    byte_set bytes;
+    while (!todo.empty()) {
+        const int32_t id = todo.back();
+        todo.pop_back();
+        if (!positions.visit(id, n_lookups)) {
+            continue;
+        }
+        n_work++;
+        if (++n_visited > n_max_positions) {
+            throw grammar_error("it is too ambiguous: at one place the text can be read in more than " +
+                                std::to_string(n_max_positions) + " ways");
+        }
+        const position_table::position p = positions[id];
+        const grammar_element          e = rules.elements[p.element];
+        if (e.what == grammar_element::rule) {
+            enter_rule(p, todo);
+            continue;
+        }
+        made.positions.push_back(id);
+        made.may_end = made.may_end || e.what == grammar_element::end;
+        made.has_token =
+            made.has_token || e.what == grammar_element::token || e.what == grammar_element::other_token;
+        bytes |= e.what == grammar_element::bytes ? rules.sets[e.value] : byte_set();
+    }
+    return made.positions.empty() ? dead : add_state(std::move(made), bytes);
+}
+
+// The number of an equal state where there is one.
+int32_t automaton::add_state(state && made, const byte_set & bytes) {
+    std::sort(made.positions.begin(), made.positions.end());
+    const auto [entry, added] = state_ids.emplace(made.positions, (int32_t) states.size());
+    if (added) {
+        made.n_bytes = (int32_t) bytes.count();
+        made.next.assign(classes.n, unknown);
+        n_numbers += classes.n + 2 * (int64_t) made.positions.size() + 32;
+        states.push_back(std::move(made));
+    }
+    return entry->second;
+}
+
+//
+// steps
+//
+
+int32_t automaton::compute_step(int32_t from, uint8_t byte) {
+    position_ids todo;
+    for (int32_t id : states[from].positions) {
+        const position_table::position p = positions[id];
+        const grammar_element          e = rules.elements[p.element];
+        if (e.what == grammar_element::bytes && rules.sets[e.value][byte]) {
+            todo.push_back(position_id(p.element + 1, 0, p.parent));
+        }
+    }
+    n_work += (int64_t) states[from].positions.size();
+    if (n_work > n_max_work) {
+        throw grammar_error("it is too ambiguous: finding what may come next takes more than " +
+                            std::to_string(n_max_work) + " steps");
+    }
+    const int32_t to                    = state_of(todo);
+    states[from].next[classes.of[byte]] = to;
+    return to;
+}
+
+int32_t automaton::step_by_text(int32_t from, std::string_view text) {
+    for (size_t i = 0; i < text.size() && from != dead; i++) {
+        begin_step();
+        from = step(from, (uint8_t) text[i]);
+    }
+    return from;
+}
+
+static bool takes(const grammar_element & e, llama_token token) {
+    return (e.what == grammar_element::token && e.value == token) ||
+           (e.what == grammar_element::other_token && e.value != token);
+}
+
+bool automaton::takes_token(int32_t from, llama_token token) const {
+    const state & s = states[from];
+    return s.has_token && std::any_of(s.positions.begin(), s.positions.end(), [&](int32_t id) {
+               return takes(rules.elements[positions[id].element], token);
+           });
+}
+
+int32_t automaton::step_by_token(int32_t from, llama_token token, std::string_view bytes) {
+    int32_t to = bytes.empty() ? dead : from;
+    for (size_t i = 0; i < bytes.size() && to != dead; i++) {
+        to = step(to, (uint8_t) bytes[i]);
+    }
+    if (!states[from].has_token) {
+        return to;
+    }
+    position_ids todo;
+    for (int32_t id : states[from].positions) {
+        const position_table::position p = positions[id];
+        if (takes(rules.elements[p.element], token)) {
+            todo.push_back(position_id(p.element + 1, 0, p.parent));
+        }
+    }
+    if (todo.empty()) {
+        return to;
+    }
+    if (to != dead) {
+        todo.insert(todo.end(), states[to].positions.begin(), states[to].positions.end());
+    }
+    return state_of(todo);
+}

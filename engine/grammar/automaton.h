@@ -1,0 +1,107 @@
+// The rules of a grammar as an automaton over bytes. One thread at a time.
+//
+// A position in the rules is an element and the position to return to when its rule ends. Each position is stored
+// once, so that stacks share their lower part. A state is the set of positions that a text may have. States and
+// transitions are computed when they are first needed and then looked up, so that a text's state is a number. Every
+// table and every step is counted: a grammar that explodes is a grammar_error.
+#pragma once
+
+#include "grammar/rules.h"
+
+#include "llama.h"
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+// Bytes that no set distinguishes are one class: they lead from any state to the same one.
+struct byte_classes {
+    explicit byte_classes(const std::vector<byte_set> & sets);
+
+    int32_t of[256] = {};
+    int32_t n       = 1;
+};
+
+// The positions in the rules that texts have had, each with its number.
+class position_table {
+  public:
+    struct position {
+        int32_t element;
+        int32_t count; // completed repetitions of the element's rule
+        int32_t parent;
+        bool    operator<(const position & other) const {
+            return std::tie(element, count, parent) < std::tie(other.element, other.count, other.parent);
+        }
+    };
+
+    // added: it is new.
+    int32_t  find_or_add(const position & p, bool & added);
+    position operator[](int32_t id) const { return positions[id]; }
+    // Whether this is the first visit with this stamp; stamps are never negative.
+    bool visit(int32_t id, int64_t stamp);
+    void clear();
+
+  private:
+    std::vector<position>       positions;
+    std::map<position, int32_t> ids;
+    std::vector<int64_t>        visited; // by position: the last stamp
+};
+
+class automaton {
+  public:
+    using position_ids = std::vector<int32_t>; // sorted
+
+    struct state {
+        position_ids         positions;
+        std::vector<int32_t> next; // by class of bytes
+        bool                 may_end   = false;
+        bool                 has_token = false; // some position names a token
+        int32_t              n_bytes   = 0;     // that may follow
+    };
+
+    static constexpr int32_t dead  = -1; // the state of a text that is not allowed
+    static constexpr int32_t first = 0;  // the state of the empty text
+
+    // All functions that compute states throw grammar_error where the grammar explodes.
+    explicit automaton(grammar_rules rules);
+
+    const state & operator[](int32_t id) const { return states[id]; }
+
+    // The work since the last call of begin_step is bounded.
+    void    begin_step() { n_work = 0; }
+    int32_t step(int32_t from, uint8_t byte) {
+        const int32_t known = states[from].next[classes.of[byte]];
+        return known != unknown ? known : compute_step(from, byte);
+    }
+    // Each byte is a step of its own.
+    int32_t step_by_text(int32_t from, std::string_view text);
+    // A token is taken by its bytes, or as a whole by the elements that name tokens.
+    int32_t step_by_token(int32_t from, llama_token token, std::string_view bytes);
+    // Whether an element that names tokens takes it.
+    bool takes_token(int32_t from, llama_token token) const;
+
+    int64_t n_stored() const { return n_numbers; } // numbers in all tables, roughly
+    void    add_stored(int64_t n) { n_numbers += n; }
+    // Removes all positions and states, and computes the first state again.
+    void reset();
+
+  private:
+    static constexpr int32_t unknown = -2;
+
+    int32_t position_id(int32_t element, int32_t count, int32_t parent);
+    int32_t state_of(position_ids & todo);
+    void    enter_rule(position_table::position p, position_ids & todo);
+    int32_t add_state(state && made, const byte_set & bytes);
+    int32_t compute_step(int32_t from, uint8_t byte);
+
+    const grammar_rules             rules;
+    const byte_classes              classes;
+    position_table                  positions;
+    std::vector<state>              states;
+    std::map<position_ids, int32_t> state_ids;
+    int64_t                         n_lookups = 0; // calls of state_of, as stamps of visits
+    int64_t                         n_numbers = 0;
+    int64_t                         n_work    = 0; // positions visited since begin_step
+};
