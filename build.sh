@@ -19,7 +19,7 @@ sdist_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 # option, a CMake flag of it (or a dot), what it does
 options() {
     cat << 'END'
---dev       .                              also install what the tests and scripts/check need
+--dev       .                              also install what the tests and scripts/check need, and compile engine-tests
 --cuda      -DGGML_CUDA=ON                 NVIDIA GPUs (by itself when nvcc and a GPU are there)
 --metal     -DGGML_METAL=ON                Apple GPUs (by itself on Apple silicon)
 --vulkan    -DGGML_VULKAN=ON               GPUs by Vulkan
@@ -68,6 +68,7 @@ main() {
     choose_backend
     choose_rpath
     use_ccache
+    read_venv_stamp
     name_the_trees
     if venv_is_current && binary_is_current; then
         say "llama-batched is up to date: build/bin/llama-batched"
@@ -254,7 +255,7 @@ name_the_trees() {
 
 engine_texts() {
     local file
-    find engine -type f | LC_ALL=C sort | while read -r file; do echo "$file" && cat "$file"; done
+    find engine ${dev:+tests/engine} -type f | LC_ALL=C sort | while read -r file; do echo "$file" && cat "$file"; done
 }
 
 compilers_and_machine() {
@@ -432,7 +433,8 @@ apply() {
 
 # ---- llama-batched ---------------------------------------------------------------------------------------------------
 # build/bin is a link to bin.a or bin.b, folders with all that belongs together: the binary, its libraries and modules,
-# and the stamp. Its words: key, hash of engine/, name of the tree of objects.
+# and the stamp. Its words: key, hash of engine/ (for development with tests/engine/), name of the tree of objects. For
+# development engine-tests is there, too.
 
 binary_is_current() {
     [ -x build/bin/llama-batched ] && [[ $(cat build/bin/stamp 2> /dev/null) == "$binary_wanted "* ]]
@@ -455,7 +457,7 @@ ensure_binary() {
 compile() {
     configure
     say "llama-batched: compiling (a few minutes the first time)"
-    run "$cmake" --build "$objects" --target llama-batched --parallel "$(getconf _NPROCESSORS_ONLN)" ||
+    run "$cmake" --build "$objects" --target llama-batched ${dev:+engine-tests} --parallel "$(getconf _NPROCESSORS_ONLN)" ||
         fail_with_log "llama-batched does not compile; mend what the log names and run it again"
     fill_folder
 }
@@ -476,7 +478,7 @@ fill_folder() {
     local file
     run rm -rf build/bin.new
     run mkdir build/bin.new
-    run cp "$objects/bin/llama-batched" build/bin.new
+    run cp "$objects/bin/llama-batched" ${dev:+"$objects/bin/engine-tests"} build/bin.new
     for file in "$objects"/bin/lib*.so "$objects"/bin/lib*.dylib; do # of --portable; macOS has both kinds
         if [ -e "$file" ]; then run cp "$file" build/bin.new; fi
     done

@@ -1,4 +1,4 @@
-// The last rows of logits of prompts: who asks for the same prompt again needs no decode before the first tokens.
+// The last rows of logits of prompts: a request with the same prompt needs no decode before its first tokens.
 #pragma once
 
 #include "llama.h"
@@ -12,11 +12,11 @@ using logits_row = std::shared_ptr<const std::vector<float>>;
 
 class row_list {
   public:
-    // Keeps a copy of what follows these tokens. Those that were used longest ago go: all together take a bounded
-    // number of bytes, or one does.
+    // Keeps a copy of the row that follows these tokens. The least recently used rows are dropped: all rows together
+    // take at most 16 MiB, or there is only one.
     void add(const std::vector<llama_token> & tokens, uint64_t adapters, const float * logits,
              int32_t n_vocab);
-    // nullptr: none is known (any more) of exactly these tokens and adapters.
+    // nullptr: there is no row of exactly these tokens and adapters (any more).
     logits_row find(const std::vector<llama_token> & tokens, uint64_t adapters);
 
   private:
@@ -30,6 +30,6 @@ class row_list {
         }
     };
 
-    std::list<entry> entries;     // used last first
+    std::list<entry> entries;     // most recently used first
     size_t           n_bytes = 0; // of all
 };

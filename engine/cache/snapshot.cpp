@@ -12,10 +12,10 @@
 
 static const char     magic[8]     = {'s', 'r', 'b', '-', 'k', 'v', '3', '\n'};
 static const uint64_t n_max_tokens = 1u << 28;
-static const uint64_t n_piece      = 1u << 20; // bytes that are read or written at once
+static const uint64_t n_piece      = 1u << 20; // bytes of one read or write
 
-// A file: this header, the tokens, a part_header for each part, the parts. What comes before the parts, the head,
-// has a checksum of its own: it is read without them.
+// A file: this header, the tokens, a part_header for each part, the parts. Everything before the parts is the head. It
+// has a checksum of its own, because it is read without the parts.
 struct file_header {
     char     magic[8];
     uint64_t fingerprint;
@@ -53,7 +53,7 @@ uint64_t bytes_of(const snapshot_parts & parts) {
 // reading
 //
 
-// Without waiting for whoever is at the other end of a FIFO, and without following a link.
+// Neither waits for the other end of a FIFO nor follows a link.
 static file_ptr open_regular(const std::string & path, struct stat & s, const char *& why) {
     const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
@@ -132,7 +132,7 @@ snapshot_parts read_parts(FILE * file, const snapshot_head & head, const std::fu
                 pulse();
             }
         }
-    } catch (const std::bad_alloc &) { // its sizes are larger than the memory
+    } catch (const std::bad_alloc &) { // the file's sizes exceed the memory
         return {};
     }
     return checksum_of(parts) == head.parts_checksum ? parts : snapshot_parts();

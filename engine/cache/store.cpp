@@ -8,29 +8,24 @@
 // in memory
 //
 
-void prefix_store::hold(snapshot & s, const snapshot_parts & parts) {
+void part_memory::hold(snapshot & s, const snapshot_parts & parts) {
     for (const auto & part : parts) {
-        n_ram_bytes += part->n_snapshots++ == 0 ? part->n_bytes : 0;
+        n_bytes_ += part->n_snapshots++ == 0 ? part->n_bytes : 0;
     }
     s.parts = parts;
 }
 
-void prefix_store::let_go(snapshot & s) {
+void part_memory::release(snapshot & s) {
     for (const auto & part : s.parts) {
-        n_ram_bytes -= --part->n_snapshots == 0 ? part->n_bytes : 0;
+        n_bytes_ -= --part->n_snapshots == 0 ? part->n_bytes : 0;
     }
     s.parts.clear();
 }
 
-int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b, int32_t n_max) {
-    const int32_t n = std::max(std::min({(int32_t) a.size(), (int32_t) b.size(), n_max}), 0);
-    return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
-}
-
-// Whether a snapshot of `longer` serves wherever one of `shorter` would.
-bool prefix_store::covers(const std::vector<llama_token> & longer,
-                          const std::vector<llama_token> & shorter) const {
-    return (params.exact ? longer.size() == shorter.size() : longer.size() >= shorter.size()) &&
+// Whether a snapshot of `longer` serves every prompt that one of `shorter` serves.
+static bool covers(const std::vector<llama_token> & longer, const std::vector<llama_token> & shorter,
+                   bool exact) {
+    return (exact ? longer.size() == shorter.size() : longer.size() >= shorter.size()) &&
            std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
@@ -65,7 +60,7 @@ snapshot_parts prefix_store::parts_of(const std::vector<llama_token> & tokens, u
     return best;
 }
 
-// Files share nothing: one is of a whole text.
+// Files share no parts: each holds a whole text. It must be new for at least a quarter.
 bool prefix_store::worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const {
     return has_disk() && (tokens.size() - (size_t) n_held(tokens, adapters, true)) * 4 >= tokens.size();
 }
@@ -77,11 +72,11 @@ void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapter
     if (!fits && !in_file) {
         return;
     }
-    // one that it begins with says nothing that the new one does not
+    // a snapshot of a beginning of it serves nothing more
     snapshots.remove_if([&](snapshot & s) {
-        const bool needless = s.file == 0 && s.adapters == adapters && covers(tokens, s.tokens);
+        const bool needless = s.file == 0 && s.adapters == adapters && covers(tokens, s.tokens, params.exact);
         if (needless) {
-            let_go(s);
+            memory.release(s);
         }
         return needless;
     });
@@ -89,25 +84,25 @@ void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapter
     s.tokens     = tokens;
     s.adapters   = adapters;
     if (in_file) {
-        enqueue(s, parts);
+        s.file = params.folder->write(s.tokens, s.adapters, parts);
     }
     if (fits) {
-        hold(s, parts);
+        memory.hold(s, parts);
         limit_memory();
     }
 }
 
-// What was used longest ago goes, to disk if there is one.
+// The least recently used snapshots are removed from memory, and written to disk if there is one.
 void prefix_store::limit_memory() {
-    for (auto s = snapshots.end(); n_ram_bytes > params.ram_bytes && s != snapshots.begin();) {
+    for (auto s = snapshots.end(); memory.n_bytes() > params.ram_bytes && s != snapshots.begin();) {
         --s;
         if (s->parts.empty()) {
             continue;
         }
         if (s->file == 0 && worth_a_file(s->tokens, s->adapters)) {
-            enqueue(*s, s->parts);
+            s->file = params.folder->write(s->tokens, s->adapters, s->parts);
         }
-        let_go(*s);
+        memory.release(*s);
         if (s->file == 0) {
             s = snapshots.erase(s);
         }
@@ -117,10 +112,6 @@ void prefix_store::limit_memory() {
 //
 // on disk
 //
-
-void prefix_store::enqueue(snapshot & s, const snapshot_parts & parts) {
-    s.file = params.folder->write(s.tokens, s.adapters, parts);
-}
 
 std::list<snapshot> & prefix_store::all() {
     if (has_disk()) {
@@ -158,8 +149,8 @@ void prefix_store::take_read(folder_news && n) {
         arrived = std::move(n);
         return;
     }
-    snapshots.splice(snapshots.begin(), snapshots, s); // or others would make it go
-    hold(*s, n.parts);
+    snapshots.splice(snapshots.begin(), snapshots, s); // so that limit_memory removes others first
+    memory.hold(*s, n.parts);
     limit_memory();
 }
 

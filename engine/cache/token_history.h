@@ -1,4 +1,4 @@
-// The tokens of requests that are over, so that any of their sequences can be continued, cells or not.
+// The tokens of requests that have ended, so that any of their sequences can be continued, with or without cells.
 #pragma once
 
 #include "llama.h"
@@ -10,7 +10,7 @@
 
 struct record {
     std::string              id;
-    int32_t                  n_bos = 0; // tokens at the beginning that the client did not write
+    int32_t                  n_bos = 0; // tokens at the beginning that the client did not send
     std::vector<llama_token> tokens;    // of the prompt, then of each sequence
     std::vector<uint32_t>    ends;      // of each of these lists in `tokens`
 
@@ -22,9 +22,9 @@ struct record {
 
 class record_list {
   public:
-    // Those that are too old go: all together take a bounded number of bytes, or one does.
+    // The oldest records are dropped: all records together take at most 16 MiB, or there is only one.
     void add(record && r);
-    // The newest of that id; nullptr: none is known (any more).
+    // The newest record of that id; nullptr: there is none (any more).
     const record * find(const std::string & id) const;
 
   private:

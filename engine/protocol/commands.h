@@ -44,9 +44,9 @@ struct generate_command {
     bool                       exact      = false;   // the prompt was given as token ids
     bool                       echo       = false;   // report the prompt, with its logprobs if there are any
     bool                       sum_logprobs = false; // report that of each sequence when it stops
-    bool                       again      = false; // a text that another sequence has said is generated again
-    bool                       mark_twins = false; // ... and marked when it still is
-    int32_t                    n_bos      = 0;     // tokens at the beginning that the client did not write
+    bool    retry_duplicates                = false; // a sequence with another one's text is generated anew
+    bool    mark_duplicates                 = false; // and its stop says so when it still has that text
+    int32_t n_bos                           = 0;     // tokens at the beginning that the client did not write
 
     std::shared_ptr<const chat_format> chat; // how the answers read; nullptr: they are text
     bool scores_prompt() const { return echo && n_logprobs >= 0; } // every row of the prompt is wanted

@@ -266,8 +266,8 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         } else if (name == "first_token") {
             coupled.distinct_first = read_name(name, value, {"any", "distinct"}) == 1;
         } else if (name == "dedupe") {
-            request->again      = read_name(name, value, {"mark", "again"}) == 1;
-            request->mark_twins = true;
+            request->retry_duplicates = read_name(name, value, {"mark", "again"}) == 1;
+            request->mark_duplicates  = true;
         } else {
             read_sequence_field(common, name, value);
         }

@@ -6,36 +6,36 @@
 
 void admission::admit(request_lists & requests, const prefix_tree & tree) {
     if (requests.queue.empty()) {
-        turns.clear();
+        last_admitted.clear();
     }
     while (!requests.queue.empty()) {
         const auto next = requests.queue.begin() + (std::ptrdiff_t) next_in_queue(requests);
         if (!fits(**next, requests, tree)) {
             break;
         }
-        turns[(*next)->command->client] = ++n_turns;
+        last_admitted[(*next)->command->client] = ++n_admitted;
         requests.active.push_back(std::move(*next));
         requests.queue.erase(next);
-        requests.active.back()->t_admitted = ggml_time_us();
+        requests.active.back()->times.admitted = ggml_time_us();
     }
 }
 
-// The oldest request of the client that has the fewest sequences here, and of those the one that was served
-// longest ago: who sends many keeps nobody out.
+// The oldest request of the client that has the fewest sequences here, and among such clients of the one whose last
+// request was admitted first: a client with many requests does not keep others out.
 size_t admission::next_in_queue(const request_lists & requests) const {
     std::map<std::string, size_t> held;
     for (const auto & r : requests.active) {
         held[r->command->client] += r->sequences.size() - r->n_over;
     }
     const auto place = [&](const auto & r) {
-        const auto turn = turns.find(r->command->client);
-        return std::make_pair(held[r->command->client], turn == turns.end() ? 0 : turn->second);
+        const auto last = last_admitted.find(r->command->client);
+        return std::make_pair(held[r->command->client], last == last_admitted.end() ? 0 : last->second);
     };
     const auto before = [&](const auto & a, const auto & b) { return place(a) < place(b); };
     return std::min_element(requests.queue.begin(), requests.queue.end(), before) - requests.queue.begin();
 }
 
-// Room for the prompt and for a while of decoding; alone, a request always fits.
+// There must be cells for the prompt and for some decoding; if none is active, a request always fits.
 bool admission::fits(const request & r, const request_lists & requests, const prefix_tree & tree) const {
     if (requests.active.empty()) {
         return true;
@@ -45,12 +45,11 @@ bool admission::fits(const request & r, const request_lists & requests, const pr
     }
     const int32_t n_live = requests.n_live();
     const int32_t n_new  = std::min((int32_t) r.sequences.size(), std::max(n_parallel - n_live, 1));
-    const int32_t n_room = tree.n_room() - n_reserved(n_live + n_new);
+    const int32_t n_room = tree.counts().n_room() - n_reserved(n_live + n_new);
     if (n_room < 0) {
-        return false; // whatever the prompt shares
+        return false; // whatever cells the prompt shares
     }
-    const auto match =
-        tree.find(r.command->prompt, r.n_prompt() - 1, prefix_tree::by_tokens, r.command->adapters.key);
+    const auto    match  = tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, r.command->adapters.key);
     const int32_t n_held = match.from ? tree.n_pinned(*match.from, match.length) : 0;
     return r.n_prompt() - n_held <= n_room;
 }

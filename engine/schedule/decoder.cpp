@@ -51,7 +51,7 @@ int32_t decoder::decode(const step_plan & plan) {
     return code;
 }
 
-// For tests: of a step that fails nobody knows what the cells hold, unless the code is 1.
+// For tests: unless the code is 1, the step fills the cells with other tokens.
 int32_t decoder::fail_step() {
     if (fault.code != 1) {
         std::fill_n(batch.token, batch.n_tokens, 0);

@@ -8,21 +8,21 @@
 
 class decoder {
   public:
-    // n_batch: tokens of a step; n_parallel: sequences that may share one.
+    // n_batch: tokens of a step; n_parallel: sequences that may share a token.
     decoder(llama_context * ctx, const adapter_list & adapters, int32_t n_batch, int32_t n_parallel);
     ~decoder();
     decoder(const decoder &)             = delete;
     decoder & operator=(const decoder &) = delete;
 
-    // llama_decode's code: 0 when the rows of logits are there; 1: no cells, and nothing has changed; else nobody
-    // knows what the cells hold.
+    // llama_decode's code. 0: the rows of logits are there; 1: there were no cells, and nothing has changed; others: the
+    // content of all cells is unknown.
     int32_t decode(const step_plan & plan);
 
     int64_t t_last_us() const { return t_last; } // of the last decode
     int64_t t_all_us() const { return t_all; }   // of those that succeeded
 
   private:
-    // For tests: a decode that fails.
+    // A decode that fails, for tests.
     struct step_fault {
         int64_t step = 0; // 0: none does
         int32_t code = -3;

@@ -1,31 +1,22 @@
 #include "schedule/intake.h"
 
-#include "schedule/sample.h"
-#include "schedule/sequence_text.h"
+#include "schedule/generation.h"
+#include "schedule/scoring.h"
 
 #include <algorithm>
 
-static void add_sequence(request & r, const sequence_plan & plan, const model_facts & facts) {
-    sequence & s = r.sequences.emplace_back(plan);
+static sequence & add_sequence(request & r, const sequence_kind & kind, const sequence_plan & plan,
+                               const vocabulary & vocab) {
+    sequence & s = r.sequences.emplace_back(kind, plan);
     s.index      = (int32_t) r.sequences.size() - 1;
-    begin_text(r, s, facts);
+    begin_text(r, s, vocab);
+    return s;
 }
 
-// What stands before the scored tokens counts as generated; nothing predicts the first token of all.
-static void add_scored(request & r, const scored_text & text, const model_facts & facts) {
-    add_sequence(r, r.command->common, facts);
-    sequence & s  = r.sequences.back();
-    s.scored      = &text;
-    const auto at = text.tokens.begin();
-    s.generated.assign(at, at + std::max(text.n_given, r.n_prompt() == 0 ? 1 : 0));
-    if (text.n_given == 0 && !s.generated.empty()) {
-        s.logprobs.push_back(unknown_logprob_json(s.generated[0], facts.vocab));
-    }
-}
-
-// The prompt of a request that goes on from a sequence: all tokens of that, then its own.
+// The prompt of a request that continues a sequence: all tokens of that, then its own.
 static void resolve_continue(generate_command & command, const request_lists & requests,
-                             const record_list & history, const model_facts & facts) {
+                             const record_list & history, const model_facts & facts,
+                             const vocabulary & vocab) {
     const sequence_name & named = command.continue_from;
     if (named.index < 0) {
         return;
@@ -34,7 +25,7 @@ static void resolve_continue(generate_command & command, const request_lists & r
     if (const request * r = requests.find(named.id); r && named.index < (int32_t) r->sequences.size()) {
         tokens        = r->command->prompt;
         command.n_bos = r->command->n_bos;
-        generated     = seen_tokens(*r, r->sequences[named.index], facts);
+        generated     = seen_tokens(*r, r->sequences[(size_t) named.index], vocab);
     } else {
         const record * known = history.find(named.id);
         if (!known || named.index + 1 >= (int32_t) known->ends.size()) {
@@ -57,32 +48,33 @@ static void resolve_continue(generate_command & command, const request_lists & r
 }
 
 std::unique_ptr<request> make_request(command && c, const request_lists & requests,
-                                      const record_list & history, const model_facts & facts) {
-    resolve_continue(*c.request, requests, history, facts);
-    auto r       = std::make_unique<request>();
-    r->id        = std::move(c.id);
-    r->number    = c.number;
-    r->command   = std::move(c.request);
-    r->t_arrived = ggml_time_us();
+                                      const record_list & history, const model_facts & facts,
+                                      const vocabulary & vocab) {
+    resolve_continue(*c.request, requests, history, facts, vocab);
+    auto r           = std::make_unique<request>();
+    r->id            = std::move(c.id);
+    r->number        = c.number;
+    r->command       = std::move(c.request);
+    r->times.arrived = ggml_time_us();
     for (const sequence_plan & plan : std::exchange(r->command->sequences, {})) {
-        add_sequence(*r, plan, facts);
+        add_sequence(*r, sampled_kind(), plan, vocab);
     }
     for (const scored_text & text : r->command->texts) {
-        add_scored(*r, text, facts);
+        sequence & s = add_sequence(*r, scored_kind(), r->command->common, vocab);
+        begin_score(*r, s, text, vocab);
     }
     return r;
 }
 
 // The new sequence begins with the first tokens of another one.
-static void fork_from(request & r, const sequence_name & fork, const model_facts & facts) {
-    sequence &       s     = r.sequences.back();
-    const sequence & other = r.sequences[fork.index];
-    s.generated            = seen_tokens(r, other, facts);
+static void fork_from(request & r, sequence & s, const sequence_name & fork, const vocabulary & vocab) {
+    const sequence & other = r.sequences[(size_t) fork.index];
+    s.generated            = seen_tokens(r, other, vocab);
     s.generated.resize(fork.at < 0 ? s.generated.size() : std::min(s.generated.size(), (size_t) fork.at));
-    begin_text(r, s, facts);
-    s.n_begun          = s.generated.size();
-    s.sampled_logprobs = other.sampled_logprobs;
-    s.sampled_logprobs.resize(std::min(s.sampled_logprobs.size(), s.generated.size()));
+    begin_text(r, s, vocab);
+    s.duplicate.n_forked = s.generated.size();
+    s.sampling.logprobs  = other.sampling.logprobs;
+    s.sampling.logprobs.resize(std::min(s.sampling.logprobs.size(), s.generated.size()));
 }
 
 static void check_extension(const request * r, const command & c) {
@@ -102,26 +94,26 @@ static void check_extension(const request * r, const command & c) {
     }
 }
 
-int64_t extend_request(request * r, const command & c, const model_facts & facts) {
+int64_t extend_request(request * r, const command & c, const vocabulary & vocab) {
     check_extension(r, c);
     const extend_command & extension = c.extension;
     const sequence_name &  fork      = extension.fork;
     if (extension.n_predict >= -1) {
         r->command->common.n_predict = extension.n_predict;
         for (sequence & s : r->sequences) {
-            s.n_predict = s.over ? s.n_predict : extension.n_predict;
+            s.plan.n_predict = s.over ? s.plan.n_predict : extension.n_predict;
         }
     }
     const size_t first = r->sequences.size();
     for (int32_t i = 0; i < extension.n_add; i++) {
-        sequence_plan own = fork.index < 0 ? r->command->common : r->sequences[fork.index];
+        sequence_plan own = fork.index < 0 ? r->command->common : r->sequences[(size_t) fork.index].plan;
         own.seed          = sequence_seed(r->command->common.seed, (int64_t) r->sequences.size());
         own.n_predict     = extension.n_predict >= -1 ? extension.n_predict : own.n_predict;
         own.coupled.group = fork.index < 0 ? 0 : (int32_t) first;
         own.coupled.index = (int32_t) r->sequences.size() - own.coupled.group;
-        add_sequence(*r, own, facts);
+        sequence & s      = add_sequence(*r, sampled_kind(), own, vocab);
         if (fork.index >= 0) {
-            fork_from(*r, fork, facts);
+            fork_from(*r, s, fork, vocab);
         }
     }
     return (int64_t) first;

@@ -1,63 +1,44 @@
 #include "schedule/planner.h"
 
+#include "schedule/prompt_planner.h"
+
 #include <algorithm>
 
-static const int64_t t_prefill_us  = 100000;     // of prefill in a step in which sequences decode too, and
-static const int32_t n_prefill_min = 32;         // tokens of it at least
-static const size_t  n_row_bytes   = 128u << 20; // of logits, of the texts that are scored in one step
+static const int64_t t_prefill_us = 100000;     // of prefill in a step in which sequences decode, too
+static const size_t  n_row_bytes  = 128u << 20; // of logits, of the texts that are scored in one step
 
 namespace {
 
-// Makes the plan of one step, of requests with one set of adapters.
-class step_planner {
+// Plans sequences, of requests with one set of adapters.
+class sequence_planner {
   public:
-    step_planner(const planner_params & params, const planner & preempts, int32_t n_prefill_budget,
-                 uint64_t adapters, request_lists & requests, prefix_tree & tree, row_list & rows)
-        : params(params), preempts(preempts), n_prefill_budget(n_prefill_budget), adapters(adapters),
-          requests(requests), tree(tree), rows(rows) {}
+    sequence_planner(const planner_params & params, uint64_t adapters, request_lists & requests,
+                     prefix_tree & tree, step_plan & plan)
+        : params(params), adapters(adapters), requests(requests), tree(tree), plan(plan) {}
 
-    step_plan make() {
-        plan_late_starts();
-        plan_sequences();
-        plan_prompts();
-        plan_scores();
-        return std::move(plan);
-    }
+    void plan_late_starts();
+    void plan_running();
+    void plan_background();
 
   private:
-    void     plan_late_starts();
-    void     plan_sequences();
-    void     plan_prompts();
-    void     plan_scores();
-    bool     in_turn(const request & r) const { return r.has_adapters(adapters); }
-    void     add(branch * cells, llama_token token, bool wants_row);
+    bool     takes_part(const request & r) const { return r.has_adapters(adapters); }
     bool     share_row(request & r, sequence & s, size_t i_first);
-    void     add_todo(request & r, sequence & s, int32_t n_max, size_t i_first);
+    void     add_tokens(request & r, sequence & s, int32_t n_max);
+    int32_t  n_missing(const request & r, const sequence & s) const;
     int32_t  n_needed() const;
-    branch * reopen(const request & r, const sequence & s);
-    bool     waits_for_another(const request & r) const;
-    void     begin_prompt(request & r);
-    int32_t  add_prompt(request & r, int32_t n_max);
+    branch * open_late(const request & r, const sequence & s);
 
     const planner_params & params;
-    const planner &        preempts;
-    const int32_t          n_prefill_budget;
     const uint64_t         adapters;
     request_lists &        requests;
     prefix_tree &          tree;
-    row_list &             rows;
-    step_plan              plan;
+    step_plan &            plan;
 };
 
-void step_planner::add(branch * cells, llama_token token, bool wants_row) {
-    plan.tokens.push_back({cells, token, cells->n_past(), wants_row});
-    cells->tokens.push_back(token); // llama_decode makes it true
-}
-
-// Sequences whose texts are still equal are decoded once: one token with several sequence ids, one row. Looked for
-// among the rows of this request, from i_first on.
-bool step_planner::share_row(request & r, sequence & s, size_t i_first) {
-    if (params.stops_short || s.cells->n_own() > 0) {
+// Sequences whose texts are still equal are decoded once: one token with several sequence ids, one row. The row is
+// looked for among those of this request, from i_first on.
+bool sequence_planner::share_row(request & r, sequence & s, size_t i_first) {
+    if (params.stops_short || s.cells->n_own() > 0 || n_missing(r, s) != 1) {
         return false;
     }
     const llama_token token = r.token_at(s, s.cells->n_past());
@@ -73,87 +54,87 @@ bool step_planner::share_row(request & r, sequence & s, size_t i_first) {
     return false;
 }
 
-// The tokens of a running sequence that are not in cells yet: one, or more when it resumes or is scored. Rows
-// are wanted from the last of those on that were sampled or looked at.
-void step_planner::add_todo(request & r, sequence & s, int32_t n_max, size_t i_first) {
+int32_t sequence_planner::n_missing(const request & r, const sequence & s) const {
+    return r.n_wanted(s) - s.cells->n_past();
+}
+
+// The tokens of a running sequence that have no cells yet: one, or more when it is resumed or scored. Rows are wanted
+// from the last token on that was sampled or scored.
+void sequence_planner::add_tokens(request & r, sequence & s, int32_t n_max) {
     const int32_t n_known = r.n_prompt() + (int32_t) s.generated.size();
-    const int32_t n_todo  = std::min(r.n_wanted(s) - s.cells->n_past(), n_max);
-    if (n_todo == 1 && !s.scored && share_row(r, s, i_first)) {
-        return;
-    }
-    planned_rows own = {&r, &s, -1, 0};
-    for (int32_t k = 0; k < n_todo && plan.n_tokens() < params.n_batch; k++) {
+    const int32_t n       = std::min(n_missing(r, s), n_max);
+    planned_rows  own     = {&r, &s, -1, 0};
+    for (int32_t k = 0; k < n && plan.n_tokens() < params.n_batch; k++) {
         const int32_t i   = s.cells->n_past();
         const bool    row = i + 1 >= n_known;
         if (row && own.n_rows++ == 0) {
             own.i_row = plan.n_tokens();
         }
-        add(s.cells, r.token_at(s, i), row);
+        plan.add(s.cells, r.token_at(s, i), row);
     }
     if (own.n_rows > 0) {
         plan.rows.push_back(own);
     }
 }
 
-// The cells that running sequences, and the oldest request's prompt, want in this step.
-int32_t step_planner::n_needed() const {
+// The cells that running sequences, and the oldest request's prompt, need in this step.
+int32_t sequence_planner::n_needed() const {
     int32_t n = 0;
     for (const auto & r : requests.active) {
         for (const sequence & s : r->sequences) {
-            n += s.cells && in_turn(*r) ? std::min(r->n_wanted(s) - s.cells->n_past(), s.scored ? 1 : n_chunk)
-                                        : 0;
+            n += s.cells && takes_part(*r) ? std::min(n_missing(*r, s), s.kind->n_urgent()) : 0;
         }
     }
     if (!requests.active.empty()) {
         const request & oldest = *requests.active.front();
-        n += oldest.prompt && !oldest.ready && in_turn(oldest)
-                 ? std::min(oldest.n_prompt() - oldest.prompt->n_past(), n_chunk)
+        n += oldest.prompt.cells && !oldest.prompt.ready && takes_part(oldest)
+                 ? std::min(oldest.n_prompt() - oldest.prompt.cells->n_past(), n_chunk)
                  : 0;
     }
     return std::min(n, params.n_batch);
 }
 
-// Running sequences first, with cells for all of them and for the oldest request's prompt; who is too young
-// for that is preempted.
-void step_planner::plan_sequences() {
-    while (n_needed() > tree.n_room() && preempts.preempt_youngest(requests, tree)) {
+// Running sequences come first, with cells for all of them and for the oldest request's prompt; the youngest are
+// preempted if there are too few cells.
+void sequence_planner::plan_running() {
+    while (n_needed() > tree.counts().n_room() && preempt_youngest(requests, tree)) {
     }
     tree.make_room(n_needed());
     for (auto & r : requests.active) {
         const size_t i_first = plan.rows.size();
         for (sequence & s : r->sequences) {
-            if (s.cells && !s.scored && in_turn(*r)) {
-                add_todo(*r, s, n_chunk, i_first);
+            if (s.cells && !s.kind->is_background() && takes_part(*r) && !share_row(*r, s, i_first)) {
+                add_tokens(*r, s, n_chunk);
             }
         }
     }
 }
 
-// Texts that are scored go in chunks as prompts do, the oldest request's first.
-void step_planner::plan_scores() {
+// Texts that are scored are computed in chunks as prompts are, the oldest request's first.
+void sequence_planner::plan_background() {
     const size_t  row_bytes = (size_t) params.n_vocab * sizeof(float);
     const int32_t n_rows    = (int32_t) std::max(n_row_bytes / row_bytes, (size_t) 1);
     int32_t       n_budget  = std::min(n_rows, plan.n_tokens() > 0 ? n_chunk : params.n_batch);
     for (auto & r : requests.active) {
         for (sequence & s : r->sequences) {
-            if (s.cells && s.scored && n_budget > 0 && in_turn(*r)) {
+            if (s.cells && s.kind->is_background() && n_budget > 0 && takes_part(*r)) {
                 const int32_t n_before = plan.n_tokens();
-                const int32_t n_todo   = std::min(r->n_wanted(s) - s.cells->n_past(), n_budget);
-                add_todo(*r, s, tree.make_room(n_todo), 0);
+                add_tokens(*r, s, tree.make_room(std::min(n_missing(*r, s), n_budget)));
                 n_budget -= plan.n_tokens() - n_before;
             }
         }
     }
 }
 
-// Sequences that could not start with their prompt: n above the free slots, preempted ones, or a recurrent
-// model. They share the prompt but for its last token, decode that again, and have a row of logits of their
+// Sequences that could not start with their prompt: n exceeds the free slots, they were preempted, or the model is
+// recurrent. They share the prompt but for its last token, decode that token again, and have a row of logits of their
 // own. Requests with the fewest running sequences come first, so that a large n does not keep others out.
-void step_planner::plan_late_starts() {
+void sequence_planner::plan_late_starts() {
     while (may_start(tree, requests.n_live(), params.n_parallel)) {
         request * next = nullptr;
         for (auto & r : requests.active) {
-            if (r->prompt && r->ready && r->n_waiting() > 0 && (!next || r->n_live < next->n_live)) {
+            if (r->prompt.cells && r->prompt.ready && r->n_waiting() > 0 &&
+                (!next || r->n_live < next->n_live)) {
                 next = r.get();
             }
         }
@@ -162,9 +143,7 @@ void step_planner::plan_late_starts() {
         }
         const auto s = std::find_if(next->sequences.begin(), next->sequences.end(),
                                     [](const sequence & s) { return !s.over && !s.cells; });
-        s->cells     = s->generated.empty()
-                           ? tree.open(next->command->adapters.key, next->prompt, next->n_prompt() - 1)
-                           : reopen(*next, *s);
+        s->cells     = open_late(*next, *s);
         if (!s->cells) {
             return;
         }
@@ -175,142 +154,21 @@ void step_planner::plan_late_starts() {
     }
 }
 
-// The cells that a sequence left when it was preempted, or those of the one that it is forked from, or the
-// prompt's.
-branch * step_planner::reopen(const request & r, const sequence & s) {
+// A sequence with tokens shares the cells that it had before it was preempted, or those of the sequence that it is
+// forked from, or the prompt's.
+branch * sequence_planner::open_late(const request & r, const sequence & s) {
+    const uint64_t key = r.command->adapters.key;
+    if (s.generated.empty()) {
+        return tree.open(key, r.prompt.cells, r.n_prompt() - 1);
+    }
     std::vector<llama_token> tokens = r.command->prompt;
     tokens.insert(tokens.end(), s.generated.begin(), s.generated.end());
-    const uint64_t key   = r.command->adapters.key;
-    const auto     match = tree.find(tokens, (int32_t) tokens.size() - 1, prefix_tree::by_tokens, key);
+    const auto match = tree.find(tokens, (int32_t) tokens.size() - 1, by_tokens, key);
     return tree.open(key, match.from, match.length);
 }
 
-// The rest of the step goes to the prompts, the oldest first.
-void step_planner::plan_prompts() {
-    const int32_t n_others = plan.n_tokens();
-    int32_t       n_budget = params.n_batch - n_others;
-    if (n_others > 0) {
-        n_budget = std::min(n_budget, std::max(n_prefill_budget, n_prefill_min));
-    }
-    bool real_ones = false; // whose prompts are not complete; a prefix yields to them
-    for (auto & r : requests.active) {
-        const bool first  = r->n_cached < 0;
-        const bool starts = r->n_waiting() > 0 && may_start(tree, requests.n_live(), params.n_parallel);
-        const bool wanted = first || r->prefix_only() || starts;
-        if (!r->prompt && wanted && !tree.is_open(r->recall) && !waits_for_another(*r)) {
-            begin_prompt(*r); // or anew: it had to give its cells back
-        }
-        if (!r->prompt || r->ready || (r->prefix_only() && real_ones)) {
-            continue;
-        }
-        real_ones = real_ones || !r->prefix_only();
-        if (!in_turn(*r)) {
-            continue;
-        }
-        if (r->first_row && r->prompt->n_past() == r->n_prompt()) {
-            plan.prompts.push_back({r.get(), -1});
-            continue;
-        }
-        n_budget -= add_prompt(*r, n_budget);
-    }
-    plan.n_prefill = plan.n_tokens() - n_others;
-}
-
-// The next tokens of a prompt, at most n_max; returns how many. A recurrent state, or one behind a sliding window,
-// cannot step back: it stops one token early, and each sequence decodes that token.
-int32_t step_planner::add_prompt(request & r, int32_t n_max) {
-    const int32_t n_target = std::max(r.n_prompt() - (params.stops_short ? 1 : 0), 0);
-    const int32_t n        = tree.make_room(std::min(n_target - r.prompt->n_past(), n_max));
-    for (int32_t k = 0; k < n; k++) {
-        const int32_t i    = r.prompt->n_past();
-        const bool    last = i + 1 == r.n_prompt();
-        if (last) {
-            plan.prompts.push_back({&r, plan.n_tokens()});
-        }
-        const bool echo = r.command->scores_prompt() && !last && i + 1 > r.n_echoed;
-        if (echo) {
-            plan.echoes.push_back({&r, plan.n_tokens(), i + 1});
-        }
-        add(r.prompt, r.command->prompt[i], last || echo);
-    }
-    if ((params.stops_short || n_target == 0) && r.prompt->n_past() == n_target) {
-        r.ready = r.computed = true;
-    }
-    return n;
-}
-
-// A prompt that is being computed for another request and has at least a chunk more in common with this one
-// than it has computed by now: waiting costs nothing, and computes it once.
-bool step_planner::waits_for_another(const request & r) const {
-    if (r.command->scores_prompt()) {
-        return false; // it shares nothing
-    }
-    for (const auto & other : requests.active) {
-        if (other.get() == &r || !other->has_adapters(r.command->adapters.key) || !other->prompt ||
-            other->ready || !other->command->cache || !r.command->cache) {
-            continue;
-        }
-        const int32_t n_shared = common_length(r.command->prompt, other->command->prompt, r.n_prompt() - 1);
-        if (n_shared - other->prompt->n_decoded >= n_chunk) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// The longest known beginning is shared; the last token is computed for its logits, unless these are known, too.
-// The first time a known text may stand for the prompt's own split of it into tokens; later the sequences depend
-// on that.
-void step_planner::begin_prompt(request & r) {
-    generate_command & c     = *r.command;
-    const uint64_t     key   = c.adapters.key;
-    const bool         first = r.n_cached < 0;
-    const auto         by    = first && !c.exact ? prefix_tree::by_text : prefix_tree::by_tokens;
-    prefix_tree::match match;
-    if (c.cache && !c.scores_prompt()) {
-        match = tree.recall(c.prompt, r.n_prompt() - (params.stops_short ? 1 : 0), by, key, r.recall);
-    }
-    if (match.pending) {
-        return;
-    }
-    r.recall                = {};
-    branch * const restored = match.restored ? match.from : nullptr;
-    if (match.length - match.n_matched + r.n_prompt() + 1 > params.n_ctx_seq) { // it is split finer
-        match = {};
-    }
-    std::vector<llama_token> tokens = c.prompt;
-    logits_row               row    = r.first_row;
-    if (match.from) {
-        const auto held = match.from->tokens.begin();
-        tokens.erase(tokens.begin(), tokens.begin() + match.n_matched);
-        tokens.insert(tokens.begin(), held, held + match.length);
-    }
-    if (match.from && match.length == (int32_t) tokens.size()) {
-        row = row ? row : rows.find(tokens, key);
-        match.length -= row ? 0 : 1;
-    }
-    branch * const opened = tree.open(key, match.from, match.length);
-    if (restored) {
-        tree.release(restored);
-    }
-    if (!opened) {
-        return;
-    }
-    c.prompt         = std::move(tokens);
-    r.first_row      = row;
-    r.prompt         = opened;
-    r.prompt->hidden = !c.cache;
-    r.ready          = false;
-    if (first) {
-        r.n_cached = match.length;
-        plan.begun.push_back(&r);
-    }
-}
-
-} // namespace
-
-// A context has one set of adapters at a time, so a step is of requests with the same; the sets take turns.
-step_plan planner::plan(request_lists & requests, prefix_tree & tree, row_list & rows) {
+// The sets of adapters that requests have, each once; the one that follows the last step's comes first.
+std::vector<const adapter_set *> sets_in_order(const request_lists & requests, uint64_t last_adapters) {
     std::vector<const adapter_set *> sets;
     for (const auto & r : requests.active) {
         const auto is_it = [&](const adapter_set * set) { return r->has_adapters(set->key); };
@@ -318,18 +176,30 @@ step_plan planner::plan(request_lists & requests, prefix_tree & tree, row_list &
             sets.push_back(&r->command->adapters);
         }
     }
-    const auto last =
-        std::find_if(sets.begin(), sets.end(), [&](const adapter_set * set) { return set->key == turn; });
+    const auto is_last = [&](const adapter_set * set) { return set->key == last_adapters; };
+    const auto last    = std::find_if(sets.begin(), sets.end(), is_last);
     if (last != sets.end()) {
         std::rotate(sets.begin(), last + 1, sets.end());
     }
+    return sets;
+}
+
+} // namespace
+
+// A context has one set of adapters at a time, so all requests of a step have the same set; the sets alternate.
+step_plan planner::plan(request_lists & requests, prefix_cache & cache, row_list & rows) {
     step_plan made;
-    for (size_t i = 0; i < sets.size() && made.empty(); i++) {
-        turn                         = sets[i]->key;
-        std::vector<request *> begun = std::move(made.begun); // for another set
-        made = step_planner(params, *this, n_prefill_budget, turn, requests, tree, rows).make();
-        made.begun.insert(made.begun.begin(), begun.begin(), begun.end());
-        made.adapters = sets[i];
+    for (const adapter_set * set : sets_in_order(requests, last_adapters)) {
+        if (!made.empty()) {
+            break;
+        }
+        last_adapters = set->key;
+        made.adapters = set;
+        sequence_planner sequences(params, set->key, requests, cache.tree, made);
+        sequences.plan_late_starts();
+        sequences.plan_running();
+        prompt_planner(params, set->key, requests, cache, rows, made).plan_prompts(n_prefill_budget);
+        sequences.plan_background();
     }
     return made;
 }
@@ -354,16 +224,17 @@ void planner::undo(const step_plan & plan, request_lists & requests, prefix_tree
         tree.undo_last(s.cells);
     }
     for (auto & r : requests.active) {
-        const bool ready = r->ready && r->prompt && r->prompt->n_past() >= r->n_prompt() - 1;
-        if (r->ready && r->prompt && !ready) { // this step would have completed it
-            r->computed = false;
+        prompt_state & prompt = r->prompt;
+        const bool     ready  = prompt.ready && prompt.cells && prompt.cells->n_past() >= r->n_prompt() - 1;
+        if (prompt.ready && prompt.cells && !ready) { // this step would have completed it
+            prompt.computed = false;
         }
-        r->ready = ready;
+        prompt.ready = ready;
     }
 }
 
 // The oldest request keeps one sequence, or its prompt, so that something progresses.
-bool planner::preempt_youngest(request_lists & requests, prefix_tree & tree) const {
+bool preempt_youngest(request_lists & requests, prefix_tree & tree) {
     for (auto it = requests.active.rbegin(); it != requests.active.rend(); ++it) {
         request &  r      = **it;
         const bool oldest = &r == requests.active.front().get();
@@ -373,7 +244,7 @@ bool planner::preempt_youngest(request_lists & requests, prefix_tree & tree) con
                 return true;
             }
         }
-        if (r.prompt && (!oldest || r.n_live == 1)) {
+        if (r.prompt.cells && (!oldest || r.n_live == 1)) {
             drop_prompt(tree, r);
             return true;
         }
@@ -385,19 +256,19 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
                                                    const request_lists & requests, prefix_tree & tree) const {
     request &                 r = *prompt.r;
     std::vector<planned_rows> started;
-    r.ready = r.computed = true;
+    r.prompt.ready = r.prompt.computed = true;
     for (sequence & s : r.sequences) {
         if (s.over || s.cells || !s.generated.empty() || r.is_full(s, params.n_ctx_seq)) {
             continue;
         }
         if (!may_start(tree, requests.n_live(), params.n_parallel) ||
-            !(s.cells = tree.open(r.command->adapters.key, r.prompt, r.n_prompt()))) {
+            !(s.cells = tree.open(r.command->adapters.key, r.prompt.cells, r.n_prompt()))) {
             continue;
         }
         started.push_back({&r, &s, prompt.i_row, 1});
         r.n_live++;
     }
-    if (r.n_waiting() == 0 && r.prompt) {
+    if (r.n_waiting() == 0 && r.prompt.cells) {
         drop_prompt(tree, r);
     }
     return started;

@@ -1,38 +1,37 @@
-// What the next step computes: which tokens of which sequences and prompts, in which cells. What does not fit waits; a
-// sequence that must give its cells back (is preempted) keeps its text, its sampler and its tokens, and resumes later.
+// What the next step computes: which tokens of which sequences and prompts, in which cells. What does not fit waits. A
+// sequence that is preempted loses its cells, keeps its text, its sampler and its tokens, and is resumed later.
 #pragma once
 
 #include "schedule/step_plan.h"
-
-const int32_t n_chunk = 64; // tokens that are planned for: of a prompt, of a sequence that resumes
 
 struct planner_params {
     int32_t n_parallel  = 32;  // sequences in one step
     int32_t n_ctx_seq   = 0;   // tokens of one sequence, prompt and all
     int32_t n_batch     = 512; // tokens of one step
     int32_t n_vocab     = 1;
-    bool    stops_short = false; // prompts stop one token early: their cells cannot be cut back
+    bool    stops_short = false; // prompts stop one token early: their cells cannot be truncated
 };
 
 class planner {
   public:
     explicit planner(const planner_params & params) : params(params) {}
 
-    // The cells of the plan's tokens are taken, as if it had been decoded; `undo` gives them back.
-    step_plan plan(request_lists & requests, prefix_tree & tree, row_list & rows);
+    // The plan's tokens have cells from now on, as if it had been decoded; `undo` takes them away.
+    step_plan plan(request_lists & requests, prefix_cache & cache, row_list & rows);
 
     // The plan was decoded in so many microseconds: the prefill budget follows.
     void decoded(const step_plan & plan, int64_t t_us);
     // The plan was not decoded.
     void undo(const step_plan & plan, request_lists & requests, prefix_tree & tree) const;
-    // The youngest sequence or prompt gives its cells back; false: only the oldest request's last one has any.
-    bool preempt_youngest(request_lists & requests, prefix_tree & tree) const;
-    // A prompt is complete: as many of its sequences as there is room for start, each to be sampled from its last row.
+    // A prompt is complete: as many of its sequences start as there is room for, each to be sampled from its last row.
     std::vector<planned_rows> start_sequences(const planned_prompt & prompt, const request_lists & requests,
                                               prefix_tree & tree) const;
 
   private:
     const planner_params params;
     int32_t              n_prefill_budget = 64; // tokens of prompts that take 100 ms, by the last such step
-    uint64_t             turn             = 0;  // whose step it is: the key of a set of adapters
+    uint64_t             last_adapters    = 0;  // key of the last step's set
 };
+
+// Preempts the youngest sequence or prompt. False: only the oldest request's last one has cells.
+bool preempt_youngest(request_lists & requests, prefix_tree & tree);

@@ -1,25 +1,10 @@
 #include "schedule/request.h"
 
-#include <algorithm>
-
-static const int32_t n_reserve      = 32; // cells a running sequence should find beyond what it holds
-static const int32_t n_worth_saving = 64; // tokens computed anew: such a prompt goes to disk
+static const int32_t n_reserve      = 32; // free cells for each running sequence
+static const int32_t n_worth_saving = 64; // tokens that were computed: such a prompt is written to disk
 
 llama_token request::token_at(const sequence & s, int32_t i) const {
-    const auto & tokens = s.scored ? s.scored->tokens : s.generated;
-    return i < n_prompt() ? command->prompt[i] : tokens[i - n_prompt()];
-}
-
-int32_t request::n_wanted(const sequence & s) const {
-    return n_prompt() + (int32_t) (s.scored ? s.scored->tokens.size() - 1 : s.generated.size());
-}
-
-bool request::is_full(const sequence & s, int32_t n_ctx) const {
-    const int32_t n = (int32_t) s.generated.size();
-    if (s.scored) {
-        return n >= (int32_t) s.scored->tokens.size();
-    }
-    return (s.n_predict >= 0 && n >= s.n_predict) || n_prompt() + n >= n_ctx;
+    return i < n_prompt() ? command->prompt[(size_t) i] : s.kind->token_at(s, (size_t) (i - n_prompt()));
 }
 
 request * request_lists::find(const std::string & id) const {
@@ -49,7 +34,7 @@ int32_t n_reserved(int32_t n_live) {
 }
 
 bool may_start(const prefix_tree & tree, int32_t n_live, int32_t n_parallel) {
-    return n_live == 0 || (n_live < n_parallel && tree.n_room() >= n_reserved(n_live + 1));
+    return n_live == 0 || (n_live < n_parallel && tree.counts().n_room() >= n_reserved(n_live + 1));
 }
 
 void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
@@ -62,14 +47,24 @@ void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
     r.n_live--;
 }
 
-void drop_prompt(prefix_tree & tree, request & r) {
-    if (r.command->cache && r.prompt->n_past() > 0) {
-        if (r.ready && r.n_prompt() - r.n_cached >= n_worth_saving) {
-            tree.save(*r.prompt);
-        }
-        tree.release(r.prompt);
-    } else {
-        tree.remove(r.prompt);
+void close_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
+    if (s.cells) {
+        free_sequence(tree, r, s, keep);
     }
-    r.prompt = nullptr;
+    s.sampling.sampler.reset();
+    s.over = true;
+    r.n_over++;
+}
+
+void drop_prompt(prefix_tree & tree, request & r) {
+    prompt_state & prompt = r.prompt;
+    if (r.command->cache && prompt.cells->n_past() > 0) {
+        if (prompt.ready && r.n_prompt() - prompt.n_cached >= n_worth_saving) {
+            tree.save(*prompt.cells);
+        }
+        tree.release(prompt.cells);
+    } else {
+        tree.remove(prompt.cells);
+    }
+    prompt.cells = nullptr;
 }

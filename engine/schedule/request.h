@@ -1,94 +1,158 @@
-// Requests and their sequences, as data: what was asked for, and how far it has come.
+// Requests and their sequences, as data: what a client has asked for, and how far it has come.
 #pragma once
 
 #include "cache/logits_rows.h"
-#include "cache/prefix_tree.h"
+#include "cache/prefix_cache.h"
 #include "protocol/commands.h"
 #include "util/text.h"
 
 #include <deque>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-struct sequence : sequence_plan {
-    explicit sequence(const sequence_plan & plan) : sequence_plan(plan) {}
+const int32_t n_chunk = 64; // tokens that a step plans for at once: of a prompt, of a sequence that resumes
 
-    int32_t                        index = 0;
-    std::unique_ptr<token_sampler> sampler; // made with the first sample
-    text_stream                    text;
-    phrase_guard                   guard;
-    std::unique_ptr<chat_message>  message; // of a chat
-    std::vector<llama_token>       generated;
-    std::vector<std::string>       logprobs; // JSON, of tokens whose text is held back
-    int32_t                        n_rewinds = 0;
-    branch *                       cells     = nullptr; // nullptr: waits
-    const scored_text *            scored    = nullptr; // it is given, not sampled; nullptr: it is sampled
-    double                         sum       = 0.0;     // of its logprobs, where it is scored
-    int32_t                        n_scored  = 0;
-    bool                           greedy    = true; // each scored token was the likeliest
-    bool                           over      = false;
+struct request;
+struct sample;
+struct sequence;
+struct update_context;
 
-    std::vector<std::pair<size_t, llama_token>> forbidden; // (place, token) that began a banned phrase there
+// Where the tokens of a sequence come from. The kind decides what a sequence wants from a step, what its rows of logits
+// are for, and how it ends. There are two: sampled (generation.h) and scored (scoring.h).
+class sequence_kind {
+  public:
+    virtual ~sequence_kind() = default;
 
-    std::vector<float> sampled_logprobs; // of `generated`, where their sum is wanted
-    std::string        text_so_far;      // where duplicates are looked for
-    size_t             n_begun   = 0;    // tokens that it began with, as a fork
-    int32_t            n_retries = 0;    // as a duplicate of another one
+    // Planning: the i-th token behind the prompt; how many of these want cells; whether the sequence may have no
+    // further token, where its context has n_left tokens behind the prompt.
+    virtual llama_token token_at(const sequence & s, size_t i) const      = 0;
+    virtual size_t      n_wanted(const sequence & s) const                = 0;
+    virtual bool        is_full(const sequence & s, int32_t n_left) const = 0;
+    // Whether it is computed after prompts, in chunks, instead of before them, in each step; tokens for which running
+    // sequences are preempted if there are no cells.
+    virtual bool    is_background() const = 0;
+    virtual int32_t n_urgent() const      = 0;
+
+    // Sampling: the token whose logprob is wanted in the k-th row of this step; none: a token is sampled.
+    virtual std::optional<llama_token> given_token(const sequence & s, size_t k) const = 0;
+
+    // Update: the sequence takes one sample; it ends, for one of the protocol's reasons.
+    virtual void take(sample & d, const update_context & to) const                                    = 0;
+    virtual void end(request & r, sequence & s, const char * reason, const update_context & to) const = 0;
+};
+
+// How a sequence samples.
+struct sequence_sampling {
+    std::unique_ptr<token_sampler> sampler;        // made with the first sample
+    int32_t                        n_restarts = 0; // of the sampler; each has a seed of its own
+    std::vector<float>             logprobs;       // of the generated tokens, where their sum is wanted
+
+    // (place, token): a banned phrase began with this token at this place of `generated`.
+    std::vector<std::pair<size_t, llama_token>> banned;
+};
+
+// The text of a sequence on its way to the client.
+struct sequence_output {
+    text_stream                   text;
+    phrase_guard                  guard;
+    std::unique_ptr<chat_message> message;  // of a chat
+    std::vector<std::string>      logprobs; // JSON, of tokens whose text is held back
+};
+
+// Whether a sequence is a duplicate of another one.
+struct duplicate_state {
+    std::string text;          // that the client has, where duplicates are marked
+    size_t      n_forked  = 0; // tokens that the sequence had when it was forked: a retry begins with them
+    int32_t     n_retries = 0;
+};
+
+struct score_state {
+    const scored_text * text     = nullptr; // nullptr: the sequence is sampled
+    double              sum      = 0.0;     // of its logprobs
+    int32_t             n_scored = 0;       // tokens
+    bool                greedy   = true;    // each scored token was the likeliest
+};
+
+struct sequence {
+    sequence(const sequence_kind & kind, const sequence_plan & plan) : kind(&kind), plan(plan) {}
+
+    const sequence_kind *    kind;
+    sequence_plan            plan;
+    int32_t                  index = 0;
+    branch *                 cells = nullptr; // nullptr: it waits
+    bool                     over  = false;
+    std::vector<llama_token> generated; // or scored so far
+    sequence_sampling        sampling;
+    sequence_output          output;
+    duplicate_state          duplicate;
+    score_state              score;
+};
+
+struct prompt_state {
+    branch * cells    = nullptr; // nullptr: not begun, preempted, or no longer needed
+    int32_t  n_cached = -1;      // tokens; -1: not begun yet
+    int32_t  n_echoed = 0;       // tokens whose logprobs were sent
+    bool     ready    = false;   // all cells are computed
+    bool     computed = false;   // they were once
+
+    prefix_cache::search search;    // for its prefix, before it is begun
+    logits_row           first_row; // of all first tokens, if the prompt was known or they are to be distinct
+};
+
+// us; 0: not yet.
+struct request_times {
+    int64_t arrived = 0, admitted = 0, prefilled = 0;
+    int64_t progress = 0; // was reported last
 };
 
 struct request {
     std::string                       id;
-    int64_t                           number = 0; // of its line
+    int64_t                           number = 0; // of its command's line
     std::unique_ptr<generate_command> command;
-    std::deque<sequence>              sequences;        // none: only the prompt is computed
-    branch *                          prompt = nullptr; // nullptr: not begun, preempted, or no longer needed
-    int32_t                           n_cached  = -1;   // -1: not begun yet
-    int32_t                           n_live    = 0;
-    int32_t                           n_over    = 0;
-    int32_t                           n_echoed  = 0;     // tokens of the prompt whose logprobs were told
-    int64_t                           n_tokens  = 0;     // generated (or scored), by all sequences
-    bool                              ready     = false; // the prompt's cells are complete
-    bool                              computed  = false; // they were so once
-    bool                              cancelled = false; // a prefix that nobody waits for any more
-    bool                              announced = false; // its place in the queue was told
+    std::deque<sequence>              sequences; // none: only the prompt is computed
+    prompt_state                      prompt;
+    int32_t                           n_live    = 0;     // sequences that run
+    int32_t                           n_over    = 0;     // sequences that have ended
+    int64_t                           n_tokens  = 0;     // generated or scored, by all sequences
+    bool                              cancelled = false; // a prefix that no client waits for any more
+    bool                              announced = false; // the client knows that it waits
     bool                              failed    = false; // an error has ended it
-    int64_t                           t_arrived = 0, t_admitted = 0, t_prefilled = 0, t_progress = 0; // us
+    request_times                     times;
 
-    prefix_tree::search recall; // what the prompt waits for, before it is begun
-
-    logits_row first_row; // of all first tokens, if the prompt was known or they are to be distinct
-
-    int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
-    int32_t n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
-    bool    prefix_only() const { return sequences.empty(); }
-    bool    has_adapters(uint64_t key) const { return command->adapters.key == key; }
-
+    int32_t     n_prompt() const { return (int32_t) command->prompt.size(); }
+    int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
+    bool        prefix_only() const { return sequences.empty(); }
+    bool        has_adapters(uint64_t key) const { return command->adapters.key == key; }
     llama_token token_at(const sequence & s, int32_t i) const;
-    // The cells that a sequence wants: of all its tokens, but for the last one of a text that is scored.
-    int32_t n_wanted(const sequence & s) const;
-    // Whether it may have no further token; n_ctx: tokens that a sequence may have with its prompt.
-    bool is_full(const sequence & s, int32_t n_ctx) const;
+    // Cells that a sequence wants, with those of the prompt.
+    int32_t n_wanted(const sequence & s) const { return n_prompt() + (int32_t) s.kind->n_wanted(s); }
+    // Whether a sequence may have no further token; n_ctx: tokens that it may have with its prompt.
+    bool is_full(const sequence & s, int32_t n_ctx) const { return s.kind->is_full(s, n_ctx - n_prompt()); }
 };
 
-// What waits and what runs.
 struct request_lists {
     std::deque<std::unique_ptr<request>> queue;  // not admitted, in order of arrival
     std::list<std::unique_ptr<request>>  active; // admitted, oldest first
 
     bool      empty() const { return queue.empty() && active.empty(); }
-    request * find(const std::string & id) const; // nullptr: there is none that is not done
+    request * find(const std::string & id) const; // nullptr: no request that has not ended has this id
     int32_t   n_live() const;                     // sequences that run
 };
 
 // Cells
 
-// Whether another sequence may run: a slot and, beyond what running ones will want soon, cells. One always may.
+// Whether another sequence may run: a slot is free, and cells beyond those that running sequences will want soon. If
+// none runs, one may.
 bool may_start(const prefix_tree & tree, int32_t n_live, int32_t n_parallel);
-// Cells that running sequences should find beyond what they hold.
+// Cells that must be free for so many running sequences, beyond those that they hold.
 int32_t n_reserved(int32_t n_live);
-// It runs no more. keep: its text may be asked for again.
+// The sequence runs no more. keep: its cells become an idle branch.
 void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep);
-// The prompt's cells are not needed by the request any more.
+// The sequence has ended. keep: as above.
+void close_sequence(prefix_tree & tree, request & r, sequence & s, bool keep);
+// The request does not need its prompt's cells any more.
 void drop_prompt(prefix_tree & tree, request & r);

@@ -12,8 +12,8 @@ static void append_logprob(std::string & out, const token_logprob & t, const lla
     out += std::string(",\"logprob\":") + number;
 }
 
-std::string unknown_logprob_json(llama_token token, const llama_vocab * vocab) {
-    std::string bytes = common_token_to_piece(vocab, token, true);
+std::string unknown_logprob_json(llama_token token, const vocabulary & vocab) {
+    std::string bytes = vocab.piece(token, true);
     std::string json  = "{\"id\":" + std::to_string(token) + ",\"text\":";
     append_json_string(json, take_utf8(bytes));
     return json + ",\"logprob\":null,\"top\":[]}";
@@ -33,20 +33,21 @@ std::vector<sample> echo_samples(const step_plan & plan, llama_context * ctx) {
     return samples;
 }
 
-// First tokens are distinct among one row; that of a later wave is not the same to the last bit.
+// Distinct first tokens are drawn from one row, since the row of a later wave may differ in its last bits.
 static const float * row_of(const planned_rows & p, int32_t k, llama_context * ctx, int32_t n_vocab) {
     if (p.i_row < 0) {
-        return p.r->first_row->data(); // from an earlier request
+        return p.r->prompt.first_row->data(); // of an earlier request
     }
     const float *    logits = llama_get_logits_ith(ctx, p.i_row + k); // the first call sorts
     const sequence & s      = *p.s;
-    if (s.scored || !s.coupled.distinct_first || !s.generated.empty() || s.n_rewinds > 0) {
+    if (!s.plan.coupled.distinct_first || !s.generated.empty() || s.sampling.n_restarts > 0) {
         return logits;
     }
-    if (!p.r->first_row) {
-        p.r->first_row = std::make_shared<const std::vector<float>>(logits, logits + n_vocab);
+    logits_row & first_row = p.r->prompt.first_row;
+    if (!first_row) {
+        first_row = std::make_shared<const std::vector<float>>(logits, logits + n_vocab);
     }
-    return p.r->first_row->data();
+    return first_row->data();
 }
 
 std::vector<sample> samples_of(const step_plan & plan, const std::vector<planned_rows> & started,
@@ -56,41 +57,43 @@ std::vector<sample> samples_of(const step_plan & plan, const std::vector<planned
     for (const auto * rows : {&plan.rows, &started}) {
         for (const planned_rows & p : *rows) {
             for (int32_t k = 0; k < p.n_rows; k++) {
-                sample & d = samples.emplace_back();
-                d.r        = p.r;
-                d.s        = p.s;
-                d.logits   = row_of(p, k, ctx, n_vocab);
-                d.known    = p.s->scored;
-                d.token    = p.s->scored ? p.s->scored->tokens[p.s->generated.size() + k] : -1;
+                sample & d       = samples.emplace_back();
+                d.r              = p.r;
+                d.s              = p.s;
+                d.logits         = row_of(p, k, ctx, n_vocab);
+                const auto given = p.s->kind->given_token(*p.s, (size_t) k);
+                d.known          = given.has_value();
+                d.token          = given.value_or(-1);
             }
         }
     }
     return samples;
 }
 
-static void list_forbidden(const sequence & s, const llama_vocab * vocab, std::vector<llama_token> & tokens) {
+static void list_banned(const sequence & s, const llama_vocab * vocab, std::vector<llama_token> & tokens) {
     tokens.clear();
-    if ((int32_t) s.generated.size() < s.settings->n_min) {
+    if ((int32_t) s.generated.size() < s.plan.settings->n_min) {
         tokens = end_tokens(vocab);
     }
-    for (const auto & [place, token] : s.forbidden) {
+    for (const auto & [place, token] : s.sampling.banned) {
         if (place == s.generated.size()) {
             tokens.push_back(token);
         }
     }
 }
 
-// The logprob of the token, and as JSON with the others that are wanted.
-static void look_at(sample & d, const llama_vocab * vocab) {
+// The logprob of the token, and as JSON with the likeliest others that are wanted.
+static void read_logprobs(sample & d, const llama_vocab * vocab) {
     static thread_local std::vector<token_logprob> top;
     const generate_command &                       c = *d.r->command;
-    const int32_t n_top = std::max(c.n_logprobs, d.known ? 1 : 0); // one says whether it is greedy
-    const auto    own   = c.processed && !d.known
-                              ? token_sampler::logprobs_of_draw(d.token, n_top, top)
-                              : logprobs_of(d.logits, llama_vocab_n_tokens(vocab), d.token, n_top, top);
-    d.logprob           = own.logprob;
-    d.greedy            = d.known && !top.empty() && own.logprob >= top[0].logprob;
-    d.logprobs          = "{";
+    const int32_t                                  n_top =
+        std::max(c.n_logprobs, d.known ? 1 : 0); // the likeliest one says whether the token is greedy
+    const auto own = c.processed && !d.known
+                         ? token_sampler::logprobs_of_draw(d.token, n_top, top)
+                         : logprobs_of(d.logits, llama_vocab_n_tokens(vocab), d.token, n_top, top);
+    d.logprob      = own.logprob;
+    d.greedy       = d.known && !top.empty() && own.logprob >= top[0].logprob;
+    d.logprobs     = "{";
     append_logprob(d.logprobs, own, vocab);
     d.logprobs += ",\"top\":[";
     for (size_t i = 0; i < std::min(top.size(), (size_t) c.n_logprobs); i++) {
@@ -102,33 +105,34 @@ static void look_at(sample & d, const llama_vocab * vocab) {
 }
 
 static void make_sampler(const request & r, sequence & s, const llama_model * model) {
-    const uint32_t seed = sequence_seed(s.seed, (int64_t) s.n_rewinds * 1000003);
-    // one that was made anew knows what others have drawn, or what it must not: it goes on by itself
-    const coupling coupled = s.n_rewinds == 0 ? s.coupled : coupling();
-    s.sampler =
-        std::make_unique<token_sampler>(model, *s.settings, seed, coupled, r.command->prompt, s.generated);
+    const int32_t  n_restarts = s.sampling.n_restarts;
+    const uint32_t seed       = sequence_seed(s.plan.seed, (int64_t) n_restarts * 1000003);
+    // after a restart a token is banned, or another sequence's text is known: its draws are independent from then on
+    const coupling coupled = n_restarts == 0 ? s.plan.coupled : coupling();
+    s.sampling.sampler     = std::make_unique<token_sampler>(model, *s.plan.settings, seed, coupled,
+                                                             r.command->prompt, s.generated);
 }
 
-// Touches nothing but the sequence's sampler and `d`.
+// Changes nothing but the sequence's sampler and `d`.
 static void sample_one(sample & d, const model_facts & facts) {
-    static thread_local std::vector<llama_token> forbidden;
+    static thread_local std::vector<llama_token> banned;
     if (d.known) {
-        look_at(d, facts.vocab);
+        read_logprobs(d, facts.vocab);
         return;
     }
     sequence & s = *d.s;
     try {
-        if (!s.sampler) {
+        if (!s.sampling.sampler) {
             make_sampler(*d.r, s, facts.model);
         }
-        list_forbidden(s, facts.vocab, forbidden);
-        d.token                    = s.sampler->draw(d.logits, forbidden);
-        d.complete                 = s.sampler->complete();
+        list_banned(s, facts.vocab, banned);
+        d.token                    = s.sampling.sampler->draw(d.logits, banned);
+        d.complete                 = s.sampling.sampler->complete();
         const generate_command & c = *d.r->command;
         if (c.n_logprobs >= 0) {
-            look_at(d, facts.vocab);
+            read_logprobs(d, facts.vocab);
         }
-        if (c.sum_logprobs && (c.n_logprobs < 0 || c.processed)) { // the sum is of raw ones
+        if (c.sum_logprobs && (c.n_logprobs < 0 || c.processed)) { // the sum is of raw logprobs
             static thread_local std::vector<token_logprob> none;
             d.logprob = logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
         }

@@ -1,37 +1,38 @@
-// Samples of one step: a token for each row of logits, with its logprobs. Nothing here changes a request but the
-// samplers of its sequences, and rows are sampled side by side.
+// The samples of one step: a token for each row of logits, with its logprobs. Rows are sampled in parallel; of a request
+// only its sequences' samplers change.
 #pragma once
 
 #include "model/facts.h"
+#include "model/vocabulary.h"
 #include "schedule/step_plan.h"
 
 #include <string>
 #include <vector>
 
-// One sample and what is known with it; or a row that is only looked at, for a token that is known.
+// One sampled token; or the logprob of a token that is known, for a score or for echo.
 struct sample {
     request *     r        = nullptr;
     sequence *    s        = nullptr; // nullptr: a row of the prompt, for echo
     const float * logits   = nullptr;
     llama_token   token    = -1;
-    bool          known    = false;
+    bool          known    = false; // the token, before the row is read
     bool          greedy   = false; // known, and the likeliest
     bool          complete = false; // the grammar says that nothing may follow
     std::string   logprobs;         // JSON, if wanted
-    std::string   error; // llama.cpp refuses to make the sampler, or to use it; a grammar cannot be followed
+    std::string   error;            // of making the sampler or using it; a grammar cannot be followed
     std::string   error_code;
 
     float logprob = 0.0f; // of the token, if it is known or their sum is wanted
 };
 
 // {"id","text","logprob":null,"top":[]}: a first token, which nothing predicts.
-std::string unknown_logprob_json(llama_token token, const llama_vocab * vocab);
+std::string unknown_logprob_json(llama_token token, const vocabulary & vocab);
 
-// What is to be looked at for echo.
+// The tokens of prompts whose logprobs are wanted.
 std::vector<sample> echo_samples(const step_plan & plan, llama_context * ctx);
-// What is to be sampled or looked at: the plan's rows, then those of sequences that have just started.
+// The plan's rows, then those of sequences that have just started.
 std::vector<sample> samples_of(const step_plan & plan, const std::vector<planned_rows> & started,
                                llama_context * ctx, int32_t n_vocab);
-// Samples all, by n_threads threads: those that have just decoded (an OpenMP team of the same size, or else libgomp ends
-// and starts threads), which sleep otherwise.
+// Samples all rows by n_threads threads: the OpenMP team that has just decoded, which would sleep otherwise. With a team
+// of another size libgomp would end and start threads.
 void sample_all(std::vector<sample> & samples, const model_facts & facts, int32_t n_threads);

@@ -1,11 +1,12 @@
-// The loop: commands become requests, and each step of it is one decode.
+// The loop: commands become requests, and each step is one decode.
 //
 //     take commands, admit, plan, decode, sample, update, write
 //
-// Sequences of all requests share every step; a prompt is computed once, in chunks between steps, and its cells are
-// shared by the n sequences. Only the loop sees all of the state; each part is given what it needs.
+// Sequences of all requests share every step. A prompt is computed once, in chunks, and its n sequences share its cells.
+// Only the loop sees all of the state; each part gets what it needs as arguments.
 #pragma once
 
+#include "cache/prefix_cache.h"
 #include "model/embedding.h"
 #include "protocol/reader.h"
 #include "schedule/admission.h"
@@ -19,7 +20,7 @@ struct scheduler_params {
     int32_t      n_batch     = 512; // tokens in one decode
     int32_t      n_threads   = 1;   // that decode, and sample
     int32_t      cache_cells = 0;   // cells that idle prefixes may hold
-    store_params store;             // where they go from there
+    store_params store;             // for snapshots of evicted prefixes
     int          fd_out = 1;
 };
 
@@ -28,22 +29,41 @@ class scheduler {
     scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
               embedder & vectors);
 
-    // Serves commands until the input has ended and everything that runs is done.
+    // Serves commands until the input has ended and all requests have ended.
     void run(command_reader & reader);
 
   private:
-    // Since the start, but for what the last step was.
+    // The model that it serves.
+    struct served_model {
+        const model_facts      facts;
+        const model_vocabulary vocab;
+        llama_context * const  ctx;
+    };
+    // What remains of texts that were computed.
+    struct caches {
+        caches(const served_model & model, const scheduler_params & params);
+
+        llama_cells  cells;
+        prefix_cache prefixes;
+        row_list     rows;    // of prompts
+        record_list  history; // of requests that have ended
+    };
     struct counters {
-        int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0; // us
-        int32_t n_last_tokens = 0;                                           // of the step before
+        int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0; // since the start; us
+        int32_t n_last_tokens = 0;                                           // of the last step
         bool    rested        = false; // the last step had nothing to do
     };
     // When something happened last, us.
     struct times {
         int64_t written  = 0;
-        int64_t worked   = 0; // there was something to do
+        int64_t worked   = 0; // there was a request
         int64_t busy     = 0; // the same, or a command came
         int64_t returned = 0; // freed memory was returned
+    };
+    struct activity {
+        counters count;
+        times    last;
+        bool     input_ended = false;
     };
 
     void    take(command && c);
@@ -60,25 +80,20 @@ class scheduler {
     void    fail_all(const std::string & message);
     void    sweep();
     void    write_out(bool yield);
-    bool    idle() const; // nothing runs or waits
+    bool    idle() const; // there is no request
     bool    waits_for_disk() const;
     bool    is_quiet() const;
     int64_t patience_us() const;
 
-    const model_facts      facts;
-    llama_context * const  ctx;
+    const served_model     model;
     const scheduler_params params;
     embedder &             vectors;
-    prefix_tree            tree;
-    row_list               rows;    // of prompts
-    record_list            history; // of requests that are over
+    caches                 kept;
     request_lists          requests;
     admission              admits;
     planner                plans;
     decoder                decodes;
-    updater                updates;
     std::string            out; // this step's events
-    counters               counted;
-    times                  last;
-    bool                   input_ended = false;
+    const update_context   updates;
+    activity               noted;
 };

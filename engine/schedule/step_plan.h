@@ -1,4 +1,4 @@
-// What one decode step computes: made by the planner, const from then on.
+// What one decode step computes: the planner makes it, and it is const from then on.
 #pragma once
 
 #include "schedule/request.h"
@@ -14,13 +14,13 @@ struct planned_token {
     bool        wants_row = false; // of logits
 };
 
-// Another sequence whose text is still equal: it has the same token in the same cell, and the same row.
+// A sequence whose text is still equal to that of another one: it has the same token in the same cell, and the same row.
 struct sharing_sequence {
     int32_t  i_token = 0; // of the batch
     branch * cells   = nullptr;
 };
 
-// The rows of logits that a sequence is sampled (or scored) from; i_row -1: that which the request has.
+// The rows of logits that a sequence is sampled or scored from; i_row -1: the row that the request has.
 struct planned_rows {
     request *  r      = nullptr;
     sequence * s      = nullptr;
@@ -48,11 +48,13 @@ struct step_plan {
     std::vector<planned_rows>     rows;
     std::vector<planned_prompt>   prompts;
     std::vector<planned_echo>     echoes;
-    std::vector<request *>        begun;         // whose prompt has begun: the client is told
+    std::vector<request *>        begun;         // requests whose prompt has begun: the client is told
     int32_t                       n_prefill = 0; // tokens of prompts
 
     int32_t n_tokens() const { return (int32_t) tokens.size(); }
     bool    empty() const { return tokens.empty() && prompts.empty(); }
-    // One line for each entry, for a debugger and for tests.
+    // Appends the next token of a branch; the branch has it from now on, as if it were decoded.
+    void add(branch * cells, llama_token token, bool wants_row);
+    // One line for each entry, for a debugger and for tests; consecutive tokens of a branch are one line.
     std::string to_string() const;
 };

@@ -1,41 +1,32 @@
-// What a step's samples mean: text, a stop, a rewind, a duplicate, a score; and how a sequence or a request ends.
+// What a step's samples change: each goes to its sequence, whose kind decides what it means; and how requests begin,
+// are cancelled, fail and end.
 #pragma once
 
 #include "cache/token_history.h"
+#include "model/vocabulary.h"
 #include "schedule/sample.h"
 
 #include <string>
 
-class updater {
-  public:
-    explicit updater(const model_facts & facts) : facts(facts) {}
-
-    // The prompt's own events: that it has begun, and its text where that is wanted.
-    void begin_request(const request & r, std::string & out) const;
-    // The logprobs of the prompt's tokens.
-    void take_echo(const step_plan & plan, const std::vector<sample> & samples, std::string & out) const;
-    void take_samples(std::vector<sample> & samples, prefix_tree & tree, std::string & out) const;
-    void report_progress(request & r, std::string & out) const;
-
-    // Sequences that wait, and need not start since they may have no token (more).
-    void end_full(request & r, prefix_tree & tree, std::string & out) const;
-    // One of them, or all: -1.
-    void cancel(request & r, int32_t index, prefix_tree & tree, std::string & out) const;
-    void fail(request & r, const command_error & e, prefix_tree & tree, std::string & out) const;
-    // Whether all of it is over; then its last line is written, and it may go.
-    bool finish(request & r, prefix_tree & tree, record_list & history, std::string & out) const;
-
-  private:
-    void take_sampled(sample & d, prefix_tree & tree, std::string & out) const;
-    void take_scored(sample & d, prefix_tree & tree, std::string & out) const;
-    void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) const;
-    void stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs, bool last,
-                std::string & out) const;
-    void end_sequence(request & r, sequence & s, const char * reason, prefix_tree & tree,
-                      std::string & out) const;
-    bool end_sampled(request & r, sequence & s, const char * reason, prefix_tree & tree,
-                     std::string & out) const;
-    void retry(request & r, sequence & s, prefix_tree & tree, std::string & out) const;
-
-    const model_facts facts;
+// What an update needs beside requests.
+struct update_context {
+    const vocabulary & vocab;
+    const int32_t      n_ctx_seq; // tokens of one sequence, prompt and all
+    prefix_tree &      tree;
+    std::string &      out; // the events
 };
+
+// The prompt's own events: that it has begun, and its text where that is wanted.
+void begin_request(const request & r, const update_context & to);
+// The logprobs of the prompt's tokens.
+void take_echo(const step_plan & plan, const std::vector<sample> & samples, const update_context & to);
+void take_samples(std::vector<sample> & samples, const update_context & to);
+void report_progress(request & r, const update_context & to);
+
+// Ends sequences that wait, and need not start since they may have no further token.
+void end_full(request & r, const update_context & to);
+// index -1: all sequences.
+void cancel_request(request & r, int32_t index, const update_context & to);
+void fail_request(request & r, const command_error & e, const update_context & to);
+// Whether all of the request has ended. Then its last line is written, and it may be removed.
+bool finish_request(request & r, record_list & history, const update_context & to);

@@ -46,7 +46,8 @@ case "$1" in
         mkdir -p "$2/bin" && cd "$2/bin" || exit
         if [[ "$(cat ../configured)" == *SHARED_LIBS=ON* ]]; then touch libllama.so libggml-cpu-zen4.so; fi
         { echo "$ENGINE"; printf 'configured=%q\n' "$(cat ../configured)"; } > llama-batched
-        find "$OLDPWD/engine" -name "*.cpp" -exec cat {} + >> llama-batched && chmod +x llama-batched ;;
+        find "$OLDPWD/engine" -name "*.cpp" -exec cat {} + >> llama-batched && chmod +x llama-batched
+        if [[ "$*" == *engine-tests* ]]; then cat "$OLDPWD"/tests/engine/*.cpp > engine-tests; fi ;;
 esac
 """
 
@@ -189,12 +190,13 @@ class Checkout:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     made = Checkout(tmp_path)
-    for folder in ("patches", "engine"):
+    for folder in ("patches", "engine", "tests/engine"):
         (made.path / folder).mkdir(parents=True)
     for name in ("build.sh", "pyproject.toml", "requirements-dev.lock"):
         shutil.copy2(ROOT / name, made.path / name)
     (made.path / "patches/0001-engine.patch").write_text(PATCH)
     (made.path / "engine/main.cpp").write_text("first\n")
+    (made.path / "tests/engine/main.cpp").write_text("first cases\n")
     (tmp_path / "llama.cpp").mkdir()
     (tmp_path / "llama.cpp/CMakeLists.txt").write_text(TREE)
     (tmp_path / "programs").mkdir()
@@ -343,7 +345,7 @@ def test_with_nothing_to_do_it_says_so_and_calls_nothing(checkout: Checkout) -> 
         ("patches/0002-more.patch", [], ["cmake -S", "cmake --build"], ["pip"]),
         ("../llama.cpp/CMakeLists.txt", [], ["cmake -S", "cmake --build"], ["pip"]),
         ("README.md", ["--rpc"], ["cmake -S", "cmake --build"], ["pip"]),
-        ("README.md", ["--dev"], ["pip install --require-hashes"], ["venv", "cmake"]),
+        ("README.md", ["--dev"], ["pip install --require-hashes", "cmake --build"], ["venv", "cmake -S"]),
     ],
 )
 def test_only_what_has_changed_is_made_again(
@@ -357,6 +359,27 @@ def test_only_what_has_changed_is_made_again(
     assert outcome.status == 0, outcome.err
     assert [part for part in again if not outcome.called(part)] == []
     assert [part for part in kept if outcome.called(part)] == []
+
+
+def test_engine_tests_are_compiled_for_development_only(checkout: Checkout) -> None:
+    program = checkout.path / "build/bin/engine-tests"
+    plain = checkout.build()
+    assert (plain.status, plain.called("engine-tests"), program.exists()) == (0, False, False), plain.err
+    (checkout.path / "tests/engine/main.cpp").write_text("second cases\n")
+    assert "up to date" in checkout.build().out
+    dev = checkout.build("--dev")
+    assert (dev.status, program.read_text()) == (0, "second cases\n"), dev.err
+    assert "up to date" in checkout.build("--dev").out
+
+
+def test_after_dev_a_changed_case_is_compiled_again_by_every_run(checkout: Checkout) -> None:
+    checkout.build("--dev")
+    for options, text in ([], "second cases\n"), (["--dev"], "third cases\n"):
+        (checkout.path / "tests/engine/main.cpp").write_text(text)
+        outcome = checkout.build(*options)
+        assert (outcome.status, outcome.called("cmake -S"), outcome.called("pip")) == (0, False, False)
+        assert (checkout.path / "build/bin/engine-tests").read_text() == text
+        assert checkout.binary() == "first\n"
 
 
 def test_a_second_checkout_takes_the_objects_of_the_first(checkout: Checkout) -> None:

@@ -1,0 +1,69 @@
+#include "cache/branch.h"
+
+#include <unordered_set>
+#include <utility>
+
+// Marks the cells of live branches in all branches that they share them with.
+static void note_pinned(const branch_list & branches) {
+    for (const branch & b : branches) {
+        b.n_pinned = b.live ? b.n_past() : 0;
+    }
+    for (const branch & live : branches) {
+        const branch * b = live.live ? &live : nullptr;
+        for (int32_t n = live.n_past(); b && b->parent; b = b->parent) {
+            n                   = std::min(n, b->n_shared);
+            b->parent->n_pinned = std::max(b->parent->n_pinned, n);
+        }
+    }
+}
+
+int32_t n_used(const branch_list & branches) {
+    int32_t n = 0;
+    for (const branch & b : branches) {
+        n += b.n_own();
+    }
+    return n;
+}
+
+cell_counts count_cells(const branch_list & branches, int32_t n_cells) {
+    note_pinned(branches);
+    cell_counts counts;
+    counts.n_cells = n_cells;
+    counts.n_used  = n_used(branches);
+    for (const branch & b : branches) {
+        counts.n_idle += b.n_freeable();
+        counts.n_shared += b.n_shared;
+    }
+    return counts;
+}
+
+int32_t n_pinned(const branch_list & branches, const branch & b, int32_t length) {
+    note_pinned(branches);
+    int32_t n = 0;
+    for (const branch * a = &b; a && length > n; a = a->parent) {
+        n      = std::max(n, std::min(length, a->n_pinned));
+        length = std::min(length, a->n_shared);
+    }
+    return n;
+}
+
+// A prompt is evicted after its candidates, since the snapshot of a candidate holds the prompt, too. A branch all of
+// whose cells live branches share frees nothing but its id.
+branch * next_to_evict(branch_list & branches, evict_for what, const branch * except) {
+    note_pinned(branches);
+    std::unordered_set<const branch *> prompts; // of which idle branches share at least half
+    for (const branch & b : branches) {
+        if (b.parent && !b.live && b.n_shared * 2 >= b.parent->n_past()) {
+            prompts.insert(b.parent);
+        }
+    }
+    const auto place = [&](const branch & b) { return std::make_pair(prompts.count(&b), b.used_at); };
+    branch *   next  = nullptr;
+    for (branch & b : branches) {
+        const bool may_go = !b.live && &b != except && (what == for_id || b.n_freeable() > 0);
+        if (may_go && (!next || place(b) < place(*next))) {
+            next = &b;
+        }
+    }
+    return next;
+}

@@ -1,0 +1,38 @@
+#include "cache/cells.h"
+
+static cell_facts facts_of(const llama_context * ctx) {
+    const llama_model * model = llama_get_model(ctx);
+    return {(int32_t) llama_n_ctx(ctx), (int32_t) llama_n_seq_max(ctx),
+            llama_model_is_recurrent(model) || llama_model_is_hybrid(model), llama_model_n_swa(model)};
+}
+
+llama_cells::llama_cells(llama_context * ctx)
+    : cell_memory(facts_of(ctx)), ctx(ctx), memory(llama_get_memory(ctx)) {}
+
+void llama_cells::copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) {
+    llama_memory_seq_cp(memory, from, to, begin, end);
+}
+
+void llama_cells::remove(llama_seq_id id, llama_pos begin) {
+    llama_memory_seq_rm(memory, id, begin, -1);
+}
+
+void llama_cells::clear() {
+    llama_memory_clear(memory, false);
+}
+
+llama_pos llama_cells::first_position(llama_seq_id id) const {
+    return llama_memory_seq_pos_min(memory, id);
+}
+
+size_t llama_cells::n_bytes(llama_seq_id id) const {
+    return llama_state_seq_get_size(ctx, id);
+}
+
+size_t llama_cells::read(llama_seq_id id, uint8_t * data, size_t n_max) const {
+    return llama_state_seq_get_data(ctx, data, n_max, id);
+}
+
+bool llama_cells::write(llama_seq_id id, const uint8_t * data, size_t n_all) {
+    return llama_state_seq_set_data(ctx, data, n_all, id) != 0;
+}

@@ -1,0 +1,55 @@
+#include "model/vocabulary.h"
+
+#include "common.h"
+
+#include <algorithm>
+
+std::string model_vocabulary::piece(llama_token token, bool special) const {
+    return common_token_to_piece(vocab, token, special);
+}
+
+bool model_vocabulary::is_end(llama_token token) const {
+    return llama_vocab_is_eog(vocab, token);
+}
+
+std::vector<llama_token> model_vocabulary::tokenize(const std::string & text) const {
+    return common_tokenize(vocab, text, false, false);
+}
+
+int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b, int32_t n_max) {
+    const int32_t n = std::max(std::min({(int32_t) a.size(), (int32_t) b.size(), n_max}), 0);
+    return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
+}
+
+// From the first tokens that differ, the bytes of both lists are compared: the list that is behind gives its next token.
+token_match match_tokens(const std::vector<llama_token> & held, int32_t n_held,
+                         const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
+                         const vocabulary & vocab) {
+    token_match m;
+    m.length = m.n_matched = common_length(held, tokens, std::min(n_held, n_max));
+    std::string ours, theirs; // the bytes by which one list is ahead of the other
+    int32_t     i = m.length, k = m.n_matched;
+    while (by == by_text) {
+        if (ours.empty() && theirs.empty()) {
+            m = {i, k};
+        }
+        if (ours.size() <= theirs.size()) {
+            if (i >= n_held) {
+                break;
+            }
+            ours += vocab.piece(held[(size_t) i++], true);
+        } else {
+            if (k >= n_max) {
+                break;
+            }
+            theirs += vocab.piece(tokens[(size_t) k++], true);
+        }
+        const size_t n = std::min(ours.size(), theirs.size());
+        if (ours.compare(0, n, theirs, 0, n) != 0) {
+            break;
+        }
+        ours.erase(0, n);
+        theirs.erase(0, n);
+    }
+    return m;
+}

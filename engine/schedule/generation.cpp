@@ -1,0 +1,244 @@
+#include "schedule/generation.h"
+
+#include "protocol/reports.h"
+
+#include <algorithm>
+#include <numeric>
+
+static const int32_t n_max_retries = 8; // of a sequence that is a duplicate of another one
+
+//
+// text
+//
+
+// The text of a token for the client: of control tokens only what a chat's parser wants.
+static std::string piece_of(const request & r, llama_token token, const vocabulary & vocab) {
+    const bool shown = r.command->chat && r.command->chat->shown.count(token) > 0;
+    return vocab.piece(token, shown);
+}
+
+void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
+    const sequence_settings & settings = *s.plan.settings;
+    std::string               sent;
+    s.output.text  = text_stream(settings.stop_finder);
+    s.output.guard = phrase_guard(settings.banned_finder);
+    for (size_t k = 0; k < s.generated.size(); k++) {
+        std::string bytes = piece_of(r, s.generated[k], vocab);
+        if (s.output.guard.active()) {
+            s.output.guard.feed(bytes);
+            bytes = s.output.guard.take_clear();
+        }
+        sent += s.output.text.feed(bytes, (int32_t) k >= settings.n_min);
+    }
+    if (r.command->chat) {
+        s.output.message =
+            std::make_unique<chat_message>(r.command->chat, r.id + " " + std::to_string(s.index));
+        s.output.message->feed(sent, false);
+    }
+}
+
+std::vector<llama_token> seen_tokens(const request & r, const sequence & s, const vocabulary & vocab) {
+    const text_stream &      text   = s.output.text;
+    std::vector<llama_token> tokens = s.generated;
+    if (!tokens.empty() && vocab.is_end(tokens.back())) {
+        tokens.pop_back();
+    }
+    size_t n_bytes = 0; // of the tokens whose whole text was sent
+    for (size_t i = 0; text.stopped() && i < tokens.size(); i++) {
+        const std::string piece = piece_of(r, tokens[i], vocab);
+        if (n_bytes + piece.size() > text.n_out()) {
+            tokens.resize(i);
+            const auto seen = vocab.tokenize(piece.substr(0, text.n_out() - n_bytes));
+            tokens.insert(tokens.end(), seen.begin(), seen.end());
+            break;
+        }
+        n_bytes += piece.size();
+    }
+    return tokens;
+}
+
+// last: the sequence has ended.
+static void stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs, bool last,
+                   std::string & out) {
+    if (r.command->mark_duplicates) {
+        s.duplicate.text += text;
+    }
+    sequence_output & output = s.output;
+    const chat_delta  delta  = output.message ? output.message->feed(text, last) : chat_delta{text, "", ""};
+    if (delta.empty() && n_logprobs == 0) {
+        return;
+    }
+    append_stream(out, r.id, s.index, delta, output.logprobs, n_logprobs);
+    output.logprobs.erase(output.logprobs.begin(), output.logprobs.begin() + (std::ptrdiff_t) n_logprobs);
+}
+
+//
+// banned phrases
+//
+
+// The last n tokens complete a banned phrase: they are removed, and the first of them is banned at its place. The token
+// before it is decoded again for its logits. The sampler is made anew, with a seed of its own, since its random draws
+// cannot be undone.
+static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
+    const size_t      place = s.generated.size() - n;
+    const llama_token first = s.generated[place];
+    s.generated.resize(place);
+    s.sampling.logprobs.resize(std::min(s.sampling.logprobs.size(), place));
+    s.output.logprobs.resize(s.output.logprobs.size() - std::min(n, s.output.logprobs.size()));
+    r.n_tokens -= (int64_t) n;
+
+    // no rewind goes behind the tokens that are held back, and bans behind this place are of other texts
+    auto &     banned = s.sampling.banned;
+    const auto passed = [&](const auto & b) {
+        return b.first > place || b.first + s.output.guard.n_held() < place;
+    };
+    banned.erase(std::remove_if(banned.begin(), banned.end(), passed), banned.end());
+    banned.emplace_back(place, first);
+    s.sampling.n_restarts++;
+    s.sampling.sampler.reset();
+    const int32_t n_keep = r.n_prompt() + (int32_t) place - 1;
+    if (tree.can_cut(*s.cells, n_keep)) {
+        tree.truncate(s.cells, n_keep);
+    } else {
+        free_sequence(tree, r, s, false); // it is resumed from the cells that are still there
+    }
+}
+
+//
+// duplicates
+//
+
+// A sequence that has ended with the same text; only where the client wants to know.
+static const sequence * duplicate_of(const request & r, const sequence & s) {
+    const auto same = [&](const sequence & other) {
+        return other.over && other.duplicate.text == s.duplicate.text;
+    };
+    const auto found = r.command->mark_duplicates ? std::find_if(r.sequences.begin(), r.sequences.end(), same)
+                                                  : r.sequences.end();
+    return found == r.sequences.end() ? nullptr : &*found;
+}
+
+// A greedy sequence would only have the same text once more, and a sequence without tokens of its own has no other.
+static bool may_retry(const request & r, const sequence & s) {
+    const common_params_sampling & sampling = s.plan.settings->sampling;
+    const bool                     greedy   = sampling.temp <= 0.0f && sampling.dynatemp_range <= 0.0f;
+    return r.command->retry_duplicates && !greedy && s.duplicate.n_retries < n_max_retries &&
+           s.generated.size() > s.duplicate.n_forked;
+}
+
+// The sequence begins anew, with another seed, as after banned phrases; it waits for a slot like a late one.
+static void retry(request & r, sequence & s, const update_context & to) {
+    append_retry(to.out, r.id, s.index);
+    if (s.cells) {
+        free_sequence(to.tree, r, s, false);
+    }
+    s.generated.resize(s.duplicate.n_forked);
+    s.sampling.logprobs.resize(std::min(s.sampling.logprobs.size(), s.generated.size()));
+    s.sampling.banned.clear();
+    s.sampling.sampler.reset();
+    s.sampling.n_restarts++;
+    s.output.logprobs.clear();
+    s.duplicate.text.clear();
+    s.duplicate.n_retries++;
+    begin_text(r, s, to.vocab);
+}
+
+//
+// the kind
+//
+
+namespace {
+
+class sampled final : public sequence_kind {
+  public:
+    llama_token token_at(const sequence & s, size_t i) const override { return s.generated[i]; }
+    size_t      n_wanted(const sequence & s) const override { return s.generated.size(); }
+    bool        is_full(const sequence & s, int32_t n_left) const override;
+    bool        is_background() const override { return false; }
+    int32_t     n_urgent() const override { return n_chunk; }
+
+    std::optional<llama_token> given_token(const sequence &, size_t) const override { return std::nullopt; }
+
+    void take(sample & d, const update_context & to) const override;
+    void end(request & r, sequence & s, const char * reason, const update_context & to) const override;
+};
+
+bool sampled::is_full(const sequence & s, int32_t n_left) const {
+    const int32_t n = (int32_t) s.generated.size();
+    return (s.plan.n_predict >= 0 && n >= s.plan.n_predict) || n >= n_left;
+}
+
+void sampled::take(sample & d, const update_context & to) const {
+    request &         r        = *d.r;
+    sequence &        s        = *d.s;
+    sequence_output & output   = s.output;
+    const bool        may_stop = (int32_t) s.generated.size() >= s.plan.settings->n_min;
+    const bool        ends     = to.vocab.is_end(d.token);
+    const std::string piece    = ends ? "" : piece_of(r, d.token, to.vocab);
+    if (r.command->n_logprobs >= 0) {
+        output.logprobs.push_back(std::move(d.logprobs));
+    }
+    s.generated.push_back(d.token);
+    if (r.command->sum_logprobs) {
+        s.sampling.logprobs.push_back(d.logprob);
+    }
+    r.n_tokens++;
+
+    const bool  over  = ends || d.complete;
+    const bool  full  = r.is_full(s, to.n_ctx_seq);
+    std::string bytes = piece;
+    if (output.guard.active()) {
+        if (const size_t n_back = output.guard.feed(piece)) {
+            rewind(r, s, n_back, to.tree);
+            return;
+        }
+        bytes = output.guard.take_clear() + (over || full ? output.guard.finish() : "");
+    }
+    const std::string text = output.text.feed(bytes, may_stop);
+    if (output.text.stopped()) {
+        output.logprobs.clear(); // of the tokens that make up the stop string
+    } else if (ends && !output.logprobs.empty()) {
+        output.logprobs.pop_back(); // an end-of-text token has no text
+    }
+    const bool decided = output.text.decided() && output.logprobs.size() > output.guard.n_held();
+    stream(r, s, text, decided ? output.logprobs.size() - output.guard.n_held() : 0, false, to.out);
+    if (over || output.text.stopped()) {
+        end(r, s, "stop", to);
+    } else if (full) {
+        end(r, s, "length", to);
+    }
+}
+
+void sampled::end(request & r, sequence & s, const char * reason, const update_context & to) const {
+    text_stream &     text     = s.output.text;
+    const bool        may_stop = (int32_t) s.generated.size() > s.plan.settings->n_min;
+    const std::string rest =
+        text.stopped() ? "" : text.feed(s.output.guard.finish(), may_stop) + text.finish();
+    stream(r, s, rest, s.output.logprobs.size(), true, to.out);
+
+    const bool       cancelled = std::string_view(reason) == "cancelled";
+    const sequence * duplicate = cancelled ? nullptr : duplicate_of(r, s);
+    if (duplicate && may_retry(r, s)) {
+        retry(r, s, to);
+        return;
+    }
+    stop_report report = {s.index, (int64_t) s.generated.size(), reason, nullptr, {}, {}};
+    if (text.stopped()) {
+        report.stop_text = &text.stop_text();
+    }
+    if (r.command->sum_logprobs) {
+        report.logprob = std::accumulate(s.sampling.logprobs.begin(), s.sampling.logprobs.end(), 0.0);
+    }
+    if (duplicate) {
+        report.duplicate_of = duplicate->index;
+    }
+    append_stop(to.out, r.id, report);
+    close_sequence(to.tree, r, s, true);
+}
+
+} // namespace
+
+const sequence_kind & sampled_kind() {
+    static const sampled kind;
+    return kind;
+}

@@ -1,0 +1,13 @@
+// Sampled sequences: how a token becomes text for the client, and what ends, rewinds or retries a sequence.
+#pragma once
+
+#include "schedule/update.h"
+
+const sequence_kind & sampled_kind();
+
+// The text of a sequence that has its first tokens already (a fork) begins behind them. Text that was held back there
+// is held back here, too, and comes with this sequence's own text.
+void begin_text(const request & r, sequence & s, const vocabulary & vocab);
+
+// The tokens whose text the client has: without an end-of-text token, and cut where a stop string began.
+std::vector<llama_token> seen_tokens(const request & r, const sequence & s, const vocabulary & vocab);

@@ -1,0 +1,132 @@
+#include "schedule/prompt_planner.h"
+
+#include <algorithm>
+
+// The rest of the step is for prompts, the oldest first.
+void prompt_planner::plan_prompts(int32_t n_prefill_budget) {
+    const int32_t n_others = plan.n_tokens();
+    int32_t       n_budget = params.n_batch - n_others;
+    if (n_others > 0) {
+        n_budget = std::min(n_budget, std::max(n_prefill_budget, n_prefill_min));
+    }
+    bool sequences_wait = false; // for a prompt that is not complete: prefix requests let it go first
+    for (auto & r : requests.active) {
+        prompt_state & prompt = r->prompt;
+        if (!prompt.cells && may_begin(*r)) {
+            begin(*r);
+        }
+        if (!prompt.cells || prompt.ready || (r->prefix_only() && sequences_wait)) {
+            continue;
+        }
+        sequences_wait = sequences_wait || !r->prefix_only();
+        if (!r->has_adapters(adapters)) {
+            continue;
+        }
+        if (prompt.first_row && prompt.cells->n_past() == r->n_prompt()) {
+            plan.prompts.push_back({r.get(), -1});
+            continue;
+        }
+        n_budget -= add_tokens(*r, n_budget);
+    }
+    plan.n_prefill = plan.n_tokens() - n_others;
+}
+
+// A prompt begins, or begins again after it was preempted, if the client or a sequence that may start needs it.
+bool prompt_planner::may_begin(const request & r) const {
+    const bool first  = r.prompt.n_cached < 0;
+    const bool starts = r.n_waiting() > 0 && may_start(cache.tree, requests.n_live(), params.n_parallel);
+    return (first || r.prefix_only() || starts) && !cache.is_open(r.prompt.search) && !waits_for_another(r);
+}
+
+// The next tokens of a prompt, at most n_max; returns how many. A prompt whose cells cannot be truncated stops one
+// token early, and each sequence decodes that token.
+int32_t prompt_planner::add_tokens(request & r, int32_t n_max) {
+    prompt_state & prompt   = r.prompt;
+    const int32_t  n_target = std::max(r.n_prompt() - (params.stops_short ? 1 : 0), 0);
+    const int32_t  n        = cache.tree.make_room(std::min(n_target - prompt.cells->n_past(), n_max));
+    for (int32_t k = 0; k < n; k++) {
+        const int32_t i    = prompt.cells->n_past();
+        const bool    last = i + 1 == r.n_prompt();
+        if (last) {
+            plan.prompts.push_back({&r, plan.n_tokens()});
+        }
+        const bool echo = r.command->scores_prompt() && !last && i + 1 > prompt.n_echoed;
+        if (echo) {
+            plan.echoes.push_back({&r, plan.n_tokens(), i + 1});
+        }
+        plan.add(prompt.cells, r.command->prompt[(size_t) i], last || echo);
+    }
+    if ((params.stops_short || n_target == 0) && prompt.cells->n_past() == n_target) {
+        prompt.ready = prompt.computed = true;
+    }
+    return n;
+}
+
+// Whether a prompt that is being computed for another request has at least a chunk more in common with this one than it
+// has computed so far. To wait costs nothing, and the chunk is computed once.
+bool prompt_planner::waits_for_another(const request & r) const {
+    if (r.command->scores_prompt()) {
+        return false; // it shares nothing
+    }
+    for (const auto & other : requests.active) {
+        if (other.get() == &r || !other->has_adapters(r.command->adapters.key) || !other->prompt.cells ||
+            other->prompt.ready || !other->command->cache || !r.command->cache) {
+            continue;
+        }
+        const int32_t n_shared = common_length(r.command->prompt, other->command->prompt, r.n_prompt() - 1);
+        if (n_shared - other->prompt.cells->n_decoded >= n_chunk) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The longest known prefix is shared. The last token is computed for its row of logits, unless that row is known, too.
+// The first time, a known text may stand for the prompt's own split of it into tokens; afterwards the prompt has these
+// tokens, and the sequences depend on them.
+void prompt_planner::begin(request & r) {
+    generate_command &  c     = *r.command;
+    const uint64_t      key   = c.adapters.key;
+    const bool          first = r.prompt.n_cached < 0;
+    const match_by      by    = first && !c.exact ? by_text : by_tokens;
+    prefix_cache::match match;
+    if (c.cache && !c.scores_prompt()) {
+        match = cache.find(c.prompt, r.n_prompt() - (params.stops_short ? 1 : 0), by, key, r.prompt.search);
+    }
+    if (match.pending) {
+        return;
+    }
+    r.prompt.search         = {};
+    branch * const restored = match.restored ? match.from : nullptr;
+    if (match.length - match.n_matched + r.n_prompt() + 1 >
+        params.n_ctx_seq) { // the known split has more tokens
+        match = {};
+    }
+    std::vector<llama_token> tokens = c.prompt;
+    logits_row               row    = r.prompt.first_row;
+    if (match.from) {
+        const auto held = match.from->tokens.begin();
+        tokens.erase(tokens.begin(), tokens.begin() + match.n_matched);
+        tokens.insert(tokens.begin(), held, held + match.length);
+    }
+    if (match.from && match.length == (int32_t) tokens.size()) {
+        row = row ? row : rows.find(tokens, key);
+        match.length -= row ? 0 : 1;
+    }
+    branch * const opened = cache.tree.open(key, match.from, match.length);
+    if (restored) {
+        cache.tree.release(restored);
+    }
+    if (!opened) {
+        return;
+    }
+    c.prompt           = std::move(tokens);
+    r.prompt.first_row = row;
+    r.prompt.cells     = opened;
+    opened->hidden     = !c.cache;
+    r.prompt.ready     = false;
+    if (first) {
+        r.prompt.n_cached = match.length;
+        plan.begun.push_back(&r);
+    }
+}

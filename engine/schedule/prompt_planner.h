@@ -1,0 +1,30 @@
+// The prompts of one step: which begin, on which known prefix, and which of their tokens the step computes.
+#pragma once
+
+#include "schedule/planner.h"
+
+const int32_t n_prefill_min = 32; // tokens of prompts in a step, at least, beside running sequences
+
+class prompt_planner {
+  public:
+    // adapters: key of the set that all requests of the step have.
+    prompt_planner(const planner_params & params, uint64_t adapters, request_lists & requests,
+                   prefix_cache & cache, row_list & rows, step_plan & plan)
+        : params(params), adapters(adapters), requests(requests), cache(cache), rows(rows), plan(plan) {}
+
+    // n_prefill_budget: tokens of prompts, if the plan has tokens of sequences already.
+    void plan_prompts(int32_t n_prefill_budget);
+
+  private:
+    bool    may_begin(const request & r) const;
+    bool    waits_for_another(const request & r) const;
+    void    begin(request & r);
+    int32_t add_tokens(request & r, int32_t n_max);
+
+    const planner_params & params;
+    const uint64_t         adapters;
+    request_lists &        requests;
+    prefix_cache &         cache;
+    row_list &             rows;
+    step_plan &            plan;
+};

@@ -1,0 +1,20 @@
+// A list of named cases: a table adds a case for each of its rows.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+struct test_case {
+    std::string           name; // of letters, digits, commas and spaces
+    std::function<void()> run;  // throws std::string: what was expected, and what was found
+};
+
+void add_admission_cases(std::vector<test_case> & cases);
+void add_plan_cases(std::vector<test_case> & cases);
+void add_step_cases(std::vector<test_case> & cases);
+void add_update_cases(std::vector<test_case> & cases);
+void add_cell_cases(std::vector<test_case> & cases);
+
+void expect(bool holds, const std::string & what_else);
+void expect_equal(const std::string & expected, const std::string & found, const std::string & what = "");

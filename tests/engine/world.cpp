@@ -1,0 +1,281 @@
+#include "world.h"
+
+#include "cases.h"
+
+#include <cctype>
+#include <cstring>
+#include <set>
+
+//
+// letters
+//
+
+std::string letters::piece(llama_token token, bool) const {
+    if (token == 0) {
+        return "";
+    }
+    if (token == 27) {
+        return " ";
+    }
+    const char letter = (char) ('a' + (token <= 26 ? token - 1 : token - 31));
+    return token <= 26 ? std::string(1, letter) : std::string{letter, (char) (letter + 1)};
+}
+
+llama_token letters::token(char letter) {
+    return letter == '$' ? 0 : letter == ' ' ? 27 : isupper(letter) ? 31 + letter - 'A' : 1 + letter - 'a';
+}
+
+std::vector<llama_token> letters::tokens(const std::string & text) {
+    std::vector<llama_token> tokens(text.size());
+    std::transform(text.begin(), text.end(), tokens.begin(), token);
+    return tokens;
+}
+
+//
+// cells
+//
+
+void test_cells::copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) {
+    for (const auto & [position, cell] : by_id[from]) {
+        if (begin < 0 || (position >= begin && position < end)) {
+            by_id[to][position] = cell;
+        }
+    }
+}
+
+void test_cells::remove(llama_seq_id id, llama_pos begin) {
+    auto & own = by_id[id];
+    own.erase(own.lower_bound(std::max(begin, 0)), own.end());
+}
+
+llama_pos test_cells::first_position(llama_seq_id id) const {
+    const auto own = by_id.find(id);
+    return own == by_id.end() || own->second.empty() ? -1 : own->second.begin()->first;
+}
+
+size_t test_cells::n_bytes(llama_seq_id id) const {
+    return by_id.count(id) ? by_id.at(id).size() * 2 * sizeof(int32_t) : 0;
+}
+
+size_t test_cells::read(llama_seq_id id, uint8_t * data, size_t) const {
+    for (const auto & [position, cell] : by_id.at(id)) {
+        const int32_t pair[] = {position, *cell};
+        memcpy(data, pair, sizeof(pair));
+        data += sizeof(pair);
+    }
+    return n_bytes(id);
+}
+
+bool test_cells::write(llama_seq_id id, const uint8_t * data, size_t n_all) {
+    by_id[id].clear();
+    for (size_t i = 0; i < n_all; i += 2 * sizeof(int32_t)) {
+        int32_t pair[2];
+        memcpy(pair, data + i, sizeof(pair));
+        by_id[id][pair[0]] = std::make_shared<llama_token>(pair[1]);
+    }
+    expect(n_used() <= facts.n_cells, "restored cells exceed the KV cache");
+    return true;
+}
+
+void test_cells::decode(const step_plan & plan) {
+    std::vector<cell> made;
+    for (const planned_token & t : plan.tokens) {
+        made.push_back(std::make_shared<llama_token>(t.token));
+        const bool is_new = by_id[t.cells->seq_id].emplace(t.position, made.back()).second;
+        expect(is_new, "a cell is decoded twice");
+    }
+    for (const sharing_sequence & s : plan.sharing) {
+        by_id[s.cells->seq_id][plan.tokens[(size_t) s.i_token].position] = made[(size_t) s.i_token];
+    }
+    expect(n_used() <= facts.n_cells, "the step needs more cells than there are");
+}
+
+int32_t test_cells::n_used() const {
+    std::set<const llama_token *> used;
+    for (const auto & [id, own] : by_id) {
+        for (const auto & [position, cell] : own) {
+            used.insert(cell.get());
+        }
+    }
+    return (int32_t) used.size();
+}
+
+std::vector<llama_token> test_cells::tokens_of(llama_seq_id id) const {
+    std::vector<llama_token> tokens;
+    const auto               own = by_id.find(id);
+    if (own != by_id.end()) {
+        for (const auto & [position, cell] : own->second) {
+            expect(position == (llama_pos) tokens.size(), "the cells of a sequence have a gap");
+            tokens.push_back(*cell);
+        }
+    }
+    return tokens;
+}
+
+//
+// the world
+//
+
+static planner_params planning(const world_params & p) {
+    return {p.n_parallel, p.n_ctx_seq, p.n_batch, p.n_vocab, p.recurrent};
+}
+
+static store_params storing(const world_params & p) {
+    store_params store;
+    store.ram_bytes = p.ram_bytes;
+    return store;
+}
+
+static model_facts facts_of(const world_params & p) {
+    model_facts facts;
+    facts.n_ctx_seq = p.n_ctx_seq;
+    return facts;
+}
+
+world::world(const world_params & p)
+    : cells({p.n_cells, p.n_ids, p.recurrent, 0}), prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)),
+      admits(p.n_parallel), plans(planning(p)), updates{vocab, p.n_ctx_seq, prefixes.tree, out},
+      facts(facts_of(p)) {}
+
+static word_finder_ptr finder_of(const std::vector<std::string> & words) {
+    return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
+}
+
+request & world::ask(const asked & a) {
+    auto settings           = std::make_shared<sequence_settings>();
+    settings->n_min         = a.min_tokens;
+    settings->stop_finder   = finder_of(a.stop);
+    settings->banned_finder = finder_of(a.banned);
+    command c;
+    c.id      = a.id;
+    c.request = std::make_unique<generate_command>();
+
+    generate_command & g = *c.request;
+    g.prompt             = letters::tokens(a.prompt);
+    g.common.settings    = settings;
+    g.common.n_predict   = a.max_tokens;
+    g.client             = a.client;
+    g.cache              = a.cache;
+    g.echo               = a.echo;
+    g.sum_logprobs       = a.sum_logprobs;
+    g.n_logprobs         = a.logprobs || !a.scored.empty() ? 0 : -1;
+    g.mark_duplicates    = !a.dedupe.empty();
+    g.retry_duplicates   = a.dedupe == "again";
+    g.adapters.key       = a.adapters;
+    for (const std::string & text : a.scored) {
+        g.texts.push_back({letters::tokens(text), 0});
+    }
+    g.sequences.assign(a.scored.empty() ? (size_t) a.n : 0, g.common);
+    requests.queue.push_back(make_request(std::move(c), requests, history, facts, vocab));
+    return *requests.queue.back();
+}
+
+void world::extend(const std::string & id, int32_t n, int32_t fork, int32_t at) {
+    command c;
+    c.id              = id;
+    c.extension.n_add = n;
+    c.extension.fork  = {"", fork, at};
+    extend_request(requests.find(id), c, vocab);
+}
+
+step_plan world::plan() {
+    for (auto & r : requests.active) {
+        end_full(*r, updates);
+    }
+    requests.active.remove_if([this](auto & r) { return finish_request(*r, history, updates); });
+    admits.admit(requests, prefixes.tree);
+    step_plan plan = plans.plan(requests, prefixes, rows);
+    for (const request * r : plan.begun) {
+        begin_request(*r, updates);
+    }
+    return plan;
+}
+
+// The next letter; one that is followed by * serves any number of rows.
+static llama_token next_token(const std::string & sampled, size_t & i) {
+    expect(i < sampled.size(), "more rows are sampled than the test gives letters for");
+    const char letter = sampled[i];
+    i += sampled.compare(i + 1, 1, "*") != 0;
+    return letters::token(letter);
+}
+
+void world::finish(const step_plan & plan, const std::string & sampled, int64_t t_us) {
+    cells.decode(plan);
+    plans.decoded(plan, t_us);
+    std::vector<planned_rows> all = plan.rows;
+    for (const planned_prompt & p : plan.prompts) {
+        const float no_logits = 0.0f;
+        rows.add(p.r->command->prompt, p.r->command->adapters.key, &no_logits, 1);
+        for (const planned_rows & started : plans.start_sequences(p, requests, prefixes.tree)) {
+            all.push_back(started);
+        }
+    }
+    std::vector<sample> samples;
+    size_t              i = 0;
+    for (const planned_rows & p : all) {
+        for (int32_t k = 0; k < p.n_rows; k++) {
+            const auto given = p.s->kind->given_token(*p.s, (size_t) k);
+            sample &   d     = samples.emplace_back();
+            d.r              = p.r;
+            d.s              = p.s;
+            d.known          = given.has_value();
+            d.token          = given ? *given : next_token(sampled, i);
+            d.greedy         = d.known && d.token != letters::token('z');
+            d.logprob        = -0.5f;
+            d.logprobs       = "\"" + vocab.piece(d.token, true) + "\"";
+        }
+    }
+    expect(i == sampled.size() || sampled.back() == '*', "the test gives more letters than rows are sampled");
+    take_samples(samples, updates);
+    requests.active.remove_if([this](auto & r) { return finish_request(*r, history, updates); });
+    expect_equal(std::to_string(cells.n_used()), std::to_string(prefixes.tree.counts().n_used),
+                 "cells in use, as the memory has them and as the tree counts them");
+}
+
+std::string world::step(const std::string & sampled, int64_t t_us) {
+    const step_plan   made = plan();
+    const std::string text = made.to_string();
+    finish(made, sampled, t_us);
+    return text;
+}
+
+std::string world::take_events() {
+    std::string text;
+    size_t      begin = 0;
+    for (size_t end; (end = out.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        const auto event = nlohmann::ordered_json::parse(out.substr(begin, end - begin));
+        text += event["id"].get<std::string>() + " " + event["event"].get<std::string>();
+        for (const auto & [name, value] : event.items()) {
+            if (name != "event" && name != "id" && name != "timings" && name != "seed") {
+                text += " " + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
+            }
+        }
+        text += "\n";
+    }
+    out.clear();
+    return text;
+}
+
+std::string world::running() const {
+    std::string text;
+    for (const auto & r : requests.active) {
+        for (const sequence & s : r->sequences) {
+            if (s.cells) {
+                text += (text.empty() ? "" : " ") + r->id + "." + std::to_string(s.index);
+            }
+        }
+    }
+    return text;
+}
+
+std::string world::lists() const {
+    std::string text;
+    for (const auto & r : requests.active) {
+        text += r->id + " ";
+    }
+    text += "|";
+    for (const auto & r : requests.queue) {
+        text += " " + r->id;
+    }
+    return text;
+}

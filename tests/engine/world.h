@@ -1,0 +1,104 @@
+// The engine's parts around a plan, without a model: cells that are counted, a vocabulary of letters, and samples that a
+// test gives.
+#pragma once
+
+#include "schedule/admission.h"
+#include "schedule/intake.h"
+#include "schedule/planner.h"
+#include "schedule/update.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+// $ ends a text; then a to z, and a space; then A to Z, each the text of two letters: A is "ab", B is "bc".
+class letters final : public vocabulary {
+  public:
+    std::string              piece(llama_token token, bool special) const override;
+    bool                     is_end(llama_token token) const override { return token == 0; }
+    std::vector<llama_token> tokenize(const std::string & text) const override { return tokens(text); }
+
+    static llama_token              token(char letter);
+    static std::vector<llama_token> tokens(const std::string & text);
+};
+
+// Each cell is an object that the sequence ids share, so that a copy takes no cell and the last removal frees it.
+class test_cells final : public cell_memory {
+  public:
+    using cell_memory::cell_memory;
+
+    void      copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) override;
+    void      remove(llama_seq_id id, llama_pos begin) override;
+    void      clear() override { by_id.clear(); }
+    llama_pos first_position(llama_seq_id id) const override;
+    size_t    n_bytes(llama_seq_id id) const override;
+    size_t    read(llama_seq_id id, uint8_t * data, size_t n_max) const override;
+    bool      write(llama_seq_id id, const uint8_t * data, size_t n_all) override;
+
+    void    decode(const step_plan & plan);
+    int32_t n_used() const;
+    // The tokens of an id, from position 0 on; fails where there is a gap.
+    std::vector<llama_token> tokens_of(llama_seq_id id) const;
+
+  private:
+    using cell = std::shared_ptr<llama_token>;
+    std::map<llama_seq_id, std::map<llama_pos, cell>> by_id;
+};
+
+// A request of a test.
+struct asked {
+    std::string id     = "";
+    std::string prompt = "";
+    int32_t     n      = 1; // sequences; 0: a prefix
+    std::string client = "";
+
+    std::vector<std::string> stop = {}, banned = {}, scored = {}; // scored: texts instead of sequences
+    int32_t                  max_tokens = -1, min_tokens = 0;
+    std::string              dedupe   = ""; // mark, again
+    uint64_t                 adapters = 0;
+    bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;
+};
+
+struct world_params {
+    int32_t  n_parallel = 4, n_ctx_seq = 64, n_batch = 16, n_cells = 256, n_ids = 32, n_vocab = 100;
+    int32_t  n_idle    = 256; // cells of idle branches
+    bool     recurrent = false;
+    uint64_t ram_bytes = 0; // for snapshots
+};
+
+class world {
+  public:
+    explicit world(const world_params & p = {});
+
+    // A command, in the queue.
+    request & ask(const asked & a);
+    // More sequences; fork: -1, or the index of the sequence that they begin as, with so many of its tokens.
+    void extend(const std::string & id, int32_t n, int32_t fork = -1, int32_t at = -1);
+
+    // Admits, and plans a step; the events of prompts that begin are written.
+    step_plan plan();
+    // The plan was decoded in so many microseconds. A row without a given token is sampled: the next letter. With * at the
+    // end the letter before it serves any number of rows.
+    void finish(const step_plan & plan, const std::string & sampled, int64_t t_us = 1000);
+    // All of this; returns the plan as text.
+    std::string step(const std::string & sampled = "", int64_t t_us = 1000);
+    // The events since the last call, a line each: id, event, and fields but timings.
+    std::string take_events();
+    // "a.0 a.1": the sequences that run.
+    std::string running() const;
+    // The ids of active requests, then of the queue: "a b | c".
+    std::string lists() const;
+
+    letters              vocab;
+    test_cells           cells;
+    prefix_cache         prefixes;
+    row_list             rows;
+    record_list          history;
+    request_lists        requests;
+    admission            admits;
+    planner              plans;
+    std::string          out;
+    const update_context updates;
+    const model_facts    facts;
+};
