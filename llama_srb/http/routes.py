@@ -1,4 +1,4 @@
-"""The HTTP API as one table: handlers/ registers its rows, openapi.py and docs/api.md are made of them."""
+"""The HTTP API as one table: handlers/ registers its rows, openapi.py and docs/api.md are made from them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 PARAMETERS: dict[str, tuple[str, Schema]] = {
     "id": ("The id of the start event, or of OpenAI's answers, with `cmpl-`.", {"type": "string"}),
     "name": ("The id of a model.", {"type": "string"}),
-    "index": ("Which sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
+    "index": ("The sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
     "file": ("A file of the studio.", {"type": "string"}),
 }
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
-PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # of parameters that are not just any text without a slash
+PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # other parameters are any text without a slash
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One status: when it comes, and the schema of its body by content type."""
+    """One status of a route: when it is sent, and the schemas of its body by content type."""
 
     meaning: str
     content: Mapping[str, str]
@@ -35,10 +35,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One row.
+    """One row of the table.
 
-    scopes: a key must have one of them; none where no key is asked for. handler: a method in handlers/.
-    request: the schema of the body, if there is one.
+    scopes: a key must have one of them; empty if the route needs no key. handler: the name of a method in
+    handlers/. request: the schema of the body, if there is one.
     """
 
     method: str
@@ -48,7 +48,7 @@ class Route:
     summary: str
     answers: Mapping[int, Answer]
     request: str = ""
-    dialect: str = "openai"  # whose form errors have
+    dialect: str = "openai"  # the form of its errors
 
     @property
     def parameters(self) -> list[str]:
@@ -56,7 +56,7 @@ class Route:
 
     @property
     def operation(self) -> str:
-        """Its name, unlike all others': of what serves many paths only the path tells."""
+        """The operation's unique name: the handler's, or one from the path if a handler serves several."""
         if self.handler in SHARED_HANDLERS or self.path in SHORT:
             return re.sub(r"\W", "_", self.method.lower() + self.path)
         return "_".join([self.handler, *self.parameters])
@@ -83,25 +83,25 @@ NOT_ALLOWED = {
 }
 FAULT = {500: _json("The engine died, or a fault of this server.", "Error")}
 FAILED = {
-    401: _json("The server asks for a key, and there is none, an unknown or an expired one.", "Error"),
+    401: _json("The server needs a key, and the request has none, an unknown or an expired one.", "Error"),
     **NOT_ALLOWED,
     **FAULT,
 }
 GENERATION_ERRORS = {
     400: _json("The body is wrong, or the prompt longer than the context: field, value and bound.", "Error"),
     413: _json("The body is larger than --max-body.", "Error"),
-    429: _json("More than the key may ask for: requests at once, or tokens a minute; Retry-After.", "Error"),
+    429: _json("The key's limit of requests at once or of tokens a minute is reached; Retry-After.", "Error"),
     **FAILED,
     503: _json("The queue is full, time is up, the engine cannot be started, or the server stops.", "Error"),
 }
 CANCELLED = {
-    200: _json("It ends; its stream ends with what it had.", "Cancelled"),
-    400: _json("It has no sequence of this index.", "Error"),
-    404: _json("Nothing of this id is running.", "Error"),
+    200: _json("The request ends; its stream ends with the texts so far.", "Cancelled"),
+    400: _json("The request has no sequence of this index.", "Error"),
+    404: _json("No request of this id is running.", "Error"),
     **FAILED,
 }
 
-# As llama-server has them: for an address that was entered without /v1.
+# As in llama-server, for clients whose address was entered without /v1.
 SHORT = {"/models": "/v1/models", "/chat/completions": "/v1/chat/completions"}
 
 # fmt: off
@@ -115,43 +115,43 @@ OURS: tuple[Route, ...] = (
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/v1/chat/completions", CHAT, "chat_completions",
-        "n answers to a chat, in OpenAI's form: prompt and grammar by the model's chat template, each answer "
-        "read as content, reasoning and calls of tools.",
+        "n answers to a chat, in OpenAI's form: the model's chat template makes prompt and grammar, and each "
+        "answer is parsed into content, reasoning and tool calls.",
         {
             200: Answer("The answers.", {JSON: "ChatCompletion", SSE: "ChatStream"}),
             404: _json("There is no such model.", "Error"),
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
     Route("POST", "/v1/events", COMPLETE, "events",
-        "n continuations of one prompt as the event stream, whatever the client accepts.",
+        "n continuations of one prompt as the event stream, for any Accept header.",
         {200: Answer("The continuations.", {SSE: "EventStream"}), **GENERATION_ERRORS}, request="Request"),
     Route("POST", "/v1/completions/{id}/extend", COMPLETE_OR_CHAT, "extend",
-        "More continuations for a running request, in its own stream: as its others, or forked from one.",
+        "More continuations for a running request, in its stream: new ones, or forks of one.",
         {
-            200: _json("They are first to count - 1.", "Extended"),
-            404: _json("Nothing of this id is running; continue goes on from what is over.", "Error"),
+            200: _json("Their indices are first to count - 1.", "Extended"),
+            404: _json("No request of this id is running; continue continues one that has ended.", "Error"),
             **GENERATION_ERRORS,
         }, request="Extension"),
     Route("POST", "/v1/prefix", COMPLETE, "prefix",
-        "Computes a prompt and generates nothing, so that the request that follows starts at once; "
-        "the client's next one supersedes it, and it yields to real requests.",
+        "Prefills a prompt and generates nothing, so that a later request starts at once. A newer prefix of "
+        "the same client supersedes it, and it yields to other requests.",
         {
-            200: _json("It is computed, or superseded.", "Computed"),
+            200: _json("The prompt is prefilled, or superseded.", "Computed"),
             404: _json("There is no such model.", "Error"),
-            409: _json("Nothing is kept between requests: per-request without --prefix-cache.", "Error"),
+            409: _json("No prefixes are kept: the mode is per-request without --prefix-cache.", "Error"),
             **GENERATION_ERRORS,
         }, request="Prefix"),
     Route("POST", "/v1/score", COMPLETE, "score",
-        "How likely the model finds each of some texts after one prompt: log-probabilities, perplexity.",
+        "Scores of several texts after one prompt: log-probabilities, perplexity.",
         {
-            200: _json("One entry a text, in their order.", "ScoredTexts"),
+            200: _json("One entry for each text, in their order.", "ScoredTexts"),
             404: _json("There is no such model.", "Error"),
             **GENERATION_ERRORS,
         }, request="Score"),
     Route("POST", "/v1/embeddings", EMBED, "embeddings",
         "Vectors of texts, in OpenAI's form.",
         {
-            200: _json("One entry a text, in their order.", "Embeddings"),
+            200: _json("One entry for each text, in their order.", "Embeddings"),
             404: _json("There is no such model.", "Error"),
             **GENERATION_ERRORS,
         }, request="EmbeddingInput"),
@@ -160,56 +160,57 @@ OURS: tuple[Route, ...] = (
     Route("DELETE", "/v1/completions/{id}/{index}", COMPLETE_OR_CHAT, "cancel",
         "Ends one sequence of a request; the others go on.", CANCELLED),
     Route("GET", "/v1/ws", COMPLETE, "websocket",
-        "A WebSocket: many requests on one connection, each by the client's id; the event stream's events.",
+        "A WebSocket: many requests on one connection, each with an id of the client's; the event stream's "
+        "events.",
         {
             101: Answer("The connection is a WebSocket now.", {}),
-            400: _json("The client asked for no WebSocket.", "Error"),
+            400: _json("The request is no WebSocket handshake.", "Error"),
             **FAILED,
         }),
     Route("GET", "/v1/models", EVERY_KEY, "models",
-        "The model, with what its file says of itself.",
+        "The model, with facts from its file.",
         {200: _json("A list of one.", "Models"), **FAILED}),
     Route("GET", "/v1/adapters", EVERY_KEY, "adapters",
-        "The LoRA adapters that requests may name; scale is that of requests which name none.",
+        "The LoRA adapters that requests may name; scale is the one of requests without lora.",
         {200: _json("A list.", "Adapters"), **FAILED}),
     Route("GET", "/lora-adapters", EVERY_KEY, "lora_adapters",
-        "The same list as llama-server has it.",
+        "The same list in llama-server's form.",
         {200: _json("A list.", "AdapterList"), **FAILED}),
     Route("GET", "/v1/models/{name}", EVERY_KEY, "model_named",
         "One model.",
         {200: _json("The model.", "Model"), 404: _json("There is no such model.", "Error"), **FAILED}),
     Route("GET", "/v1/presets", EVERY_KEY, "presets",
-        "Every preset, which a request may name: what it is for, and its fields.",
+        "The presets that a request may name: descriptions and fields.",
         {200: _json("A list.", "Presets"), **FAILED}),
     Route("GET", "/v1/samplers", EVERY_KEY, "samplers",
-        "Every request field: name, type, default, bounds, aliases, meaning; what others become.",
+        "Every request field: name, type, default, bounds, aliases, meaning; and the converted fields.",
         {200: _json("The table.", "Fields"), **FAILED}),
     Route("GET", "/openapi.json", EVERY_KEY, "openapi",
         "This API as an OpenAPI 3.1 document.",
         {200: _json("The document.", "Document"), **FAILED}),
     Route("GET", "/metrics", METRICS, "metrics",
-        "What the server counts and measures, in Prometheus' form.",
-        {200: Answer("All of it.", {PLAIN: "Text"}), **FAILED}),
+        "The server's metrics, in Prometheus' form.",
+        {200: Answer("The metrics.", {PLAIN: "Text"}), **FAILED}),
     Route("GET", "/v1/stats", METRICS, "stats",
-        "The counts, and what the engine runs now.",
-        {200: _json("All of it.", "Stats"), **FAILED}),
+        "The metrics in JSON, and the engine's status.",
+        {200: _json("The metrics.", "Stats"), **FAILED}),
     Route("GET", "/health/live", NO_KEY, "live",
         "Whether the server answers at all.",
-        {200: _json("It does.", "Health"), **NOT_ALLOWED, **FAULT}),
+        {200: _json("It answers.", "Health"), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health/ready", NO_KEY, "ready",
-        "As /health.",
-        {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
+        "The same as /health.",
+        {200: _json("Requests are served at once.", "Health"), **NOT_ALLOWED, **FAULT,
          503: _json("The engine is loading, draining or stopped, or has failed (/health).", "Health")}),
     Route("GET", "/", NO_KEY, "studio",
         "The studio, a page to write with n candidates.",
-        {200: Answer("The page.", {PAGE[0]: "Text"}), 304: Answer("As it was.", {}), **NOT_ALLOWED, **FAULT}),
+        {200: Answer("The page.", {PAGE[0]: "Text"}), 304: Answer("No change.", {}), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/studio/{file}", NO_KEY, "studio",
         "A file of the studio.",
-        {200: Answer("The file.", dict.fromkeys(PAGE, "Text")), 304: Answer("As it was.", {}),
+        {200: Answer("The file.", dict.fromkeys(PAGE, "Text")), 304: Answer("No change.", {}),
          404: _json("There is no such file.", "Error"), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health", NO_KEY, "health",
         "Whether requests are served at once.",
-        {200: _json("They are.", "Health"), **NOT_ALLOWED, **FAULT,
+        {200: _json("Requests are served at once.", "Health"), **NOT_ALLOWED, **FAULT,
          503: _json("The engine is loading, draining or stopped, or has failed (/health).", "Health")}),
 )
 # fmt: on
@@ -222,7 +223,7 @@ OURS += tuple(
 
 
 def _of_others(path: foreign.Path) -> Route:
-    """A row of another server's API; what may go wrong is the same as here, told in its own form."""
+    """Makes a row of another server's path. Its errors are ours, in that server's form."""
     error = foreign.ERRORS[path.dialect][0] if path.dialect in foreign.ERRORS else "Error"
     wrong = GENERATION_ERRORS if path.request is not None else FAILED | {503: GENERATION_ERRORS[503]}
     wrong = wrong | MORE_ERRORS.get(path.path, {})
