@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What one key's attacks cost another: .venv/bin/python benchmarks/attacks.py [--only NAME …] [--soak 900]
+"""How a key's attacks slow down another: .venv/bin/python benchmarks/attacks.py [--only NAME …] [--soak 900]
 
-The real server and engine with two keys. One streams n = 4 all the time; its figures are the seconds between
-two tokens of a sequence, and to the first one. The other attacks, from a process of its own: a row without
-attacks, one for each of them, and one for all at once. --soak mixes all of them, faulty requests and SIGHUP
-into normal requests of both keys. It exits with 1 unless all of the second key's were done, memory stayed,
-and no key saw anything of the other. Linux only; nothing else should run beside it.
+The real server and engine with two keys. The writer's key streams n = 4 all the time; its figures are the
+seconds to the first token and between two tokens of a sequence. The attacker's key attacks from another
+process. There is a row without attacks, one for each attack, and one for all at once. --soak mixes all
+attacks, faulty requests and SIGHUP with normal requests of both keys. It exits with 1 if a request of the
+writer failed, memory grew, or a key saw text of the other. Linux only; nothing else should run beside it.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ sys.path[:0] = [str(ROOT)]
 
 from llama_srb.http.auth import api_keys  # noqa: E402
 
-WRITER, ATTACKER = "writer", "attacker"  # keys, by their names
-MARKS = {WRITER: "zqwriterqz", ATTACKER: "zqattackerqz"}  # in all that a key sends, so also in what it gets
-LATE = 0.25  # seconds between two tokens
+WRITER, ATTACKER = "writer", "attacker"  # the names of the keys
+MARKS = {WRITER: "zqwriterqz", ATTACKER: "zqattackerqz"}  # in every request of a key, so also in its answers
+LATE = 0.25  # seconds between two tokens that count as late
 LARGE = 15_000_000  # bytes of a body, below --max-body
 STORY = {"n": 4, "max_tokens": 400, "ignore_eos": True, "echo": True}
-WIDTH, MIXED = 4, 2  # requests of an attack at once: alone, and of each in the mix
-STALL = 5.0  # seconds for which a reader reads nothing
+WIDTH, MIXED = 4, 2  # requests of an attack at once: when it runs alone, and for each attack in the mix
+STALL = 5.0  # seconds in which a slow reader reads nothing
 PATIENCE = 120.0  # seconds that a request of the writer may take
 FLAGS = ("--ctx", "8192", "--parallel", "32", "--cache-ram", "0", "--max-n", "1024", "--write-timeout", "10",
          "--stop-grace", "1", "--log-level", "info")  # fmt: skip
-SMALL_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}  # else the engine grows by 2 MiB at a time
-SETTLES = 30.0  # seconds after which what was attacked is as idle as it gets
-# Of memory, from the middle to the end: more where bodies of 15 MB come and go, and where a soak is so short
-# that its second half may be the first to see an attack whole
+SMALL_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}  # huge pages would grow memory by 2 MiB each
+SETTLES = 30.0  # seconds until memory is measured after an attack
+# The allowed growth of memory from the middle of a soak to its end. It is larger for large attacks (bodies of
+# 15 MB), and for short soaks, in which an attack may run completely only in the second half.
 MAY_GROW, SLACK_MB = 1.1, (8, 56)
 LONG_SOAK, SHORT_SLACK_MB = 300.0, 150
 
@@ -58,18 +58,18 @@ Json: TypeAlias = dict[str, Any]
 
 
 class Seen(Exception):
-    """Something of another key was in an answer."""
+    """An answer contained another key's mark."""
 
 
 @dataclass
 class Client:
-    """A key's requests; all that comes back is searched for the other key's mark."""
+    """Sends requests with a key, and searches all answers for the other key's mark."""
 
     url: str
     name: str
     http: aiohttp.ClientSession
     dice: random.Random = field(default_factory=random.Random)
-    scale: float = 1.0  # of the attacks' sizes
+    scale: float = 1.0  # a factor for the sizes of attacks
     answers: Counter[int] = field(default_factory=Counter)
     number: Iterator[int] = field(default_factory=itertools.count)
 
@@ -79,7 +79,7 @@ class Client:
 
     @property
     def new(self) -> str:
-        """A word that nobody has sent yet."""
+        """A word that no request has had yet."""
         return f"{self.mark}{os.getpid()}x{next(self.number)}"
 
     def many(self, count: int) -> int:
@@ -112,7 +112,7 @@ async def client(url: str, name: str, seed: int = 7, scale: float = 1.0) -> Asyn
         yield Client(url, name, http, random.Random(seed), scale)
 
 
-# Attacks: one request each, again and again
+# Attacks; each function sends one request and is called repeatedly
 
 Attack: TypeAlias = Callable[[Client], Awaitable[object]]
 
@@ -149,7 +149,7 @@ async def stops(c: Client) -> None:
 
 
 async def slow_readers(c: Client) -> None:
-    """One of two reads nothing, the other one 4 kB in a while."""
+    """Half of the readers read nothing, the others 4 kB every 0.1 s."""
     body = {"prompt": c.prompt(), "n": c.many(512), "max_tokens": 100, "ignore_eos": True, "logprobs": 100}
     paths = ("/v1/events", "/completion", "/api/extra/generate/stream")
     async with c.http.post(c.url + c.dice.choice(paths), json=body | {"stream": True}) as response:
@@ -173,7 +173,7 @@ async def rankings(c: Client) -> None:
 
 
 async def websockets(c: Client) -> None:
-    """Begun and ended, as fast as it goes."""
+    """Starts and cancels requests as fast as possible."""
     async with c.http.ws_connect(c.url + "/v1/ws") as socket:
         for i in range(c.many(500)):
             fields = {"prompt": c.prompt(), "n": 16, "max_tokens": 200, "logprobs": 20}
@@ -186,7 +186,7 @@ async def websockets(c: Client) -> None:
 
 
 async def connections(c: Client) -> None:
-    """Opened and left, with and without half a request."""
+    """Opens connections and leaves them, with and without half a request."""
     host, port = c.url.removeprefix("http://").split(":")
     for sent in (
         b"",
@@ -229,7 +229,7 @@ async def vectors(c: Client) -> None:
 
 
 async def looking_on(c: Client) -> None:
-    """KoboldCpp's polling of what has many alternatives."""
+    """Polls, as KoboldCpp's clients do, a generation with many alternatives."""
     body = {"prompt": c.prompt(), "max_length": 800, "n": c.many(32), "logprobs": 100, "genkey": c.new}
 
     async def look() -> None:
@@ -254,7 +254,7 @@ ATTACKS: dict[str, Attack] = {
 }  # fmt: skip
 
 
-# Requests that would once have ended the engine, or others' requests, and normal ones: for the soak
+# For the soak: requests that once ended the engine or other clients' requests, and normal requests
 
 
 def _ban() -> Json:
@@ -262,7 +262,7 @@ def _ban() -> Json:
 
 
 def hostile(c: Client) -> tuple[str, Json | bytes]:
-    """One that is refused, or ends by itself."""
+    """A faulty request, which is refused or ends by itself."""
     once: Json = {"prompt": c.prompt(), "n": 2, "max_tokens": 5}
     kwargs: Any = {"a": 1}
     for _ in range(200):
@@ -282,7 +282,7 @@ def hostile(c: Client) -> tuple[str, Json | bytes]:
     ])  # fmt: skip
 
 
-NORMAL: tuple[tuple[str, Json, bytes], ...] = (  # path, fields, and what a whole answer has
+NORMAL: tuple[tuple[str, Json, bytes], ...] = (  # path, fields, bytes that a complete answer contains
     ("/v1/events", {"n": 4, "max_tokens": 60, "echo": True}, b'"event": "done"'),
     ("/v1/completions", {"n": 2, "max_tokens": 40, "echo": True, "stream": True}, b"[DONE]"),
     ("/v1/completions", {"n": 3, "max_tokens": 30, "echo": True, "stream": False, "logprobs": 3}, b'"usage"'),
@@ -296,7 +296,7 @@ NORMAL: tuple[tuple[str, Json, bytes], ...] = (  # path, fields, and what a whol
         "/v1/events",
         {"n": 1, "max_tokens": 3, "temperature": "{}"},
         b"{}",
-    ),  # an error that quotes what was sent
+    ),  # an error that quotes the request
 )
 
 
@@ -308,11 +308,11 @@ def normal(c: Client) -> tuple[str, Json, bytes]:
     return path, prompt | filled, end.replace(b"{}", word.encode())
 
 
-# The attacker, a process of its own
+# The attacker, which is another process
 
 
 async def attack(names: list[str], url: str, width: int, seconds: float, scale: float) -> list[str]:
-    """What was wrong."""
+    """Runs the attacks; returns what was wrong."""
     until, wrong = time.monotonic() + seconds, list[str]()
     async with client(url, ATTACKER, os.getpid(), scale) as c:
 
@@ -324,7 +324,7 @@ async def attack(names: list[str], url: str, width: int, seconds: float, scale: 
                 except Seen as seen:
                     wrong.append(str(seen))
                 except (TimeoutError, aiohttp.ClientError, OSError):
-                    await asyncio.sleep(0.01)  # it is over, cut off or sent away, as it may be
+                    await asyncio.sleep(0.01)  # allowed: the server may refuse it or cut it off
 
         async with asyncio.TaskGroup() as group:
             for name in names:
@@ -349,7 +349,7 @@ ALL: dict[str, Attack] = {**ATTACKS, "hostile": hostile_once, "normal": normal_o
 def attacking(
     names: list[str], url: str, width: int, seconds: float, scale: float = 1.0
 ) -> Iterator[list[str]]:
-    """Attacks until the seconds are over; at the end of the block the list has what was wrong."""
+    """Runs the attacker's process for some seconds; after the block the list has what was wrong."""
     wrong: list[str] = []
     flags = [
         "--url",
@@ -381,7 +381,7 @@ def attacking(
 
 @dataclass
 class Pace:
-    """Seconds between two tokens of a sequence, and to the first."""
+    """The times of the writer's tokens: between two of a sequence, and to the first one."""
 
     seconds: float = 0.0  # that it was asked for, and until the last one ended
     gaps: list[float] = field(default_factory=list)
@@ -404,7 +404,7 @@ INDEX = re.compile(rb'"event": "stream", "index": (\d+)')
 
 
 async def write(url: str, seconds: float) -> Pace:
-    """Streams one request after the other."""
+    """Streams one request after another."""
     pace, start = Pace(), time.monotonic()
     until = start + seconds
     async with client(url, WRITER) as c:
@@ -449,11 +449,11 @@ class Server:
 
     @property
     def megabytes(self) -> tuple[float, float]:
-        """Of the server and its engine."""
+        """The memory of the server and of its engine."""
         return _megabytes(self.pid), sum(map(_megabytes, self.engines))
 
     async def settled(self) -> tuple[float, float]:
-        """The same, once nothing runs and memory has stopped to fall."""
+        """The same, after all requests have ended and memory has stopped falling."""
         deadline, before = time.monotonic() + SETTLES, (float("inf"), float("inf"))
         while time.monotonic() < deadline:
             await asyncio.sleep(1)
@@ -477,7 +477,7 @@ def _megabytes(pid: int) -> float:
 
 @contextlib.asynccontextmanager
 async def serving(*flags: str) -> AsyncIterator[Server]:
-    """The real server with the bundled model and three keys."""
+    """Runs the real server with the bundled model and three keys."""
     with tempfile.TemporaryDirectory() as name:
         file, log = Path(name) / "keys", Path(name) / "log"
         rows = [api_keys.Key(hash=api_keys.hashed(key), name=key) for key in (WRITER, ATTACKER)]
@@ -515,7 +515,7 @@ HEADS = ["attack", "p50 ms", "p99 ms", "max ms", f"% late (> {1000 * LATE:.0f} m
 
 
 async def row(name: str, names: list[str], width: int, seconds: float) -> list[str]:
-    """A server of its own for each, so that one attack's memory is not another's."""
+    """Measures one row, with a new server, so that the memory of another attack does not count."""
     async with serving() as server:
         await write(server.url, 1)
         before = server.megabytes
@@ -549,14 +549,14 @@ async def table(only: list[str], seconds: float) -> None:
 
 
 async def soak(seconds: float, scale: float = 1.0) -> tuple[list[str], list[str]]:
-    """What happened, and what was wrong."""
+    """Runs a soak; returns a summary, and what was wrong."""
     said, wrong, sizes = list[str](), list[str](), list[tuple[float, float]]()
     async with serving() as server:
         engines = server.engines
         outcomes: Counter[str] = Counter()
         for half in (seconds / 2, seconds / 2):
             with attacking(list(ALL), server.url, 1, half, scale) as seen:
-                found, faults = await _written(server, half)
+                found, faults = await _write_requests(server, half)
             wrong += seen + faults
             outcomes += found
             sizes.append(await server.settled())
@@ -571,8 +571,8 @@ async def soak(seconds: float, scale: float = 1.0) -> tuple[list[str], list[str]
     return [f"{seconds:.0f} s; the second key's requests: {answers}", *said], wrong
 
 
-async def _written(server: Server, seconds: float) -> tuple[Counter[str], list[str]]:
-    """The second key's requests, two at a time, and a SIGHUP now and then."""
+async def _write_requests(server: Server, seconds: float) -> tuple[Counter[str], list[str]]:
+    """Sends the writer's requests, two at a time, and sometimes SIGHUP to the server."""
     until, found, wrong = time.monotonic() + seconds, Counter[str](), list[str]()
     async with client(server.url, WRITER) as c:
 
@@ -608,9 +608,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="*", default=[], choices=["none", *ATTACKS, "all at once"])
-    parser.add_argument("--seconds", type=float, default=20, help="of each row (default: 20)")
-    parser.add_argument("--soak", type=float, metavar="SECONDS", help="all of it mixed, for so long")
-    parser.add_argument("--scale", type=float, default=1, help="of a soak's attacks (default: 1)")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of each row (default: 20)")
+    parser.add_argument("--soak", type=float, metavar="SECONDS", help="run all attacks mixed, for so long")
+    parser.add_argument("--scale", type=float, default=1, help="size of a soak's attacks (default: 1)")
     parser.add_argument("--attack", nargs="*", help=argparse.SUPPRESS)  # this process is the attacker
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--width", type=int, default=1, help=argparse.SUPPRESS)

@@ -1,7 +1,8 @@
-"""What takes part in a comparison: processes that are all asked the same, and when each token came.
+"""The sides of a comparison: processes that answer the same requests, with the time of each token.
 
-A side is started for a load, asked once a round, and stopped while others are asked; it knows neither rows
-nor tables. Prompts are token ids, so that all read equally many; the end of text is ignored.
+A side is started for a load, answers one request in each round, and is stopped (SIGSTOP) while others answer.
+It knows neither rows nor tables. Prompts are token ids, so that all sides have equally many; the end of text
+is ignored.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from typing import IO, Any, TypeAlias
 
 from benchmarks import peers
 
-PAUSE = 0.2  # seconds; after 0.05 our engine copies idle prefixes to host memory
-CACHE_RAM = "256M"  # is full soon, and then used again: a virtual machine's new memory may cost 3 ms per MB
-TIMEOUT = 900.0  # seconds without a byte; the slowest prompt takes 150 on two cores
+PAUSE = 0.2  # seconds after an answer; our engine copies idle prefixes to host memory after 0.05 s
+CACHE_RAM = "256M"  # so small that it is soon full and reused: new memory of a VM may take 3 ms per MB
+TIMEOUT = 900.0  # seconds without a byte; the slowest prompt takes 150 s on two cores
 THREADS = str(os.cpu_count() or 1)
 
 Figures: TypeAlias = dict[str, float]
@@ -37,7 +38,7 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: n sequences of so many tokens each; fields of sampling go to engines only."""
+    """One request: n sequences of `tokens` tokens each; only engines get the fields of `sampling`."""
 
     prompt: tuple[int, ...]
     n: int
@@ -47,7 +48,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a process is started for: so many sequences at once that need so many cells."""
+    """The load that a process is started for: sequences at once, and the cells that they need."""
 
     model: Path
     parallel: int
@@ -55,17 +56,17 @@ class Load:
 
 
 def words(count: int, seed: object) -> tuple[int, ...]:
-    """Random ids; they are plain words in each of the vocabularies, the smallest of which has 2,048."""
+    """Random token ids, which are plain words in all vocabularies (the smallest one has 2,048 tokens)."""
     draw = random.Random(repr(seed))
     return tuple(draw.randrange(300, 2000) for _ in range(count))
 
 
-# What came back
+# Answers
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """When each token's text came, in seconds from the request on, and how many tokens; by sequence."""
+    """For each sequence the times of its tokens, in seconds since the request, and its number of tokens."""
 
     times: dict[int, list[float]]
     lengths: dict[int, int]
@@ -81,18 +82,18 @@ class Answer:
 
     @property
     def rate(self) -> float:
-        """Tokens per second over all sequences but for the first ones, which belong to the prompt."""
-        took = max(self.last - self.first, 0.001)  # a late reader may find all of it in one read
+        """Tokens per second over all sequences, without the first tokens, which belong to the prefill."""
+        took = max(self.last - self.first, 0.001)  # a late reader may get the whole answer in one read
         return sum(length - 1 for length in self.lengths.values()) / took
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds between neighbouring tokens of a sequence, of all sequences."""
+        """Seconds between consecutive tokens of each sequence."""
         return [b - a for times in self.times.values() for a, b in itertools.pairwise(times)]
 
 
 def answer_of(began: float, reads: Iterable[tuple[float, bytes]], n: int) -> Answer:
-    """What the bytes meant, worked out when the clock has stopped: our lines or frames, or llama-server's."""
+    """Parses our lines or frames, or llama-server's, after the measurement."""
     times: dict[int, list[float]] = {}
     lengths: dict[int, int] = {}
     cached = 0
@@ -110,7 +111,7 @@ def answer_of(began: float, reads: Iterable[tuple[float, bytes]], n: int) -> Ans
 
 
 def messages(reads: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, Message]]:
-    """The JSON objects, one a line or frame, with the time of the read that completed each."""
+    """The JSON object of each line or frame, with the time of the read that completed it."""
     rest = b""
     for at, data in reads:
         *lines, rest = (rest + data).split(b"\n")
@@ -121,7 +122,7 @@ def messages(reads: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, Mess
 
 
 def bench_table(text: str) -> Iterator[Figures]:
-    """The rows of llama-batched-bench's table, by its heads: PP, TG, B, N_KV, S_PP t/s, S_TG t/s and more."""
+    """The rows of llama-batched-bench's table by its heads: PP, TG, B, N_KV, S_PP t/s, S_TG t/s, …"""
     lines = [line.strip("| \n") for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.split("|")] for line in lines if not line.startswith("-")]
     return (dict(zip(cells[0], map(float, row), strict=True)) for row in cells[1:])
@@ -131,11 +132,11 @@ def bench_table(text: str) -> Iterator[Figures]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children first, then theirs."""
+    """All descendants of a process, parents first."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
     pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
     found = [pid]
-    for one in found:  # it grows while it is read
+    for one in found:  # grows during the loop
         found += [child for child, parent in pairs if parent == one]
     return found[1:]
 
@@ -147,7 +148,7 @@ class Running:
     process: subprocess.Popen[bytes]
 
     def ids(self) -> list[int]:
-        """Itself first."""
+        """The process ids, the process itself first."""
         return [self.process.pid, *descendants(self.process.pid)]
 
     def signal(self, number: int) -> None:
@@ -157,7 +158,7 @@ class Running:
 
     @contextlib.contextmanager
     def awake(self) -> Iterator[None]:
-        """With a moment at the end for what it does between two requests."""
+        """Lets the processes run in this block, and for PAUSE seconds more for work between requests."""
         self.signal(signal.SIGCONT)
         try:
             yield
@@ -166,7 +167,7 @@ class Running:
             self.signal(signal.SIGSTOP)
 
     def memory(self) -> list[float]:
-        """Resident MB of each, itself first."""
+        """The resident memory of each process in MB, the process itself first."""
         wanted = ",".join(map(str, self.ids()))
         listed = subprocess.run(
             ["ps", "-o", "rss=", "-p", wanted], capture_output=True, text=True, check=True
@@ -176,7 +177,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(side: Side, argv: Sequence[str], stdin: int, stdout: int) -> Iterator[Running]:
-    """A process to the end of the block, when it may be stopped."""
+    """Runs a process until the end of the block; it may be stopped (SIGSTOP) then."""
     environ, nowhere = os.environ | dict(side.environ), subprocess.DEVNULL
     with subprocess.Popen(argv, env=environ, stdin=stdin, stdout=stdout, stderr=nowhere) as process:
         it = Running(process)
@@ -194,12 +195,12 @@ def running(side: Side, argv: Sequence[str], stdin: int, stdout: int) -> Iterato
 
 
 def reads(read: Callable[[], bytes]) -> Iterator[tuple[float, bytes]]:
-    """What is read and when, to the end."""
+    """Reads to the end; yields each piece with its time."""
     while data := read():
         yield time.perf_counter(), data
 
 
-# What can be asked
+# Processes that answer requests
 
 
 class Asked:
@@ -212,7 +213,7 @@ class Asked:
         raise NotImplementedError
 
     def rates(self, ask: Ask) -> Figures:
-        """Tokens per second: of the prompt, if it is new, and then of all sequences."""
+        """Tokens per second: prefill, if the prompt is new, and decode of all sequences."""
         with self.running.awake():
             answer = self.ask(ask)
         cold = {} if answer.cached_tokens else {"prefill": len(ask.prompt) / answer.first}
@@ -224,7 +225,7 @@ class Asked:
 
 
 class Http(Asked):
-    """A server; write turns a request into its body."""
+    """A server; write() makes the body of a request."""
 
     def __init__(self, it: Running, port: int, path: str, write: Callable[[Ask], Message]) -> None:
         super().__init__(it)
@@ -243,7 +244,7 @@ class Http(Asked):
 
 
 class Pipe(Asked):
-    """llama-batched by itself."""
+    """llama-batched without a server."""
 
     def __init__(self, it: Running) -> None:
         super().__init__(it)
@@ -258,8 +259,10 @@ class Pipe(Asked):
         return answer_of(began, self._generate(ask), ask.n)
 
     def rates(self, ask: Ask) -> Figures:
-        """The engine's own clock; it is read so seldom that the reader takes no core from it. `around` is the
-        share of its steps that is not spent in the model, in percent."""
+        """Rates by the engine's own clock; `around`: the percentage of a step's time outside the model.
+
+        Its output is read only every 20 ms, so that the reader takes no core from the engine.
+        """
         with self.running.awake():
             before = self.status()
             read = self._generate(ask, pause=0.02)
@@ -274,11 +277,11 @@ class Pipe(Asked):
         return {"decode": rate, "around": 100 * (1 - model / steps)} | cold
 
     def prefix(self, prompt: tuple[int, ...]) -> None:
-        """Computes a prompt and keeps it in idle cells."""
+        """Prefills a prompt, which then stays in idle cells."""
         self._call("prefix", tokens=prompt)
 
     def status(self) -> Message:
-        """The engine's counts."""
+        """The engine's status."""
         return next(message for _, message in messages(self._call("status")) if message["event"] == "result")
 
     def facts(self) -> Figures:
@@ -289,7 +292,7 @@ class Pipe(Asked):
         return self._call("generate", pause, **wanted, sampling={"ignore_eos": True} | dict(ask.sampling))
 
     def _call(self, op: str, pause: float = 0, **fields: Any) -> list[tuple[float, bytes]]:
-        """All that is read up to the event that ends the answer, with pauses of so many seconds."""
+        """Sends a command and reads up to its closing event, with `pause` seconds between two reads."""
         self._count += 1
         command = {"op": op, "id": str(self._count)} | fields
         self._stdin.write(json.dumps(command).encode() + b"\n")
@@ -298,7 +301,7 @@ class Pipe(Asked):
         found: list[tuple[float, bytes]] = []
         for at_and_data in reads(self._read):
             found.append(at_and_data)
-            if any(word in at_and_data[1] for word in end):  # a step's events leave in one write
+            if any(word in at_and_data[1] for word in end):  # never split: a step's events are one write
                 return found
             time.sleep(pause)
         raise RuntimeError(f"llama-batched ended while it was asked to {op}")
@@ -310,13 +313,13 @@ class Pipe(Asked):
 
 
 class Bare:
-    """llama-batched-bench, a process for each figure: no requests, no sampling, no first token."""
+    """llama-batched-bench, one process for each figure, without requests, sampling and a first token."""
 
     def __init__(self, command: Sequence[str], environ: dict[str, str]) -> None:
         self._command, self._environ = command, os.environ | environ
 
     def rates(self, ask: Ask) -> Figures:
-        """Asked again where there is no row: its log's thread loses it now and then when the program ends."""
+        """Runs it, and again if it printed no row, which its log thread sometimes loses at the end."""
         shape = ["-npp", str(len(ask.prompt)), "-ntg", str(ask.tokens), "-npl", str(ask.n)]
         for _ in range(5):
             done = subprocess.run(
@@ -334,7 +337,7 @@ class Bare:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A way to generate; command is its argv for a load, kind the build of llama.cpp, None for our own."""
+    """A program to measure. command: its argv for a load; kind: the build of llama.cpp, None for our own."""
 
     label: str
     command: Callable[[Load], list[str]]
@@ -347,7 +350,7 @@ class Side:
         return self.start(self, load)
 
     def argv(self, load: Load) -> list[str]:
-        """The first word is a program of this project or of the peers."""
+        """The command with the full path of the program, which is ours or one of the peers'."""
         program, *rest = self.command(load)
         return [str(peers.programs(self.kind) / program) if self.kind else str(peers.ROOT / program), *rest]
 
@@ -376,7 +379,7 @@ def our_engine(load: Load) -> list[str]:
 
 
 def our_engine_empty(load: Load) -> list[str]:
-    return [*our_engine(load), "--cache-cells", "0", "--cache-ram", "0"]  # the last one counts
+    return [*our_engine(load), "--cache-cells", "0", "--cache-ram", "0"]  # the last of two equal flags counts
 
 
 def least_server(load: Load) -> list[str]:
@@ -467,7 +470,7 @@ def healthy(port: int) -> bool:
     return False
 
 
-FEW_SPINS = (("GOMP_SPINCOUNT", "6000"),)  # what our engine sets for itself
+FEW_SPINS = (("GOMP_SPINCOUNT", "6000"),)  # as our engine sets it for itself
 
 SIDES = {
     "ours": Side("llama-srb", our_server, serving),
