@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Starts the server with the project's own Python: ./api.py --model m.gguf   (the same as `llama-srb serve`).
 
-Any python3 can run this file, so its syntax stays plain; everything else needs the one in .venv.
+Any python3 can run this file, so it uses no new syntax. All other files need the Python in .venv.
 """
 
 import os
@@ -12,7 +12,7 @@ PYTHON = os.path.join(HERE, ".venv", "bin", "python")
 
 if __name__ == "__main__":
     if not os.access(PYTHON, os.X_OK):
-        print(f"llama-srb: there is no {PYTHON}; {HERE}/build.sh makes it", file=sys.stderr)
+        print(f"llama-srb: there is no {PYTHON}; run {HERE}/build.sh, which makes it", file=sys.stderr)
         sys.exit(2)
-    # -P: nothing in the folder that this is called from may be taken for one of our modules
+    # -P: Python must not import modules from the current folder
     os.execv(PYTHON, [PYTHON, "-P", "-m", "llama_srb.cli", "serve", *sys.argv[1:]])

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Everything that a fresh machine needs: .venv with the package, llama.cpp at the pinned commit with patches/ applied,
-# and build/bin/llama-batched compiled from engine/ and tested. Runs with bash 3.2, the one of macOS.
+# Sets up a fresh machine: .venv with the package, llama.cpp at the pinned commit with patches/ applied, and
+# build/bin/llama-batched, compiled from engine/ and tested. It runs with bash 3.2, which macOS has.
 #
-# It owns .venv and build/ of this checkout, and the cache, which all checkouts share and which may be deleted at will:
+# It owns .venv and build/ of this checkout, and the cache, which all checkouts share and which may always be deleted:
 #   download/  the source archive, where git cannot reach llama.cpp
 #   source/    llama.cpp with the patches applied, by commit and patches
 #   objects/   CMake's trees, by source, flags, compilers and machine
 #
-# It may be killed anywhere and run again: a stage works under a temporary name and renames at its end, or carries a
-# mark while it is unfinished; a stamp is part of what is renamed, or written after the work.
+# It may be killed at any time and run again: a stage works under a temporary name and renames the result at its end, or
+# has a mark while it is unfinished. A stamp is part of the renamed result, or is written after the work.
 set -euo pipefail
 
 commit=0c1e57098bba43ac29e6e3b677cdceebdd22334f
@@ -16,35 +16,35 @@ repository=https://github.com/ggml-org/llama.cpp
 sdist=llama_cpp_python-0.3.36 # its vendor/llama.cpp is the same commit
 sdist_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 
-# option, a CMake flag of it (or a dot), what it does
+# option, one of its CMake flags (or a dot), description
 options() {
     cat << 'END'
 --dev       .                              also install what the tests and scripts/check need, and compile engine-tests
---cuda      -DGGML_CUDA=ON                 NVIDIA GPUs (by itself when nvcc and a GPU are there)
---metal     -DGGML_METAL=ON                Apple GPUs (by itself on Apple silicon)
+--cuda      -DGGML_CUDA=ON                 NVIDIA GPUs (the default if nvcc and a GPU are found)
+--metal     -DGGML_METAL=ON                Apple GPUs (the default on Apple silicon)
 --vulkan    -DGGML_VULKAN=ON               GPUs by Vulkan
 --hip       -DGGML_HIP=ON                  AMD GPUs by ROCm
 --rpc       -DGGML_RPC=ON                  layers on other machines
---portable  -DGGML_NATIVE=OFF              runs on every CPU of this kind: the best of several modules is loaded at the start
+--portable  -DGGML_NATIVE=OFF              runs on every CPU of this architecture: it loads the best of several modules
 --portable  -DGGML_CPU_ALL_VARIANTS=ON
 --portable  -DGGML_BACKEND_DL=ON
 --portable  -DBUILD_SHARED_LIBS=ON
 --portable  -DCMAKE_PLATFORM_NO_VERSIONED_SONAME=ON
 --portable  -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON
 --portable  -DCMAKE_INSTALL_RPATH=$ORIGIN
---debug     -DCMAKE_BUILD_TYPE=Debug       no optimisation, symbols
+--debug     -DCMAKE_BUILD_TYPE=Debug       without optimisation, with symbols
 --sanitize  -DLLAMA_SANITIZE_ADDRESS=ON    stop at memory errors and undefined behaviour
 --sanitize  -DLLAMA_SANITIZE_UNDEFINED=ON
 --sanitize  -DGGML_SANITIZE_ADDRESS=ON
 --sanitize  -DGGML_SANITIZE_UNDEFINED=ON
---source    .                              only get llama.cpp's source; print where it is, and CMake's flags, one a line
---dry-run   .                              print the commands, run none of them
+--source    .                              only get llama.cpp's source; print its folder and CMake's flags, one a line
+--dry-run   .                              print the commands without running them
 --help      .                              print this
 END
 }
 
-# What is left out of a build that fails its self-test, the likeliest cause first: a feature of x86 CPUs, its name in
-# /proc/cpuinfo, the compiler flags for that
+# CPU features that are left out of a build if its self-test fails, the likeliest cause first: a feature of x86 CPUs,
+# its name in /proc/cpuinfo, the compiler flags that leave it out
 features() {
     cat << 'END'
 AMX      amx_tile  -mno-amx-tile -mno-amx-int8 -mno-amx-bf16
@@ -57,7 +57,7 @@ flags=(
     -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=OFF
     -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_SUBPROCESS=OFF
     -DLLAMA_BUILD_COMMIT="${commit:0:9}" -DLLAMA_BUILD_NUMBER=0
-    -DGGML_CCACHE=OFF # it would take sccache too, whose server would inherit our lock
+    -DGGML_CCACHE=OFF # it would also use sccache, whose server would inherit our lock
 )
 
 main() {
@@ -82,7 +82,7 @@ main() {
 }
 
 set_up() {
-    dev='' dry_run='' told='' left_out=''
+    dev='' dry_run='' has_reported='' left_out=''
     cache=$(absolute "${LLAMA_SRB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/llama-srb}")
     given_tree=${LLAMA_CPP_DIR:+$(absolute "$LLAMA_CPP_DIR")}
     root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -90,16 +90,16 @@ set_up() {
     cd "$root"
     export GIT_TERMINAL_PROMPT=0 PATH="$PATH:/usr/local/cuda/bin:$root/.venv/bin"
     trap 'exit 130' INT TERM
-    trap '[ $? = 0 ] || [ -n "$told" ] || tell "stopped; run it again, it goes on from here"' EXIT
+    trap '[ $? = 0 ] || [ -n "$has_reported" ] || tell "stopped; run it again, it goes on from here"' EXIT
 }
 
 absolute() { case $1 in /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac; }
 
-# ---- saying and running ----------------------------------------------------------------------------------------------
+# ---- messages and commands -------------------------------------------------------------------------------------------
 
 say() { printf '%s%s\n' "${dry_run:+# }" "$1"; }
 
-tell() { printf 'build.sh: %s\n' "$1" >&2 && told=yes; }
+tell() { printf 'build.sh: %s\n' "$1" >&2 && has_reported=yes; }
 
 fail() { tell "$1" && exit 1; }
 
@@ -108,7 +108,7 @@ fail_with_log() {
     fail "$1. Log: $log"
 }
 
-# run COMMAND…: with its output in the log and, on a terminal, the last line of it on the screen
+# run COMMAND…: runs a command with its output in the log and, on a terminal, the last line on the screen
 run() {
     if [ -n "$dry_run" ]; then print_command "$@" && return; fi
     print_command "$@" >> "$log"
@@ -131,8 +131,8 @@ show_last_line() {
     printf '\r\033[K'
 }
 
-# run_within SECONDS COMMAND…: what coreutils' timeout does, which macOS lacks; all of its processes are ended. The
-# status is as in a shell: 124 when the time is over, 128 and the signal's number when one ended it
+# run_within SECONDS COMMAND…: as coreutils' timeout, which macOS lacks; it ends all processes of the command. The
+# status is as in a shell: 124 after a timeout, 128 plus the signal's number after a signal
 run_within() {
     if [ -n "$dry_run" ]; then print_command "${@:2}" && return; fi
     run "$python" -c 'import os, signal, subprocess, sys
@@ -143,12 +143,12 @@ if status == 124: os.killpg(command.pid, signal.SIGKILL)
 sys.exit(status if status >= 0 else 128 - status)' "$@"
 }
 
-works() { "$1" --version > /dev/null 2>&1; } # a name on PATH may be a shim with nothing behind it
+works() { "$1" --version > /dev/null 2>&1; } # a program on PATH may be a shim that runs nothing
 
 sha256() { if works sha256sum; then sha256sum; else shasum -a 256; fi | cut -c 1-64; }
 
-# The kernel frees this lock with the last process that holds it: it is never stale, and after a kill -9 of this script
-# the next one waits for compilers that still write.
+# The kernel releases this lock with the last process that holds it. So it is never stale, and after a kill -9 of this
+# script the next one waits for compilers that still write.
 take_lock() {
     [ -z "$dry_run" ] || return 0
     mkdir -p "$cache/download" "$cache/source" "$cache/objects" build
@@ -160,7 +160,7 @@ fcntl.flock(9, fcntl.LOCK_EX)'
     : > "$log"
 }
 
-# ---- what is wanted --------------------------------------------------------------------------------------------------
+# ---- options and environment -----------------------------------------------------------------------------------------
 
 read_options() {
     local given name flag _
@@ -195,11 +195,11 @@ usage() {
         [ -z "$help" ] || printf '  %-16s %s\n' "$name" "$help"
     done < <(options)
     echo "Environment:
-  LLAMA_CPP_DIR    a llama.cpp tree or checkout to take; it is copied, never changed
+  LLAMA_CPP_DIR    a llama.cpp tree or checkout to use; it is copied, never changed
   LLAMA_SRB_CACHE  sources and objects, default ~/.cache/llama-srb
   LLAMA_SRB_PYTHON the Python (3.11 or newer) for .venv
   CC, CXX          the compilers
-  CFLAGS, CXXFLAGS, LDFLAGS  their flags, beside those that the build gives"
+  CFLAGS, CXXFLAGS, LDFLAGS  additional flags"
 }
 
 find_compiler() {
@@ -232,7 +232,7 @@ choose_backend() {
 
 has_nvidia_gpu() { [[ $(nvidia-smi -L 2> /dev/null) == *GPU* ]]; }
 
-choose_rpath() { # the folder of the binary, as macOS names it
+choose_rpath() { # the binary's own folder has another name on macOS
     if is_portable && [ "$(uname -s)" = Darwin ]; then flags+=(-DCMAKE_INSTALL_RPATH=@loader_path); fi
 }
 
@@ -242,14 +242,14 @@ use_ccache() {
     if has_flag _CUDA=; then flags+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
 }
 
-# A tree's name says what is in it, so what has its name need not be made again.
+# The names of trees contain hashes of their inputs, so an existing tree is up to date.
 name_the_trees() {
     local patches
     patches=$(cat patches/*.patch | sha256)
     source_tree=$cache/source/$(origin)-${patches:0:12}
     key=$({ printf '%s\n' "$source_tree" "${flags[@]}" && compilers_and_machine; } | sha256)
     objects=$cache/objects/${key:0:16}
-    without=$objects.without # what a build with this key leaves out
+    without=$objects.without # the CPU features that a build with this key leaves out
     binary_wanted="$key $(engine_texts | sha256)"
 }
 
@@ -262,14 +262,14 @@ compilers_and_machine() {
     local name
     "$compiler" --version && uname -sm
     for name in "${CC:-cc}" nvcc; do "$name" --version 2> /dev/null || true; done
-    # CMake reads these
+    # CMake reads these variables
     for name in CFLAGS CXXFLAGS LDFLAGS CUDAFLAGS CUDAARCHS CMAKE_TOOLCHAIN_FILE; do echo "$name=${!name:-}"; done
-    is_portable || cpu_features # else the code is for this very CPU
+    is_portable || cpu_features # other builds are for exactly this CPU
 }
 
 cpu_features() { grep -E -m 1 '^(flags|Features)' /proc/cpuinfo 2> /dev/null || true; }
 
-# The commit, or, for a tree of unknown age, what its files hold.
+# The commit or, for a tree without it, a hash of its files.
 origin() {
     if [ -z "$given_tree" ] || given_tree_has_commit; then echo "${commit:0:9}" && return; fi
     local files
@@ -283,8 +283,8 @@ given_tree_has_commit() {
 }
 
 # ---- .venv -----------------------------------------------------------------------------------------------------------
-# It can't be made elsewhere and renamed, since its scripts hold its path: while it is worked on it holds a file
-# "unfinished". Its stamp: "dev" or "run", the hash of what it was installed from, and where it was made.
+# Its scripts contain its path, so it cannot be made elsewhere and renamed. While work on it is unfinished, it contains
+# a file "unfinished". Its stamp: "dev" or "run", the hash of the files that list its packages, and its path.
 
 read_venv_stamp() {
     local level='' inputs
@@ -293,7 +293,7 @@ read_venv_stamp() {
         venv_stamp=$(cat .venv/stamp)
         read -r level inputs venv_path < .venv/stamp || true
     fi
-    if [ "$level" = dev ]; then dev=dev; fi # a plain ./build.sh takes nothing away
+    if [ "$level" = dev ]; then dev=dev; fi # a plain ./build.sh does not remove the dev packages
     inputs=$(cat pyproject.toml ${dev:+requirements-dev.lock} | sha256)
     venv_wanted="${dev:-run} $inputs $root"
 }
@@ -321,7 +321,7 @@ make_venv() {
     run "$python" -m venv .venv || fail_with_log "cannot make .venv with $python; name another in LLAMA_SRB_PYTHON"
 }
 
-# For development every version is pinned with its hash; scripts/lock writes that file.
+# For development every version is pinned with its hash, in a file that scripts/lock writes.
 install_package() {
     say ".venv: installing the package${dev:+ and what tests and checks need}"
     [ -n "$dev" ] || { pip install -e . && return; }
@@ -353,12 +353,12 @@ ensure_source() {
     else
         fetch_by_git || unpack_sdist
     fi
-    run rm -rf "$source_tree.new/.git" # the archive's leads nowhere, and llama.cpp's CMake files would follow it
+    run rm -rf "$source_tree.new/.git" # the archive's .git points nowhere, and llama.cpp's CMake files would read it
     apply_patches
     run mv "$source_tree.new" "$source_tree"
 }
 
-# For scripts/wheel: with the flags that are the same on every machine, not those of a GPU that is here.
+# For scripts/wheel: prints the flags without those for this machine's GPU.
 give_source() {
     name_the_trees
     find_python
@@ -383,7 +383,7 @@ copy_given_tree() {
     run rm "$source_tree.tar"
 }
 
-# --dry-run shows both ways to the source, hence the last condition.
+# With --dry-run it fails at the end, so that the other way to the source is shown, too.
 fetch_by_git() {
     local in_tree=(git -C "$source_tree.new")
     works git || return 1
@@ -397,7 +397,7 @@ fetch_by_git() {
         [ -z "$dry_run" ]
 }
 
-# Only this package is wanted as source: with ":all:" pip may compile CMake itself to read the archive's metadata.
+# Only this package is downloaded as source: with ":all:" pip may compile CMake itself to read the archive's metadata.
 unpack_sdist() {
     local archive=$cache/download/$sdist.tar.gz
     if ! is_the_sdist "$archive"; then
@@ -422,7 +422,7 @@ apply_patches() {
     done
 }
 
-# GIT_DIR, because inside somebody's repository git apply quietly leaves out what is not part of it.
+# GIT_DIR, because inside another repository git apply silently skips files that are not part of it.
 apply() {
     if works git; then
         run env GIT_DIR=/nowhere git -C "$source_tree.new" apply "$1"
@@ -432,9 +432,9 @@ apply() {
 }
 
 # ---- llama-batched ---------------------------------------------------------------------------------------------------
-# build/bin is a link to bin.a or bin.b, folders with all that belongs together: the binary, its libraries and modules,
-# and the stamp. Its words: key, hash of engine/ (for development with tests/engine/), name of the tree of objects. For
-# development engine-tests is there, too.
+# build/bin is a link to bin.a or bin.b. Each folder has a binary with its libraries, modules and stamp. The stamp's
+# words: key, hash of engine/ (with --dev also of tests/engine/), name of the tree of objects. With --dev a folder has
+# engine-tests, too.
 
 binary_is_current() {
     [ -x build/bin/llama-batched ] && [[ $(cat build/bin/stamp 2> /dev/null) == "$binary_wanted "* ]]
@@ -462,11 +462,12 @@ compile() {
     fill_folder
 }
 
-# A tree of objects points at one checkout's engine/ at a time; turned to another, llama.cpp's objects stay.
+# A tree of objects is configured for one checkout's engine/ at a time. If this changes, llama.cpp's objects are kept.
 configure() {
     local engine_of=$objects/engine-of
     [ "$(cat "$engine_of" 2> /dev/null)" != "$root" ] || return 0
-    if [ -e "$engine_of" ]; then : > "$engine_of"; else run rm -rf "$objects"; fi # CMake's first run was cut short
+    # Without this file CMake's first run was interrupted.
+    if [ -e "$engine_of" ]; then : > "$engine_of"; else run rm -rf "$objects"; fi
     say "llama-batched: CMake"
     run "$cmake" -S "$source_tree" -B "$objects" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" \
         -DLLAMA_BATCHED_SOURCE="$root/engine" "${flags[@]}" ||
@@ -485,8 +486,8 @@ fill_folder() {
     if [ -z "$dry_run" ]; then echo "$binary_wanted ${objects##*/}" > build/bin.new/stamp; fi
 }
 
-# By one rename of the link, so that nobody ever sees half of it. The folder that was in use is left until the next swap:
-# an engine that has just started from there may still load its modules, or start itself once more.
+# Replaces the link by one rename, so that no process ever sees half of a build. The old folder is kept until the next
+# swap: an engine that has just started from it may still load its modules, or restart itself.
 swap_in() {
     local free=a used=b
     if [ "$(readlink build/bin)" = bin.a ]; then free=b used=a; fi
@@ -500,9 +501,9 @@ swap_in() {
     run "$python" -c 'import os; os.replace("build/bin.link", "build/bin")' # mv would follow the old link
 }
 
-# ---- self-test and what is left out ----------------------------------------------------------------------------------
-# Compilers make wrong code for features that few machines have. What a build must do without is remembered in the cache,
-# by the key of its objects: another source, flag, compiler or CPU is tried whole again.
+# ---- self-test, and CPU features that are left out -------------------------------------------------------------------
+# Compilers generate wrong code for features that few machines have. The features that a build must leave out are stored
+# in the cache by the key of its objects: with another source, flag, compiler or CPU all features are tried again.
 
 passes_self_test() {
     local reason status=0 command=(build/bin.new/llama-batched --self-test)
@@ -556,7 +557,7 @@ leave_out_next() {
     say "llama-batched failed its self-test ($failure); building without ${name// / and }"
 }
 
-# Those that are in the code. A module of --portable has flags for its own CPU, which come after any that we could give.
+# The features in the code that can be left out. A module of --portable has flags for its own CPU, which override ours.
 features_to_leave_out() {
     local name in_cpuinfo _
     ! is_portable || return 0
@@ -566,7 +567,7 @@ features_to_leave_out() {
     done < <(features)
 }
 
-# leave_out " NAME NAME…": all that this build does without
+# leave_out " NAME NAME…": the features that this build leaves out
 leave_out() {
     local name less
     [ -n "$1" ] || return 0
@@ -575,7 +576,7 @@ leave_out() {
     flags+=("-DCMAKE_C_FLAGS=${CFLAGS:-}$less" "-DCMAKE_CXX_FLAGS=${CXXFLAGS:-}$less")
 }
 
-flags_without() { # as far as the compiler knows them; one that knows none makes no such code
+flags_without() { # only flags that the compiler knows; one without the flag does not generate such code
     local flag
     for flag in $(features | sed -n "s/^$1 *[^ ]* *//p"); do
         if "$compiler" "$flag" -fsyntax-only -x c++ /dev/null 2> /dev/null; then printf ' %s' "$flag"; fi

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What one key's attacks cost another: .venv/bin/python benchmarks/attacks.py [--only NAME …] [--soak 900]
+"""How a key's attacks slow down another: .venv/bin/python benchmarks/attacks.py [--only NAME …] [--soak 900]
 
-The real server and engine with two keys. One streams n = 4 all the time; its figures are the seconds between
-two tokens of a sequence, and to the first one. The other attacks, from a process of its own: a row without
-attacks, one for each of them, and one for all at once. --soak mixes all of them, faulty requests and SIGHUP
-into normal requests of both keys. It exits with 1 unless all of the second key's were done, memory stayed,
-and no key saw anything of the other. Linux only; nothing else should run beside it.
+The real server and engine with two keys. The writer's key streams n = 4 all the time; its figures are the
+seconds to the first token and between two tokens of a sequence. The attacker's key attacks from another
+process. There is a row without attacks, one for each attack, and one for all at once. --soak mixes all
+attacks, faulty requests and SIGHUP with normal requests of both keys. It exits with 1 if a request of the
+writer failed, memory grew, or a key saw text of the other. Linux only; nothing else should run beside it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ WIDTH, MIXED = 4, 2  # requests of an attack at once: alone, and of each in the 
 PATIENCE = 120.0  # seconds that a request of the writer may take
 FLAGS = ("--ctx", "8192", "--parallel", "32", "--cache-ram", "0", "--max-n", "1024", "--write-timeout", "10",
          "--stop-grace", "1", "--log-level", "info")  # fmt: skip
-SMALL_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}  # else the engine grows by 2 MiB at a time
-SETTLES = 30.0  # seconds after which what was attacked is as idle as it gets
-# Of memory, from the middle to the end: more where bodies of 15 MB come and go, and where a soak is so short
-# that its second half may be the first to see an attack whole
+SMALL_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}  # huge pages would grow memory by 2 MiB each
+SETTLES = 30.0  # seconds until memory is measured after an attack
+# The allowed growth of memory from the middle of a soak to its end. It is larger for large attacks (bodies of
+# 15 MB), and for short soaks, in which an attack may run completely only in the second half.
 MAY_GROW, SLACK_MB = 1.1, (8, 56)
 LONG_SOAK, SHORT_SLACK_MB = 300.0, 150
 
@@ -53,7 +53,7 @@ LONG_SOAK, SHORT_SLACK_MB = 300.0, 150
 def attacking(
     names: list[str], url: str, width: int, seconds: float, scale: float = 1.0
 ) -> Iterator[list[str]]:
-    """Attacks until the seconds are over; at the end of the block the list has what was wrong."""
+    """Runs the attacker's process for some seconds; after the block the list has what was wrong."""
     wrong: list[str] = []
     flags = ["--width", str(width), "--seconds", str(seconds), "--scale", str(scale)]
     command = [sys.executable, str(ATTACKER_PROGRAM), url, *names, *flags]
@@ -74,7 +74,7 @@ def attacking(
 
 @dataclass
 class Pace:
-    """Seconds between two tokens of a sequence, and to the first."""
+    """The times of the writer's tokens: between two of a sequence, and to the first one."""
 
     seconds: float = 0.0  # that it was asked for, and until the last one ended
     gaps: list[float] = field(default_factory=list)
@@ -97,7 +97,7 @@ INDEX = re.compile(rb'"event": "stream", "index": (\d+)')
 
 
 async def write(url: str, seconds: float) -> Pace:
-    """Streams one request after the other."""
+    """Streams one request after another."""
     pace, start = Pace(), time.monotonic()
     until = start + seconds
     async with client(url, WRITER) as c:
@@ -142,11 +142,11 @@ class Server:
 
     @property
     def megabytes(self) -> tuple[float, float]:
-        """Of the server and its engine."""
+        """The memory of the server and of its engine."""
         return _megabytes(self.pid), sum(map(_megabytes, self.engines))
 
     async def settled(self) -> tuple[float, float]:
-        """The same, once nothing runs and memory has stopped to fall."""
+        """The same, after all requests have ended and memory has stopped falling."""
         deadline, before = time.monotonic() + SETTLES, (float("inf"), float("inf"))
         while time.monotonic() < deadline:
             await asyncio.sleep(1)
@@ -170,7 +170,7 @@ def _megabytes(pid: int) -> float:
 
 @contextlib.asynccontextmanager
 async def serving(*flags: str) -> AsyncIterator[Server]:
-    """The real server with the bundled model and three keys."""
+    """Runs the real server with the bundled model and three keys."""
     with tempfile.TemporaryDirectory() as name:
         file, log = Path(name) / "keys", Path(name) / "log"
         rows = [api_keys.Key(hash=api_keys.hashed(key), name=key) for key in (WRITER, ATTACKER)]
@@ -208,7 +208,7 @@ HEADS = ["attack", "p50 ms", "p99 ms", "max ms", f"% late (> {1000 * LATE:.0f} m
 
 
 async def row(name: str, names: list[str], width: int, seconds: float) -> list[str]:
-    """A server of its own for each, so that one attack's memory is not another's."""
+    """Measures one row, with a new server, so that the memory of another attack does not count."""
     async with serving() as server:
         await write(server.url, 1)
         before = server.megabytes
@@ -242,14 +242,14 @@ async def table(only: list[str], seconds: float) -> None:
 
 
 async def soak(seconds: float, scale: float = 1.0) -> tuple[list[str], list[str]]:
-    """What happened, and what was wrong."""
+    """Runs a soak; returns a summary, and what was wrong."""
     said, wrong, sizes = list[str](), list[str](), list[tuple[float, float]]()
     async with serving() as server:
         engines = server.engines
         outcomes: Counter[str] = Counter()
         for half in (seconds / 2, seconds / 2):
             with attacking(list(ALL), server.url, 1, half, scale) as seen:
-                found, faults = await _written(server, half)
+                found, faults = await _write_requests(server, half)
             wrong += seen + faults
             outcomes += found
             sizes.append(await server.settled())
@@ -264,8 +264,8 @@ async def soak(seconds: float, scale: float = 1.0) -> tuple[list[str], list[str]
     return [f"{seconds:.0f} s; the second key's requests: {answers}", *said], wrong
 
 
-async def _written(server: Server, seconds: float) -> tuple[Counter[str], list[str]]:
-    """The second key's requests, two at a time, and a SIGHUP now and then."""
+async def _write_requests(server: Server, seconds: float) -> tuple[Counter[str], list[str]]:
+    """Sends the writer's requests, two at a time, and sometimes SIGHUP to the server."""
     until, found, wrong = time.monotonic() + seconds, Counter[str](), list[str]()
     async with client(server.url, WRITER) as c:
 
@@ -301,9 +301,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="*", default=[], choices=["none", *ATTACKS, "all at once"])
-    parser.add_argument("--seconds", type=float, default=20, help="of each row (default: 20)")
-    parser.add_argument("--soak", type=float, metavar="SECONDS", help="all of it mixed, for so long")
-    parser.add_argument("--scale", type=float, default=1, help="of a soak's attacks (default: 1)")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of each row (default: 20)")
+    parser.add_argument("--soak", type=float, metavar="SECONDS", help="run all attacks mixed, for so long")
+    parser.add_argument("--scale", type=float, default=1, help="size of a soak's attacks (default: 1)")
     wanted = parser.parse_args()
     if wanted.soak is None:
         asyncio.run(table(wanted.only, wanted.seconds))

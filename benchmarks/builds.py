@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Builds of the engine in turns: .venv/bin/python benchmarks/builds.py NAME=DIR/llama-batched NAME=…
+"""Compares builds of the engine: .venv/bin/python benchmarks/builds.py NAME=DIR/llama-batched NAME=…
 
-Prints for each row the median tokens per second of each build, to its pipe, and the median ratio to the first
-one within a round. New processes in each round: one is up to 5 % faster than another for as long as it lives.
+Builds run alternately, each by its pipe, without a server. For each row it prints each build's median tokens
+per second, and the median ratio to the first build within a round. Each round starts new processes, since one
+process is up to 5 % faster than another as long as it lives.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ROWS = {
 
 
 def rates(engine: Path, load: Load, row: Row, sampling: str) -> dict[str, float]:
-    """Tokens per second of a new process: of the prompt, then of two answers behind it."""
+    """Tokens per second of a new process: prefill of the prompt, then decode of two answers."""
     side = Side(str(engine), lambda load: [str(engine.resolve()), *our_engine(load)[1:]], piped)
     with side.started(load) as pipe:
         ask = replace(row.ask(), sampling=SAMPLING[sampling])
@@ -55,13 +56,13 @@ def compare(builds: dict[str, Path], name: str, rounds: int, folder: Path) -> No
         for build in reversed(builds) if i % 2 else builds:
             found[build].append(rates(builds[build], load, row, sampling))
     base = next(iter(builds))
-    for what in ("decode", "prefill"):
+    for phase in ("decode", "prefill"):
         cells = []
         for build, figures in found.items():
-            own = [one[what] for one in figures]
-            ratios = [one[what] / other[what] for one, other in zip(figures, found[base], strict=True)]
+            own = [one[phase] for one in figures]
+            ratios = [one[phase] / other[phase] for one, other in zip(figures, found[base], strict=True)]
             cells.append(f"{build} {statistics.median(own):,.1f} ({statistics.median(ratios):.3f})")
-        print(f"{name} {what}: " + ", ".join(cells), flush=True)
+        print(f"{name} {phase}: " + ", ".join(cells), flush=True)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
-"""The least server there can be on the engine: aiohttp and uvloop, its lines as they come, nothing else.
+"""A minimal server for the engine: aiohttp and uvloop, which forward the engine's lines, and nothing else.
 
-One request at a time, and nothing is checked. What our server's first token takes beyond this is ours; what
-this takes beyond the engine alone is HTTP. The arguments are the engine's command.
+It serves one request at a time and checks nothing. The time to the first token that our server takes beyond
+this one is our overhead; the time that this one takes beyond the engine alone is HTTP's. The arguments are
+the engine's command.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ import uvloop
 from aiohttp import web
 
 LIMIT = 1 << 20  # bytes of one read
-ENDS = (b'{"event":"done"', b'{"event":"error"')  # a step's events leave in one write
+ENDS = (b'{"event":"done"', b'{"event":"error"')  # never split: the engine writes a step's events at once
 
 ENGINE: web.AppKey[asyncio.subprocess.Process] = web.AppKey("engine", asyncio.subprocess.Process)
 
 
 class Stream(web.StreamResponse):
-    """As ours: headers go with the first events."""
+    """A stream whose headers are sent with the first events, as in our server."""
 
     _send_headers_immediately = False
 
 
 async def start(app: web.Application) -> AsyncIterator[None]:
-    """The engine, until the server stops."""
+    """Runs the engine until the server stops."""
     pipe = asyncio.subprocess.PIPE
     engine = await asyncio.create_subprocess_exec(*sys.argv[1:], stdin=pipe, stdout=pipe, limit=LIMIT)
     app[ENGINE] = engine
@@ -41,7 +42,7 @@ async def start(app: web.Application) -> AsyncIterator[None]:
 
 
 async def read(engine: asyncio.subprocess.Process) -> bytes:
-    """What it has written; it ends with the server only."""
+    """Reads some of the engine's output; RuntimeError if it has ended."""
     assert engine.stdout
     data = await engine.stdout.read(LIMIT)
     if not data:
@@ -50,7 +51,7 @@ async def read(engine: asyncio.subprocess.Process) -> bytes:
 
 
 async def answer(http: web.Request) -> web.StreamResponse:
-    """The response is made while the engine works."""
+    """Answers a request. The response is prepared while the engine already works."""
     body, engine = json.loads(await http.read()), http.app[ENGINE]
     wanted = {"tokens": body["prompt"], "n": body["n"], "max_tokens": body["max_tokens"]}
     command = {"op": "generate", "id": "1", **wanted, "sampling": {"ignore_eos": True}}
@@ -66,7 +67,7 @@ async def answer(http: web.Request) -> web.StreamResponse:
 
 
 def main() -> None:
-    """Says where it listens as llama-srb does."""
+    """Serves on a free port, and prints the address as llama-srb does."""
     app = web.Application()
     app.cleanup_ctx.append(start)
     app.router.add_post("/v1/events", answer)

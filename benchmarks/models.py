@@ -1,4 +1,4 @@
-"""Writes models of real shape with random weights, for benchmarks: what they say is noise, how fast is not.
+"""Writes models with real shapes and random weights for benchmarks: their speed is real, their text noise.
 
 python benchmarks/models.py 0.5b 0.5b.gguf --vocabularies llama.cpp/models
 """
@@ -17,7 +17,7 @@ from gguf import GGUFReader, GGUFWriter, quants
 
 @dataclass(frozen=True)
 class Shape:
-    """One model; widths in floats."""
+    """The shape of one model; widths in floats."""
 
     architecture: str
     layers: int
@@ -25,11 +25,11 @@ class Shape:
     heads: int
     kv_heads: int
     feed_forward: int
-    vocabulary: str  # of llama.cpp's models/ggml-vocab-*.gguf
+    vocabulary: str  # the name of one of llama.cpp's models/ggml-vocab-*.gguf
     weights: Kind
-    finer: Kind | None = None  # llama-quantize's "more bits": half of attn_v and ffn_down
+    finer: Kind | None = None  # for half of attn_v and ffn_down, as llama-quantize does ("more bits")
     embedding: Kind = Kind.Q8_0
-    output: Kind | None = None  # None: the embedding
+    output: Kind | None = None  # None: the embedding's weights are used
     context: int = 32768
     biases: bool = False
 
@@ -56,7 +56,7 @@ SHAPES = {
     ),
 }
 
-# Blocks of 256 weights as they lie in a file (ggml-common.h). All scales are the same, and so are all minima.
+# The layout of blocks of 256 weights (ggml-common.h). All scales are equal, and all minima are equal.
 BLOCKS = {
     Kind.Q4_K: np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("qs", "u1", 128)]),
     Kind.Q6_K: np.dtype([("qs", "u1", 192), ("scales", "i1", 16), ("d", "<f2")]),
@@ -64,7 +64,7 @@ BLOCKS = {
 
 
 def write(shape: Shape, vocabulary: Path, path: Path) -> None:
-    """Writes the model; deterministic."""
+    """Writes the model. The same shape gives the same bytes."""
     random = np.random.default_rng(1)
     writer = GGUFWriter(path, shape.architecture)
     n_vocab = _copy_vocabulary(GGUFReader(vocabulary), writer)
@@ -112,13 +112,13 @@ def write(shape: Shape, vocabulary: Path, path: Path) -> None:
 
 
 def _quantised(random: np.random.Generator, rows: int, columns: int, kind: Kind) -> np.ndarray:
-    """Weights of a mean of 0 and a variance of 1/columns, as bytes."""
+    """Random weights with mean 0 and variance 1/columns, quantised."""
     values = random.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
     return quants.quantize(values, kind)
 
 
 def _drawn_blocks(random: np.random.Generator, rows: int, columns: int, kind: Kind) -> np.ndarray:
-    """The same for types that the gguf package cannot quantise to: any bits are weights."""
+    """The same for types that the gguf package cannot quantise to: random bits are valid weights."""
     blocks = np.zeros((rows, columns // 256), BLOCKS[kind])
     blocks["qs"] = random.integers(0, 256, blocks["qs"].shape, np.uint8)
     if kind == Kind.Q4_K:  # d * 32 * q - dmin * 32, q = 0 .. 15

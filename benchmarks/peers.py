@@ -1,7 +1,7 @@
-"""llama.cpp's own programs, compiled as build.sh compiled llama-batched: unpatched, or with our patches.
+"""Compiles llama.cpp's own programs as build.sh compiled llama-batched: unpatched, and with our patches.
 
-The two kinds take turns in one CMake tree in the cache (peers/), so going from one to the other, or to
-changed patches, compiles only what patches touch. A finished kind has a stamp of what it was made of.
+Both kinds use one CMake tree in the cache (peers/), so switching between them, or changing a patch, compiles
+only the files that patches change. A finished kind has a stamp with its source and flags.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ("llama-server", "llama-batched-bench")
 Kind = Literal["plain", "patched"]
 
-# What our own build leaves out and these programs need; llama-server's pages would be downloaded.
+# Flags that differ from our build: these programs are tools, and llama-server must not download its pages.
 CHANGED = {"LLAMA_BUILD_TOOLS": "ON", "LLAMA_BUILD_SERVER": "ON", "LLAMA_USE_PREBUILT_UI": "OFF"}
 TAKEN = re.compile(
     r"^((?:GGML|LLAMA)_\w+|BUILD_SHARED_LIBS|CMAKE_(?:BUILD_TYPE|MAKE_PROGRAM|\w+_COMPILER(?:_LAUNCHER)?"
@@ -35,7 +35,7 @@ TAKEN = re.compile(
 
 @functools.cache
 def programs(kind: Kind) -> Path:
-    """The folder of the programs; compiles them when they are missing or not of this source (minutes)."""
+    """The folder of the programs. Compiles them, in minutes, if they are missing or outdated."""
     home = cache() / "peers"
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
@@ -49,13 +49,13 @@ def programs(kind: Kind) -> Path:
 
 
 def cache() -> Path:
-    """The folder that build.sh keeps sources and objects in."""
+    """The folder where build.sh keeps sources and objects."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("LLAMA_SRB_CACHE") or Path(home) / "llama-srb")
 
 
 def objects() -> Path:
-    """The CMake tree out of which build/bin/llama-batched came."""
+    """The CMake tree in which build/bin/llama-batched was compiled."""
     tree = cache() / "objects" / (ROOT / "build/bin/stamp").read_text().split()[-1]
     if not tree.is_dir():
         raise FileNotFoundError(
@@ -65,16 +65,16 @@ def objects() -> Path:
 
 
 def setting(name: str) -> str:
-    """One setting of that tree."""
+    """One CMake setting of that tree."""
     found = re.search(rf"^{name}:\w+=(.+)$", (objects() / "CMakeCache.txt").read_text(), re.MULTILINE)
     assert found, f"{objects()}/CMakeCache.txt has no {name}"
     return found[1]
 
 
-def take_back(folder: Path, *but: str) -> Iterator[list[str]]:
-    """The commands that take the patches back there, the last one first; but not those of these files."""
+def revert_patches(folder: Path, *kept: str) -> Iterator[list[str]]:
+    """The commands that revert the patches in a folder, the last one first, but not those of `kept` files."""
     for patch in sorted((ROOT / "patches").glob("*.patch"), reverse=True):
-        if not changes(patch) & set(but):
+        if not changes(patch) & set(kept):
             yield ["patch", "-R", "-p1", "-d", str(folder), "-i", str(patch)]
 
 
@@ -95,7 +95,7 @@ def _flags() -> dict[str, str]:
 
 
 def _made_of(kind: Kind) -> str:
-    """Everything that the programs depend on; the source's name is commit and hash of the patches."""
+    """The stamp: the source (commit and hash of the patches), the processor and the flags."""
     source = Path(setting("CMAKE_HOME_DIRECTORY")).name
     flags = [f"-D{name}={value}" for name, value in sorted(_flags().items())]
     return "\n".join(
@@ -106,7 +106,7 @@ def _made_of(kind: Kind) -> str:
 def _compile(home: Path, kind: Kind) -> None:
     source, made = home / "source", home / "objects"
     copy_changed(Path(setting("CMAKE_HOME_DIRECTORY")), source)
-    commands = list(take_back(source)) if kind == "plain" else []
+    commands = list(revert_patches(source)) if kind == "plain" else []
     flags = [f"-D{name}={value}" for name, value in _flags().items()]
     jobs = str(os.cpu_count())
     cmake = setting("CMAKE_COMMAND")
@@ -124,7 +124,7 @@ def _compile(home: Path, kind: Kind) -> None:
 
 
 def copy_changed(source: Path, target: Path) -> None:
-    """Makes a folder like another; what is the same keeps its time, so that it is not compiled again."""
+    """Makes a folder equal to another. Equal files keep their times, so that they are not compiled again."""
     wanted, present = _files(source), _files(target)
     for name in present - wanted:
         (target / name).unlink()

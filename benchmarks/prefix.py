@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What a computed prompt saves: .venv/bin/python benchmarks/prefix.py [--model M.gguf] [--tokens N] [--json]
+"""What the prefix cache saves: .venv/bin/python benchmarks/prefix.py [--model M.gguf] [--tokens N] [--json]
 
-One row a case and engine mode: how much of the prompt came from the cache, when the first token came, cells
-in use afterwards, bytes of a prefix on disk. Nothing else should run beside it.
+One row for each case and engine mode: the cached part of the prompt, the time to the first token, the cells
+in use afterwards, the bytes of a prefix on disk. Nothing else should run beside it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from llama_srb.request.shapes import SequenceName  # noqa: E402
 
 SENTENCE = "The old fox ran over a small hill to see who sang so late in the night. "
 N, MAX_TOKENS, CHOSEN = 8, 8, 5
-ROOM = 64  # tokens of the longest prompt that are left for a name, the candidate and what follows it
-LIMIT = 55.0  # seconds; what has not been measured by then is not
+ROOM = 64  # tokens of the context for the prompt's number, a candidate and its continuation
+LIMIT = 55.0  # seconds for all measurements
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement; cells_used None: the process is gone, prefix_bytes None: nothing is on disk."""
+    """One measurement. cells_used is None if the process has ended; prefix_bytes is None without a folder."""
 
     mode: Mode
     case: str
@@ -63,7 +63,7 @@ HEADS = [
 
 @dataclass(frozen=True)
 class Answer:
-    """What one request came to."""
+    """The result of one request."""
 
     id: str
     done: Done
@@ -72,17 +72,17 @@ class Answer:
 
 
 class Bench:
-    """One mode; prompts of one length, each with a beginning of its own, so that they share nothing."""
+    """The measurements of one mode. Prompts have the same length and begin differently: no shared prefix."""
 
     def __init__(self, model: Path | None, mode: Mode, body: str, report: Callable[[Row], None]) -> None:
         self.model, self.mode, self.body, self.report = model, mode, body, report
         self._names = itertools.count(1)
 
-    def a_request(self, prompt: str = "", go_on: SequenceName | None = None) -> CompletionRequest:
-        prompt = prompt or ("" if go_on else f"{next(self._names)}. {self.body}")
+    def a_request(self, prompt: str = "", continue_from: SequenceName | None = None) -> CompletionRequest:
+        prompt = prompt or ("" if continue_from else f"{next(self._names)}. {self.body}")
         sampling = Sampling(seed=7, ignore_eos=True)
         return CompletionRequest(
-            prompt=prompt, continue_=go_on, n=N, max_tokens=MAX_TOKENS, sampling=sampling
+            prompt=prompt, continue_=continue_from, n=N, max_tokens=MAX_TOKENS, sampling=sampling
         )
 
     @contextlib.asynccontextmanager
@@ -110,13 +110,13 @@ class Bench:
 
 
 def largest(folder: Path | None) -> int | None:
-    """The size of the largest file of a folder."""
+    """The size of the largest file in a folder."""
     return max((path.stat().st_size for path in folder.iterdir()), default=None) if folder else None
 
 
 @contextlib.asynccontextmanager
 async def a_pool(model: Path | None, mode: Mode, **options: Any) -> AsyncIterator[Pool]:
-    """A pool that is loaded; without a model the bundled one."""
+    """A pool whose model is loaded; the bundled one if none is given."""
     settings = config.load({"model": model, "engine_mode": mode, "parallel": N, **options}, environ={})
     async with Pool(EngineSettings(settings.engine_command, "the model"), mode=mode) as pool:
         await pool.wait_ready()
@@ -124,7 +124,7 @@ async def a_pool(model: Path | None, mode: Mode, **options: Any) -> AsyncIterato
 
 
 async def measured(generation: Exchange) -> Answer:
-    """Runs it; the first token is timed from before the request was sent (and its process started)."""
+    """Runs a request. The time to the first token includes the start of a process, if there is one."""
     began, first, texts = time.perf_counter(), 0.0, [""] * N
     async with generation:
         async for events in generation:
@@ -143,7 +143,7 @@ async def measured(generation: Exchange) -> Answer:
 
 
 async def in_cells(bench: Bench) -> None:
-    """Everything stays in one process's KV cache."""
+    """The prefixes are in the KV cache of one process."""
     async with bench.pool() as pool:
         await measured(pool.generate(bench.a_request("Warm up.")))
         request = bench.a_request()
@@ -151,15 +151,15 @@ async def in_cells(bench: Bench) -> None:
         answer = await bench.row(pool, "identical prompt", request)
         chosen = str(request.prompt) + answer.texts[CHOSEN]
         await bench.row(pool, "chosen candidate, as text", bench.a_request(chosen))
-        go_on = bench.a_request(go_on=SequenceName(CHOSEN, id=answer.id))
-        await bench.row(pool, "chosen candidate, by name", go_on)
+        continued = bench.a_request(continue_from=SequenceName(CHOSEN, id=answer.id))
+        await bench.row(pool, "chosen candidate, by name", continued)
         request = bench.a_request()
         await measured(pool.prefix(request))
         await bench.row(pool, "prefix first", request)
 
 
 async def in_memory(bench: Bench) -> None:
-    """No idle prefix may stay in cells, so it comes back from host memory."""
+    """No idle prefix may stay in cells, so it is restored from host memory."""
     async with bench.pool(cache_cells=0) as pool:
         request = bench.a_request()
         await measured(pool.generate(request))
@@ -167,7 +167,7 @@ async def in_memory(bench: Bench) -> None:
 
 
 async def on_disk(bench: Bench) -> None:
-    """A folder, and a second start."""
+    """The prefix is restored from a folder after a restart."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         request = bench.a_request()
@@ -183,7 +183,7 @@ async def alone_cold(bench: Bench) -> None:
 
 
 async def alone_from_disk(bench: Bench) -> None:
-    """Each request has a process of its own; only the folder stays."""
+    """Each request has its own process, so prefixes are restored from the folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with bench.pool(prefix_cache=folder) as pool:
@@ -207,27 +207,27 @@ CASES: dict[Mode, tuple[Callable[[Bench], Awaitable[None]], ...]] = {
 # The run
 
 
-async def a_body(model: Path | None, most: int) -> str:
-    """The longest text that leaves room, of at most so many tokens."""
+async def a_body(model: Path | None, max_tokens: int) -> str:
+    """The longest text that leaves ROOM in the context, of at most max_tokens."""
     async with a_pool(model, "resident") as pool:
         assert pool.ready is not None
-        wanted = min(pool.ready.n_ctx_sequence - ROOM, most)
+        wanted = min(pool.ready.n_ctx_sequence - ROOM, max_tokens)
         tokens = (await pool.command("tokenize", text=SENTENCE * 100))["tokens"]
         return SENTENCE * max(1, wanted * 100 // len(tokens))
 
 
-async def run(model: Path | None, most: int, report: Callable[[Row], None]) -> bool:
-    """All cases; False when there was not enough time for them."""
+async def run(model: Path | None, max_tokens: int, report: Callable[[Row], None]) -> bool:
+    """Runs all cases; False if LIMIT was too short for them."""
     try:
         async with asyncio.timeout(LIMIT):
-            await run_cases(model, most, report)
+            await run_cases(model, max_tokens, report)
     except TimeoutError:
         return False
     return True
 
 
-async def run_cases(model: Path | None, most: int, report: Callable[[Row], None]) -> None:
-    body = await a_body(model, most)
+async def run_cases(model: Path | None, max_tokens: int, report: Callable[[Row], None]) -> None:
+    body = await a_body(model, max_tokens)
     for mode, cases in CASES.items():
         bench = Bench(model, mode, body, report)
         for case in cases:
@@ -252,7 +252,7 @@ def main() -> None:
     in_time = asyncio.run(run(wanted.model, wanted.tokens, rows.append))
     print(json.dumps([dataclasses.asdict(row) for row in rows], indent=1) if wanted.json else printed(rows))
     if not in_time:
-        sys.exit(f"prefix.py: stopped after {LIMIT:.0f} s; fewer --tokens take less")
+        sys.exit(f"prefix.py: stopped after {LIMIT:.0f} s; use fewer --tokens")
 
 
 if __name__ == "__main__":

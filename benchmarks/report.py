@@ -1,4 +1,4 @@
-"""From single figures to medians, ratios, tables and plots; results.json holds the figures."""
+"""Medians, ratios, tables and plots from single figures, which are in results.json."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Labels: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one side did in one round of one run."""
+    """The figures of one side in one round of one run."""
 
     part: str
     row: str
@@ -48,11 +48,11 @@ class Results:
         if len(self._runs) == self._runs_before:
             self._runs.append(this_run())
         self.samples.append(Sample(part, row, side, len(self._runs), round_, figures))
-        told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        print(f"{part} {row} {side}: {told}", file=sys.stderr)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        print(f"{part} {row} {side}: {shown}", file=sys.stderr)
 
     def command(self, part: str, row: str, side: str, argv: Sequence[str]) -> None:
-        """Without the folders, which are this machine's own."""
+        """Adds a side's command, without this machine's folders."""
         words = [Path(word).name if os.sep in word else word for word in argv]
         self._commands.setdefault(f"{part} {row}", {})[side] = shlex.join(words)
 
@@ -82,7 +82,7 @@ def this_run() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Its name, where the system tells one."""
+    """The processor's name, if the system has it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -93,27 +93,27 @@ def processor() -> str:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent do not exceed."""
+    """The smallest value that at least this percentage of the values do not exceed."""
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of one part: what tables and ratios are about."""
+    """One figure of one part, for tables and ratios."""
 
     samples: Sequence[Sample]
     part: str
     name: str
 
     def rows(self) -> list[str]:
-        """In the order in which they were measured first."""
+        """The rows, in the order of their first measurement."""
         return list(dict.fromkeys(sample.row for sample in self._found()))
 
     def sides(self) -> set[str]:
         return {sample.side for sample in self._found()}
 
     def values(self, row: str, side: str) -> dict[tuple[int, int], float]:
-        """By run and round."""
+        """The values of a side, by run and round."""
         chosen = (sample for sample in self._found() if (sample.row, sample.side) == (row, side))
         return {(sample.run, sample.round): sample.figures[self.name] for sample in chosen}
 
@@ -121,7 +121,7 @@ class Figure:
         return median(self.values(row, side).values())
 
     def ratio(self, row: str, side: str, other: str) -> float | None:
-        """The median over the rounds in which both took part, or of medians when they never met."""
+        """The median ratio over rounds with both sides; if there are none, the ratio of medians."""
         ours, theirs = self.values(row, side), self.values(row, other)
         if ours.keys() & theirs.keys():
             return median(ours[key] / theirs[key] for key in ours.keys() & theirs.keys())
@@ -143,7 +143,10 @@ def median(values: Iterable[float]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """figures: one, then a line is a row and a column a side; or several, then a line is a row's side."""
+    """One table. With one figure it has a line for each row and a column for each side.
+
+    With several figures it has a line for each row and side, and a column for each figure.
+    """
 
     title: str
     part: str
@@ -176,13 +179,13 @@ TABLES = (
 
 
 def tables(samples: Sequence[Sample], labels: Labels) -> str:
-    """All of which there are figures, in Markdown."""
+    """All tables that have figures, in Markdown."""
     made = [(table.title, cells(table, samples, labels)) for table in TABLES]
     return "\n".join(f"### {title}\n\n{markdown(lines)}" for title, lines in made if len(lines) > 1)
 
 
 def cells(table: Table, samples: Sequence[Sample], labels: Labels) -> list[list[str]]:
-    """The heads and the lines."""
+    """A table's heads and lines."""
     figures = [Figure(samples, table.part, name) for name in table.figures]
     sides = [side for side in labels if any(side in figure.sides() for figure in figures)]
     rows = figures[0].rows()
@@ -208,7 +211,7 @@ def cells(table: Table, samples: Sequence[Sample], labels: Labels) -> list[list[
 
 
 def shown(value: float | None) -> str:
-    """Three digits that count."""
+    """A number with three significant digits."""
     if value is None:
         return ""
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
@@ -225,7 +228,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Decode over n or over the prompt's length: rows model:prompt:n of which the rest is fixed."""
+    """A plot of decode speed by n or by prompt length; its rows, model:prompt:n, differ only in that."""
 
     name: str
     title: str
@@ -248,11 +251,11 @@ COLORS = {
     "server+": "C9",
     "bare": "C7",
     "bare+": "C8",
-}  # the pipe would hide ours
+}  # without the pipe, whose curve would hide ours
 
 
 def plots(samples: Sequence[Sample], labels: Labels, folder: Path) -> None:
-    """One PNG each, of what was measured."""
+    """Writes the plots that have figures as PNG files."""
     try:
         from matplotlib.figure import Figure as Canvas
     except ImportError:

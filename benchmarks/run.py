@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The whole comparison: .venv/bin/python benchmarks/run.py [--part decode] [--only '0.5b:512:*'] [--merge]
 
-Every figure is taken in turns (ours, theirs, ours, …). Tables go to stdout; all single figures, machine and
-commands to results.json, plots beside it. Nothing else should run meanwhile. The first time takes ten minutes
-more, since llama.cpp's own programs are compiled (benchmarks/peers.py does just that).
+Sides are measured alternately (ours, theirs, ours, …). Tables are printed; all figures, the machine and the
+commands are written to results.json, plots beside it. Nothing else should run meanwhile. The first run takes
+ten minutes longer, since it compiles llama.cpp's own programs (benchmarks/peers.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Record: TypeAlias = Callable[[str, int, Figures], None]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table; bare loops, which compute the prompt each time, run in every so many rounds."""
+    """One row of a table. Bare loops prefill the prompt each time: they run in every bare_every-th round."""
 
     model: str
     prompt: int
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Many clients at once, one request each, the next one arriving after so many seconds."""
+    """Many clients at once with one request each; a new one arrives every `apart` seconds."""
 
     model: str
     clients: int
@@ -102,29 +102,29 @@ CLIENTS = (
 IDLE_PROMPT = 512  # tokens
 
 
-# What is done with the sides of a row; figures go to record(side, round, figures).
+# Measurements of the sides of a row; each calls record(side, round, figures).
 
 
 def decode(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
-    """Tokens per second. Servers compute the prompt in the first round only; odd rounds run backwards."""
+    """Tokens per second. Servers prefill the prompt only in the first round; odd rounds run in reverse."""
     with all_started(sides, row.load(folder)) as started:
-        turns = list(started.items())
+        order = list(started.items())
         for i in range(row.rounds):
-            for name, it in reversed(turns) if i % 2 else turns:
+            for name, it in reversed(order) if i % 2 else order:
                 if isinstance(it, Asked) or i % row.bare_every == 0:
                     record(name, i, it.rates(row.ask()))
 
 
 def idle(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
-    """The same beside other prompts in all cells that idle ones may hold.
+    """Tokens per second while idle prompts fill all cells that they may hold.
 
-    In each round new processes: one is up to 5 % faster than another for as long as it lives.
+    Each round starts new processes, since one is up to 5 % faster than another as long as it lives.
     """
     for i in range(row.rounds):
         with all_started(sides, row.load(folder)) as started:
             facts = {name: filled(it) if name == "full" else {} for name, it in started.items()}
             rates = [{name: it.rates(row.ask())["decode"] for name, it in started.items()} for _ in range(4)]
-            for name in started:  # the first time computes the prompt
+            for name in started:  # without the first rate, which includes the prefill
                 decode = statistics.median(rate[name] for rate in rates[1:])
                 record(name, i, {"decode": decode} | facts[name])
 
@@ -137,7 +137,7 @@ def filled(it: Pipe) -> Figures:
 
 
 def first_token(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
-    """A new prompt and the same again; then processes that are started for one request each."""
+    """The first token of a new prompt, of the same prompt again, and of processes that are just started."""
     load = row.load(folder)
     with all_started([name for name in sides if not SIDES[name].per_request], load) as started:
         for i in range(row.rounds):
@@ -157,7 +157,7 @@ def cold_and_warm(it: Asked, ask: Ask) -> Figures:
 
 
 def from_its_start(side: Side, load: Load, ask: Ask) -> Figures:
-    """To the first token; a process per request starts with the request."""
+    """The time from the start of a process to the first token, in ms."""
     began = time.perf_counter()
     with side.started(load) as it:
         ready = 0.0 if side.per_request else time.perf_counter() - began
@@ -167,7 +167,7 @@ def from_its_start(side: Side, load: Load, ask: Ask) -> Figures:
 
 
 def clients(crowd: Crowd, sides: Sequence[str], folder: Path, record: Record) -> None:
-    """Requests that overlap."""
+    """The figures of overlapping requests."""
     with all_started(sides, crowd.load(folder)) as started:
         for i in range(crowd.rounds):
             for name, it in started.items():
@@ -176,7 +176,7 @@ def clients(crowd: Crowd, sides: Sequence[str], folder: Path, record: Record) ->
 
 
 def crowded(it: Asked, asks: Sequence[Ask], apart: float) -> Figures:
-    """Times in ms of all sequences together."""
+    """Tokens per second, and percentiles of times in ms, of all sequences together."""
 
     def arrive(i: int) -> tuple[float, Answer]:
         time.sleep(i * apart)
@@ -196,7 +196,7 @@ def crowded(it: Asked, asks: Sequence[Ask], apart: float) -> Figures:
 
 @contextlib.contextmanager
 def all_started(sides: Sequence[str], load: Load) -> Iterator[dict[str, Any]]:
-    """Each has answered once, and sleeps."""
+    """Starts all sides; each answers one request and is then stopped (SIGSTOP)."""
     with contextlib.ExitStack() as stack:
         started = {name: stack.enter_context(SIDES[name].started(load)) for name in sides}
         for it in started.values():
@@ -207,7 +207,7 @@ def all_started(sides: Sequence[str], load: Load) -> Iterator[dict[str, Any]]:
 
 
 def model_file(name: str, folder: Path) -> Path:
-    """The bundled model, or one that is written when it is missing."""
+    """The path of a model; one that is not bundled is written if it is missing."""
     if name == "bundled":
         return peers.ROOT / "models/storyteller.gguf"
     path, shape = folder / f"{name}.gguf", models.SHAPES[name]
@@ -225,7 +225,7 @@ def model_file(name: str, folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some rows, what is done with them, and the sides that take part."""
+    """A part of the comparison: its measurement, rows and sides."""
 
     run: Callable[[Any, Sequence[str], Path, Record], None]
     rows: Sequence[Row | Crowd]
@@ -233,7 +233,7 @@ class Part:
 
 
 PARTS = {
-    # who is compared with whom stand side by side
+    # sides that are compared with each other are neighbours
     "decode": Part(decode, DECODE, ("server+", "server", "ours", "pipe", "pipe, empty", "bare+", "bare")),
     "first": Part(first_token, FIRST, ("ours", "alone", "least", "pipe", "server", "server+")),
     "clients": Part(clients, CLIENTS, ("ours", "server", "server+")),
@@ -269,7 +269,7 @@ def options() -> argparse.Namespace:
 
 
 def measure(given: argparse.Namespace, results: report.Results) -> list[str]:
-    """Names the rows that failed; what was measured of them stays."""
+    """Runs the measurements and returns the rows that failed; their figures so far are kept."""
     failed = []
     for name, row, sides in wanted(given):
         try:
@@ -284,7 +284,7 @@ def measure(given: argparse.Namespace, results: report.Results) -> list[str]:
 
 
 def wanted(given: argparse.Namespace) -> Iterator[tuple[str, Row | Crowd, list[str]]]:
-    """Part, row and sides of each measurement."""
+    """The part, row and sides of each measurement that is asked for."""
     for name in given.part or PARTS:
         sides = [side for side in PARTS[name].sides if side in (given.side or SIDES)]
         for row in PARTS[name].rows if sides else ():
@@ -293,7 +293,7 @@ def wanted(given: argparse.Namespace) -> Iterator[tuple[str, Row | Crowd, list[s
 
 
 def leave(number: int, _: object) -> None:
-    """Ends what was started; a second signal (timeout sends two) must not cut that short."""
+    """Exits, which ends all processes; a second signal (timeout sends two) must not interrupt that."""
     for ignored in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
     sys.exit(128 + number)

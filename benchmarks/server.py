@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the server costs around the engine: .venv/bin/python benchmarks/server.py [--events N] [--real]
+"""The server's overhead around the engine: .venv/bin/python benchmarks/server.py [--events N] [--real]
 
-The real server between a fake engine that writes as fast as it is read (or a step at a time) and clients that
-only read. One row a case: events per second, the CPU time and memory of the server; then it is checked that
-each event came, in order. The server has a core for itself, all else shares another. --real asks the real
-engine instead: the server's share of the machine, and of the time to the first token in the mode per-request.
-Linux only; nothing else should run beside it.
+The real server runs between a fake engine, which writes as fast as it is read or step by step, and clients
+that only read. One row for each case: events per second, and the server's CPU time and memory. Afterwards it
+checks that all events came in order. The server has one core, everything else shares another. --real uses the
+real engine: the server's share of CPU time, and of the time to the first token in the mode per-request. Linux
+only; nothing else should run beside it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STARTS = 15
 
 @dataclass(frozen=True)
 class Case:
-    """step_ms is the engine's pause between steps, so that no read brings two of them; None is a flood."""
+    """One case. step_ms: the engine's pause between steps, so that a read gets one step; None: no pause."""
 
     dialect: str
     n: int
@@ -58,7 +58,7 @@ class Case:
     step_ms: float | None = None
 
     def engine(self, folder: Path) -> Path:
-        """The fake engine as a program."""
+        """Writes the fake engine as an executable program."""
         pause = "--flood" if self.step_ms is None else f"--token-delay {self.step_ms / 1000}"
         program = folder / "engine"
         fake = f"{sys.executable} -I -S {ROOT}/tests/fake_engine.py"
@@ -87,7 +87,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement; the CPU time is the server's, user and system."""
+    """One measurement; CPU time is the server's, user and system."""
 
     case: Case
     events: int
@@ -124,7 +124,7 @@ class Server:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all its threads, user and system: utime and stime of /proc/PID/stat, but in nanoseconds."""
+        """The CPU time of all threads: utime and stime of /proc/PID/stat, but with nanoseconds."""
         threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
@@ -133,12 +133,12 @@ class Server:
         return list(map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()))
 
     def megabytes(self, name: str) -> float:
-        """VmRSS is what it has now, VmHWM the most that it ever had."""
+        """Resident memory: VmRSS is the current one, VmHWM the maximum so far."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024 / 1e6
 
     def pin(self) -> None:
-        """Itself on one core, the engine and this process on the other."""
+        """Binds the server to one core, the engine and this process to the other."""
         os.sched_setaffinity(self.pid, {SERVER_CORE})
         for pid in (0, *self.engines):
             os.sched_setaffinity(pid, {OTHER_CORE})
@@ -158,7 +158,7 @@ def serving(*arguments: str | Path) -> Iterator[Server]:
             process.terminate()
 
 
-# Clients: they read while it is measured, and look at what they read afterwards
+# Clients, which only read during the measurement, and check afterwards
 
 
 def ask(server: Server, body: bytes) -> socket.socket:
@@ -169,7 +169,7 @@ def ask(server: Server, body: bytes) -> socket.socket:
 
 
 def read_all(connections: list[socket.socket]) -> list[bytes]:
-    """What each connection brings until its end; closes them."""
+    """Reads each connection to its end and closes it."""
     pieces: dict[int, list[bytes]] = {connection.fileno(): [] for connection in connections}
     with selectors.DefaultSelector() as selector:
         for connection in connections:
@@ -185,7 +185,7 @@ def read_all(connections: list[socket.socket]) -> list[bytes]:
 
 
 class _Read:
-    """What was read from a socket, for http.client."""
+    """Data that was read from a socket, for http.client."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -203,7 +203,7 @@ def body_of(answer: bytes) -> bytes:
 
 
 def texts(dialect: str, answer: bytes) -> Iterator[tuple[int, str]]:
-    """Index and text of each stream event."""
+    """The index and text of each stream event."""
     for frame in body_of(answer).split(b"\n\n"):
         data: Any = orjson.loads(frame[6:]) if frame.startswith(b"data: {") else {}
         if dialect == "events" and data.get("event") == "stream":
@@ -214,7 +214,7 @@ def texts(dialect: str, answer: bytes) -> Iterator[tuple[int, str]]:
 
 
 def check(case: Case, max_tokens: int, answer: bytes) -> None:
-    """Ends the program unless all n stories are there, whole and in order."""
+    """Exits with an error unless all n texts are complete and in order."""
     came: list[list[str]] = [[] for _ in range(case.n)]
     for index, text in texts(case.dialect, answer):
         came[index].append(text)
@@ -226,7 +226,7 @@ def check(case: Case, max_tokens: int, answer: bytes) -> None:
             )
 
 
-# The fake engine: how much the server carries
+# With the fake engine: the server's throughput
 
 
 def measure(case: Case, events: int) -> Row:
@@ -249,11 +249,11 @@ def printed(rows: list[Row]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in aligned)
 
 
-# The real engine: the server's share of the machine and of the start
+# With the real engine: the server's share of CPU time and of the time to the first token
 
 
 def share(model: list[str]) -> str:
-    """The server's CPU time beside an engine that computes on all cores."""
+    """The server's CPU time while the engine computes on all cores."""
     with serving(*model) as server:
         body = Case("events", SHARE_N).body(SHARE_TOKENS)
         cpu_began, began = server.cpu_seconds, time.perf_counter()
@@ -268,7 +268,7 @@ def share(model: list[str]) -> str:
 
 
 def first_token(model: list[str], options: dict[str, Any]) -> str:
-    """From the request to the first stream event: through the server, and with the engine's lines alone."""
+    """The time from a request to its first stream event: with the server, and with the engine alone."""
     mode = "per-request"
     command = config.load({"engine_mode": mode, **options}, config=None).engine_command
     asked, alone = [], []
@@ -287,7 +287,7 @@ def asked_first_token_ms(server: Server) -> float:
             data += connection.recv(READ_SIZE)
         seconds = time.perf_counter() - began
         read_all([connection])
-    while server.engines:  # it must not end beside the next one's start
+    while server.engines:  # its end must not overlap with the next one's start
         time.sleep(0.005)
     return 1000 * seconds
 

@@ -1,7 +1,8 @@
-"""What takes part in a comparison: processes that are all asked the same, and when each token came.
+"""The sides of a comparison: processes that answer the same requests, with the time of each token.
 
-A side is started for a load, asked once a round, and stopped while others are asked; it knows neither rows
-nor tables. Prompts are token ids, so that all read equally many; the end of text is ignored.
+A side is started for a load, answers one request in each round, and is stopped (SIGSTOP) while others answer.
+It knows neither rows nor tables. Prompts are token ids, so that all sides have equally many; the end of text
+is ignored.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from typing import IO, Any
 from benchmarks import peers
 from benchmarks.answers import Answer, Ask, Figures, Message, answer_of, bench_table, messages
 
-PAUSE = 0.2  # seconds; after 0.05 our engine copies idle prefixes to host memory
-CACHE_RAM = "256M"  # is full soon, and then used again: a virtual machine's new memory may cost 3 ms per MB
-TIMEOUT = 900.0  # seconds without a byte; the slowest prompt takes 150 on two cores
+PAUSE = 0.2  # seconds after an answer; our engine copies idle prefixes to host memory after 0.05 s
+CACHE_RAM = "256M"  # so small that it is soon full and reused: new memory of a VM may take 3 ms per MB
+TIMEOUT = 900.0  # seconds without a byte; the slowest prompt takes 150 s on two cores
 THREADS = str(os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a process is started for: so many sequences at once that need so many cells."""
+    """The load that a process is started for: sequences at once, and the cells that they need."""
 
     model: Path
     parallel: int
@@ -44,11 +45,11 @@ class Load:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children first, then theirs."""
+    """All descendants of a process, parents first."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
     pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
     found = [pid]
-    for one in found:  # it grows while it is read
+    for one in found:  # grows during the loop
         found += [child for child, parent in pairs if parent == one]
     return found[1:]
 
@@ -60,7 +61,7 @@ class Running:
     process: subprocess.Popen[bytes]
 
     def ids(self) -> list[int]:
-        """Itself first."""
+        """The process ids, the process itself first."""
         return [self.process.pid, *descendants(self.process.pid)]
 
     def signal(self, number: int) -> None:
@@ -70,7 +71,7 @@ class Running:
 
     @contextlib.contextmanager
     def awake(self) -> Iterator[None]:
-        """With a moment at the end for what it does between two requests."""
+        """Lets the processes run in this block, and for PAUSE seconds more for work between requests."""
         self.signal(signal.SIGCONT)
         try:
             yield
@@ -79,7 +80,7 @@ class Running:
             self.signal(signal.SIGSTOP)
 
     def memory(self) -> list[float]:
-        """Resident MB of each, itself first."""
+        """The resident memory of each process in MB, the process itself first."""
         wanted = ",".join(map(str, self.ids()))
         listed = subprocess.run(
             ["ps", "-o", "rss=", "-p", wanted], capture_output=True, text=True, check=True
@@ -89,7 +90,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(side: Side, argv: Sequence[str], stdin: int, stdout: int) -> Iterator[Running]:
-    """A process to the end of the block, when it may be stopped."""
+    """Runs a process until the end of the block; it may be stopped (SIGSTOP) then."""
     environ, nowhere = os.environ | dict(side.environ), subprocess.DEVNULL
     with subprocess.Popen(argv, env=environ, stdin=stdin, stdout=stdout, stderr=nowhere) as process:
         it = Running(process)
@@ -107,12 +108,12 @@ def running(side: Side, argv: Sequence[str], stdin: int, stdout: int) -> Iterato
 
 
 def reads(read: Callable[[], bytes]) -> Iterator[tuple[float, bytes]]:
-    """What is read and when, to the end."""
+    """Reads to the end; yields each piece with its time."""
     while data := read():
         yield time.perf_counter(), data
 
 
-# What can be asked
+# Processes that answer requests
 
 
 class Asked:
@@ -125,7 +126,7 @@ class Asked:
         raise NotImplementedError
 
     def rates(self, ask: Ask) -> Figures:
-        """Tokens per second: of the prompt, if it is new, and then of all sequences."""
+        """Tokens per second: prefill, if the prompt is new, and decode of all sequences."""
         with self.running.awake():
             answer = self.ask(ask)
         cold = {} if answer.cached_tokens else {"prefill": len(ask.prompt) / answer.first}
@@ -137,7 +138,7 @@ class Asked:
 
 
 class Http(Asked):
-    """A server; write turns a request into its body."""
+    """A server; write() makes the body of a request."""
 
     def __init__(self, it: Running, port: int, path: str, write: Callable[[Ask], Message]) -> None:
         super().__init__(it)
@@ -156,7 +157,7 @@ class Http(Asked):
 
 
 class Pipe(Asked):
-    """llama-batched by itself."""
+    """llama-batched without a server."""
 
     def __init__(self, it: Running) -> None:
         super().__init__(it)
@@ -171,8 +172,10 @@ class Pipe(Asked):
         return answer_of(began, self._generate(ask), ask.n)
 
     def rates(self, ask: Ask) -> Figures:
-        """The engine's own clock; it is read so seldom that the reader takes no core from it. `around` is the
-        share of its steps that is not spent in the model, in percent."""
+        """Rates by the engine's own clock; `around`: the percentage of a step's time outside the model.
+
+        Its output is read only every 20 ms, so that the reader takes no core from the engine.
+        """
         with self.running.awake():
             before = self.status()
             read = self._generate(ask, pause=0.02)
@@ -187,11 +190,11 @@ class Pipe(Asked):
         return {"decode": rate, "around": 100 * (1 - model / steps)} | cold
 
     def prefix(self, prompt: tuple[int, ...]) -> None:
-        """Computes a prompt and keeps it in idle cells."""
+        """Prefills a prompt, which then stays in idle cells."""
         self._call("prefix", tokens=prompt)
 
     def status(self) -> Message:
-        """The engine's counts."""
+        """The engine's status."""
         return next(message for _, message in messages(self._call("status")) if message["event"] == "result")
 
     def facts(self) -> Figures:
@@ -202,7 +205,7 @@ class Pipe(Asked):
         return self._call("generate", pause, **wanted, sampling={"ignore_eos": True} | dict(ask.sampling))
 
     def _call(self, op: str, pause: float = 0, **fields: Any) -> list[tuple[float, bytes]]:
-        """All that is read up to the event that ends the answer, with pauses of so many seconds."""
+        """Sends a command and reads up to its closing event, with `pause` seconds between two reads."""
         self._count += 1
         command = {"op": op, "id": str(self._count)} | fields
         self._stdin.write(json.dumps(command).encode() + b"\n")
@@ -211,7 +214,7 @@ class Pipe(Asked):
         found: list[tuple[float, bytes]] = []
         for at_and_data in reads(self._read):
             found.append(at_and_data)
-            if any(word in at_and_data[1] for word in end):  # a step's events leave in one write
+            if any(word in at_and_data[1] for word in end):  # never split: a step's events are one write
                 return found
             time.sleep(pause)
         raise RuntimeError(f"llama-batched ended while it was asked to {op}")
@@ -223,13 +226,13 @@ class Pipe(Asked):
 
 
 class Bare:
-    """llama-batched-bench, a process for each figure: no requests, no sampling, no first token."""
+    """llama-batched-bench, one process for each figure, without requests, sampling and a first token."""
 
     def __init__(self, command: Sequence[str], environ: dict[str, str]) -> None:
         self._command, self._environ = command, os.environ | environ
 
     def rates(self, ask: Ask) -> Figures:
-        """Asked again where there is no row: its log's thread loses it now and then when the program ends."""
+        """Runs it, and again if it printed no row, which its log thread sometimes loses at the end."""
         shape = ["-npp", str(len(ask.prompt)), "-ntg", str(ask.tokens), "-npl", str(ask.n)]
         for _ in range(5):
             done = subprocess.run(
@@ -247,7 +250,7 @@ class Bare:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A way to generate; command is its argv for a load, kind the build of llama.cpp, None for our own."""
+    """A program to measure. command: its argv for a load; kind: the build of llama.cpp, None for our own."""
 
     label: str
     command: Callable[[Load], list[str]]
@@ -260,7 +263,7 @@ class Side:
         return self.start(self, load)
 
     def argv(self, load: Load) -> list[str]:
-        """The first word is a program of this project or of the peers."""
+        """The command with the full path of the program, which is ours or one of the peers'."""
         program, *rest = self.command(load)
         return [str(peers.programs(self.kind) / program) if self.kind else str(peers.ROOT / program), *rest]
 
@@ -289,7 +292,7 @@ def our_engine(load: Load) -> list[str]:
 
 
 def our_engine_empty(load: Load) -> list[str]:
-    return [*our_engine(load), "--cache-cells", "0", "--cache-ram", "0"]  # the last one counts
+    return [*our_engine(load), "--cache-cells", "0", "--cache-ram", "0"]  # the last of two equal flags counts
 
 
 def least_server(load: Load) -> list[str]:
@@ -367,7 +370,7 @@ def healthy(port: int) -> bool:
     return False
 
 
-FEW_SPINS = (("GOMP_SPINCOUNT", "6000"),)  # what our engine sets for itself
+FEW_SPINS = (("GOMP_SPINCOUNT", "6000"),)  # as our engine sets it for itself
 
 SIDES = {
     "ours": Side("llama-srb", our_server, serving),

@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_AT = {
-    "AsyncClient": "client",
-    "Client": "client",
-    "serve": "client.server_process",
-}  # imported late: --help is quick
+# Imported when they are first used, so that --help is quick.
+_AT = {"AsyncClient": "client", "Client": "client", "serve": "client.server_process"}
 
 
 def __getattr__(name: str) -> Any:

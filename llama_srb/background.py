@@ -1,4 +1,4 @@
-"""Tasks whose result nobody asks for: a fault that ends one is in the log, not lost with it."""
+"""Background tasks, whose result nobody awaits: an exception in one is logged instead of lost."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def begin(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    """A task that its owner cancels or waits for, without looking at its result."""
+    """Starts a task whose owner only cancels it or waits for its end."""
     task = asyncio.create_task(work, name=name)
-    task.add_done_callback(_tell)
+    task.add_done_callback(_log_exception)
     return task
 
 
-def _tell(task: asyncio.Task[T]) -> None:
+def _log_exception(task: asyncio.Task[T]) -> None:
     if not task.cancelled() and (fault := task.exception()) is not None:
         log.error("the task %r failed", task.get_name(), exc_info=fault)

@@ -1,6 +1,7 @@
-"""The engine and the model that come with this package, and how one gets an engine where there is none.
+"""The paths of the bundled engine and model, and the advice for a missing engine.
 
-A wheel has both inside the package. In a checkout the model lies beside it, and ./build.sh makes the engine.
+A wheel has both inside the package. In a checkout the model is beside the package, and ./build.sh makes the
+engine.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ CHECKOUT = PACKAGE.parent
 
 
 def is_checkout(package: Path = PACKAGE) -> bool:
-    """Whether the engine is the one of ./build.sh; one inside the package goes first."""
+    """Whether this is a checkout, whose engine ./build.sh makes. An engine inside the package goes first."""
     return (package.parent / "build.sh").is_file() and not (package / "_engine").is_dir()
 
 
@@ -29,14 +30,14 @@ def model(package: Path = PACKAGE) -> Path:
 
 
 def remedy(package: Path = PACKAGE) -> str:
-    """What to do where the engine is missing or does not run: the end of a sentence."""
+    """What to do if the engine is missing or does not run; the end of a sentence."""
     if is_checkout(package):
         return "run ./build.sh"
     return "install llama-srb's wheel, or name an engine with --engine"
 
 
 def oldest_glibc() -> str | None:
-    """Of the systems that a wheel is for, as its tag says: "2.35"; None of a checkout."""
+    """The oldest glibc that this wheel supports, from its tag ("2.35"); None in a checkout."""
     try:
         tags = metadata.distribution("llama-srb").read_text("WHEEL") or ""
     except metadata.PackageNotFoundError:

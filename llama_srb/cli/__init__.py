@@ -1,7 +1,7 @@
-"""The command line: one module a command, imported when it is called, so that --help is quick.
+"""The command line. Each command is a module, imported only when it is called, so that --help is quick.
 
-Exit codes: 0 done, 1 failed while running, 2 wrong usage, a refused request or cannot start (one line on
-stderr); 130 after ^C and 141 when nobody reads on, as of every program.
+Exit codes: 0 success; 1 failed while running; 2 wrong usage, a refused request, or it cannot start (one line
+on stderr); 130 after ^C; 141 if stdout's reader has left.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ COMMANDS = {
     "models": "Say what GGUF files hold.",
     "serve": "Serve a model over HTTP.",
 }
-INTERRUPTED, NOBODY_READS = 130, 141  # 128 + SIGINT, 128 + SIGPIPE
+INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT, 128 + SIGPIPE
 
 
 class Failed(click.ClickException):
-    """It broke while it ran: one line on stderr."""
+    """The command failed while it ran: one line on stderr."""
 
     exit_code = 1
 
@@ -37,18 +37,18 @@ class Failed(click.ClickException):
 
 
 class Refused(Failed):
-    """It cannot be done as asked."""
+    """The command cannot start, or the request was refused: one line on stderr."""
 
     exit_code = 2
 
 
 def say(message: str) -> None:
-    """One line on stderr."""
+    """Prints one line on stderr."""
     print(f"llama-srb: {message}", file=sys.stderr, flush=True)
 
 
 class _Group(click.Group):
-    """The commands of COMMANDS, each in the module of its name."""
+    """The group of COMMANDS; it imports the module of a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -80,9 +80,9 @@ class _Group(click.Group):
             super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # What is left in the buffer would raise once more at exit.
+            # Python flushes stdout once more at exit, which would raise again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(NOBODY_READS)
+            ctx.exit(READER_LEFT)
 
 
 def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
@@ -100,7 +100,7 @@ MAIN = _Group(
         ),
     ],
     help="n continuations of one prompt, all streaming at once, from one llama.cpp engine.",
-    epilog='Completion in the shell: eval "$(llama-srb completion bash)"; there are zsh and fish, too.',
+    epilog='Shell completion: eval "$(llama-srb completion bash)"; also for zsh and fish.',
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""Whether a server with these settings can start here, and what to do where it cannot. A table of checks.
+"""Checks whether a server with these settings can start here, with advice where it cannot.
 
-Starts nothing that lasts, and changes nothing.
+The checks change nothing and leave no process running.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from llama_srb.models import gguf_header
 from llama_srb.models.gguf_header import ModelFileError
 
 Verdict: TypeAlias = Literal["ok", "warn", "bad"]
-PATIENCE = 30.0  # seconds; a driver that does not answer must not hold this up
+TIMEOUT = 30.0  # seconds for a program; a GPU's driver may hang
 BUNDLED = bundled.model()
-CUDA_FOLDER = "/usr/local/cuda/bin"  # where ./build.sh looks, too
-OWN_DESCRIPTORS = 64  # logs, pipes, the loop's own, the model's file
+CUDA_FOLDER = "/usr/local/cuda/bin"  # ./build.sh looks here, too
+OWN_DESCRIPTORS = 64  # file descriptors of the server itself: logs, pipes, the event loop, the model's file
 GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is so, and unless it is ok what to do."""
+    """The result of a check; unless it is ok, with advice."""
 
     verdict: Verdict
     what: str
     advice: str = ""
 
 
-def _said(*command: str) -> str | None:
-    """What a program writes; None when it is not there, fails or hangs."""
+def _output_of(*command: str) -> str | None:
+    """A program's output; None if there is no such program, or it fails or hangs."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment()
+            command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=child_environment()
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -60,8 +60,8 @@ def _system(settings: Settings) -> Finding:
 
 def _compiler(settings: Settings) -> Finding:
     for name in ("c++", "g++", "clang++"):
-        if said := _said(name, "--version"):
-            return Finding("ok", said.splitlines()[0])
+        if version := _output_of(name, "--version"):
+            return Finding("ok", version.splitlines()[0])
     if not bundled.is_checkout():
         return Finding("ok", "no C++ compiler, and a wheel's engine needs none")
     return Finding(
@@ -73,44 +73,45 @@ def _engine(settings: Settings) -> Finding:
     path = settings.engine
     if not path.is_file() or not os.access(path, os.X_OK):
         return Finding("bad", f"no program at {path}", bundled.remedy())
-    said = _said(str(path), "--version")
-    if said is None:
+    version = _output_of(str(path), "--version")
+    if version is None:
         return Finding("bad", f"{path} does not run", bundled.remedy())
-    return Finding("ok", next((line for line in said.splitlines() if line.startswith("version")), str(path)))
+    found = (line for line in version.splitlines() if line.startswith("version"))
+    return Finding("ok", next(found, str(path)))
 
 
 def _self_test(settings: Settings) -> Finding:
-    """The engine's own: products of all weight types, and a request where the bundled model is there."""
+    """The engine's self-test: products of all weight types, and a request if there is a bundled model."""
     model = ["-m", str(BUNDLED)] if BUNDLED.is_file() else []
     command = [str(settings.engine), "--self-test", *model]
     advice = bundled.remedy()
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment(),
+            command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=child_environment(),
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except OSError as error:
         return Finding("bad", f"it cannot start: {error.strerror}", advice)
     except subprocess.TimeoutExpired:
-        return Finding("bad", f"it did not end within {PATIENCE:g} s", advice)
+        return Finding("bad", f"it did not end within {TIMEOUT:g} s", advice)
     if done.returncode != 0:
         return Finding("bad", _end_of(done), advice)
     return Finding("ok", next(iter(done.stdout.splitlines()), "passed").removeprefix("self-test: "))
 
 
 def _end_of(failed: subprocess.CompletedProcess[str]) -> str:
-    """How a program ended, and its last words."""
+    """How a program ended, and its last line on stderr."""
     status = failed.returncode
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
     return ": ".join([how, *failed.stderr.splitlines()[-1:]])
 
 
 def _gpu(settings: Settings) -> Finding:
-    cards = _said("nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader")
+    cards = _output_of("nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader")
     if not cards:
         return Finding("ok", "no NVIDIA GPU, or no driver for one; the engine computes on the CPU")
     card = cards.splitlines()[0]
-    if "CUDA" in (_said(str(settings.engine), "--list-devices") or ""):
+    if "CUDA" in (_output_of(str(settings.engine), "--list-devices") or ""):
         return Finding("ok", f"{card} free, and the engine can use it")
     if not bundled.is_checkout():
         return Finding(
@@ -118,7 +119,7 @@ def _gpu(settings: Settings) -> Finding:
             f"{card} free, but a wheel's engine is for CPUs",
             "./build.sh --cuda in a checkout, and --engine",
         )
-    if _said("nvcc", "--version") is None and _said(f"{CUDA_FOLDER}/nvcc", "--version") is None:
+    if _output_of("nvcc", "--version") is None and _output_of(f"{CUDA_FOLDER}/nvcc", "--version") is None:
         return Finding(
             "warn", f"{card} free, but there is no nvcc", "install the CUDA toolkit, then ./build.sh --cuda"
         )
@@ -139,7 +140,7 @@ def _model(settings: Settings) -> Finding:
 
 
 def _memory() -> int | None:
-    """Bytes that can be had; None where /proc does not tell."""
+    """Bytes of memory that are available; None without /proc/meminfo."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -174,9 +175,9 @@ def _files(settings: Settings) -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.max_queue + settings.parallel + OWN_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        what = f"{soft} open files; --max-queue {settings.max_queue} and its clients want {wanted}"
+        what = f"{soft} open files; --max-queue {settings.max_queue} and its clients need {wanted}"
         return Finding("warn", what, f"ulimit -n {wanted} (at most {hard}), or LimitNOFILE= of systemd")
-    return Finding("ok", f"{soft} open files, {wanted} wanted")
+    return Finding("ok", f"{soft} open files, {wanted} needed")
 
 
 def _prefix_cache(settings: Settings) -> Finding:
@@ -210,6 +211,6 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
 
 
 def examine(settings: Settings) -> Iterator[tuple[str, Finding]]:
-    """Each check by its name, as it is made."""
+    """Runs the checks, and yields each one's name and finding."""
     for name, check in CHECKS.items():
         yield name, check(settings)

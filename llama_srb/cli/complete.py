@@ -1,4 +1,4 @@
-"""`llama-srb complete`: n continuations of a prompt, from a running server or an engine for this one call."""
+"""`llama-srb complete`: n continuations of a prompt, from a running server or from an engine of its own."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _complete(
     prompt: str | None, file: str | None, url: str | None, as_json: bool, as_lines: bool, **options: Any
 ) -> None:
     if as_json and as_lines:
-        _misused("--json and --jsonl exclude each other.")
+        _usage_error("--json and --jsonl exclude each other.")
     body = {"prompt": _prompt(prompt, file), **fields_of(options)}
     source, waiting_for = _server(url, body, options) if url else _engine(body, options)
     answer = Answer(body)
     form = "json" if as_json else "jsonl" if as_lines else "text"
     show = show_for(answer, form, waiting_for)
     try:
-        asyncio.run(_until_a_signal(lambda: _carry(source, answer, show)))
+        asyncio.run(_until_a_signal(lambda: _show_events(source, answer, show)))
     except ClientError as error:
         show.take(client.Error(error.code, error.message, error.param))
         raise (Refused if isinstance(error, RequestRefused) else Failed)(error) from error
@@ -55,7 +55,7 @@ def _complete(
         raise Refused(error) from error
 
 
-def _misused(message: str) -> NoReturn:
+def _usage_error(message: str) -> NoReturn:
     raise click.UsageError(message, click.get_current_context())
 
 
@@ -66,7 +66,7 @@ def _misused(message: str) -> NoReturn:
 
 def _prompt(prompt: str | None, file: str | None) -> str:
     if (prompt is None) == (file is None):
-        _misused("Give one prompt: as an argument, as - for standard input, or with --file.")
+        _usage_error("Give one prompt: as an argument, as - for standard input, or with --file.")
     if prompt == "-":
         return _decoded(sys.stdin.buffer.read(), "standard input")
     if prompt is not None:
@@ -79,7 +79,7 @@ def _prompt(prompt: str | None, file: str | None) -> str:
 
 
 def _decoded(data: bytes, name: str) -> str:
-    """The text without the line feed that echo and editors put at the end (as llama.cpp's -f does)."""
+    """Decodes a prompt, without the line feed that echo and editors add at the end (as llama.cpp's -f)."""
     try:
         return data.decode().removesuffix("\n")
     except UnicodeDecodeError as error:
@@ -95,9 +95,11 @@ def _server(url: str, body: dict[str, Any], options: dict[str, Any]) -> tuple[So
     for name in (*ENGINE_SETTINGS, "config_file"):
         if options[name] is not None:
             flag = "--" + name.removesuffix("_file").replace("_", "-")
-            _misused(f"{flag} is for an engine of one's own; the server at --url has its.")
+            _usage_error(f"{flag} is for an engine that this command starts, not for a server (--url).")
     if click.get_current_context().obj is not None:
-        _misused("Arguments behind -- are for an engine of one's own; the server at --url has its.")
+        _usage_error(
+            "Arguments after -- are for an engine that this command starts, not for a server (--url)."
+        )
     return _from_server(url, body), f"waiting for {url}"
 
 
@@ -108,7 +110,7 @@ async def _from_server(url: str, body: dict[str, Any]) -> AsyncIterator[AsyncIte
 
 
 def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]:
-    """Checks all that can be checked before a process is started."""
+    """Checks everything that can be checked before a process is started."""
     try:
         given = {name: options[name] for name in ENGINE_SETTINGS}
         engine_args = click.get_current_context().obj
@@ -122,7 +124,7 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
 
 
 def _log_to_stderr(level: str) -> None:
-    """Only when asked for: what fails is told in one line."""
+    """Logs to stderr at the level debug only; otherwise an error is one line."""
     if level == "debug":
         logging.basicConfig(level=logging.DEBUG)
     logging.getLogger("llama_srb").addHandler(logging.NullHandler())
@@ -140,16 +142,16 @@ async def _from_engine(settings: Settings, request: CompletionRequest) -> AsyncI
 
 
 async def _as_client_events(generation: Exchange) -> AsyncGenerator[Event, None]:
-    """The engine's events as a server would have sent them."""
+    """Converts the engine's events to those that a server would have sent."""
     async for batch in generation:
         for event in batch:
             values = {row.name: getattr(event, row.name) for row in fields(event)}
             data = {name: list(v) if isinstance(v, TokenList) else v for name, v in values.items()}
-            told = client.event_from({"event": type(event).__name__.lower(), **data})
-            if isinstance(told, client.Error):
-                raise client.failure(told)
-            if told is not None:
-                yield told
+            converted = client.event_from({"event": type(event).__name__.lower(), **data})
+            if isinstance(converted, client.Error):
+                raise client.failure(converted)
+            if converted is not None:
+                yield converted
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -157,7 +159,7 @@ async def _as_client_events(generation: Exchange) -> AsyncGenerator[Event, None]
 # ----------------------------------------------------------------------------------------------------
 
 
-async def _carry(source: Source, answer: Answer, show: Show) -> None:
+async def _show_events(source: Source, answer: Answer, show: Show) -> None:
     with show:
         async with source as events:
             async for event in events:
@@ -169,7 +171,7 @@ async def _carry(source: Source, answer: Answer, show: Show) -> None:
 
 
 async def _until_a_signal(work: Callable[[], Awaitable[None]]) -> None:
-    """^C and the like end the work, and with it the engine; a second one leaves it no time for that."""
+    """Runs the work. A signal cancels it and ends the engine; a second signal kills the engine."""
     loop, task, caught = asyncio.get_running_loop(), asyncio.current_task(), list[int]()
     assert task is not None
 
@@ -208,12 +210,12 @@ COMMAND = Command(
             ["--jsonl", "as_lines"],
             "Prompt and output",
             is_flag=True,
-            help="The events as they come, one a line.",
+            help="Each event at once, one a line.",
         ),
         *field_options(),
         *setting_options(ENGINE_SETTINGS, "Engine (without --url)"),
     ],
-    help="""Continue PROMPT n times; - takes it from standard input, without its last line feed.
+    help="""Continue PROMPT n times; - reads it from standard input, without its last line feed.
 
 A terminal shows all of them as they grow, then their texts; a pipe gets "[index] text", each when it is
 complete, in order, an empty line between two. A prompt that begins with - comes from stdin or --file.

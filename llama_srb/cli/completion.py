@@ -1,4 +1,4 @@
-"""`llama-srb completion bash`: click's own script for a shell."""
+"""`llama-srb completion bash`: prints click's completion script for a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`llama-srb doctor`: whether `serve` with the same options can start, and what to do where it cannot."""
+"""`llama-srb doctor`: whether `serve` with the same options can start, with advice if it cannot."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _doctor(config_file: str | None, **options: object) -> None:
         )
     except SettingsError as error:
         raise Refused(error) from error
-    worst = False
+    is_bad = False
     for name, found in checks.examine(settings):
-        worst = worst or found.verdict == "bad"
+        is_bad = is_bad or found.verdict == "bad"
         click.echo(f"{found.verdict:4}  {name:12}  {found.what}")
         if found.advice:
             click.echo(f"{'':20}-> {found.advice}")
-    click.get_current_context().exit(int(worst))
+    click.get_current_context().exit(int(is_bad))
 
 
 COMMAND = Command(
@@ -33,6 +33,6 @@ COMMAND = Command(
     callback=_doctor,
     params=setting_options(),
     help="Check compiler, engine, GPU, model, port, keys and limits for a server with these options.",
-    epilog="Exits with 1 when the server could not start.",
+    epilog="Exits with 1 if the server cannot start.",
     context_settings={"max_content_width": 110},
 )

@@ -1,4 +1,4 @@
-"""`llama-srb keys`: the file of keys that a server takes with --api-key-file."""
+"""`llama-srb keys`: edits the key file that a server reads with --api-key-file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COLUMNS = ("name", "scopes", "expires", "max_n", "concurrent", "tokens_per_minut
 def _add(file: Path, name: str, scopes: str, expires: str | None, **limits: int | None) -> None:
     known, key = _read(file) if file.exists() else (), api_keys.new_key()
     if any(name == one.name for one in known):
-        raise Refused(f"{file} has a key {name}; revoke it first, or take another name")
+        raise Refused(f"{file} has a key {name} already; revoke it first, or use another name")
     row = _key(name=name, scopes=scopes.split(), expires=_date(expires), hash=api_keys.hashed(key), **limits)
     _write(file, (*known, row))
     click.echo(key)
-    say(f"this is the only time that the key of {name} is shown; SIGHUP tells a running server of it")
+    say(f"the key of {name} is shown only now; send SIGHUP to a running server to load it")
 
 
 def _list(file: Path) -> None:
@@ -41,7 +41,7 @@ def _revoke(file: Path, name: str) -> None:
     if len(left) == len(known):
         raise Refused(f"{file} has no key {name}")
     _write(file, left)
-    say(f"the key of {name} is revoked; SIGHUP tells a running server of it")
+    say(f"the key of {name} is revoked; send SIGHUP to a running server to end it there")
 
 
 def _read(file: Path) -> tuple[Key, ...]:
@@ -87,11 +87,11 @@ NAME = click.Argument(["name"])
 LIMITS = {
     "--max-n": "Most continuations of one request.",
     "--concurrent": "Most requests at once.",
-    "--tokens-per-minute": "Most tokens a minute, prompts counted; the request that reaches it still ends.",
+    "--tokens-per-minute": "Most tokens a minute, prompts included; a running request is not cut off.",
 }
 COMMAND = click.Group(
     "keys",
-    help="Who may use a server: the keys in the file of --api-key-file, of which it holds hashes only.",
+    help="Make, list and revoke the keys of a server, in the file of --api-key-file. It holds only hashes.",
     commands=[
         click.Command(
             "add",
@@ -100,15 +100,15 @@ COMMAND = click.Group(
                 NAME,
                 FILE,
                 click.Option(["--scopes"], default=" ".join(USUAL), metavar="WORDS", show_default=True,
-                             help=f"What it may do, of: {' '.join(SCOPES)}; admin is all."),
+                             help=f"What the key may do: {' '.join(SCOPES)}; admin includes all."),
                 click.Option(["--expires"], metavar="WHEN", help="12h, 30d, 8w from now, or a date."),
                 *(click.Option([flag], type=click.IntRange(min=1), metavar="NUMBER", help=meaning)
                   for flag, meaning in LIMITS.items()),
             ],
-            help="Make a key and print it; nobody can read it again later.",
+            help="Make a key and print it. It cannot be shown again.",
         ),
         click.Command("list", callback=_list, params=[FILE],
-                      help=f"A line a key, its fields between tabs: {', '.join(COLUMNS)}."),
-        click.Command("revoke", callback=_revoke, params=[NAME, FILE], help="Take a key away."),
+                      help=f"Print one line a key, fields separated by tabs: {', '.join(COLUMNS)}."),
+        click.Command("revoke", callback=_revoke, params=[NAME, FILE], help="Remove a key."),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`llama-srb models FILE…`: what GGUF files say of themselves."""
+"""`llama-srb models FILE…`: the facts in the headers of GGUF files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _row(model: ModelInfo) -> dict[str, object]:
 
 
 def _plain(value: object) -> str:
-    """One field of a line; what a file says of itself may hold anything."""
+    """One field of a line. A file's metadata may hold any characters, so white space becomes spaces."""
     return "" if value is None else " ".join(str(value).split())
 
 
@@ -81,7 +81,7 @@ COMMAND = click.Command(
         click.Argument(["files"], nargs=-1, required=True, metavar="FILE…", type=click.Path()),
         click.Option(["--json", "as_json"], is_flag=True, help="A JSON list."),
     ],
-    help="Say what GGUF files hold: a table on a terminal, else one line a file, its fields between tabs ("
+    help="Say what GGUF files hold: a table on a terminal, else one line a file, fields separated by tabs ("
     + ", ".join(COLUMNS)
     + "). Unreadable files: a line on stderr each, exit code 1.",
 )

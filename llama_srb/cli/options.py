@@ -1,6 +1,6 @@
-"""Options from tables: a server's settings (config.OPTIONS) and a request's fields (request.ROWS).
+"""Command-line options made from tables: a server's settings (config.OPTIONS), a request's fields (ROWS).
 
-Values are checked where they are checked for the other sources, too, so that all get the same messages.
+Values are not checked here but with those from other sources, so that the messages are the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ENGINE_SETTINGS = ("model", "ctx", "parallel", "engine")
 
 
 class Option(click.Option):
-    """An option that knows under which heading --help shows it."""
+    """An option with the heading under which --help shows it."""
 
     def __init__(self, names: list[str], heading: str = "Options", **more: Any) -> None:
         super().__init__(names, **more)
@@ -39,7 +39,7 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """Options under headings; what stands behind `--` is the engine's and goes into the context's obj."""
+    """A command with options under headings. Arguments after `--` are the engine's: ctx.obj gets them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours, ctx.obj = config.split_arguments(args)
@@ -66,7 +66,7 @@ class Command(click.Command):
 
 
 def setting_options(names: Iterable[str] | None = None, heading: str = "Options") -> list[click.Parameter]:
-    """The settings of these names, or all, and --config."""
+    """Options for the settings of these names, or for all, and --config."""
     rows = [row for row in OPTIONS if names is None or row.name in names]
     file = Option(
         ["--config", "config_file"], heading, metavar="FILE", type=click.Path(),
@@ -102,7 +102,7 @@ def _shown_default(default: object) -> str:
 
 
 def field_options() -> list[click.Parameter]:
-    """Every field but the prompt."""
+    """Options for all request fields but the prompt and those of chats."""
     order = list(GROUPS)
     return [_field(row) for row in sorted(FIELDS.values(), key=lambda row: order.index(row.group))]
 
@@ -125,7 +125,7 @@ def _field(row: Row) -> Option:
 
 
 def _is_repeatable(row: Row) -> bool:
-    """stop, banned_strings, choice; the sampler's own lists are also read from one text."""
+    """Whether the option may be repeated: stop, banned_strings, choice. Sampler lists are one text."""
     return row.type == "choices" or (row.type == "texts" and row.group == "request")
 
 
@@ -141,18 +141,18 @@ def _meaning(row: Row) -> str:
 
 
 def _bounds(row: Row) -> str:
-    """The bounds in words, without one that only says how large a number may be at all."""
+    """The bounds in words, without an upper bound that is only the largest 32-bit number."""
     return f"at least {row.low:g}" if row.high == INT32_MAX else row.bounds
 
 
 def fields_of(options: Mapping[str, object]) -> dict[str, Any]:
-    """What was given of a request's fields, as JSON would hold it."""
+    """The request's fields among the given options, as values of JSON."""
     given = {name: value for name, value in options.items() if name in FIELDS and value not in (None, ())}
     return {name: _value(value, FIELDS[name]) for name, value in given.items()}
 
 
 def _value(value: Any, row: Row) -> object:
-    """What cannot be read stays a text: the request's validation says what is wrong with it."""
+    """Reads a value. An unreadable one stays a text, which the request's validation will report."""
     if isinstance(value, tuple):
         return list(value)
     if not isinstance(value, str) or row.type in ("text", "texts", "JSON schema"):

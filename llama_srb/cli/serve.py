@@ -1,4 +1,4 @@
-"""`llama-srb serve`, which is ./api.py."""
+"""`llama-srb serve`; ./api.py calls it, too."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _serve_with(settings: Settings) -> None:
     def greet(address: str) -> None:
         log.open()
         gc.collect()
-        gc.freeze()  # modules and tables stay; no later collection looks at them again
+        gc.freeze()  # later collections skip modules and tables, which live as long as the process
         body = shlex.quote('{"prompt": "Once upon a time,"}')
         print(f"{address}   try: curl -N {address}/v1/completions -d {body}", flush=True)
 
@@ -68,7 +68,7 @@ COMMAND = Command(
 
 
 class _LoadingBar:
-    """A progress bar on stderr while the model loads; nothing when stderr is no terminal."""
+    """A progress bar on stderr while the model loads; nothing if stderr is no terminal."""
 
     def __init__(self, settings: Settings) -> None:
         console = Console(stderr=True)
@@ -83,7 +83,7 @@ class _LoadingBar:
         self._task = self._progress.add_task(settings.model.name, total=1.0)
 
     def show(self, progress: float) -> None:
-        """progress goes from 0 to 1; at 1 the bar disappears."""
+        """Shows the progress, from 0 to 1; at 1 the bar disappears."""
         if progress >= 1.0:
             return self.close()
         self._progress.start()
@@ -91,12 +91,12 @@ class _LoadingBar:
         return None
 
     def close(self) -> None:
-        """Takes the bar away; a second time does nothing."""
+        """Removes the bar; may be called again."""
         self._progress.stop()
 
 
 class _Log:
-    """Log lines on stderr; until open() they are held back, since a failed start is told in one line."""
+    """Log lines on stderr. They are held back until open(), since a failed start is reported in one line."""
 
     def __init__(self, settings: Settings) -> None:
         stderr, level = logs.Writer(sys.stderr.fileno()), settings.log_level
@@ -109,12 +109,12 @@ class _Log:
             self.open()
 
     def open(self) -> None:
-        """Writes what was held back; from now on each line comes at once."""
+        """Writes the lines that were held back, and from now on each line at once."""
         self._held.flush()
         self._held.flushLevel = logging.NOTSET
 
     def drop(self) -> None:
-        """Forgets what is still held back."""
+        """Forgets the lines that are held back."""
         self._held.setTarget(None)
 
 
@@ -124,7 +124,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it exists (not on Windows)."""
+    """uvloop's event loop, if it is installed (not on Windows)."""
     try:
         import uvloop
     except ImportError:

@@ -1,6 +1,6 @@
-"""How a completion is shown: side by side on a terminal, numbered in a pipe, as JSON, or event by event.
+"""Views of a completion: side by side on a terminal, numbered in a pipe, as JSON, or event by event.
 
-A show reads the Answer that its caller fills and is told of each event; it does not know who sends them.
+The caller fills an Answer and passes each event to the view. The view does not know where events come from.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from rich.text import Text as Styled
 from llama_srb.client import Answer, Choice, Done, Event, Progress, Queued, Stop, as_json
 
 REFRESHES_PER_SECOND = 12
-MIN_WIDTH, MIN_HEIGHT = 26, 4  # of a panel, borders included: two lines of four words
+MIN_WIDTH, MIN_HEIGHT = 26, 4  # of a panel with its borders: two lines of four words
 MAX_WIDTH = 104  # longer lines are hard to read
 FRAME_WIDTH, FRAME_HEIGHT = 4, 2
 
-# What a model writes must not steer the terminal: control characters become their pictures.
+# A model's text must not control the terminal: control characters become visible symbols.
 VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
 VISIBLE |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 class Show:
-    """Shows nothing yet; used in a `with` block around the events."""
+    """The base class of views, for a `with` block around the events. It shows nothing."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -46,7 +46,7 @@ class Show:
         return None
 
     def take(self, event: Event) -> None:
-        """Called with each event, once the answer has it."""
+        """Is called with each event, after the answer has it."""
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class Show:
 
 
 class Plain(Show):
-    """`[index] text`, each when it and all before it are complete, an empty line between two."""
+    """Prints `[index] text` when this and all earlier texts are complete, an empty line between two."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
@@ -72,14 +72,14 @@ class Plain(Show):
 
 
 class Events(Show):
-    """Each event as one line of JSON, at once; an error event is the last line."""
+    """Prints each event at once as a line of JSON; an error event is the last line."""
 
     def take(self, event: Event) -> None:
         print(json.dumps(as_json(event), ensure_ascii=False), flush=True)
 
 
-class Whole(Show):
-    """One JSON object, when all is done."""
+class OneObject(Show):
+    """Prints one JSON object at the end."""
 
     def take(self, event: Event) -> None:
         if isinstance(event, Done):
@@ -101,7 +101,7 @@ class Whole(Show):
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
-    """A choice as JSON; tokens only when logprobs were asked for."""
+    """A choice as JSON; tokens only if the request has logprobs."""
     data = asdict(choice)
     return data if choice.tokens else {name: value for name, value in data.items() if name != "tokens"}
 
@@ -113,7 +113,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Sequence:
-    """What one panel shows; text is only the end of it, since that is all that fits."""
+    """The contents of one panel, which shows the end of the text."""
 
     index: int
     text: str = ""
@@ -126,7 +126,7 @@ class Sequence:
 
     @property
     def state(self) -> str:
-        """How far it is, or how it ended."""
+        """Its number of tokens, and how it ended."""
         if not self.runs and self.finish_reason is None:
             return "waits"
         tokens = f"{self.tokens} token{'' if self.tokens == 1 else 's'}"
@@ -144,7 +144,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How panels stand on a screen, in characters."""
+    """The layout of panels on a screen: how many, and their size in characters."""
 
     columns: int
     rows: int
@@ -152,7 +152,7 @@ class Grid:
     height: int
 
     @property
-    def places(self) -> int:
+    def panels(self) -> int:
         return self.columns * self.rows
 
     @property
@@ -161,43 +161,43 @@ class Grid:
 
 
 def grid(n: int, width: int, height: int) -> Grid:
-    """The grid that shows most of n panels, and of those grids the one with most text."""
-    most_rows = max(1, height // MIN_HEIGHT)
+    """The grid that shows most of n panels; among equal grids the one that shows most text."""
+    max_rows = max(1, height // MIN_HEIGHT)
     grids = []
     for columns in range(1, max(1, width // MIN_WIDTH) + 1):
-        rows = min(-(-n // columns), most_rows)
+        rows = min(-(-n // columns), max_rows)
         grids.append(Grid(columns, rows, min(width // columns, MAX_WIDTH), height // rows))
-    return max(grids, key=lambda grid: (min(n, grid.places), grid.text_area))
+    return max(grids, key=lambda grid: (min(n, grid.panels), grid.text_area))
 
 
 @dataclass(slots=True)
-class Places:
-    """Which sequences are on the screen: one that has ended makes room for one that runs and has no place."""
+class Selection:
+    """The sequences on the screen. A running one that is not shown replaces one that has ended."""
 
-    shown: list[int] = field(default_factory=list)
+    shown: list[int] = field(default_factory=list)  # the index of the sequence in each panel
 
-    def update(self, sequences: list[Sequence], places: int) -> list[Sequence]:
-        """The sequences to show, each at its place."""
-        del self.shown[places:]
+    def update(self, sequences: list[Sequence], panels: int) -> list[Sequence]:
+        """The sequences to show, in the order of panels."""
+        del self.shown[panels:]
         unseen = [s.index for s in sequences if s.index not in self.shown and s.runs]
-        for place, index in enumerate(self.shown):
+        for panel, index in enumerate(self.shown):
             if unseen and sequences[index].finish_reason is not None:
-                self.shown[place] = unseen.pop(0)
+                self.shown[panel] = unseen.pop(0)
         others = [s.index for s in sequences if s.index not in self.shown]
         others.sort(key=lambda index: not sequences[index].runs)
-        self.shown += others[: places - len(self.shown)]
+        self.shown += others[: panels - len(self.shown)]
         return [sequences[index] for index in self.shown]
 
 
 class SideBySide(Show):
-    """All continuations as they grow, on a screen of their own; their whole texts when that is left."""
+    """Shows all continuations as they grow, on the alternate screen; at the end prints their whole texts."""
 
     def __init__(self, answer: Answer, waiting_for: str, console: Console) -> None:
         super().__init__(answer)
         self._waiting_for = waiting_for
         self._console = console
         self._sequences: list[Sequence] = []
-        self._places = Places()
+        self._selection = Selection()
         self._began = 0.0
         self._live = Live(
             get_renderable=self._render,
@@ -213,7 +213,7 @@ class SideBySide(Show):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.refresh()  # rich leaves a screen without it
+        self._live.refresh()  # rich does not do this when it leaves a screen
         self._live.stop()
         self._print()
 
@@ -231,7 +231,7 @@ class SideBySide(Show):
         self._sequences[text.index].grow(text.text)
 
     def _on_stop(self, stop: Any) -> None:
-        if not self._sequences:  # cancelled before its start
+        if not self._sequences:  # cancelled before the start event
             return
         sequence = self._sequences[stop.index]
         sequence.tokens, sequence.finish_reason = stop.length, stop.finish_reason
@@ -239,13 +239,13 @@ class SideBySide(Show):
     # The screen
 
     def _render(self) -> Group:
-        """Called by rich's thread: what it reads only grows, so at worst it shows half of a step."""
+        """Draws the screen. rich calls it in a thread: as data only grows, it shows at worst half a step."""
         size = self._console.size
         sequences = list(self._sequences)
         if not sequences:
             return Group(self._line(self._waiting()))
         shape = grid(len(sequences), size.width, size.height - 1)
-        shown = self._places.update(sequences, shape.places)
+        shown = self._selection.update(sequences, shape.panels)
         table = Table.grid()
         for start in range(0, len(shown), shape.columns):
             table.add_row(*(self._panel(s, shape) for s in shown[start : start + shape.columns]))
@@ -264,7 +264,7 @@ class SideBySide(Show):
         )
 
     def _end_of(self, text: str, shape: Grid) -> Styled:
-        """The last lines that fit. Where it is cut moves rarely: each move breaks all lines anew."""
+        """The last lines that fit. The text's start moves rarely, because each move breaks all lines anew."""
         area = 2 * shape.text_area
         start = max(0, len(text) // area - 1) * area
         lines = [line for line in text[start:].strip().splitlines() if line.strip()]
@@ -290,10 +290,10 @@ class SideBySide(Show):
         hidden = f" ({n - n_shown} not shown)" if n > n_shown else ""
         return f"{n}{hidden}: {running} run, {ended} ended · {tokens} tokens, {speed:.0f}/s   ^C stops"
 
-    # What stays
+    # After the screen
 
     def _print(self) -> None:
-        """All texts, whatever ended the view."""
+        """Prints all texts, also after an error."""
         for choice in self.answer.choices:
             line = Styled(f"[{choice.index}]", "bold cyan").append(" ", "default")
             line.append(choice.text.translate(VISIBLE), "not bold default")
@@ -301,9 +301,9 @@ class SideBySide(Show):
             self._console.print(line, soft_wrap=True)
             self._console.print()
         if self.answer.start and self.answer.choices:
-            self._console.print(self._line(self._account(time.monotonic() - self._began)))
+            self._console.print(self._line(self._totals(time.monotonic() - self._began)))
 
-    def _account(self, seconds: float) -> str:
+    def _totals(self, seconds: float) -> str:
         tokens = sum(choice.length for choice in self.answer.choices)
         assert self.answer.start is not None
         speed = tokens / max(seconds, 0.001)
@@ -311,10 +311,10 @@ class SideBySide(Show):
 
 
 def show_for(answer: Answer, form: str, waiting_for: str) -> Show:
-    """The show of a form: json, jsonl, or what suits stdout."""
+    """The view for a form: json, jsonl, or text (on a terminal side by side)."""
     console = Console(highlight=False, markup=False, emoji=False)
     if form == "text" and console.is_terminal and not console.is_dumb_terminal:
         return SideBySide(answer, waiting_for, console)
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale is: texts hold any character
-    return {"text": Plain, "json": Whole, "jsonl": Events}[form](answer)
+        sys.stdout.reconfigure(encoding="utf-8")  # in any locale, since texts may hold any character
+    return {"text": Plain, "json": OneObject, "jsonl": Events}[form](answer)

@@ -1,8 +1,7 @@
 """Client and AsyncClient, for Python programs: n continuations of one prompt from a running llama-srb server.
 
-Speaks the event stream (POST /v1/events) with httpx and shares no code with the server. The two clients
-differ only in who waits: what a body is, what bytes mean, which error an answer is, what is asked for beside
-streams stands once, in core.
+They read the event stream (POST /v1/events) with httpx and share no code with the server. One blocks, the
+other awaits; everything else (bodies, parsing, errors, calls) is in core, for both.
 """
 
 from llama_srb.client.async_client import AsyncClient, AsyncStream

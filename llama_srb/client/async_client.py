@@ -1,4 +1,4 @@
-"""AsyncClient: waits in an event loop."""
+"""AsyncClient, for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from llama_srb.client.core import (
     Message,
     Prompted,
     Reading,
+    as_client_errors,
     body_of,
-    our_errors,
     refusal,
     timeouts,
-    was_there,
+    was_running,
 )
 from llama_srb.client.events import Choice, Event, Score
 
 
 class AsyncStream(Reading):
-    """Iterates over events inside `async with`; leaving the block early cancels what still runs."""
+    """Iterates over events inside `async with`; leaving the block early cancels the running sequences."""
 
     def __init__(self, client: AsyncClient, body: dict[str, Any], more: Mapping[str, Any]) -> None:
         super().__init__(client, body)
@@ -36,15 +36,15 @@ class AsyncStream(Reading):
         self._more = more
 
     async def __aenter__(self) -> Self:
-        """Sends the request and waits for its first event; what is wrong with it is raised here."""
-        with our_errors(self._url):
+        """Sends the request and waits for its first event. Raises if the server refuses the request."""
+        with as_client_errors(self._url):
             await self._client.check(self._more)
             self._response = await self._client.http.send(self._post(self._client.http), stream=True)
             try:
                 if self._response.status_code != 200:
                     await self._response.aread()
                     raise refusal(self._response)
-                self._checked(self._response)
+                self._require_event_stream(self._response)
                 self._chunks = self._response.aiter_raw()
                 while not self._events:
                     self._feed(await anext(self._chunks, None))
@@ -65,20 +65,20 @@ class AsyncStream(Reading):
         while not self._events:
             if self.answer.done is not None:
                 raise StopAsyncIteration
-            with our_errors(self._url):
+            with as_client_errors(self._url):
                 self._feed(await anext(self._chunks, None))
         return self._next()
 
     async def cancel(self, index: int | None = None) -> bool:
-        """Ends all sequences, or only `index`; False when it had ended. Its stop event still comes."""
-        with our_errors(self._url):
-            return was_there(
+        """Ends all sequences, or only `index`; False if they had ended. Stop events still follow."""
+        with as_client_errors(self._url):
+            return was_running(
                 await self._client.http.delete(self._cancel_url(index), headers=self._client.headers)
             )
 
 
 class AsyncClient(Connection):
-    """A server to call from an event loop; as Client, with await."""
+    """Calls a server from an event loop. It has the methods of Client, with await."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class AsyncClient(Connection):
         timeout: float = TIMEOUT,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        """timeout is in seconds of silence; http replaces the httpx client that is made otherwise."""
+        """timeout: seconds without a byte from the server; http: an httpx client to use."""
         super().__init__(url, api_key)
         self.http = http or httpx.AsyncClient(timeout=timeouts(timeout))
 
@@ -105,11 +105,11 @@ class AsyncClient(Connection):
         await self.http.aclose()
 
     async def complete(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> list[Choice]:
-        """As Client.complete."""
+        """The same as Client.complete."""
         return await self._all(self.stream(prompt, n=n, **more))
 
     async def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
-        """As Client.chat."""
+        """The same as Client.chat."""
         return await self._all(self.stream(n=n, messages=messages, **more))
 
     def stream(self, prompt: Prompted | None = None, *, n: int | None = None, **more: Any) -> AsyncStream:
@@ -117,36 +117,36 @@ class AsyncClient(Connection):
         return AsyncStream(self, body_of(prompt=prompt, n=n, **more), more)
 
     async def check(self, names: Mapping[str, Any]) -> None:
-        """UnknownField if the server has no field of one of these names; it is asked once."""
+        """UnknownField if the server has no field of one of these names. Asks the server only once."""
         if names and self._known is None:
-            with our_errors(self.url):
-                self._learn(await self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
+            with as_client_errors(self.url):
+                self._set_known_fields(await self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
         self._check(names)
 
     async def prefix(
         self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None
     ) -> int:
-        """As Client.prefix."""
+        """The same as Client.prefix."""
         return await self._ask(core.prefix(prompt, messages))
 
     async def embed(
         self, texts: str | Sequence[Prompted], *, dimensions: int | None = None
     ) -> list[list[float]]:
-        """As Client.embed."""
+        """The same as Client.embed."""
         return await self._ask(core.embed(texts, dimensions))
 
     async def score(
         self, prompt: Prompted, texts: str | Sequence[Prompted], *, logprobs: int = 0
     ) -> list[Score]:
-        """As Client.score."""
+        """The same as Client.score."""
         return await self._ask(core.score(prompt, texts, logprobs))
 
     async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
-        """As Client.tokenize."""
+        """The same as Client.tokenize."""
         return await self._ask(core.tokenize(text, special))
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
-        """As Client.detokenize."""
+        """The same as Client.detokenize."""
         return await self._ask(core.detokenize(tokens))
 
     async def _all(self, stream: AsyncStream) -> list[Choice]:
@@ -156,6 +156,6 @@ class AsyncClient(Connection):
             return stream.answer.ranked
 
     async def _ask(self, call: Call[Answered]) -> Answered:
-        with our_errors(self.url):
+        with as_client_errors(self.url):
             sent = self.http.send(self.post(self.http, call.path, call.body))
             return self._read(call, await sent)

@@ -1,4 +1,4 @@
-"""What both clients share: requests and answers as bytes, whoever waits for them."""
+"""The code that both clients share: requests, parsing of answers and streams, errors. It does no I/O."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from llama_srb.client.events import (
 )
 
 URL = "http://localhost:9090"
-CONNECT_TIMEOUT = 10.0  # seconds: a host that does not answer at all
-TIMEOUT = 600.0  # seconds of silence: a long prompt or a model that loads says nothing; streams get comments
-LINE_LIMIT = 64 << 20  # bytes of one line of a stream that are believed, as the server believes of its engine
-BROKEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading raises where JSON is not what was expected; RecursionError: lists in lists in lists."""
+CONNECT_TIMEOUT = 10.0  # seconds until a host counts as unreachable
+TIMEOUT = 600.0  # seconds without a byte: a body may wait for a long prompt, while streams get comments
+LINE_LIMIT = 64 << 20  # bytes of one line of a stream; the server has the same limit for its engine
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""The errors of reading unexpected JSON; RecursionError comes from deeply nested lists."""
 
 Prompted: TypeAlias = str | Sequence[int]
 """A prompt: a text, or its token ids."""
 Message: TypeAlias = Mapping[str, Any]
-"""One of a chat: role and content; more as in OpenAI's chats."""
+"""One message of a chat: role and content, and more as in OpenAI's API."""
 
 
 class Frames:
-    """Bytes of a stream, in whatever pieces, as events.
+    """Splits the bytes of a stream into events; an event may span several chunks.
 
-    httpx's own iter_lines would also cut at U+2028, which JSON may hold as it is.
+    httpx's iter_lines is not used: it also splits at U+2028, which JSON may contain unescaped.
     """
 
     def __init__(self) -> None:
@@ -68,17 +68,17 @@ def _event(line: bytes) -> Event | None:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
-        raise ServerError(f"the server wrote what is no event: {line[:100]!r}") from None
+        raise ServerError(f"the server wrote a line that is no event: {line[:100]!r}") from None
     return event_from(data) if isinstance(data, dict) else None
 
 
 def refusal(response: httpx.Response) -> ClientError:
-    """The exception that an answer with an error status is; its body has been read."""
+    """Makes an exception from an answer with an error status, whose body has been read."""
     try:
-        error = response.json()["error"]
-        said: Error = read_as(Error, {**error, "code": error.get("code") or ""})
-        message, code, param = said.message, said.code, said.param
-    except BROKEN:
+        fields = response.json()["error"]
+        error: Error = read_as(Error, {**fields, "code": fields.get("code") or ""})
+        message, code, param = error.message, error.code, error.param
+    except MALFORMED:
         return ServerError(f"{response.url} answers {response.status_code}, which is not llama-srb's")
     if 400 <= response.status_code < 500:
         return RequestRefused(message, code=code or "invalid_request", param=param)
@@ -86,7 +86,7 @@ def refusal(response: httpx.Response) -> ClientError:
 
 
 @contextmanager
-def our_errors(url: str) -> Iterator[None]:
+def as_client_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -95,7 +95,7 @@ def our_errors(url: str) -> Iterator[None]:
 
 
 def _address(url: str) -> str:
-    """A server's URL, also without its http://, with a final slash or with OpenAI's /v1."""
+    """Completes a server's URL: adds http:// if it has no scheme, removes a final slash and /v1."""
     return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
 
 
@@ -112,7 +112,7 @@ Answered = TypeVar("Answered")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answered]):
-    """What is asked for in one piece: a path, a body, and how the answer reads."""
+    """A request that is answered with one body: its path, its body, and a function that reads the answer."""
 
     path: str
     body: Mapping[str, Any]
@@ -147,7 +147,7 @@ def _listed(value: object, each: Callable[[Any], bool]) -> list[Any]:
 
 
 def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
-    """A text is one text, not as many as it has letters."""
+    """A list of texts; a single text becomes a list of one."""
     return [texts] if isinstance(texts, str) else list(texts)
 
 
@@ -175,14 +175,14 @@ def prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> Call[
 
 
 def _field_names(tables: Any) -> frozenset[str]:
-    """The names in /v1/samplers."""
+    """The names of all request fields, from the answer of /v1/samplers."""
     rows = [row for table in ("request", "samplers") for row in tables[table]]
     names = {_text(name) for row in rows for name in (row["name"], *row["aliases"])}
     return frozenset(names | set(map(_text, tables.get("converted", {}).keys())))
 
 
 class Connection:
-    """What a client knows: where its server is, its key and, once asked, which fields the server has."""
+    """A server's address, the client's key and, once asked, the names of the server's request fields."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self.url = _address(url)
@@ -192,8 +192,8 @@ class Connection:
     def post(
         self, http: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any]
     ) -> httpx.Request:
-        """A request with a body and the key."""
-        # Not httpx's json=: it raises at NaN and lone surrogates, where the server's refusal names the field.
+        """Makes a POST request with a body and the key."""
+        # Not httpx's json=: it raises for NaN and lone surrogates; the server's error names the field.
         content = json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **self.headers}
         return http.build_request("POST", self.url + path, content=content, headers=headers)
@@ -203,16 +203,16 @@ class Connection:
             raise refusal(response)
         try:
             return call.read(response.json())
-        except BROKEN:
-            raise ServerError(f"{response.url} answers what is not llama-srb's") from None
+        except MALFORMED:
+            raise ServerError(f"{response.url} answers, but not as llama-srb does") from None
 
-    def _learn(self, response: httpx.Response) -> None:
+    def _set_known_fields(self, response: httpx.Response) -> None:
         if response.status_code != 200:
             raise refusal(response)
         try:
             self._known = _field_names(response.json())
-        except BROKEN:
-            raise ServerError(f"{response.url} answers what is not llama-srb's") from None
+        except MALFORMED:
+            raise ServerError(f"{response.url} answers, but not as llama-srb does") from None
 
     def _check(self, names: Mapping[str, Any]) -> None:
         for name in names:
@@ -223,11 +223,11 @@ class Connection:
 
 
 class Reading:
-    """One stream's state, whoever waits for its bytes."""
+    """The state of one stream: its events and its answer so far."""
 
     def __init__(self, client: Connection, body: dict[str, Any]) -> None:
         self.answer = Answer(body)
-        self.id = ""  # what the server calls this request, once the block is entered
+        self.id = ""  # the server's id of this request, set when the block is entered
         self._caller = client
         self._url = client.url
         self._body = body
@@ -236,13 +236,13 @@ class Reading:
 
     @property
     def choices(self) -> list[Choice]:
-        """What has come so far."""
+        """The choices so far."""
         return self.answer.choices
 
     def _post(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         return self._caller.post(http, "/v1/events", self._body)
 
-    def _checked(self, response: httpx.Response) -> None:
+    def _require_event_stream(self, response: httpx.Response) -> None:
         kind = response.headers.get("Content-Type", "")
         if not kind.startswith("text/event-stream"):
             raise ServerError(f"{response.url} answers {kind or 'nothing'}, which is no event stream")
@@ -265,8 +265,8 @@ class Reading:
         return f"{self._url}/v1/completions/{self.id}" + ("" if index is None else f"/{index}")
 
 
-def was_there(response: httpx.Response) -> bool:
-    """Whether there was something to cancel."""
+def was_running(response: httpx.Response) -> bool:
+    """Whether a cancel has found its request running."""
     if response.status_code not in (200, 404):
         raise refusal(response)
     return response.status_code == 200

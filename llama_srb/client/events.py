@@ -1,9 +1,9 @@
-"""Events of a stream, the choices that they make, and the errors of a client. Pure.
+"""The events of a stream, the choices that they make, and the errors of a client. No I/O here.
 
 ClientError
-├── UnknownField       a keyword argument that the server has no field for (also a TypeError)
+├── UnknownField       the server has no field of this name (also a TypeError)
 ├── RequestRefused     the server refused the request; param names the field
-├── ServerError        the server, or its engine, failed; or what it wrote is no answer of llama-srb
+├── ServerError        the server or its engine failed, or it did not answer as llama-srb does
 └── ConnectionFailed   no connection, or it was lost
 """
 
@@ -14,12 +14,12 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeAlias
 
 REFUSED = frozenset({"invalid_request", "context_exceeded"})
-"""Codes of error events that are the request's own fault."""
-MOST_SEQUENCES = 1 << 20  # that an answer is believed to have: each takes memory before its first text
+"""The codes of error events that mean a faulty request."""
+MAX_SEQUENCES = 1 << 20  # of one answer; each takes memory before its first text
 
 
 class ClientError(Exception):
-    """What a call can fail with; code is the server's word for it."""
+    """The base class of a client's errors; code is the server's code of the error."""
 
     def __init__(self, message: str, *, code: str = "", param: str | None = None) -> None:
         super().__init__(message)
@@ -29,24 +29,24 @@ class ClientError(Exception):
 
 
 class UnknownField(ClientError, TypeError):
-    """The server has no such field; the message names the nearest that it has."""
+    """The server has no such field; the message names the nearest one."""
 
 
 class RequestRefused(ClientError):
-    """The request asks for what cannot be; the message has field, value and bound."""
+    """The server refused the request; the message has the field, its value and the bound."""
 
 
 class ServerError(ClientError):
-    """The server answered with an error that is not the request's fault, or with what is no answer."""
+    """The server failed, or its answer is not one of llama-srb."""
 
 
 class ConnectionFailed(ClientError):
-    """The server cannot be reached, or was lost while it answered."""
+    """The server cannot be reached, or the connection broke during the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The request waits for room; position 1 is next."""
+    """The request waits in the queue; position 1 is admitted next."""
 
     position: int
     id: str
@@ -54,7 +54,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is admitted; warnings name fields that are not used."""
+    """The request is admitted; warnings name fields that are ignored."""
 
     count: int
     id: str
@@ -66,7 +66,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A piece of the prompt, if echo is on; each choice's text begins with it."""
+    """A piece of the prompt, if the request has echo; each choice's text begins with it."""
 
     text: str
     tokens: tuple[Mapping[str, Any], ...] = ()
@@ -74,7 +74,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A long prompt is being computed: so many of its tokens are done."""
+    """How many tokens of a long prompt are prefilled."""
 
     processed: int
     total: int
@@ -82,9 +82,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """New text of one sequence (the server's event "stream"); tokens only when logprobs were asked for.
+    """New text of one sequence (the server's event "stream"); tokens only if the request has logprobs.
 
-    Of a chat: what the model thinks, and pieces of calls of tools; id and name are in a call's first piece.
+    In a chat also the reasoning and pieces of tool calls. Only a call's first piece has its id and name.
     """
 
     index: int
@@ -96,10 +96,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One sequence has ended, after length tokens; stop is 1 when a stop token or stop string ended it.
+    """One sequence has ended, after length tokens; stop is 1 if a stop token or stop string ended it.
 
-    With best_of or rank_by: sum and mean of its tokens' logprobs, and its share of different pairs of words;
-    with dedupe the index of a sequence that has said the same.
+    With best_of or rank_by: the sum and mean of its tokens' logprobs, and distinct-2, its share of different
+    pairs of words. With dedupe: the index of the sequence that this one is a duplicate of.
     """
 
     index: int
@@ -115,7 +115,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All sequences have ended; with best_of or rank_by, ranking is their order, best first."""
+    """All sequences have ended; with best_of or rank_by, ranking has their indices, best first."""
 
     count: int
     prompt_tokens: int
@@ -157,7 +157,7 @@ def is_list(value: object, each: Callable[[Any], bool]) -> bool:
 
 
 def _is_call(value: object) -> bool:
-    """A piece of a call of a tool."""
+    """Whether a value is a piece of a tool call."""
     if not isinstance(value, Mapping) or not is_count(value.get("index")):
         return False
     texts = (value.get("id", ""), value.get("name", ""), value.get("arguments"))
@@ -182,12 +182,12 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "tuple[Mapping[str, Any], ...]": lambda value: is_list(value, is_object),
     "tool_calls: tuple[Mapping[str, Any], ...]": lambda value: is_list(value, _is_call),
 }
-"""Whether a value is what an annotation says, by the annotation's text, or the field's name and that."""
+"""Type checks by the text of an annotation, or by the field's name and that text."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One field of a dataclass, as JSON has it; needed: null and absent are wrong."""
+    """One field of a dataclass as a key of JSON; needed: it may be neither null nor absent."""
 
     name: str
     type: str
@@ -206,7 +206,10 @@ def _keys(kind: type[Any]) -> list[_Key]:
 
 
 def read_as(kind: type[Any], data: Mapping[str, Any]) -> Any:
-    """A dataclass from an object of JSON: null is absent, keys may be more; TypeError or KeyError."""
+    """Makes a dataclass from a JSON object. Null counts as absent, unknown keys are ignored.
+
+    TypeError or KeyError for a wrong or missing value.
+    """
     given: dict[str, Any] = {}
     for key in _KEYS[kind]:
         value = data.get(key.name)
@@ -223,9 +226,9 @@ def read_as(kind: type[Any], data: Mapping[str, Any]) -> Any:
 
 
 def event_from(data: Mapping[str, Any]) -> Event | None:
-    """The event that an object of the stream is; None for one of a newer server. Keys may be more.
+    """Makes an event from a JSON object of the stream; None for an unknown event of a newer server.
 
-    ServerError when a key is missing or its value has another type.
+    Unknown keys are ignored. ServerError if a key is missing or its value has another type.
     """
     kind = EVENTS.get(str(data.get("event")))
     if kind is None:
@@ -240,20 +243,22 @@ def event_from(data: Mapping[str, Any]) -> Event | None:
 
 
 def as_json(event: Event) -> dict[str, Any]:
-    """The event as the server writes it, without what is at its default."""
+    """The event as the server writes it, without fields at their default."""
     values = {row.name: getattr(event, row.name) for row in _FIELDS[type(event)]}
     defaults = {row.name: row.default for row in _FIELDS[type(event)] if row.default is not MISSING}
-    said = {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
-    return {"event": _NAMES[type(event)], **said}
+    written = {
+        name: value for name, value in values.items() if name not in defaults or value != defaults[name]
+    }
+    return {"event": _NAMES[type(event)], **written}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One continuation; while it runs, finish_reason is None and length counts what has come.
+    """One continuation. While it runs, finish_reason is None.
 
-    length is in tokens. seed with the same request, n and a fresh engine brings the text back, where
-    diversity is none. Of a chat, reasoning is what the model thought, and a call of a tool has id, name and
-    arguments, which are JSON.
+    length: in tokens, so far. seed: gives the same text again with the same request, the same n, a new engine
+    and diversity none. In a chat, reasoning is the model's reasoning, and a tool call has id, name and
+    arguments (JSON).
     """
 
     index: int
@@ -269,9 +274,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How likely a text is after its prompt: sum and mean of its tokens' log-probabilities (natural).
+    """A text's score after its prompt: the sum and mean of its tokens' natural log-probabilities.
 
-    greedy: each token was the likeliest. A text of which nothing is predicted has no mean.
+    greedy: each token was the likeliest. A text without predicted tokens has no mean.
     """
 
     index: int
@@ -286,20 +291,20 @@ class Score:
 _KEYS = {kind: _keys(kind) for kind in (*EVENTS.values(), Score)}
 
 
-class _Growing:
-    """One sequence as it comes."""
+class _Sequence:
+    """The parts of one sequence so far."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.tokens: list[Mapping[str, Any]] = []
-        self.thoughts: list[str] = []
+        self.reasoning: list[str] = []
         self.calls: dict[int, dict[str, str]] = {}
         self.stop: Stop | None = None
 
     def add(self, event: Text) -> None:
         self.texts.append(event.text)
         self.tokens += event.tokens
-        self.thoughts.append(event.reasoning)
+        self.reasoning.append(event.reasoning)
         for piece in event.tool_calls:
             new = {"id": piece.get("id", ""), "name": piece.get("name", ""), "arguments": ""}
             self.calls.setdefault(piece["index"], new)["arguments"] += piece["arguments"]
@@ -314,24 +319,24 @@ class _Growing:
             stop_text=stop.stop_text,
             seed=seed,
             tokens=tuple(self.tokens),
-            reasoning="".join(self.thoughts),
+            reasoning="".join(self.reasoning),
             tool_calls=tuple(call for _, call in sorted(self.calls.items())),
         )
 
 
 class Answer:
-    """What the events have brought so far; body is the request that they answer."""
+    """The answer so far, made of the events; body is the request."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self._body = body
-        self._growing: list[_Growing] = []
+        self._sequences: list[_Sequence] = []
         self.prompt = ""  # the echo
         self.last: Event | None = None
         self.start: Start | None = None
         self.done: Done | None = None
 
     def take(self, event: Event) -> None:
-        """One more event, in order; ServerError when it is about a sequence that cannot be."""
+        """Adds the next event; ServerError if it names an impossible sequence."""
         self.last = event
         match event:
             case Text():
@@ -344,25 +349,25 @@ class Answer:
             case Prompt():
                 self.prompt += event.text
             case Done():
-                if not all(0 <= index < len(self._growing) for index in event.ranking):
-                    raise ServerError(f"the server ranks {event.ranking} of {len(self._growing)} sequences")
+                if not all(0 <= index < len(self._sequences) for index in event.ranking):
+                    raise ServerError(f"the server ranks {event.ranking} of {len(self._sequences)} sequences")
                 self.done = event
 
-    def _sequence(self, index: int) -> _Growing:
-        """One of them; cancelled while it waits, a request ends without having started."""
-        if not 0 <= index < MOST_SEQUENCES:
-            raise ServerError(f"the server wrote of sequence {index}, which cannot be")
-        self._growing += [_Growing() for _ in range(index + 1 - len(self._growing))]
-        return self._growing[index]
+    def _sequence(self, index: int) -> _Sequence:
+        """A sequence, created if needed: a request that is cancelled in the queue has no start event."""
+        if not 0 <= index < MAX_SEQUENCES:
+            raise ServerError(f"the server wrote of sequence {index}; it must be below {MAX_SEQUENCES}")
+        self._sequences += [_Sequence() for _ in range(index + 1 - len(self._sequences))]
+        return self._sequences[index]
 
     @property
     def choices(self) -> list[Choice]:
-        """All n, ended or not; none before the start event."""
-        return [self.choice(index) for index in range(len(self._growing))]
+        """All n choices, ended or not; empty before the start event."""
+        return [self.choice(index) for index in range(len(self._sequences))]
 
     @property
     def ranked(self) -> list[Choice]:
-        """The same, best first where the request says by what."""
+        """The same, best first if the request has best_of or rank_by."""
         return (
             [self.choice(index) for index in self.done.ranking]
             if self.done and self.done.ranking
@@ -370,11 +375,11 @@ class Answer:
         )
 
     def choice(self, index: int) -> Choice:
-        """One of them."""
-        return self._growing[index].choice(index, self.prompt, self._seed(index))
+        """The choice of this index."""
+        return self._sequences[index].choice(index, self.prompt, self._seed(index))
 
     def _seed(self, index: int) -> int | None:
-        """A sequence's own seed, else the request's + index (as engine/sampling adds them)."""
+        """A sequence's own seed, else the request's seed + index, as in engine/sampling."""
         sequences, seeds = self._body.get("sequences") or (), self._body.get("seed")
         own = sequences[index].get("seed") if index < len(sequences) else None
         if own is None and isinstance(seeds, list | tuple):
@@ -385,6 +390,6 @@ class Answer:
 
 
 def failure(error: Error) -> ClientError:
-    """The exception that an error event is."""
+    """Makes an exception from an error event."""
     kind = RequestRefused if error.code in REFUSED else ServerError
     return kind(error.message, code=error.code, param=error.param)

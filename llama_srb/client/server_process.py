@@ -1,6 +1,6 @@
 """A server started from Python: `with llama_srb.serve(model="m.gguf") as client: client.complete("Once")`.
 
-It is `llama-srb serve` in a process of its own, of which this knows the greeting and how to end it.
+It runs `llama-srb serve` as a subprocess, reads its address from its first line, and ends it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Any
 from llama_srb import config
 from llama_srb.client import Client, ClientError
 
-START_TIMEOUT = 120.0  # seconds: a large model from a slow disk; `timeout` is for larger ones
-END_TIMEOUT = 10.0  # seconds: more than the engine's own grace, twice
+START_TIMEOUT = 120.0  # seconds, for a large model from a slow disk; the argument `timeout` replaces it
+END_TIMEOUT = 10.0  # seconds; longer than the server takes to end its engine (twice stop_grace)
 
 
 class NotStarted(ClientError):
-    """The server has not started; the message is what it said last."""
+    """The server did not start; the message is its last line on stderr."""
 
 
 @contextmanager
 def serve(
     model: str | Path | None = None, *, timeout: float = START_TIMEOUT, **settings: Any
 ) -> Iterator[Client]:
-    """A client of a server that ends with the block, on a free port of this computer.
+    """Starts a server on a free port of this computer, returns its client, and ends it with the block.
 
-    model is a GGUF file, the bundled storyteller if None; settings are those of docs/operations.md, as
-    ctx=8192; the environment's (LLAMA_SRB_*) do not count. NotStarted if not ready in timeout seconds.
+    model: a GGUF file, or None for the bundled storyteller. settings: those of docs/api.md, such as ctx=8192;
+    environment variables (LLAMA_SRB_*) are ignored. NotStarted if it is not ready in `timeout` seconds.
     """
     given = {"model": model, "host": "127.0.0.1", "port": 0, "stop_grace": 0, **settings}
     try:
@@ -48,40 +48,40 @@ def serve(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        said: deque[str] = deque(maxlen=1)
-        listener = threading.Thread(target=_listen, args=(process, said), daemon=True)
-        listener.start()
+        last_line: deque[str] = deque(maxlen=1)
+        reader = threading.Thread(target=_read_stderr, args=(process, last_line), daemon=True)
+        reader.start()
         try:
-            with Client(_greeted(process, timeout, listener, said), api_key=_key(settings)) as client:
+            with Client(_address(process, timeout, reader, last_line), api_key=_key(settings)) as client:
                 yield client
         finally:
             _end(process)
-            listener.join()
+            reader.join()
 
 
-def _listen(process: subprocess.Popen[str], said: deque[str]) -> None:
-    """A pipe that nobody reads would block the server sooner or later."""
+def _read_stderr(process: subprocess.Popen[str], last_line: deque[str]) -> None:
+    """Keeps the last line of stderr. A full pipe would block the server, so all of it is read."""
     assert process.stderr is not None
     for line in process.stderr:
-        said.append(line.strip())
+        last_line.append(line.strip())
 
 
-def _greeted(
-    process: subprocess.Popen[str], timeout: float, listener: threading.Thread, said: deque[str]
+def _address(
+    process: subprocess.Popen[str], timeout: float, reader: threading.Thread, last_line: deque[str]
 ) -> str:
-    """The address that the server greets with."""
+    """Waits for the server's first line on stdout, which begins with its address."""
     assert process.stdout is not None
-    bound = threading.Timer(timeout, process.kill)
-    bound.start()
+    killer = threading.Timer(timeout, process.kill)
+    killer.start()
     try:
         address = process.stdout.readline().partition(" ")[0]
     finally:
-        bound.cancel()
+        killer.cancel()
     if address.startswith("http"):
         return address
     process.wait()
-    listener.join()
-    reason = said[-1].removeprefix("Error: ") if said else f"no answer in {timeout:g} s"
+    reader.join()
+    reason = last_line[-1].removeprefix("Error: ") if last_line else f"no answer in {timeout:g} s"
     raise NotStarted(reason, code="not_started")
 
 

@@ -1,1 +1,1 @@
-"""The server: the only place with aiohttp."""
+"""The HTTP server: the only package that uses aiohttp."""

@@ -1,7 +1,8 @@
-"""Who may ask the engine for something now: whatever reaches it for a client takes its places here first.
+"""Admission: which clients' requests the pool gets now. Each request needs a reservation of slots.
 
-`with admission.reserve(caller) as places:` and then places.generate(request), …, is the only way to the pool;
-only the server's own questions (terms.OWN) need no place. Nobody waits for one: there is one, or an error.
+`with admission.reserve(caller) as reservation:` and then reservation.generate(request), … is the only way to
+the pool; only the server's own commands (terms.OWN) need no slot. No request waits for a slot: it gets one,
+or an error.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from llama_srb.request.values import RequestError, wrong
 
 log = logging.getLogger(__name__)
 
-SHARE = 256  # requests of one connection among which the bound of unread events may be divided
-QUEUE_RETRY = 5  # seconds after which a full queue is worth another try
-TURN_RETRY = 1  # seconds after which one of a client's requests may be over
+SHARE = 256  # a request with less than max_unread / SHARE unread events is not checked: a connection has 256
+QUEUE_RETRY = 5  # seconds until a full queue may have room
+SLOT_RETRY = 1  # seconds until one of a client's requests may have ended
 
 
 class Admission:
-    """Counts what is here, by client and in all; beyond a bound it raises RequestError, 400, 429 or 503."""
+    """Counts slots, queued requests and tokens; above a limit it raises RequestError with 400, 429 or 503."""
 
     def __init__(self, pool: Pool, load: Load) -> None:
         self.pool = pool
@@ -44,14 +45,14 @@ class Admission:
         self._open: set[Reservation] = set()
 
     def reserve(self, caller: Caller, count: int = 1, *, yields: bool = False) -> Reservation:
-        """So many places for a caller, taken on entering the block; all or none.
+        """Returns a reservation of `count` slots, which are granted all or none when its block is entered.
 
-        yields: it gives way to real requests, and is not counted among those that run at once.
+        yields: the engine runs other requests first, so it does not count as one of those that run at once.
         """
         return Reservation(self, caller, count, yields)
 
     async def extend(self, generation: Exchange, extension: Extension, caller: Caller) -> Extend | None:
-        """More sequences for a generation, which has its place; None when it has just ended."""
+        """Adds sequences to a generation, which has its slot already; None if it has just ended."""
         if (grant := caller.grant) is not None:
             _require_n("add", extension.add, generation.n, grant)
             self._require_tokens(grant)
@@ -59,80 +60,77 @@ class Admission:
 
     # For reservations
 
-    def take(self, places: Reservation) -> None:
-        self._require_queue(places.count)
-        if (grant := places.grant) is not None:
-            if not places.yields:
-                self._require_turn(grant, places.count)
+    def grant(self, reservation: Reservation) -> None:
+        self._require_queue(reservation.count)
+        if (grant := reservation.grant) is not None:
+            if not reservation.yields:
+                self._require_slots(grant, reservation.count)
             self._require_tokens(grant)
-        self._open.add(places)
+        self._open.add(reservation)
 
-    def give_back(self, places: Reservation) -> None:
-        self._open.discard(places)
+    def release(self, reservation: Reservation) -> None:
+        self._open.discard(reservation)
 
-    def behind(self, places: Reservation) -> int:
-        """Events that wait for the reader of a connection, in all of its requests."""
-        return sum(mine.unread for mine in self._open if mine.leave == places.leave)
+    def unread_on_connection(self, reservation: Reservation) -> int:
+        """Events that wait for the reader of the reservation's connection, in all of its requests."""
+        return sum(other.unread for other in self._open if other.hang_up == reservation.hang_up)
 
     def _require_queue(self, count: int) -> None:
-        waiting, most = sum(places.waiting for places in self._open), self.load.max_queue
-        if waiting + count > most:
-            said = f"{waiting} requests are waiting, which is the most (--max-queue)"
-            if count > 1:
-                said = (
-                    f"{waiting} requests are waiting, and these are {count}; at most {most} may (--max-queue)"
-                )
-            again = QUEUE_RETRY if count <= max(1, most) else None
-            raise RequestError(said, status=503, code="queue_full", retry_after=again)
+        waiting, limit = sum(one.waiting for one in self._open), self.load.max_queue
+        if waiting + count > limit:
+            these = "" if count == 1 else f", and these are {count}"
+            message = f"{waiting} requests are waiting{these}; at most {limit} may (--max-queue)"
+            retry_after = QUEUE_RETRY if count <= max(1, limit) else None
+            raise RequestError(message, status=503, code="queue_full", retry_after=retry_after)
 
-    def _require_turn(self, grant: Grant, count: int) -> None:
-        most, client = grant.concurrent, grant.client
-        if most is None:
+    def _require_slots(self, grant: Grant, count: int) -> None:
+        limit, client = grant.concurrent, grant.client
+        if limit is None:
             return
-        if sum(places.held for places in self._open if places.client == client) + count > most:
+        if sum(one.slots for one in self._open if one.client == client) + count > limit:
             these = "" if count == 1 else f"; these are {count}"
-            message = f"{grant.name} may run {most} requests at once{these}"
-            raise _too_much(message, TURN_RETRY if count <= most else None)
+            message = f"{grant.name} may run {limit} requests at once{these}"
+            raise _too_much(message, SLOT_RETRY if count <= limit else None)
 
     def _require_tokens(self, grant: Grant) -> None:
         if grant.tokens_per_minute is None:
             return
         if wait := self.budgets.wait(grant.client, grant.tokens_per_minute):
             message = f"{grant.name} has spent its {grant.tokens_per_minute} tokens a minute"
-            raise _too_much(f"{message}; it may go on in {wait} s", wait)
+            raise _too_much(f"{message}; try again in {wait} s", wait)
 
 
 class Reservation(Observer):
-    """Places of one client's request: what it asks the engine for is counted, timed, watched and paid here.
+    """The slots of one client's request. It counts the requests in them, their time and tokens.
 
-    A place is for one generation, prefix, score or embedding, and free when that is over, or with the end of
-    the block if it was not used. A command that is answered at once borrows one. What the engine still works
-    on after the block has its place until the engine says that it is over.
+    A slot is for one generation, prefix, score or embedding. It is free again when the engine reports the
+    end, which may come after the block. An unused slot is free when the block is left. A command that is
+    answered at once borrows a slot.
     """
 
     def __init__(self, admission: Admission, caller: Caller, count: int, yields: bool) -> None:
         self.grant, self.client = caller.grant, caller.client
-        self.leave = caller.hang_up
+        self.hang_up = caller.hang_up
         self.count, self.yields = count, yields
         self._admission = admission
         self._session = caller.session
-        self._inside = False  # of its block
+        self._in_block = False
         self._unused = 0
         self._running: dict[Exchange, Clock] = {}
         self._terms = Terms()
-        self._computed = 0  # tokens of what is no generation and has no done yet
-        self._errands = 0  # tokens of commands, which are paid where they are all that was asked
+        self._computed = 0  # tokens of a prefix, score or embedding that is not done
+        self._command_tokens = 0  # tokens of commands; paid only if nothing else was run
 
     def __enter__(self) -> Self:
-        self._admission.take(self)
-        self._inside, self._unused = True, self.count
+        self._admission.grant(self)
+        self._in_block, self._unused = True, self.count
         self._terms = Terms(self.client, tuple(self._limits()), self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._inside, self._unused = False, 0
+        self._in_block, self._unused = False, 0
         self._end_if_over()
 
     def _limits(self) -> Iterator[TimeLimit]:
@@ -145,31 +143,31 @@ class Reservation(Observer):
                 yield TimeLimit(now + seconds, f"{seconds:g} s ({name})", only_waiting)
 
     def _end_if_over(self) -> None:
-        if not self._inside and not self._running:
-            self._admission.give_back(self)
-            self._pay(self._errands)
-            self._errands = 0
+        if not self._in_block and not self._running:
+            self._admission.release(self)
+            self._pay(self._command_tokens)
+            self._command_tokens = 0
 
-    # What it holds
+    # Counts
 
     @property
-    def held(self) -> int:
-        """Of the requests that its client may run at once."""
+    def slots(self) -> int:
+        """The slots in use, of those that its client may have at once."""
         return 0 if self.yields else self._unused + len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Requests of which nothing has begun."""
+        """The number of requests that have not begun."""
         return self._unused + sum(exchange.waits for exchange in self._running)
 
     @property
     def unread(self) -> int:
         return sum(exchange.unread for exchange in self._running)
 
-    # What it is for
+    # The pool's methods
 
     def generate(self, request: CompletionRequest) -> Exchange:
-        """As the pool's; RequestError when the caller may not ask for so many continuations."""
+        """As Pool.generate(); RequestError if n exceeds the caller's max_n."""
         self._require_n(request)
         return self._admission.pool.generate(request, self._terms)
 
@@ -185,18 +183,18 @@ class Reservation(Observer):
         return self._admission.pool.run(op, self._terms, **arguments)
 
     async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]:
-        self._errands += len(arguments.get("tokens", ()))
+        self._command_tokens += len(arguments.get("tokens", ()))
         return await self._admission.pool.command(op, self._terms, **arguments)
 
     def _require_n(self, request: CompletionRequest) -> None:
         if self.grant is not None:
             _require_n("n", request.candidates, 0, self.grant)
 
-    # What becomes of it
+    # The pool's observer
 
     def entered(self, exchange: Exchange) -> None:
         if not self._unused:
-            raise RuntimeError(f"more is asked for than the {self.count} that was reserved")
+            raise RuntimeError(f"more requests run than the {self.count} that were reserved")
         self._unused -= 1
         self._running[exchange] = self._admission.metrics.clock()
         if self._session is not None:
@@ -213,12 +211,12 @@ class Reservation(Observer):
             self._require_reader(exchange)
 
     def _require_reader(self, exchange: Exchange) -> None:
-        """A connection may have many requests; what counts is all that it is behind."""
-        behind = self._admission.behind(self)
-        if behind > self._admission.load.max_unread:
-            log.warning("request %s: its reader is %d events behind", exchange.id, behind)
+        """Ends the connection if too many events, of all of its requests together, are unread."""
+        unread = self._admission.unread_on_connection(self)
+        if unread > self._admission.load.max_unread:
+            log.warning("request %s: its reader is %d events behind", exchange.id, unread)
             exchange.cancel()
-            self.leave()
+            self.hang_up()
 
     def over(self, exchange: Exchange) -> None:
         if self._running.pop(exchange, None) is None:
@@ -226,11 +224,11 @@ class Reservation(Observer):
         if self._session is not None:
             self._session.discard(exchange)
         if isinstance(exchange.last, Result):
-            self._unused += self._inside  # a command's answer: what the place is for is still to come
-            self._errands += _tokens_in(exchange.last)
+            self._unused += self._in_block  # a command only borrows the slot
+            self._command_tokens += _tokens_in(exchange.last)
         else:
             self._pay(_cost(exchange.last) or self._computed)
-            self._errands = self._computed = 0
+            self._command_tokens = self._computed = 0
         self._end_if_over()
 
     def _pay(self, tokens: int) -> None:
@@ -239,12 +237,12 @@ class Reservation(Observer):
 
 
 def _cost(last: Event | None) -> int:
-    """Tokens of what is done: the prompt's are paid, too."""
+    """The tokens that a request has cost, its prompt's included; 0 if it has not ended with done."""
     return last.prompt_tokens + last.completion_tokens if isinstance(last, Done) else 0
 
 
 def _computed(event: Event) -> int:
-    """Tokens that the engine has looked at when it says this."""
+    """The tokens that the engine has computed when it sends this event."""
     match event:
         case Start():
             return event.prompt_tokens

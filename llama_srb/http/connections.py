@@ -1,7 +1,7 @@
-"""Connections that cost something and bring nothing: endless or huge bodies, silence, unread answers.
+"""Limits of connections: the size and time of bodies, idle connections, clients that do not read.
 
-After an answer aiohttp itself closes what stays silent for --idle-timeout; before the first request it
-waits for ever, and so it does for a reader.
+aiohttp itself closes connections that are idle after an answer (--idle-timeout). It would wait for ever for a
+first request, and for a client that does not read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from llama_srb.http.auth.caller import CALLER
 from llama_srb.request.values import RequestError
 
 log = logging.getLogger(__name__)
-http_log = logging.getLogger("llama_srb.http")  # aiohttp's own
+http_log = logging.getLogger("llama_srb.http")  # aiohttp logs here
 
 BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
-LARGE = 1 << 20  # bytes; of an ordinary request's body there are as many as there are requests
-MAX_LARGE = 16  # larger bodies at the same time, until their requests are over: what they hold is in memory
-LARGE_RETRY = 5  # seconds after which there may be room for one
-LOOKS = 4  # of the sweep in one --write-timeout
+LARGE = 1 << 20  # bytes; only larger bodies are limited in number
+MAX_LARGE = 16  # larger bodies at the same time, until their requests have ended, because they stay in memory
+LARGE_RETRY = 5  # seconds until one of them may have ended
+CHECKS = 4  # for stalled readers in one --write-timeout
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def _one_line(record: logging.LogRecord) -> bool:
-    """What is no HTTP is a line: a traceback tells nothing, could fill a disk, and may quote a key."""
+    """Logs invalid HTTP in one line: aiohttp's traceback may fill the disk, and may quote a key."""
     fault = record.exc_info[1] if record.exc_info else None
     if not isinstance(fault, HttpProcessingError):
         return True
@@ -47,73 +47,74 @@ def _one_line(record: logging.LogRecord) -> bool:
 http_log.addFilter(_one_line)
 
 
-class Places:
-    """So many may be taken at the same time."""
+class Slots:
+    """A fixed number of slots."""
 
     def __init__(self, count: int) -> None:
         self._free = count
 
     def take(self) -> contextlib.ExitStack | None:
-        """One, until the stack is closed; None when there is none."""
+        """Takes a slot, which is free again when the stack is closed; None if no slot is free."""
         if not self._free:
             return None
         self._free -= 1
         stack = contextlib.ExitStack()
-        stack.callback(self._give_back)
+        stack.callback(self._release)
         return stack
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         self._free += 1
 
 
-class Arrivals(Protocol):
-    """Counts what comes on a WebSocket, on its way to aiohttp, which keeps an unfinished message in memory.
+class IncomingMessages(Protocol):
+    """Limits the unfinished message of a WebSocket, which aiohttp keeps in memory until it is complete.
 
-    What came since the last whole message is one that is not finished, but for a read that had the end of one
-    and the beginning of the next. It has a place from LARGE bytes on; without one, or when it is not finished
-    in --body-timeout, the socket is closed.
+    It stands between the transport and aiohttp and counts the bytes since the last complete message, except
+    the beginning of a message in the same read as the end of the one before. Above LARGE bytes a message
+    needs a slot. Without a free slot, or if the message is not complete in --body-timeout, the socket is
+    closed.
     """
 
     def __init__(
-        self, socket: web.WebSocketResponse, transport: Transport, places: Places, seconds: float
+        self, socket: web.WebSocketResponse, transport: Transport, slots: Slots, seconds: float
     ) -> None:
-        self._socket, self._places, self._seconds = socket, places, seconds
+        self._socket, self._slots, self._seconds = socket, slots, seconds
         self._transport, self._next = transport, transport.get_protocol()
         self._size = 0
-        self._place: contextlib.ExitStack | None = None
+        self._slot: contextlib.ExitStack | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[bool] | None = None
         transport.set_protocol(self)
 
     def delivered(self) -> contextlib.ExitStack:
-        """A message is whole: its place is its request's now."""
-        place, self._place, self._size = self._place or contextlib.ExitStack(), None, 0
+        """A message is complete: returns its slot, which its request holds from now on."""
+        slot, self._slot, self._size = self._slot or contextlib.ExitStack(), None, 0
         self._end_timer()
-        return place
+        return slot
 
     def close(self) -> None:
-        """The connection is over, or aiohttp's alone again."""
+        """Frees the slot and ends the timer."""
         self.delivered().close()
         if self._closing is not None:
             self._closing.cancel()
 
     def data_received(self, data: bytes) -> None:
         if self._closing is not None:
-            return  # it is refused; what still comes would be kept
+            return  # refused: further data is dropped
         self._size += len(data)
-        if self._place is None and self._size > LARGE:
-            self._take_place()
+        if self._slot is None and self._size > LARGE:
+            self._take_slot()
         if self._closing is None:
-            self._next.data_received(data)  # type: ignore[attr-defined]  # a BaseProtocol says less than it is
+            self._next.data_received(data)  # type: ignore[attr-defined]  # it is a Protocol, typed as BaseProtocol
 
-    def _take_place(self) -> None:
-        self._place = self._places.take()
-        if self._place is None:
+    def _take_slot(self) -> None:
+        self._slot = self._slots.take()
+        if self._slot is None:
             self._refuse(
                 WSCloseCode.TRY_AGAIN_LATER, f"{MAX_LARGE} messages of more than {LARGE} bytes are here"
             )
             return
-        reason = f"the message was not there after {self._seconds:g} s (--body-timeout)"
+        reason = f"the message was not complete after {self._seconds:g} s (--body-timeout)"
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._seconds, self._refuse, WSCloseCode.POLICY_VIOLATION, reason)
 
@@ -127,7 +128,7 @@ class Arrivals(Protocol):
             self._timer.cancel()
             self._timer = None
 
-    # As they come
+    # Forwarded unchanged
 
     def connection_lost(self, error: Exception | None) -> None:
         self._next.connection_lost(error)
@@ -143,23 +144,23 @@ class Arrivals(Protocol):
 
 
 class Connections:
-    """Of one server."""
+    """The connections of one server."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._served: WeakSet[BaseTransport] = WeakSet()  # a request has come on it
-        self._large = Places(MAX_LARGE)
-        self._seen: WeakSet[BaseTransport] = WeakSet()  # none had when we looked last
+        self._served: WeakSet[BaseTransport] = WeakSet()  # connections with at least one request
+        self._large = Slots(MAX_LARGE)
+        self._silent: WeakSet[BaseTransport] = WeakSet()  # connections without one at the last sweep
 
     def middleware(self) -> Middleware:
-        """Stands innermost: who may not call must not be able to send a body either."""
+        """Reads the body. It is the innermost middleware, so that unauthorized callers cannot send one."""
 
         @web.middleware
         async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
             hang_up = None
             if (transport := request.transport) is not None:
                 self._served.add(transport)
-                # close() would wait for what nobody reads; uvloop's transports are no asyncio.Transport
+                # close() would wait for the reader; uvloop's transports are no asyncio.Transport
                 hang_up = getattr(transport, "abort", transport.close)
             request[CALLER] = request[CALLER].on(request.remote or "", hang_up)
             _require_plain(request)
@@ -170,18 +171,18 @@ class Connections:
         return bound
 
     @contextlib.contextmanager
-    def arrivals(self, request: web.Request, socket: web.WebSocketResponse) -> Iterator[Arrivals]:
-        """What comes on a WebSocket is counted in this block."""
+    def incoming(self, request: web.Request, socket: web.WebSocketResponse) -> Iterator[IncomingMessages]:
+        """Limits the messages of a WebSocket in this block."""
         if request.transport is None:
             raise ConnectionResetError("the client has left")
-        counted = Arrivals(socket, request.transport, self._large, self._settings.body_timeout)
+        messages = IncomingMessages(socket, request.transport, self._large, self._settings.body_timeout)
         try:
-            yield counted
+            yield messages
         finally:
-            counted.close()
+            messages.close()
 
     async def _read(self, request: web.Request, held: contextlib.ExitStack) -> bytes:
-        """The body; a large one takes a place until `held` is left."""
+        """Reads the body; a large one takes a slot, which is free again when `held` is closed."""
         seconds, size, data = self._settings.body_timeout, request.content_length or 0, bytearray()
         self._make_room(0, size, held)
         try:
@@ -191,58 +192,59 @@ class Connections:
                     before, size = size, max(size, len(data))
                     self._make_room(before, size, held)
         except TimeoutError:
-            message = f"the body was not there after {seconds:g} s (--body-timeout)"
+            message = f"the body was not complete after {seconds:g} s (--body-timeout)"
             raise RequestError(message, status=408, code="body_timeout") from None
         except web.RequestPayloadError:
-            raise RequestError("the body's chunks are not what HTTP wants") from None
+            raise RequestError("the body's chunked encoding is invalid") from None
         return bytes(data)
 
     def _make_room(self, before: int, size: int, held: contextlib.ExitStack) -> None:
-        """For a body that has grown to this size."""
+        """Checks a body that has grown from `before` to `size` bytes, and takes a slot if it became large."""
         if size > self._settings.max_body:
             raise web.HTTPRequestEntityTooLarge(self._settings.max_body, size)
         if before <= LARGE < size:
-            if (place := self._large.take()) is None:
-                message = f"{MAX_LARGE} bodies of more than {LARGE} bytes are here, which is the most"
+            if (slot := self._large.take()) is None:
+                message = f"{MAX_LARGE} bodies of more than {LARGE} bytes are in use, which is the maximum"
                 raise RequestError(message, status=503, code="busy", retry_after=LARGE_RETRY)
-            held.enter_context(place)
+            held.enter_context(slot)
 
     async def end_stalled(self, server: web.Server) -> None:
-        """Ends, for ever, connections whose clients have taken nothing of what waits for them.
+        """Runs for ever, and aborts connections whose client has read nothing for --write-timeout.
 
-        In looks and not in seconds: if this process itself stood still, readers get their time. Who writes
-        waits for its reader above 64 KiB, so what waits grows only for a moment unless nobody reads.
+        It counts checks, not seconds: if this process itself was stopped, clients still get their time. A
+        write buffer that never shrinks shows a client that does not read: handlers write no more while it has
+        64 KiB.
         """
         stalled: WeakKeyDictionary[BaseTransport, tuple[int, int]] = WeakKeyDictionary()
         while True:
-            await asyncio.sleep(self._settings.write_timeout / LOOKS)
+            await asyncio.sleep(self._settings.write_timeout / CHECKS)
             for transport in [c.transport for c in server.connections if c.transport is not None]:
-                waiting = transport.get_write_buffer_size()
-                least, looks = stalled.get(transport, (0, 0))
-                looks = looks + 1 if 0 < least <= waiting else 0
-                stalled[transport] = (waiting if looks == 0 else least), looks
-                if looks >= LOOKS:
+                buffered = transport.get_write_buffer_size()
+                smallest, checks = stalled.get(transport, (0, 0))
+                checks = checks + 1 if 0 < smallest <= buffered else 0
+                stalled[transport] = (buffered if checks == 0 else smallest), checks
+                if checks >= CHECKS:
                     log.warning(
                         "a reader has taken nothing in %g s (--write-timeout)", self._settings.write_timeout
                     )
                     transport.abort()
 
     async def sweep(self, server: web.Server) -> None:
-        """Closes, for ever, what has brought no request within --idle-timeout, twice that at most."""
+        """Runs for ever, and closes connections without a request after one to two times --idle-timeout."""
         while True:
             await asyncio.sleep(self._settings.idle_timeout)
             silent = [c.transport for c in server.connections if c.transport is not None]
             silent = [transport for transport in silent if transport not in self._served]
             for transport in silent:
-                if transport in self._seen:
+                if transport in self._silent:
                     log.debug("closing a connection without a request")
                     transport.close()
-            self._seen = WeakSet(silent)
+            self._silent = WeakSet(silent)
 
 
 def _require_plain(request: web.Request) -> None:
-    """A few bytes can be packed that are gigabytes unpacked, and no client of ours packs its bodies."""
-    packed = request.headers.get("Content-Encoding", "identity")
-    if packed.lower() != "identity":
-        message = "Content-Encoding is given; bodies are read as they are, without one"
+    """Refuses compressed bodies: a few bytes may expand to gigabytes, and no known client compresses them."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        message = "Content-Encoding is given; send the body without compression"
         raise RequestError(message, status=415, code="content_encoding")

@@ -1,4 +1,4 @@
-"""How much may be here at once and in a minute: a server's bounds, a client's budget."""
+"""The server's limits on load, and the clients' budgets of tokens a minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a server lets pile up; times in seconds, None is no limit."""
+    """A server's limits on waiting requests, unread events and times in seconds; None means no limit."""
 
     max_queue: int = 256
     max_unread: int = 250_000
@@ -22,7 +22,7 @@ class Load:
 
 @dataclass(slots=True)
 class Budget:
-    """Tokens that flow in steadily and may be overdrawn once: what they cost is known only afterwards."""
+    """A token bucket. It may be overdrawn by one request, whose cost is known only after it has run."""
 
     per_minute: float
     left: float
@@ -35,12 +35,12 @@ class Budget:
 
     @property
     def wait(self) -> int:
-        """Whole seconds until there is something left."""
+        """Whole seconds until at least one token is left."""
         return math.ceil(max(0.0, (1 - self.left) * MINUTE / self.per_minute))
 
 
 class Budgets:
-    """By client. A full one is as good as none, so only those who have spent something have one."""
+    """The clients' budgets. Only clients that have spent tokens lately have one: a full budget is dropped."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class Budgets:
         return len(self._all)
 
     def wait(self, client: str, per_minute: int) -> int:
-        """Whole seconds until the client has something left."""
+        """Whole seconds until the client has at least one token left."""
         if (budget := self._all.get(client)) is None:
             return 0
         budget.refill(per_minute, self._clock())
@@ -65,7 +65,7 @@ class Budgets:
         budget.left -= tokens
 
     def _sweep(self, now: float) -> None:
-        """Once a minute: tokens may have any number of names."""
+        """Drops full budgets, once a minute: JWTs may have any number of names."""
         if now - self._swept < MINUTE:
             return
         self._swept = now

@@ -1,4 +1,4 @@
-"""What surrounds every request: its line in the log, its count, CORS, errors as the dialect's bodies."""
+"""The middlewares of every request: its line in the log, counts, CORS, errors in the dialect's form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from llama_srb.http.observe.metrics import Metrics
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.values import RequestError
 
-log = logging.getLogger("llama_srb.server")  # as operators know it
+log = logging.getLogger("llama_srb.server")  # this name is documented
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,11 +44,11 @@ FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
 DIALECT_OF = {route.path: route.dialect for route in ROUTES}
 
 log_summary: ContextVar[str] = ContextVar("log_summary", default="")
-"""What the request at hand has to tell in its log line; a handler runs in the context of its middlewares."""
+"""What a handler adds to the log line of its request; it runs in the context of its middlewares."""
 
 
 def middlewares(metrics: Metrics) -> tuple[Middleware, ...]:
-    """All of them, the outermost first."""
+    """All middlewares of this module, the outermost first."""
     return (_one_line_each, _counted(metrics), _preflight, _errors_in_own_form, _errors_as_json)
 
 
@@ -60,7 +60,7 @@ def error_response(
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """An error in the form that OpenAI's clients read."""
+    """Makes an error in OpenAI's form."""
     kind: openai.ErrorKind = "invalid_request_error" if status < 500 else "server_error"
     response = json_response(openai.error_body(message, kind=kind, param=param, code=code), status, headers)
     response[FAULT] = {"message": message, "param": param, "code": code}
@@ -68,13 +68,13 @@ def error_response(
 
 
 def json_response(data: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Data as an answer."""
+    """Makes an answer in JSON."""
     body = orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 
 def refused(error: Error, tokens: str = "prompt") -> web.Response:
-    """The engine's refusal as an answer; a prompt of token ids is tokens to the engine."""
+    """Makes an answer from the engine's refusal. `tokens`: the request field that the engine calls tokens."""
     status, param = STATUS_OF_CODE.get(error.code, 500), error.param
     return error_response(
         status, error.message, param=tokens if param == "tokens" else param, code=error.code
@@ -82,13 +82,13 @@ def refused(error: Error, tokens: str = "prompt") -> web.Response:
 
 
 def _advice(error: RequestError) -> dict[str, str]:
-    """What a client may do about it."""
+    """Headers that say what the client can do about an error."""
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return headers | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
 
 
 def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamResponse:
-    """aiohttp's own refusals (404, 405, 413, …) with a body like all others."""
+    """Gives aiohttp's own errors (404, 405, 413, …) a body as other errors have."""
     if error.status < 400:
         return error
     if isinstance(error, web.HTTPMethodNotAllowed):
@@ -109,7 +109,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except web.HTTPException as error:
         return _http_error(error, request)
     except RequestError as error:
-        if error.status == 403:  # a page's own script does not get to see why
+        if error.status == 403:  # a browser hides the reason from the page's script, so the log has it
             log_summary.set(f": {error.message}")
         return error_response(
             error.status, error.message, param=error.param, code=error.code, headers=_advice(error)
@@ -119,7 +119,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except CommandRefused as refusal:
         return refused(refusal.error, "tokens")
     except ConnectionError:
-        raise  # nobody is there to answer to
+        raise  # the client has left
     except Exception:
         log.exception("%s %s", request.method, request.path)
         return error_response(500, "internal error; the server's log has more", code="internal_error")
@@ -127,9 +127,9 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 @web.middleware
 async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """An error under another server's path reads as that server's."""
+    """Gives errors of another server's paths the form that this server uses."""
     response = await handler(request)
-    resource = request.match_info.route.resource  # none where the method is wrong
+    resource = request.match_info.route.resource  # None if the method is wrong
     form = ERROR_FORMS.get(DIALECT_OF.get(resource.canonical if resource else request.path, ""))
     if form is not None and isinstance(response, web.Response) and FAULT in response:
         response.body = orjson.dumps(form(response.status, **response[FAULT]))
@@ -138,7 +138,7 @@ async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.Str
 
 @web.middleware
 async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Logs each request once it is over: what, status, its summary, how long it took."""
+    """Logs each request when it is over: method and path, status, summary, time."""
     began, outcome = time.monotonic(), "client left"
     log_summary.set("")
     name = name_request(request.headers.get("X-Request-Id", ""))
@@ -149,9 +149,11 @@ async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamRe
     except ConnectionError:
         if request.transport and not request.transport.is_closing():
             raise
-        return web.Response()  # to nobody: the rest would be a traceback in the log
+        return web.Response()  # the client has left; a raised error would be a traceback in the log
     finally:
-        what = f"{request.method} {request.rel_url.raw_path[:200]}"  # raw: a line feed would forge a line
+        what = (
+            f"{request.method} {request.rel_url.raw_path[:200]}"  # raw: a decoded line feed would forge lines
+        )
         seconds = time.monotonic() - began
         fields = {"what": what, "outcome": outcome, "seconds": round(seconds, 6)}
         line = (what, outcome, log_summary.get(), seconds, name)
@@ -159,7 +161,7 @@ async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Names this server and allows web pages; unless all may, the answer depends on who asks."""
+    """Makes the hook that adds the server's name, the request's id and CORS headers to each response."""
 
     async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = f"llama-srb/{__version__}"
@@ -174,7 +176,7 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
 
 
 def _counted(metrics: Metrics) -> Middleware:
-    """Counts requests by their route and how they ended."""
+    """Counts requests by route, dialect and outcome."""
 
     @web.middleware
     async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -192,7 +194,7 @@ def _counted(metrics: Metrics) -> Middleware:
 
 @web.middleware
 async def _preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What a browser asks before it sends a page's request; headers_for says whether the page may."""
+    """Answers a browser's preflight request; headers_for() adds whether the page's origin is allowed."""
     if request.method != "OPTIONS":
         return await handler(request)
     wanted = request.headers.get("Access-Control-Request-Headers", "*")

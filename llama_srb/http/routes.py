@@ -1,4 +1,4 @@
-"""The HTTP API as one table: handlers/ registers its rows, openapi.py and docs/api.md are made of them."""
+"""The HTTP API as one table: handlers/ registers its rows, openapi.py and docs/api.md are made from them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 PARAMETERS: dict[str, tuple[str, Schema]] = {
     "id": ("The id of the start event, or of OpenAI's answers, with `cmpl-`.", {"type": "string"}),
     "name": ("The id of a model.", {"type": "string"}),
-    "index": ("Which sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
+    "index": ("The sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
     "file": ("A file of the studio.", {"type": "string"}),
 }
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
-PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # of parameters that are not just any text without a slash
+PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # other parameters are any text without a slash
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One row.
+    """One row of the table.
 
-    scopes: a key must have one of them; none where no key is asked for. handler: a method in handlers/.
-    request: the schema of the body, if there is one.
+    scopes: a key must have one of them; empty if the route needs no key. handler: the name of a method in
+    handlers/. request: the schema of the body, if there is one.
     """
 
     method: str
@@ -76,7 +76,7 @@ class Route:
     summary: str
     answers: Mapping[int, Answer]
     request: str = ""
-    dialect: str = "openai"  # whose form errors have
+    dialect: str = "openai"  # the form of its errors
 
     @property
     def parameters(self) -> list[str]:
@@ -84,7 +84,7 @@ class Route:
 
     @property
     def operation(self) -> str:
-        """Its name, unlike all others': of what serves many paths only the path tells."""
+        """The operation's unique name: the handler's, or one from the path if a handler serves several."""
         if self.handler in SHARED_HANDLERS or self.path in SHORT:
             return re.sub(r"\W", "_", self.method.lower() + self.path)
         return "_".join([self.handler, *self.parameters])
@@ -133,7 +133,7 @@ CANCELLED = {
     **FAILED,
 }
 
-# As llama-server has them: for an address that was entered without /v1.
+# As in llama-server, for clients whose address was entered without /v1.
 SHORT = {"/models": "/v1/models", "/chat/completions": "/v1/chat/completions"}
 
 # fmt: off
@@ -148,8 +148,8 @@ OURS: tuple[Route, ...] = (
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/v1/chat/completions", CHAT, "chat_completions",
-        "n answers to a chat, in OpenAI's form: prompt and grammar by the model's chat template, each answer "
-        "read as content, reasoning and calls of tools.",
+        "n answers to a chat, in OpenAI's form: the model's chat template makes prompt and grammar, and each "
+        "answer is parsed into content, reasoning and tool calls.",
         {
             200: Answer("The answers.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
             404: _json("There is no such model.", Error),
@@ -159,15 +159,15 @@ OURS: tuple[Route, ...] = (
         "n continuations of one prompt as the event stream, whatever the client accepts.",
         {200: Answer("The continuations.", {SSE: events.EVENTS}), **GENERATION_ERRORS}, request="Request"),
     Route("POST", "/v1/completions/{id}/extend", COMPLETE_OR_CHAT, "extend",
-        "More continuations for a running request, in its own stream: as its others, or forked from one.",
+        "More continuations for a running request, in its stream: new ones, or forks of one.",
         {
             200: _json("They are first to count - 1.", Extended),
             404: _json("Nothing of this id is running; continue goes on from what is over.", Error),
             **GENERATION_ERRORS,
         }, request="Extension"),
     Route("POST", "/v1/prefix", COMPLETE, "prefix",
-        "Computes a prompt and generates nothing, so that the request that follows starts at once; "
-        "the client's next one supersedes it, and it yields to real requests.",
+        "Prefills a prompt and generates nothing, so that a later request starts at once. A newer prefix of "
+        "the same client supersedes it, and it yields to other requests.",
         {
             200: _json("It is computed, or superseded.", Computed),
             404: _json("There is no such model.", Error),
@@ -175,7 +175,7 @@ OURS: tuple[Route, ...] = (
             **GENERATION_ERRORS,
         }, request="Prefix"),
     Route("POST", "/v1/score", COMPLETE, "score",
-        "How likely the model finds each of some texts after one prompt: log-probabilities, perplexity.",
+        "Scores of several texts after one prompt: log-probabilities, perplexity.",
         {
             200: _json("One entry a text, in their order.", ScoredTexts),
             404: _json("There is no such model.", Error),
@@ -193,7 +193,8 @@ OURS: tuple[Route, ...] = (
     Route("DELETE", "/v1/completions/{id}/{index}", COMPLETE_OR_CHAT, "cancel",
         "Ends one sequence of a request; the others go on.", CANCELLED),
     Route("GET", "/v1/ws", COMPLETE, "websocket",
-        "A WebSocket: many requests on one connection, each by the client's id; the event stream's events.",
+        "A WebSocket: many requests on one connection, each with an id of the client's; the event stream's "
+        "events.",
         {
             101: Answer("The connection is a WebSocket now.", {}),
             400: _json("The client asked for no WebSocket.", Error),

@@ -1,4 +1,4 @@
-"""The life of the whole server: from a start that tells what is missing to a stop in which requests end."""
+"""The server's life: start, with an error that says what is missing; signals; reload; stop."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from llama_srb.models.gguf_header import ModelFileError, ModelInfo
 from llama_srb.request.presets import SHIPPED, Preset, PresetError
 from llama_srb.request.presets import read as read_presets
 
-log = logging.getLogger("llama_srb.server")  # as operators know it
+log = logging.getLogger("llama_srb.server")  # this name is documented
 
-WRITE_GRACE = 1.0  # seconds for readers to take the last frames of a server that stops
-BACKLOG = 1024  # connections that wait until the loop turns; one more tries again after a second
+WRITE_GRACE = 1.0  # seconds for clients to read the last frames of a server that stops
+BACKLOG = 1024  # connections that wait to be accepted; further ones try again after a second
 
 
 class StartError(Exception):
@@ -47,7 +47,7 @@ async def serve(
 ) -> None:
     """Serves until SIGTERM or SIGINT. on_loading gets 0 to 1, on_ready the address.
 
-    StartError, ModelFileError or EngineError when it cannot start; then nothing is left running.
+    StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
     model = gguf_header.read(settings.model)
     _check_engine(settings)
@@ -61,10 +61,10 @@ async def serve(
     reload = _Reload(settings, api, certificate)
     runner = web.AppRunner(
         api.app(),
-        handler_cancellation=True,  # off by default; else a client that leaves is noticed when we write
+        handler_cancellation=True,  # off by default; then a client that leaves is noticed only by a write
         access_log=None,
         logger=http_log,
-        auto_decompress=False,  # connections.py says why
+        auto_decompress=False,  # compressed bodies are refused (connections.py)
         shutdown_timeout=WRITE_GRACE,
         keepalive_timeout=settings.idle_timeout,
     )
@@ -103,7 +103,7 @@ def _engine_settings(settings: Settings, model: ModelInfo) -> EngineSettings:
 
 
 def _presets(settings: Settings) -> dict[str, Preset]:
-    """The shipped ones, and the operator's own."""
+    """The presets that are shipped, and the operator's."""
     try:
         return read_presets((SHIPPED, settings.presets) if settings.presets else (SHIPPED,))
     except PresetError as error:
@@ -111,7 +111,7 @@ def _presets(settings: Settings) -> dict[str, Preset]:
 
 
 def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
-    """Who may call, and the certificate that callers are shown."""
+    """The access rules and the TLS certificate."""
     try:
         access = Access(settings)
         access.require_safe()
@@ -129,7 +129,7 @@ def _check_engine(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[asyncio.Event]]:
-    """Three events, set by SIGHUP, by the first signal to stop, and by the next one: at once."""
+    """Three events: set by SIGHUP, by the first SIGTERM or SIGINT, and by the second (stop at once)."""
     loop, events = asyncio.get_running_loop(), [asyncio.Event() for _ in range(3)]
 
     def on_signal() -> None:
@@ -146,7 +146,7 @@ def _signals() -> Iterator[list[asyncio.Event]]:
 
 
 async def _reload_on(hangup: asyncio.Event, reload: Callable[[], Awaitable[None]]) -> None:
-    """One at a time; what comes meanwhile is one more."""
+    """Reloads on each SIGHUP. Several that come during a reload cause one more."""
     while True:
         await hangup.wait()
         hangup.clear()
@@ -155,7 +155,7 @@ async def _reload_on(hangup: asyncio.Event, reload: Callable[[], Awaitable[None]
 
 @contextlib.contextmanager
 def _kept(what_stays: str) -> Iterator[None]:
-    """One part of a reload: a fault in it is logged, and ends neither the other parts nor later reloads."""
+    """Runs one part of a reload. A fault is logged and ends neither the other parts nor later reloads."""
     try:
         yield
     except (AccessError, StartError, ModelFileError, EngineError) as error:
@@ -166,14 +166,14 @@ def _kept(what_stays: str) -> Iterator[None]:
 
 @dataclass
 class _Reload:
-    """Reads again what may be another by now; what is faulty stays as it was."""
+    """Reloads keys, certificate, presets and model. If one of them is faulty, the old one stays in use."""
 
     settings: Settings
     api: Api
     certificate: SSLContext | None
 
     def __post_init__(self) -> None:
-        self._files = _files(self.settings)  # that the engine has loaded
+        self._files = _file_identities(self.settings)  # of the files that the engine has loaded
 
     async def __call__(self) -> None:
         with _kept("the keys stay as they were"):
@@ -184,14 +184,14 @@ class _Reload:
             self.api.facts.take_presets(_presets(self.settings))
         with _kept("the model stays as it was"):
             await self._model()
-        log.info("SIGHUP: keys, presets and model were looked at")
+        log.info("SIGHUP: keys, presets and model were checked")
 
     async def _model(self) -> None:
-        """Another file in the model's place is loaded beside it; requests that run go on with the old one.
+        """Loads the model beside the old one if its file was replaced; running requests keep the old one.
 
-        A pool that has failed tries again, since the engine may be another one.
+        A failed pool tries again in any case, since the engine's program may have been replaced.
         """
-        files = _files(self.settings)
+        files = _file_identities(self.settings)
         if self._files != files:
             log.info("%s is another file now", self.settings.model)
         elif self.api.pool.state == "failed":
@@ -203,13 +203,13 @@ class _Reload:
         self.api.facts.model, self._files = model, files
 
 
-def _files(settings: Settings) -> tuple[tuple[int, ...], ...]:
-    """What tells that a model or an adapter is another file: a name may be a link to it."""
-    return tuple(_file(path) for path in (settings.model, *settings.lora))
+def _file_identities(settings: Settings) -> tuple[tuple[int, ...], ...]:
+    """The identities of the model's and the adapters' files. A path may be a link to another file by now."""
+    return tuple(_file_identity(path) for path in (settings.model, *settings.lora))
 
 
-def _file(path: Path) -> tuple[int, ...]:
-    """Empty where it cannot be looked at; who reads it says why."""
+def _file_identity(path: Path) -> tuple[int, ...]:
+    """Device, inode, size and time of change; empty if there is an error, which the reader will report."""
     try:
         found = path.stat()
     except OSError:
@@ -231,7 +231,7 @@ async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLCon
 
 
 def _address(name: str, runner: web.AppRunner) -> str:
-    """The URL to call, with the port that was really taken; every interface is reached as localhost."""
+    """The server's URL, with the real port; localhost if the server listens on all interfaces."""
     host, port = runner.addresses[0][:2]
     host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
     scheme = name.partition(":")[0]
@@ -239,7 +239,7 @@ def _address(name: str, runner: web.AppRunner) -> str:
 
 
 async def _loads(pool: Pool, stopping: asyncio.Event, on_loading: Callable[[float], None]) -> bool:
-    """Waits until the pool is ready; False when told to stop before that. EngineError if it cannot load."""
+    """Waits until the pool is ready; False if `stopping` is set before. EngineError if it cannot load."""
     load = asyncio.create_task(_load(pool, on_loading), name="loading")
     stop = begin(stopping.wait(), "stop signal")
     try:
@@ -254,7 +254,7 @@ async def _loads(pool: Pool, stopping: asyncio.Event, on_loading: Callable[[floa
 
 
 async def _load(pool: Pool, on_loading: Callable[[float], None]) -> None:
-    """In the mode per-request a first engine comes and goes: an unusable one is known at the start."""
+    """Waits for the pool; in the mode per-request runs one engine, so that a fault shows at the start."""
     while pool.state == "loading":
         on_loading(pool.progress)
         await pool.change.wait()
@@ -265,7 +265,7 @@ async def _load(pool: Pool, on_loading: Callable[[float], None]) -> None:
 
 
 async def _stop(pool: Pool, grace: float, at_once: asyncio.Event) -> None:
-    """Lets requests finish for a while, unless a second signal says that there is no time for that."""
+    """Lets requests finish for `grace` seconds, unless a second signal comes."""
     stop = begin(pool.stop(grace), "pool stop")
     hurry = begin(at_once.wait(), "second signal")
     try:

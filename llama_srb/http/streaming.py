@@ -1,6 +1,6 @@
-"""From a generation to bytes: a stream that a slow reader makes wait, or one body at the end.
+"""Sends a generation to the client: as a stream, with back-pressure from slow readers, or as one body.
 
-What an answer looks like is the dialects' business; this only carries it.
+The dialects decide what an answer looks like.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Render: TypeAlias = Callable[[list[Event]], bytes | Iterator[bytes]]
 Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
-WHOLE = 4  # times --max-unread
-LONG = 512  # events, tokens and alternatives: more are rendered and written piece by piece
-THREAD = 20_000  # of them that cannot be cut: writing them takes 20 ms and longer, so a thread does it
-SLICE = 0.005  # seconds of writing after which the event loop has a turn: a fast reader never makes it wait
+MAX_HELD_FACTOR = 4  # times --max-unread: the largest answer that is collected in memory
+LONG = 512  # events, tokens and alternatives; longer lists are rendered and written in pieces
+THREAD = 20_000  # a piece of this size takes 20 ms to render and cannot be cut, so a thread renders it
+SLICE = 0.005  # seconds of writing between two runs of the event loop: a fast reader never blocks writes
 
 STREAM_HEADERS = {
     "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",  # nginx would hold the stream back
+    "X-Accel-Buffering": "no",  # without it nginx buffers the stream
 }
 
 EVENT_STREAM = events.CONTENT_TYPE
@@ -41,45 +41,44 @@ PAUSE = b": keep-alive\n\n"
 
 
 class BodyBuilder(Protocol):
-    """A generation's events as one body."""
+    """Builds one body from a generation's events."""
 
     def take(self, events: list[Event], /) -> None:
-        """Events, which follow those of the last call."""
+        """Adds the next events."""
 
     def json(self) -> bytes:
-        """The body, once all events were taken."""
+        """The body; called after the last events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A generation with what its events go through, and its size for the log."""
+    """A generation, the ranking of its events, and its size for the log."""
 
     generation: Exchange | MultiGeneration
     rank: Rank
     size: str
-    has_stop: bool = False  # its client may end it without its id, by stop-generation
-    echoes: int = 1  # how often an answer in one piece repeats the prompt, where it is to be echoed
+    has_stop: bool = False  # stop-generation ends it, which names the client but no id
+    echoes: int = 1  # how often a body repeats the prompt, if the request has echo
 
 
 class Responder:
-    """Answers with generations; stop-generation finds those that run by their client."""
+    """Answers requests with generations, and remembers the running ones that stop-generation may end."""
 
     def __init__(self, settings: Settings) -> None:
         self._keep_alive = settings.keep_alive
-        self.most_held = (
-            WHOLE * settings.max_unread
-        )  # tokens and alternatives that an answer may hold in memory
-        self._with_stop: dict[str, Exchange | MultiGeneration] = {}  # of what runs, by its id
+        # tokens and alternatives of an answer that is collected in memory
+        self.max_held = MAX_HELD_FACTOR * settings.max_unread
+        self._with_stop: dict[str, Exchange | MultiGeneration] = {}  # running generations by id
 
     def stop_of(self, client: str) -> None:
-        """Ends what a client generates and may end without its id."""
+        """Ends a client's generations that stop-generation may end."""
         for generation in list(self._with_stop.values()):
             if generation.client == client:
                 generation.cancel()
 
     @contextlib.asynccontextmanager
     async def _opened(self, work: Work) -> AsyncIterator[Exchange | MultiGeneration]:
-        """The generation; stop-generation finds it until the block is left."""
+        """Enters the generation; stop-generation finds it until the block is left."""
         async with work.generation as generation:
             log_summary.set(f" {work.size} {generation.id}")
             if work.has_stop:
@@ -97,7 +96,7 @@ class Responder:
         content_type: str = EVENT_STREAM,
         pause: bytes = PAUSE,
     ) -> web.StreamResponse:
-        """Carries a generation to the client; leaving this function, in whatever way, cancels the rest."""
+        """Streams a generation to the client. However this function is left, the generation ends with it."""
         rank, response = work.rank, _Stream(headers={"Content-Type": content_type, **STREAM_HEADERS})
         async with self._opened(work) as generation:
             first = await anext(generation)
@@ -111,20 +110,20 @@ class Responder:
                 async with _kept_alive(response, self._keep_alive, pause) as write:
                     async for data in rest:
                         await write(data)
-                    last = await _carry(generation, write, rank, render) or first[-1]
+                    last = await _write_all(generation, write, rank, render) or first[-1]
                 log_summary.set(log_summary.get() + summary_of(last))
-            except ConnectionError:  # left between two events, before we were cancelled
+            except ConnectionError:  # the client has left, and aiohttp has not cancelled this handler yet
                 log_summary.set(log_summary.get() + " client left")
             return response
 
     async def whole(self, http: web.Request, work: Work, answer: BodyBuilder) -> web.Response:
-        """One body at the end; a client that leaves before cancels it, too."""
+        """Answers with one body at the end. If the client leaves before, the generation is cancelled."""
         held = 0
         async with self._opened(work) as generation:
             async for batch in generation:
                 held += bulk(batch) + sum((work.echoes - 1) * bulk([e]) for e in batch if type(e) is Prompt)
-                if held > self.most_held:
-                    raise _too_large(self.most_held)
+                if held > self.max_held:
+                    raise _too_large(self.max_held)
                 answer.take(await work.rank(batch))
                 last = batch[-1]
         log_summary.set(log_summary.get() + summary_of(last))
@@ -142,13 +141,13 @@ def _too_large(most: int) -> RequestError:
 
 
 class _Stream(web.StreamResponse):
-    _send_headers_immediately = False  # they go with the first events, which wakes a reader once
+    _send_headers_immediately = False  # sent with the first events, so that the client wakes only once
 
 
-async def _carry(
+async def _write_all(
     generation: Exchange | MultiGeneration, write: Write, rank: Rank, render: Render
 ) -> Event | None:
-    """All events of one batch in one write, which waits for a slow reader; returns the last event."""
+    """Writes each batch of events, waiting for a slow reader; returns the last event."""
     last = None
     async for batch in generation:
         last, ranked = batch[-1], await rank(batch)
@@ -160,7 +159,7 @@ async def _carry(
 
 
 async def _rendered(events: list[Event], render: Render) -> AsyncIterator[bytes]:
-    """A few events as they are; more of them in pieces, between which the event loop has turns."""
+    """Renders events; long lists in pieces, between which the event loop runs."""
     loop = asyncio.get_running_loop()
     since = loop.time()
     for piece in _pieces(events):
@@ -173,7 +172,7 @@ async def _rendered(events: list[Event], render: Render) -> AsyncIterator[bytes]
 
 
 def _pieces(events: list[Event]) -> Iterator[list[Event]]:
-    """The events so many at a time: those of a slow reader, and whole candidates, are long work."""
+    """Splits long lists of events, which slow readers and ranked candidates have, by size."""
     if len(events) + bulk(events) <= LONG:
         yield events
         return
@@ -190,18 +189,18 @@ def _pieces(events: list[Event]) -> Iterator[list[Event]]:
 
 @contextlib.asynccontextmanager
 async def _kept_alive(response: web.StreamResponse, interval: float, pause: bytes) -> AsyncIterator[Write]:
-    """A write() for the block; in its pauses comment lines are written, where there is such a thing."""
+    """Gives a write() to the block; after `interval` seconds without a write, `pause` is written."""
     loop = asyncio.get_running_loop()
     written_at = loop.time()
 
     async def write(data: bytes) -> None:
         nonlocal written_at
-        if data:  # what is held back keeps nothing open
+        if data:  # empty if all events are held back, which does not keep the connection alive
             written_at = loop.time()
             await response.write(data)
 
     async def fill_pauses() -> None:
-        with contextlib.suppress(ConnectionError):  # the handler is about to learn it too
+        with contextlib.suppress(ConnectionError):  # the handler will get the same error
             while True:
                 await asyncio.sleep(written_at + interval - loop.time())
                 if loop.time() >= written_at + interval:
@@ -216,7 +215,7 @@ async def _kept_alive(response: web.StreamResponse, interval: float, pause: byte
 
 
 def summary_of(last: Event) -> str:
-    """What the log line of a request tells of its end."""
+    """How a request ended, for its log line."""
     match last:
         case Done():
             return f" prompt={last.prompt_tokens} cached={last.cached_tokens} tokens={last.completion_tokens}"
@@ -226,5 +225,5 @@ def summary_of(last: Event) -> str:
 
 
 async def unranked(events: list[Event]) -> list[Event]:
-    """As they come."""
+    """Returns the events unchanged."""
     return events

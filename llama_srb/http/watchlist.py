@@ -1,7 +1,7 @@
-"""Generations that clients look on at by KoboldCpp's genkey. A client finds its own ones only.
+"""Generations whose progress clients poll by KoboldCpp's genkey. A client finds only its own.
 
-Knows neither HTTP nor keys: who a client is, and who may end what others generate, handlers/ says. Keeps
-what can be shown and never the request, and is bounded in bytes, of all clients together and of each.
+Knows neither HTTP nor keys: handlers/ decides who a client is, and who may end another client's generation.
+Keeps the generated text, never the request. Its bytes are bounded, for each client and for all together.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from llama_srb.dialects.koboldai import Seen
 from llama_srb.engine.events import Event
 from llama_srb.engine.exchange import Exchange
 
-MOST = 64  # that are remembered
-MOST_BYTES = 32 << 20
+MOST = 64  # generations
+MOST_BYTES = 32 << 20  # of all clients
 SHARE_BYTES = 2 << 20  # of one client: a text of 7,000 tokens with 5 alternatives each
 
 
 @dataclass(slots=True)
 class Watched:
-    """A generation by its id, and what it has said until now, as long as it is in the list."""
+    """A generation with its text so far, which grows while it is in the list."""
 
-    key: tuple[str, str]
+    key: tuple[str, str]  # client, genkey
     id: str
     seen: Seen
-    generation: Exchange | None  # until its request is over: it has the whole prompt
+    generation: Exchange | None  # None after its request has ended, since it holds the whole prompt
 
     @property
     def is_running(self) -> bool:
@@ -34,13 +34,13 @@ class Watched:
 
 
 class Watchlist:
-    """The last generations, by client and genkey; a client's next one of the same genkey takes its place."""
+    """The last generations by client and genkey. A new one replaces the client's old one of this genkey."""
 
     def __init__(self) -> None:
-        self._all: dict[tuple[str, str], Watched] = {}  # the last one last
+        self._all: dict[tuple[str, str], Watched] = {}  # the newest last
 
     def add(self, genkey: str, generation: Exchange, seen: Seen) -> Watched:
-        """The client is the generation's. Beyond the bound the oldest goes of the client that has most."""
+        """Adds a generation of its client. Above MOST the oldest of the client with the most is removed."""
         key = (generation.client, genkey)
         self._all.pop(key, None)
         self._all[key] = watched = Watched(key, generation.id, seen, generation)
@@ -51,7 +51,7 @@ class Watchlist:
         return watched
 
     def take(self, watched: Watched, events: Iterable[Event]) -> None:
-        """Events of one of them, which follow those of the last call; what becomes too much is forgotten."""
+        """Adds the next events of a generation, and forgets text above the limits of bytes."""
         if self._all.get(watched.key) is not watched:
             return
         watched.seen.take(events)
@@ -63,29 +63,32 @@ class Watchlist:
 
     @property
     def sizes(self) -> Counter[str]:
-        """Bytes, by client."""
+        """Bytes by client."""
         sizes = Counter[str]()
         for (client, _), watched in self._all.items():
             sizes[client] += watched.seen.size
         return sizes
 
     def _forget(self, client: str) -> bool:
-        """The client's oldest generation that is over; else, of its largest, what is least missed."""
+        """Forgets the client's oldest ended generation; if there is none, shrinks its largest one.
+
+        False if nothing could be forgotten.
+        """
         own = {key: watched for key, watched in self._all.items() if key[0] == client}
         for key, watched in own.items():
             if not watched.is_running and len(own) > 1:
                 del self._all[key]
                 return True
         by_size = sorted(own.values(), key=lambda watched: -watched.seen.size)
-        return any(watched.seen.shrink() for watched in by_size)  # until one has
+        return any(watched.seen.shrink() for watched in by_size)  # stops at the first that could shrink
 
     def find(self, client: str, genkey: str) -> Watched | None:
         return self._all.get((client, genkey))
 
     def of(self, client: str) -> list[Watched]:
-        """All of one client, the last one last."""
+        """All generations of one client, the newest last."""
         return [watched for (owner, _), watched in self._all.items() if owner == client]
 
     def named(self, genkey: str) -> list[Watched]:
-        """All of this genkey, whoever began them."""
+        """All generations of this genkey, of any client."""
         return [watched for (_, name), watched in self._all.items() if name == genkey]

@@ -1,7 +1,7 @@
-"""A WebSocket: several requests on one connection, each by the id that the client gave it.
+"""A WebSocket: several requests on one connection, each with an id that the client chooses.
 
-Knows aiohttp's socket and admission; what messages mean is dialects/messages.py's business. One task reads,
-each request has one that writes; all end with the connection, and with them what they generate.
+Knows aiohttp's socket and admission; dialects/messages.py knows the form of messages. One task reads, and
+each request has one task that writes. All tasks end with the connection, and their generations with them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ log = logging.getLogger(__name__)
 
 MAX_RUNNING = 256  # requests of one connection
 MAX_EXTENDING = 256  # extends of one connection that wait for the engine's answer
-MAX_NAMES = 4096  # of requests that are over, which continue may name
-SLICE = 0.005  # seconds of commands after which the event loop has a turn
-CLOSE_GRACE = 5.0  # seconds for a reader to take the last events, where its key has ended
-MAX_REASON = 123  # bytes that a close frame has room for
+MAX_NAMES = 4096  # ids of ended requests, which `continue` may name
+SLICE = 0.005  # seconds of reading commands between two runs of the event loop
+CLOSE_GRACE = 5.0  # seconds for the client to read the last events after its key has ended
+MAX_REASON = 123  # bytes of text in a close frame (RFC 6455)
 
 Json: TypeAlias = Mapping[str, Any]
 
 
 class Connection:
-    """One client; read_request and read_extension check bodies, with what the server knows.
+    """One client's connection.
 
-    delivered() is called for each message, and gives what it holds until its request is over; most_held:
-    tokens and alternatives of candidates that a request may hold back.
+    read_request and read_extension parse and check bodies. delivered() is called for each message and returns
+    the message's slot, which is held until its request has ended. max_held: tokens and alternatives of
+    candidates that a request may hold back.
     """
 
     def __init__(
@@ -53,20 +54,20 @@ class Connection:
         read_request: Callable[[Json, Caller], CompletionRequest],
         read_extension: Callable[[Exchange, Json], Extension],
         delivered: Callable[[], contextlib.ExitStack] = contextlib.ExitStack,
-        most_held: int | None = None,
+        max_held: int | None = None,
     ) -> None:
         self._socket, self._admission, self._delivered = socket, admission, delivered
-        self._most_held = most_held
+        self._max_held = max_held
         self._writing = asyncio.Lock()
         self._read_request, self._read_extension = read_request, read_extension
         self._running: dict[str, Exchange] = {}  # by the client's id
-        self._names: dict[str, str] = {}  # the client's id: ours
+        self._names: dict[str, str] = {}  # the client's id → the generation's id
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
         self._caller, self._session = caller, caller.session
 
     async def serve(self) -> None:
-        """Until the client leaves, its key ends, or the server stops."""
+        """Serves until the client leaves, its key ends, or the server stops."""
         if self._session is not None:
             self._session.add(self, self._end)
         try:
@@ -74,8 +75,8 @@ class Connection:
             async for message in self._socket:
                 if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
                     with self._delivered() as held:
-                        await self._take(message.data, held)
-                if time.perf_counter() - since > SLICE:  # messages that are here already give no turn
+                        await self._handle(message.data, held)
+                if time.perf_counter() - since > SLICE:  # reading buffered messages does not run the loop
                     await asyncio.sleep(0)
                     since = time.perf_counter()
         finally:
@@ -87,11 +88,11 @@ class Connection:
                 await asyncio.wait(rest)
 
     def _end(self, refusal: RequestError) -> None:
-        """The key has ended; requests end with an error by themselves."""
+        """The key has ended: closes the socket. The session ends the requests."""
         self._closing = begin(self._close(refusal), "websocket closes")
 
     async def _close(self, refusal: RequestError) -> None:
-        """Once all is told; a reader that does not take it in time is cut off."""
+        """Closes the socket after the last events; a client that does not read them in time is cut off."""
         try:
             async with asyncio.timeout(CLOSE_GRACE):
                 while self._tasks:
@@ -103,12 +104,12 @@ class Connection:
             log.warning("a WebSocket's reader has not taken its end in %g s", CLOSE_GRACE)
             self._caller.hang_up()
 
-    async def _take(self, data: str | bytes, held: contextlib.ExitStack) -> None:
+    async def _handle(self, data: str | bytes, held: contextlib.ExitStack) -> None:
         command = None
-        self._caller = self._caller.now  # its key's limits may be others
+        self._caller = self._caller.now  # its key's limits may have changed
         try:
             command = messages.parse(data)
-            self._obey(command, held)
+            self._run(command, held)
         except (RequestError, EngineUnavailable) as error:
             await self._send(self._refused(command, error))
 
@@ -122,23 +123,23 @@ class Connection:
             return messages.error(**why)
         return messages.error(id=command.id, op=command.op if self._runs(command) else op, **why)
 
-    def _obey(self, command: Command, held: contextlib.ExitStack) -> None:
+    def _run(self, command: Command, held: contextlib.ExitStack) -> None:
         match command.op:
             case "generate":
                 self._start(command, held)
             case "cancel":
-                generation = self._required(command)
+                generation = self._generation_of(command)
                 generation.cancel(_index(command.body, generation.n))
             case "extend":
-                generation = self._required(command)
+                generation = self._generation_of(command)
                 if len(self._tasks) >= MAX_RUNNING + MAX_EXTENDING:
-                    raise RequestError("too many extends wait for their answer", code="queue_full")
+                    raise RequestError("too many extends wait for an answer", code="queue_full")
                 self._spawn(self._extend(command, generation))
 
     def _runs(self, command: Command) -> bool:
         return command.id in self._running
 
-    def _required(self, command: Command) -> Exchange:
+    def _generation_of(self, command: Command) -> Exchange:
         if (generation := self._running.get(command.id)) is None:
             raise RequestError(f"no request {command.id} is running", param="id")
         return generation
@@ -147,17 +148,16 @@ class Connection:
         if self._runs(command):
             raise RequestError(f"request {command.id} is running; another one needs another id", param="id")
         if len(self._running) >= MAX_RUNNING:
-            raise RequestError(f"{MAX_RUNNING} requests are running, which is the most", param="id")
-        request = self._read_request(self._named(command.body), self._caller)
-        places = held.enter_context(
-            self._admission.reserve(self._caller)
-        )  # now: more commands may be in the same packet
-        self._running[command.id] = generation = places.generate(request)
+            raise RequestError(f"{MAX_RUNNING} requests are running, which is the maximum", param="id")
+        request = self._read_request(self._with_own_id(command.body), self._caller)
+        # reserved here, not in the task: more commands may be in the same packet
+        reservation = held.enter_context(self._admission.reserve(self._caller))
+        self._running[command.id] = generation = reservation.generate(request)
         kept, task = held.pop_all(), self._spawn(self._generate(command.id, request, generation))
         task.add_done_callback(lambda _: kept.close())  # also if it was cancelled before it ran
 
-    def _named(self, body: Json) -> Json:
-        """continue may name a request by the client's own id."""
+    def _with_own_id(self, body: Json) -> Json:
+        """Replaces the client's id in `continue` by the generation's."""
         named = body.get("continue")
         if not isinstance(named, dict) or named.get("id") not in self._names:
             return body
@@ -170,7 +170,7 @@ class Connection:
         return task
 
     async def _generate(self, id: str, request: CompletionRequest, generation: Exchange) -> None:
-        rank = ranking(request, self._most_held)
+        rank = ranking(request, self._max_held)
         try:
             async with generation:
                 async for batch in generation:
@@ -197,18 +197,18 @@ class Connection:
 
     async def _extend(self, command: Command, generation: Exchange) -> None:
         try:
-            extension = self._read_extension(generation, command.body)  # knows those that were sent before
+            extension = self._read_extension(generation, command.body)  # n includes extends sent before
             if await self._admission.extend(generation, extension, self._caller) is None:
                 raise RequestError(f"request {command.id} has just ended", param="id")
         except RequestError as error:
             await self._send(self._refused(command, error, op="extend"))
         except CommandRefused as refused:
-            why = RequestError(refused.error.message, param=refused.error.param, code=refused.error.code)
-            await self._send(self._refused(command, why, op="extend"))
+            reason = RequestError(refused.error.message, param=refused.error.param, code=refused.error.code)
+            await self._send(self._refused(command, reason, op="extend"))
 
     async def _send(self, text: str) -> None:
-        """Waits for a slow reader, all requests in a row; one that has left is noticed by serve()."""
-        async with self._writing:  # else each of them would put 64 KiB into the buffer before it waits
+        """Sends a text, waiting for a slow reader. That the client has left is noticed by serve()."""
+        async with self._writing:  # without it each request would buffer 64 KiB before it waits
             with contextlib.suppress(ConnectionError):
                 await self._socket.send_str(text)
 

@@ -1,1 +1,1 @@
-"""A request as data: fields, their values, how a client's body is read. Imports nothing of ours."""
+"""A request as data: its fields, their values, and how a client's body is parsed. Imports nothing of ours."""

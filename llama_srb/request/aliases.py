@@ -1,4 +1,4 @@
-"""Fields of other servers: those that become others, and those that do nothing here. Pure."""
+"""Fields of other servers: which ones are converted to our fields, and which are ignored. No I/O here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llama_srb.request import shapes
 from llama_srb.request.shapes import tool_name
 from llama_srb.request.values import RequestError, is_number, is_text, is_token, token_id, wrong
 
-# What others have and llama.cpp has not: fine at the value at which it does nothing, else named in warnings.
+# Fields without a counterpart in llama.cpp → their neutral values. Other values are ignored with a warning.
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "top_a": (0,),
     "tfs": (1,),
@@ -57,7 +57,7 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "context": ([],),
 }
 
-# Fields of other servers that say nothing about the text: how they are to run, and for whom.
+# Fields of other servers that do not affect the text: how a request runs, and for whom.
 NON_SAMPLING_FIELDS = frozenset({
     "truncation_length", "max_context_length", "num_ctx", "n_ctx", "max_seq_len", "id_slot", "n_keep",
     "n_discard", "n_indent", "t_max_prompt_ms", "genkey", "priority", "request_id", "cache_salt", "user",
@@ -70,7 +70,7 @@ Fields: TypeAlias = dict[str, Any]
 
 
 def _convert_dynatemp(fields: Fields) -> None:
-    """Lowest and highest temperature become middle and range (SillyTavern, text-generation-webui, Tabby)."""
+    """Converts a lowest and a highest temperature, as three other servers have them, to middle and range."""
     enabled = fields.pop("dynamic_temperature", True)
     for low_name, high_name in (
         ("dynatemp_low", "dynatemp_high"),
@@ -91,7 +91,7 @@ def _convert_dynatemp(fields: Fields) -> None:
 
 
 def _ban(fields: Fields, name: str, banned: Iterable[object]) -> None:
-    """Token ids become logit_bias, texts banned_strings."""
+    """Adds banned token ids to logit_bias, and banned texts to banned_strings."""
     items = list(banned)
     if not all(is_token(item) or is_text(item) for item in items):
         raise wrong(name, items, "a list of token ids or texts")
@@ -114,7 +114,7 @@ def _listed(value: object) -> list[object]:
 
 
 def _convert_bans(fields: Fields) -> None:
-    """banned_tokens holds ids (TabbyAPI) or phrases (koboldcpp); custom_token_bans is "1,2" or [1, 2]."""
+    """Converts banned_tokens (TabbyAPI: ids, koboldcpp: phrases) and custom_token_bans ("1,2" or [1, 2])."""
     if "banned_tokens" in fields:
         _ban(fields, "banned_tokens", _listed(fields.pop("banned_tokens")))
     if "custom_token_bans" in fields:
@@ -130,14 +130,14 @@ def _convert_bans(fields: Fields) -> None:
         _ban(fields, "custom_token_bans", ids)
 
 
-# koboldcpp's numbers (gpttype_adapter.cpp); 1 top_a and 3 tfs do not exist here, min_p goes with top_p
+# koboldcpp's numbers (gpttype_adapter.cpp). 1 (top_a) and 3 (tfs) do not exist here; 2 includes min_p.
 SAMPLER_ORDER: dict[int, tuple[str, ...]] = {
     0: ("top_k",), 1: (), 2: ("top_p", "min_p"), 3: (), 4: ("typ_p",), 5: ("temperature",), 6: ("penalties",),
 }  # fmt: skip
 
 
 def _convert_sampler_order(fields: Fields) -> None:
-    """sampler_order (koboldcpp, numbers) and sampler_priority (text-generation-webui) become samplers."""
+    """Converts sampler_order (koboldcpp's numbers) and sampler_priority (text-generation-webui's names)."""
     order, priority = fields.pop("sampler_order", None), fields.pop("sampler_priority", None)
     if order is not None and "samplers" not in fields:
         if not isinstance(order, list) or not all(is_token(step) and step in SAMPLER_ORDER for step in order):
@@ -156,7 +156,7 @@ def _convert_sampler_order(fields: Fields) -> None:
 
 
 def _convert_no_logprobs(fields: Fields) -> None:
-    """n_probs 0 (llama.cpp) and logprobs false (koboldcpp) are none; logprobs 0 is of the token alone."""
+    """Removes n_probs 0 (llama.cpp) and logprobs false (koboldcpp), which mean none; logprobs 0 does not."""
     if fields.get("n_probs") == 0 and fields["n_probs"] is not False:
         del fields["n_probs"]
     if fields.get("logprobs") is False:
@@ -164,7 +164,7 @@ def _convert_no_logprobs(fields: Fields) -> None:
 
 
 def _convert_formats(fields: Fields) -> None:
-    """response_format (OpenAI) and structured_outputs (vLLM) become the field that they stand for."""
+    """Converts response_format (OpenAI) and structured_outputs (vLLM) to our fields, such as json_schema."""
     form = fields.pop("response_format", None)
     if form is not None:
         kind = form.get("type") if isinstance(form, dict) else None
@@ -178,7 +178,7 @@ def _convert_formats(fields: Fields) -> None:
 
 
 def _schema_of(form: Fields) -> object:
-    """The schema stands in json_schema.schema (OpenAI's completions) or in schema (llama.cpp)."""
+    """The schema, from json_schema.schema (OpenAI) or from schema (llama.cpp)."""
     if form["type"] == "json_object" and form.get("schema") is None:
         return {"type": "object"}
     named = form.get("json_schema")
@@ -204,7 +204,7 @@ def _add_structure(fields: Fields, source: str, name: str, value: object) -> Non
 
 
 def _convert_tool_choice(fields: Fields) -> None:
-    """A function that must be called is the only one of the tools, and required."""
+    """Converts a tool_choice that names a function: only this tool is kept, and the choice is `required`."""
     choice = fields.get("tool_choice")
     if not isinstance(choice, dict):
         return
@@ -216,7 +216,7 @@ def _convert_tool_choice(fields: Fields) -> None:
 
 
 def _convert_reasoning_effort(fields: Fields) -> None:
-    """OpenAI's field: none is enable_thinking false, all else a variable for the template."""
+    """Converts OpenAI's field: `none` to enable_thinking false, others to a variable of the template."""
     effort, kwargs = fields.pop("reasoning_effort", None), fields.get("chat_template_kwargs", {})
     if effort is None:
         return
@@ -229,7 +229,7 @@ def _convert_reasoning_effort(fields: Fields) -> None:
 
 
 def _convert_last_message(fields: Fields) -> None:
-    """What the assistant has begun it goes on with, unless the client says otherwise: as llama-server."""
+    """Continues a last message of the assistant, as llama-server does, unless the body says otherwise."""
     messages = fields.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     if not isinstance(last, dict) or last.get("role") != "assistant":
@@ -240,7 +240,7 @@ def _convert_last_message(fields: Fields) -> None:
 
 
 def _convert_probs_mode(fields: Fields) -> None:
-    """llama.cpp's switch for the same."""
+    """Converts llama.cpp's post_sampling_probs to logprobs_mode."""
     processed = fields.pop("post_sampling_probs", None)
     if processed is not None and not isinstance(processed, bool):
         raise wrong("post_sampling_probs", processed, "true or false")
@@ -254,8 +254,8 @@ CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
     _convert_tool_choice, _convert_reasoning_effort, _convert_last_message,
 )  # fmt: skip
 # fmt: off
-CONVERTED = {  # what CONVERSIONS read, and what becomes of it
-    "dynatemp_low": "with dynatemp_high: temperature is their middle, dynatemp_range half their distance",
+CONVERTED = {  # the fields that CONVERSIONS read → what they become, for the documentation
+    "dynatemp_low": "with dynatemp_high: temperature is their middle, dynatemp_range half their difference",
     "dynatemp_high": "see dynatemp_low",
     "dynatemp_min": "with dynatemp_max: the same",
     "dynatemp_max": "see dynatemp_min",
@@ -268,10 +268,10 @@ CONVERTED = {  # what CONVERSIONS read, and what becomes of it
     "sampler_order": "koboldcpp's numbers 0 to 6: samplers",
     "sampler_priority": "text-generation-webui's names: samplers",
     "post_sampling_probs": "true: logprobs_mode processed",
-    "response_format": 'json_schema: {"type": "json_object"} becomes that of any object, '
-    '{"type": "json_schema", "json_schema": {"schema": …}} that one, {"type": "text"} none',
+    "response_format": 'json_schema: {"type": "json_object"} becomes the schema of any object, '
+    '{"type": "json_schema", "json_schema": {"schema": …}} the given schema, {"type": "text"} none',
     "reasoning_effort": "none: enable_thinking false; else in chat_template_kwargs",
     "structured_outputs": "vLLM's json, regex, choice, grammar: json_schema, regex, choice, grammar",
-    "preset": "the fields of the preset of that name (/v1/presets), but for what is given besides",
+    "preset": "the fields of this preset (/v1/presets); fields in the body replace them",
 }
 # fmt: on

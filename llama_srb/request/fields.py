@@ -1,7 +1,7 @@
-"""A request as data, one row a field: name, default, bounds, aliases, meaning, group, neutral value.
+"""A request as data. Each field is one row: name, default, bounds, aliases, meaning, group, neutral value.
 
-The rows are the fields of `Sampling` and `CompletionRequest`; validation, `/v1/samplers`, the documentation
-and the command line all read them. Knows neither HTTP nor the engine process.
+The rows are the fields of `Sampling` and `CompletionRequest`. Validation, `/v1/samplers`, the documentation
+and the command line are made from them. Knows neither HTTP nor the engine process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from llama_srb.request import shapes
 from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, SequenceName, lora_fields
 from llama_srb.request.values import INT32_MAX, MAX_LOGPROBS, whole
 
-RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, "draw one"
+RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, which means a random seed
 NO_SEEDS = (-1, RANDOM_SEED)
 DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")
@@ -46,7 +46,7 @@ def _row(
     neutral: Any = None,
     **bounds: Any,
 ) -> Any:
-    """One field. neutral is the value at which it does nothing; bounds are ge and le."""
+    """Declares a field. neutral: the value that has no effect; bounds: ge and le."""
     extra = {"group": group, "aliases": aliases.split(), "neutral": neutral}
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
@@ -78,48 +78,48 @@ class Sampling(_Row):
     top_n_sigma: float = _row(-1.0, "truncation", ge=-1, le=100, neutral=-1, aliases="nsigma",
         meaning="Keep logits within this many standard deviations of the best; 0 or -1 is off.")
     xtc_probability: float = _row(0.0, "truncation", ge=0, le=1, neutral=0,
-        meaning="Chance at each token to remove the most probable ones (XTC).")
+        meaning="Probability, at each token, of removing the most probable tokens (XTC).")
     xtc_threshold: float = _row(0.1, "truncation", ge=0, le=1,
-        meaning="XTC removes all but the last of the tokens at least this probable; above 0.5 is off.")
+        meaning="Of the tokens of at least this probability XTC keeps only the last; above 0.5 is off.")
     adaptive_target: float = _row(-1.0, "adaptive", ge=-1, le=1, neutral=-1, aliases="adaptive_p",
         meaning="Select tokens near this probability (adaptive-p); below 0 is off.")
     adaptive_decay: float = _row(0.9, "adaptive", ge=0, le=0.99,
         meaning="How long adaptive-p remembers: about 1 / (1 - decay) tokens.")
     repeat_penalty: float = _row(1.0, "repetition", ge=0.01, le=100, neutral=1,
         aliases="repetition_penalty rep_pen",
-        meaning="Divide the logits of tokens that occurred lately by this.")
+        meaning="Divide the logits of recent tokens by this.")
     repeat_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0,
         aliases="rep_pen_range repetition_penalty_range penalty_range repetition_range",
-        meaning="Tokens that the penalties look back on; 0 is off, -1 the whole context.")
+        meaning="How many recent tokens the penalties cover; 0 is off, -1 the whole context.")
     presence_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
-        meaning="Subtract this from the logits of tokens that occurred lately.")
+        meaning="Subtract this from the logits of recent tokens.")
     frequency_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
-        meaning="Subtract this for every time that the token occurred lately.")
+        meaning="Subtract this from a token's logit for each of its recent occurrences.")
     dry_multiplier: float = _row(0.0, "repetition", ge=0, le=100, neutral=0,
-        meaning="Strength of DRY, which penalises tokens that would go on a repetition.")
+        meaning="Strength of DRY, which penalises tokens that would continue a repetition.")
     dry_base: float = _row(1.75, "repetition", ge=0, le=100,
         meaning="DRY's penalty grows by this factor per repeated token; below 1 is off.")
     dry_allowed_length: int = _row(2, "repetition", ge=0, le=INT32_MAX,
-        meaning="Repetitions up to this many tokens cost nothing under DRY.")
+        meaning="DRY does not penalise repetitions of up to this many tokens.")
     dry_penalty_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0, aliases="dry_range",
-        meaning="Tokens that DRY looks back on; 0 is off, -1 the whole context.")
+        meaning="How many recent tokens DRY covers; 0 is off, -1 the whole context.")
     dry_sequence_breakers: Annotated[Texts, BeforeValidator(shapes.breakers)] = _row(
         DEFAULT_BREAKERS, "repetition",
-        meaning='Texts at which DRY\'s repetitions end: a list, or in one string JSON, "\\n", ":" or a,b.')
+        meaning='Texts that end a repetition for DRY: a list, or one string: JSON, "\\n", ":" or a,b.')
     mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
-        meaning="Hold the surprise steady instead of truncating: 1 Mirostat, 2 Mirostat 2.0.")
+        meaning="Keep the surprise constant instead of truncating: 1 Mirostat, 2 Mirostat 2.0.")
     mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100,
         meaning="Mirostat's target surprise.")
     mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100,
         meaning="Mirostat's learning rate.")
     seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
-        meaning="Sequence i draws with seed + i, or by a code made of both (diversity); after 4294967294 "
-        "comes 0. -1 and 4294967295 are no seed: a request then has a random one, which the start event "
-        "tells, a single sequence its request's seed + i.")
+        meaning="Sequence i uses seed + i, or a code made of both (diversity); after 4294967294 comes 0. "
+        "-1 and 4294967295 mean no seed: a request then gets a random one, which the start event has, and an "
+        "entry of sequences its request's seed + i.")
     min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0,
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
-        meaning="Never end by a stop token.")
+        meaning="Never end at a stop token.")
     logit_bias: Annotated[LogitBias, BeforeValidator(shapes.logit_bias)] = _row((), "other", neutral=[],
         meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token.")
     samplers: Annotated[Texts, BeforeValidator(shapes.samplers)] = _row(DEFAULT_SAMPLERS, "other",
@@ -128,7 +128,7 @@ class Sampling(_Row):
 
 
 class Override(Sampling):
-    """What one sequence has otherwise than its request; only fields that are set count."""
+    """A sequence's own settings, which replace those of its request; only fields that are set count."""
 
     max_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     min_tokens: int = Field(0, ge=0, le=INT32_MAX)
@@ -137,7 +137,7 @@ class Override(Sampling):
 
 
 def _given(sampling: Sampling) -> dict[str, Any]:
-    """The fields that were set, as JSON; a random seed is one that the engine is not told."""
+    """The fields that were set, as JSON; without a seed that means a random one."""
     fields = sampling.model_dump(mode="json", exclude_unset=True)
     return {name: value for name, value in fields.items() if name != "seed" or value not in NO_SEEDS}
 
@@ -146,7 +146,7 @@ STRUCTURES = ("grammar", "json_schema", "regex", "choice")
 DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
 RANKINGS = ("logprob", "typical", "diversity")
 SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
-"""What a sequence may have of its own when the n are coupled."""
+"""The settings that a sequence may have of its own if diversity couples the draws of all n."""
 CHAT = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "reasoning_format", "enable_thinking",
     "chat_template_kwargs", "add_generation_prompt", "continue_final_message",
@@ -158,11 +158,11 @@ class CompletionRequest(_Row):
 
     # fmt: off
     prompt: Annotated[str | tuple[int, ...], BeforeValidator(shapes.prompt)] = _row("", "request",
-        meaning="The text to continue, or its token ids. With continue: what follows that, perhaps nothing.")
+        meaning="The text to continue, or its token ids. With continue: text after that sequence, or none.")
     continue_: Annotated[SequenceName | None, BeforeValidator(shapes.continued)] = _row(
         None, "request", alias="continue",
-        meaning="Go on from a sequence of an earlier request, exactly: {id, index, at}; at: only its first "
-        "tokens, so many.")
+        meaning="Continue a sequence of an earlier request from its exact tokens: {id, index, at}; at: after "
+        "this many of its tokens.")
     n: int = _row(8, "request", ge=1, aliases="n_cmpl",
         meaning="How many continuations.")
     max_tokens: int = _row(128, "request", ge=-1, le=INT32_MAX,
@@ -174,84 +174,84 @@ class CompletionRequest(_Row):
         aliases="stop_sequence stopping_strings",
         meaning="A sequence ends where one of these texts would begin; they are never streamed.")
     timeout: float | None = _row(None, "request", ge=0, le=86400, neutral=0,
-        meaning="Seconds that it may take, waiting included; then what has come stays, and finish_reason is "
-        "timeout. 0 is no limit.")
+        meaning="Seconds that the request may take, time in the queue included; then the texts so far stay, "
+        "and finish_reason is timeout. 0 is no limit.")
     sampling: Sampling = _row(Sampling(), "request",
-        meaning="The sampling fields, which stand in the body itself.")
+        meaning="The sampling fields, which are given in the body itself.")
     sequences: tuple[Override, ...] = _row((), "request", neutral=[],
         meaning="One object per continuation: sampling fields, stop, max_tokens, … of its own.")
     logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS, aliases="n_probs",
         meaning="Log-probabilities of each token and of this many alternatives.")
     logprobs_mode: Annotated[LogprobsMode, BeforeValidator(shapes.logprobs_mode)] = _row("raw", "request",
-        meaning="raw: before the samplers; processed: of what they left, as the token was drawn from it.")
+        meaning="raw: log-probabilities before the samplers; processed: after them, as the token was drawn.")
     echo: bool = _row(False, "request", neutral=False,
         meaning="The text begins with the prompt.")
     cache: bool = _row(True, "request", aliases="cache_prompt",
-        meaning="Use and keep the computed prompt.")
+        meaning="Use the prefix cache for the prompt, and keep it there.")
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = _row((), "request",
         neutral=[], aliases="bad_words",
-        meaning="Phrases that never appear: sampling steps back when one completes.")
+        meaning="Phrases that never appear: when one is complete, the sequence rewinds to where it begins.")
     lora: Annotated[LoraScales | None, BeforeValidator(shapes.lora_scales)] = _row(None, "request",
-        meaning="Adapters by id, of those that --lora loads: [{id, scale}, …], the others not at all; "
-        "not given: as they were loaded.")
+        meaning="LoRA adapters by id, of those that --lora loads: [{id, scale}, …]; others are off. If not "
+        "given: all, at the scales of --lora.")
     grammar: Annotated[str | None, BeforeValidator(shapes.structure_text("grammar"))] = _row(
         None, "structure", aliases="grammar_string guided_grammar ebnf", neutral="",
-        meaning="What each text must be, in GBNF; the rule root is the whole text.")
+        meaning="A grammar in GBNF that each text must match; the rule root is the whole text.")
     json_schema: Annotated[SchemaText | None, BeforeValidator(shapes.schema)] = _row(None, "structure",
         aliases="guided_json", neutral="",
         meaning="Each text is JSON that fits this schema, its properties in the schema's order.")
     regex: Annotated[str | None, BeforeValidator(shapes.structure_text("regex"))] = _row(None, "structure",
         aliases="guided_regex regex_pattern", neutral="",
-        meaning="Each text as a whole matches this regular expression.")
+        meaning="Each text matches this regular expression as a whole.")
     choice: Annotated[Texts | None, BeforeValidator(shapes.choices)] = _row(None, "structure",
         aliases="guided_choice",
         meaning="Each text is one of these.")
     diversity: Annotated[str | None, BeforeValidator(shapes.one_of("diversity", DIVERSITIES))] = _row(
         None, "diversity", neutral="none",
-        meaning="arithmetic spreads the draws of the n, each still an exact sample; none makes them "
-        "independent. The event stream's default is arithmetic, where the settings allow it.")
+        meaning="arithmetic spreads the draws of the n sequences, each still an exact sample; none makes "
+        "them independent. The event stream's default is arithmetic if the settings allow it.")
     first_token: Annotated[str | None, BeforeValidator(shapes.one_of("first_token", FIRST_TOKENS))] = _row(
         None, "diversity", neutral="any",
         meaning="distinct: the n first tokens are drawn without replacement, before any truncation.")
     best_of: int | None = _row(None, "diversity", ge=0, neutral=0,
-        meaning="Generate so many and return the n best of them, by rank_by; 0 or 1 is off.")
+        meaning="Generate this many and return the n best of them, by rank_by; 0 or 1 is off.")
     rank_by: Annotated[str | None, BeforeValidator(shapes.one_of("rank_by", RANKINGS))] = _row(
         None, "diversity",
         meaning="Order and scores of the choices: logprob (the mean of its tokens, best first), typical "
-        "(nearest the median), diversity (near the median and unlike those before).")
+        "(nearest to the median first), diversity (near the median and unlike the ones before).")
     dedupe: bool = _row(False, "diversity", neutral=False,
-        meaning="A text that another choice has is generated again; when streaming it is marked.")
+        meaning="A duplicate of another choice is generated again; a stream only marks it.")
     whole: bool = Field(False, exclude=True)  # the answer is one body
     messages: Annotated[MessagesText | None, BeforeValidator(shapes.messages)] = _row(None, "chat",
-        meaning="A chat in place of the prompt, [{role, content}, …], written by the model's chat template; "
+        meaning="A chat instead of the prompt, [{role, content}, …], formatted by the model's chat template; "
         "the texts are answers of the assistant.")
     tools: Annotated[ToolsText | None, BeforeValidator(shapes.tools)] = _row(None, "chat", neutral=[],
         meaning="Functions that an answer may call: [{type: function, function: {name, description, "
-        "parameters}}, …], parameters a JSON schema.")
+        "parameters}}, …]; parameters is a JSON schema.")
     tool_choice: Annotated[
         ToolChoice | None, BeforeValidator(shapes.one_of("tool_choice", TOOL_CHOICES))
     ] = _row(None, "chat", meaning="auto: the model chooses; required: it must call one; none: it cannot; "
         "{type: function, function: {name}}: it must call this one.")
     parallel_tool_calls: bool | None = _row(None, "chat",
-        meaning="Whether an answer may call several; by default if the template can.")
+        meaning="Whether an answer may call several tools; by default yes if the template supports it.")
     reasoning_format: Annotated[
         str | None, BeforeValidator(shapes.one_of("reasoning_format", REASONING_FORMATS))
-    ] = _row(None, "chat", meaning="auto: what the model thinks stands apart from the text; none: in it.")
+    ] = _row(None, "chat", meaning="auto: the model's reasoning is separate from the text; none: part of it.")
     enable_thinking: bool | None = _row(None, "chat",
-        meaning="false: the template asks the model not to think, if it can.")
+        meaning="false: the template asks the model not to think, if the template supports this.")
     chat_template_kwargs: Annotated[ObjectText | None, BeforeValidator(shapes.kwargs)] = _row(None, "chat",
         neutral={}, meaning="Variables for the template.")
     add_generation_prompt: bool | None = _row(None, "chat",
-        meaning="false: the prompt ends behind the last message, and none of the assistant is begun.")
+        meaning="false: the prompt ends after the last message, without the beginning of the assistant's.")
     continue_final_message: bool | None = _row(None, "chat", neutral=False,
-        meaning="The texts go on with the last message, which is the assistant's; the default if it is, and "
-        "calls no tool.")
+        meaning="The texts continue the last message, which must be the assistant's. Default: true if it is "
+        "and calls no tool.")
     warnings: tuple[str, ...] = Field((), exclude=True)
     # fmt: on
 
     @property
     def candidates(self) -> int:
-        """How many are generated."""
+        """How many sequences are generated."""
         return max(self.n, self.best_of or 0)
 
     @property
@@ -259,7 +259,7 @@ class CompletionRequest(_Row):
         return self.rank_by is not None or self.candidates > self.n
 
     def engine_fields(self) -> dict[str, Any]:
-        """The engine's generate command without op and id: only what was given; the defaults are its own."""
+        """The arguments of the engine's generate command: only given fields; the engine has the defaults."""
         optional = {
             "min_tokens": self.min_tokens,
             "stop": list(self.stop),
@@ -276,7 +276,7 @@ class CompletionRequest(_Row):
         given |= {"echo": True} if self.echo else {}
         given |= {} if self.cache else {"cache": False}
         given |= self._diversity_fields()
-        return {**self._beginning(), "n": self.candidates, "max_tokens": self.max_tokens, **given}
+        return {**self._start_fields(), "n": self.candidates, "max_tokens": self.max_tokens, **given}
 
     def _diversity_fields(self) -> dict[str, Any]:
         given: dict[str, Any] = {"diversity": "arithmetic"} if self.diversity == "arithmetic" else {}
@@ -285,15 +285,15 @@ class CompletionRequest(_Row):
         return given | ({"dedupe": "again" if self.whole else "mark"} if self.dedupe else {})
 
     def seed_of(self, index: int, first: int) -> int:
-        """What a sequence draws with; first is the request's, which the start event tells."""
+        """A sequence's seed; first: the request's seed, from the start event."""
         own = self.sequences[index].seed if index < len(self.sequences) else -1
         return (first + index) % RANDOM_SEED if own in NO_SEEDS else own
 
     def prompt_fields(self) -> dict[str, Any]:
-        """The prompt as the engine reads it."""
+        """The prompt as arguments of an engine command."""
         return {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": list(self.prompt)}
 
-    def _beginning(self) -> dict[str, Any]:
+    def _start_fields(self) -> dict[str, Any]:
         if self.messages is not None:
             return self._chat()
         if self.continue_ is None:
@@ -309,7 +309,7 @@ class CompletionRequest(_Row):
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """So many more sequences, as the others of the request or as forks of one; a later limit for all."""
+    """Adds sequences to a running request, new ones or forks of one; or sets a new limit for all."""
 
     add: int = 1
     max_tokens: int | None = None
@@ -317,16 +317,16 @@ class Extension:
     warnings: tuple[str, ...] = ()
 
     def engine_fields(self) -> dict[str, Any]:
-        """The engine's extend command without op and id."""
+        """The arguments of the engine's extend command."""
         limit = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
         return {"add": self.add, **limit, **({"fork": self.fork.fields()} if self.fork else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Tokens that prompt and answer may have together, a longer prompt being cut; None is the context.
+    """The tokens of prompt and answer together, to which a prompt is truncated; None means the context.
 
-    name is the client's field for it; head is what the prompt begins with and keeps, up to half of the room.
+    name: the client's field for it. head: the beginning of the prompt that is kept, at most half of it.
     """
 
     name: str
@@ -335,7 +335,7 @@ class Limit:
 
 
 def limit_of(fields: Mapping[str, Any], *names: str, head: str = "") -> Limit:
-    """The limit by the first of these fields that is there; 0 is none."""
+    """The limit in the first of these fields that is given; 0 means none."""
     name = next((name for name in names if fields.get(name)), names[0])
     value = fields.get(name)
     return Limit(name, None if value is None else whole(name, value, 0, INT32_MAX) or None, head)
@@ -343,7 +343,7 @@ def limit_of(fields: Mapping[str, Any], *names: str, head: str = "") -> Limit:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One field as a table shows it; bounds are inclusive."""
+    """One field as a row of a table; bounds are inclusive."""
 
     name: str
     type: str
@@ -361,7 +361,7 @@ class Row:
 
     @property
     def bounds(self) -> str:
-        """The bounds in words; empty when there are none."""
+        """The bounds in words; empty if there are none."""
         if self.low is None:
             return ""
         low, high = (f"{bound:.10g}" for bound in (self.low, math.nan if self.high is None else self.high))
@@ -439,12 +439,12 @@ CANONICAL = {alias: name for name, row in ROWS.items() for alias in (name, *row.
 
 
 def samplers_table() -> list[dict[str, Any]]:
-    """The sampling rows as JSON: `/v1/samplers`, the documentation's tables, the studio's sliders."""
+    """The rows of sampling fields as JSON, for `/v1/samplers`, the documentation and the studio."""
     return [_row_json(row) for row in SAMPLING_ROWS.values()]
 
 
 def request_table() -> list[dict[str, Any]]:
-    """The rows of a request that are not sampling settings, as JSON."""
+    """The rows of other request fields as JSON."""
     return [_row_json(row) for row in REQUEST_ROWS.values()]
 
 

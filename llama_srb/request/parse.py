@@ -1,4 +1,4 @@
-"""From a client's fields, by any alias, to a request, or a RequestError that says what is wrong. Pure."""
+"""From a client's body, with any aliases, to a request, or a RequestError with the reason. No I/O here."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ from llama_srb.request.values import (
 )
 
 Reader: TypeAlias = Callable[[object], Any]
-"""Of one field: its value, or RequestError."""
+"""Reads the value of one field, or raises RequestError."""
 KNOWN_NAMES = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *NON_SAMPLING_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a server or a dialect adds to a body: n, max_tokens, diversity, sampling if it has none; largest
-    n, how strict; whole: the answer is one body."""
+    """The server's or dialect's defaults for a body, and its rules.
+
+    Defaults: n, max_tokens, diversity, sampling. Rules: max_n; strict: unknown fields are errors. whole: the
+    answer is one body. presets: those that the body may name.
+    """
 
     n: int = 8
     max_tokens: int = 128
@@ -58,19 +61,19 @@ class Defaults:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name, canonical names too
 
 
-MOST_VALUES = 1_000_000  # of a body, near enough; each is read in 0.1 µs, and nothing else goes on meanwhile
-LOOKED_INTO = 1 << 20  # bytes of a faulty body: telling what is wrong takes ten times as long as reading
+MAX_VALUES = 1_000_000  # of a body, estimated; each takes 0.1 µs to parse, which blocks the event loop
+MAX_EXPLAINED = 1 << 20  # bytes; finding the exact error takes ten times as long as parsing
 
 
 def parse_body(data: bytes) -> dict[str, Any]:
-    """A request's body as an object.
+    """Parses a body as a JSON object.
 
-    RequestError: empty, not UTF-8, not JSON, too deep, not an object, too many values.
+    RequestError if it is empty, not UTF-8, not a JSON object, nested too deeply, or has too many values.
     """
     if not data.strip():
         raise RequestError("the body is empty; it must be a JSON object")
-    if (marks := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
-        message = f"the body has {marks} commas and opening brackets; it may have {MOST_VALUES}"
+    if (marks := sum(map(data.count, (b",", b"[", b"{")))) > MAX_VALUES:
+        message = f"the body has {marks} commas and opening brackets; it may have {MAX_VALUES}"
         raise RequestError(f"{message}: send fewer values")
     require_shallow("the body", data)
     try:
@@ -83,25 +86,23 @@ def parse_body(data: bytes) -> dict[str, Any]:
 
 
 def _why_not_json(data: bytes, error: orjson.JSONDecodeError) -> tuple[str]:
-    if len(data) > LOOKED_INTO:
+    if len(data) > MAX_EXPLAINED:
         deep = "ecursion" in error.msg or "depth" in error.msg
         return ("the body is nested too deeply" if deep else f"the body is not JSON: {error.msg}",)
     try:
-        body = json.loads(
-            data.decode("utf-8")
-        )  # more lenient: lets NaN and lone surrogates through to be named
+        body = json.loads(data.decode("utf-8"))  # accepts NaN and lone surrogates, so that they can be named
     except UnicodeDecodeError as wrong:
         return (f"the body is not UTF-8 (byte {wrong.start})",)
     except ValueError:
         return (f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})",)
     if isinstance(body, dict):
         for name, value in body.items():
-            _refuse_what_json_has_not(name, value)
+            _refuse_non_json(name, value)
     return (f"the body is not JSON: {error.msg}",)
 
 
-def _refuse_what_json_has_not(name: str, value: object) -> None:
-    """Writing it as strict JSON fails at NaN, Infinity and lone surrogates, however deep they stand."""
+def _refuse_non_json(name: str, value: object) -> None:
+    """RequestError for NaN, Infinity and lone surrogates at any depth, which strict JSON does not have."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -118,10 +119,10 @@ Model = TypeVar("Model", bound=BaseModel)
 def request_from(
     body: Mapping[str, Any], defaults: Defaults = Defaults(), *, known: frozenset[str] = frozenset()
 ) -> CompletionRequest:
-    """A client's fields, by any alias, as a request; known are fields that the dialect has read itself.
+    """Makes a request from a client's fields, with any aliases. known: fields that the dialect reads itself.
 
-    RequestError names the field, its value and its bound. Fields that mean nothing here end up in `warnings`,
-    or, when defaults.strict, in a RequestError.
+    RequestError names the field, its value and its bound. Unknown fields are listed in `warnings`; with
+    defaults.strict they are a RequestError.
     """
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
     warnings: list[str] = []
@@ -134,12 +135,12 @@ def request_from(
     request["n"] = n = whole("n", request["n"], 1, defaults.max_n)
     sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
-    _spread(request, sequences, defaults)
-    _spread(sampling, sequences, defaults)
+    _distribute_lists(request, sequences, defaults)
+    _distribute_lists(sampling, sequences, defaults)
     overrides = enumerate(sequences) if any(sequences) else ()
     request["sequences"] = tuple(_build(Override, own, f"sequences[{i}].") for i, own in overrides)
     request["sampling"] = _build(Sampling, sampling)
-    _couple(request, defaults.diversity)
+    _set_diversity(request, defaults.diversity)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     _check_min_tokens(made)
     _check_structures(made)
@@ -149,7 +150,7 @@ def request_from(
 
 
 def _preset(name: object, presets: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The fields of a preset; what a body itself says goes before them. "None" is text-generation-webui's."""
+    """The fields of a preset, which the body's own fields override. text-generation-webui sends "None"."""
     if name in (None, "", "None"):
         return {}
     if not isinstance(name, str) or name not in presets:
@@ -158,7 +159,7 @@ def _preset(name: object, presets: Mapping[str, Mapping[str, Any]]) -> Mapping[s
 
 
 def canonical(fields: Mapping[str, Any]) -> Fields:
-    """Fields of a preset by their canonical names; RequestError for what no request takes."""
+    """A preset's fields by their canonical names; RequestError for those that a request may not have."""
     defaults = Defaults(strict=True)
     request_from({"prompt": "", **fields}, defaults)
     return _sort(dict(fields), CANONICAL, True, [])
@@ -167,7 +168,10 @@ def canonical(fields: Mapping[str, Any]) -> Fields:
 def _sort(
     fields: Fields, aliases: Mapping[str, str], strict: bool, warnings: list[str], prefix: str = ""
 ) -> Fields:
-    """Canonical names for what is known, warnings for the rest; a canonical name beats its aliases."""
+    """Converts fields and returns them by canonical names; adds warnings for unknown or ignored ones.
+
+    If a field is given by its canonical name and by an alias, the canonical name counts.
+    """
     for convert in CONVERSIONS:
         convert(fields)
     given: Fields = {name: value for name, value in fields.items() if aliases.get(name) == name}
@@ -182,7 +186,7 @@ def _sort(
 
 
 def _warning(name: str, value: object, fields: Fields, aliases: Mapping[str, str]) -> str:
-    """Why a field is not used; empty when it would do nothing anyway."""
+    """Why a field is ignored; empty if it would have no effect anyway."""
     if name in aliases:
         return f"{name} is not used, because {aliases[name]} is given too"
     if name in NON_SAMPLING_FIELDS:
@@ -199,7 +203,7 @@ def _is_neutral(value: object, neutral: tuple[object, ...]) -> bool:
 
 
 def unknown_field(name: str, known: Iterable[str] = KNOWN_NAMES) -> str:
-    """Says that a field is not known, and which known one is nearest."""
+    """The message for an unknown field, with the nearest known one."""
     nearest = difflib.get_close_matches(name[:100], list(known), n=1)
     return f"{shown(name)} is not a known field" + (f"; did you mean {shown(nearest[0])}?" if nearest else "")
 
@@ -207,7 +211,7 @@ def unknown_field(name: str, known: Iterable[str] = KNOWN_NAMES) -> str:
 def read_fields(
     body: Mapping[str, Any], readers: Mapping[str, Reader], *, required: str = "", strict: bool = False
 ) -> Fields:
-    """A small body: each field by its reader, and `warnings` of unknown ones; null is absent."""
+    """Reads a small body by a reader for each field; `warnings` lists unknown ones. Null counts as absent."""
     given = {name: value for name, value in body.items() if value is not None}
     unknown = [name for name in given if name not in readers]
     if unknown and strict:
@@ -223,7 +227,7 @@ OVERRIDE_NAMES = {alias: name for alias, name in CANONICAL.items() if name in OV
 
 
 def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list[Fields]:
-    """One dict of overrides per sequence, canonical names; n empty ones when none are given."""
+    """A dict of overrides for each sequence, by canonical names; n empty dicts if none are given."""
     if not isinstance(value, list | tuple) or not all(isinstance(own, dict) for own in value):
         raise wrong("sequences", value, "a list of objects, one per sequence")
     if value and len(value) != n:
@@ -238,8 +242,8 @@ def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list
     return sequences
 
 
-def _spread(fields: Fields, sequences: list[Fields], defaults: Defaults) -> None:
-    """A list where a number stands is one value per sequence; a sequence's own setting goes before it."""
+def _distribute_lists(fields: Fields, sequences: list[Fields], defaults: Defaults) -> None:
+    """Moves lists of numbers, one value per sequence, into the overrides, which go before the lists."""
     for name in [name for name in fields if name in OVERRIDE_ROWS and ROWS[name].is_number]:
         values = fields[name]
         if not isinstance(values, list | tuple):
@@ -267,7 +271,7 @@ def _build(model: type[Model], fields: Fields, prefix: str = "") -> Model:
     try:
         return model.model_validate(fields | integers)
     except ValidationError as invalid:
-        raise _explained(invalid, prefix) from None
+        raise _request_error(invalid, prefix) from None
     except RequestError as error:
         raise _prefixed(error, prefix) from None
 
@@ -279,8 +283,8 @@ def _prefixed(error: RequestError, prefix: str) -> RequestError:
 _OUT_OF_BOUNDS = frozenset({"greater_than_equal", "less_than_equal", "finite_number"})
 
 
-def _explained(invalid: ValidationError, prefix: str) -> RequestError:
-    """pydantic's first complaint in our words."""
+def _request_error(invalid: ValidationError, prefix: str) -> RequestError:
+    """pydantic's first error as one of ours."""
     first = invalid.errors(include_url=False)[0]
     name = str(first["loc"][0])
     row = ROWS[name]
@@ -291,11 +295,11 @@ def _explained(invalid: ValidationError, prefix: str) -> RequestError:
 def _check_min_tokens(request: CompletionRequest) -> None:
     every: tuple[CompletionRequest | Override, ...] = (request, *request.sequences)
     for limits in every:
-        most = limits.max_tokens if "max_tokens" in limits.model_fields_set else request.max_tokens
-        least = limits.min_tokens if "min_tokens" in limits.model_fields_set else request.min_tokens
-        if least > most >= 0:
+        high = limits.max_tokens if "max_tokens" in limits.model_fields_set else request.max_tokens
+        low = limits.min_tokens if "min_tokens" in limits.model_fields_set else request.min_tokens
+        if low > high >= 0:
             raise RequestError(
-                f"min_tokens is {least}; it must be at most max_tokens, {most}", param="min_tokens"
+                f"min_tokens is {low}; it must be at most max_tokens, {high}", param="min_tokens"
             )
 
 
@@ -314,8 +318,8 @@ def _check_best_of(request: CompletionRequest, max_n: int) -> None:
         raise RequestError(message, param="best_of")
 
 
-def _couple(request: Fields, default: str) -> None:
-    """Adds diversity where it is not given; RequestError when what is asked for cannot be."""
+def _set_diversity(request: Fields, default: str) -> None:
+    """Sets diversity if it is not given; RequestError if it is given but impossible with other settings."""
     own = _own_settings(request["sequences"])
     obstacles = {"diversity": _stateful_sampler(request["sampling"]) or own, "first_token": own}
     for name, obstacle in obstacles.items():
@@ -325,14 +329,14 @@ def _couple(request: Fields, default: str) -> None:
 
 
 def _stateful_sampler(sampling: Sampling) -> str:
-    """A sampler whose draws depend on more than the text; empty when there is none."""
+    """The name of a sampler whose draws depend on earlier draws; empty if there is none."""
     if sampling.mirostat:
         return "mirostat"
     return "adaptive_p" if sampling.adaptive_target >= 0 or "adaptive_p" in sampling.samplers else ""
 
 
 def _own_settings(sequences: Iterable[Override]) -> str:
-    """A setting that one sequence draws otherwise by; empty when there is none."""
+    """A sequence's own setting that changes its distribution; empty if there is none."""
     own = {name for sequence in sequences for name in sequence.model_fields_set}
     return f"{min(differing)} of one choice" if (differing := own - SAME_DISTRIBUTION) else ""
 
@@ -354,8 +358,8 @@ _READERS: dict[str, Reader] = {
 
 
 def extension_from(body: Mapping[str, Any], *, strict: bool = False) -> Extension:
-    """A client's fields as an extension; RequestError names what is wrong."""
+    """Makes an extension from a client's fields; RequestError names the field, its value and its bound."""
     values = read_fields(body, _READERS, strict=strict)
     if "max_tokens" in values and "fork" not in values:
-        values.setdefault("add", 0)  # a later limit, and nothing else
+        values.setdefault("add", 0)  # only the limit is changed
     return Extension(**values)

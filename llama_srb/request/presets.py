@@ -1,6 +1,6 @@
-"""Presets: settings by a name, each a TOML file of request fields. Knows neither HTTP nor the engine.
+"""Presets: named TOML files of request fields. Knows neither HTTP nor the engine.
 
-A file's name is the preset's; `about` says what it is for, all else are fields that any request may have.
+A file's name is the preset's name. `about` describes it; all other keys are request fields.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SHIPPED = Path(__file__).parent.parent / "preset_files"
 
 
 class PresetError(Exception):
-    """A file that is no preset; the message is one line that begins with its path."""
+    """A preset file is invalid; the message is one line that begins with its path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Canonical names and values, checked."""
+    """A preset with its checked fields, by canonical names."""
 
     name: str
     about: str
@@ -31,7 +31,7 @@ class Preset:
 
 
 def read(folders: Iterable[Path]) -> dict[str, Preset]:
-    """All presets of these folders by name; of two with one name the later counts. PresetError."""
+    """Reads the presets of these folders, by name; a later one replaces an earlier one. PresetError."""
     files = [file for folder in folders for file in _files(folder)]
     return {file.stem: _read(file) for file in files}
 

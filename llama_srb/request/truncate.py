@@ -1,4 +1,4 @@
-"""Prompts that are too long for a limit are cut from the left, as some dialects promise; it is said how much.
+"""Truncates prompts that exceed a limit, at their beginning, as some dialects do; a warning says how much.
 
 Asks the engine for tokens and templates; knows neither dialects nor HTTP.
 """
@@ -14,79 +14,82 @@ import orjson
 from llama_srb.request.fields import CHAT, CompletionRequest, Limit
 
 Command: TypeAlias = Callable[..., Awaitable[Mapping[str, Any]]]
-"""pool.command: an engine's answer to tokenize, detokenize, template."""
+"""As Pool.command(), for tokenize, detokenize and template."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
-    """Tokens of a prompt: up to `most` it stays whole, of a longer one `kept` are left."""
+class _Budget:
+    """Tokens for a prompt: one of at most `allowed` is not truncated, a longer one is truncated to `kept`."""
 
-    limit: int
-    most: int
+    total: int  # prompt and answer together
+    allowed: int
     kept: int
 
     @staticmethod
-    def of(limit: Limit, context: int, request: CompletionRequest) -> _Room:
-        """An answer without a limit of its own gets a quarter, but only where something must be cut."""
-        both = min(limit.tokens or context, context)
-        wanted = max([request.max_tokens, *(one.max_tokens for one in request.sequences)])
-        kept = max(1, both - min(wanted if wanted >= 0 else both // 4, both // 2))
-        return _Room(both, kept if wanted >= 0 else max(1, both - 1), kept)
+    def of(limit: Limit, context: int, request: CompletionRequest) -> _Budget:
+        """The answer gets its max_tokens, at most half of the total; without max_tokens a quarter.
+
+        Without max_tokens a prompt that leaves one token for the answer is not truncated.
+        """
+        total = min(limit.tokens or context, context)
+        answer = max([request.max_tokens, *(one.max_tokens for one in request.sequences)])
+        kept = max(1, total - min(answer if answer >= 0 else total // 4, total // 2))
+        return _Budget(total, kept if answer >= 0 else max(1, total - 1), kept)
 
 
-async def fitted(
+async def truncate_prompt(
     request: CompletionRequest, limit: Limit, context: int, command: Command
 ) -> CompletionRequest:
-    """The request with so much of its prompt as fits, and a warning if that is not all."""
-    room = _Room.of(limit, context, request)
-    if request.continue_ is not None or _is_short(request, room):
+    """Truncates the request's prompt, with a warning, if it is too long."""
+    budget = _Budget.of(limit, context, request)
+    if request.continue_ is not None or _is_short(request, budget):
         return request
-    cut = _messages_cut if request.messages is not None else _prompt_cut
-    changed, n = await cut(request, limit, room, command)
+    truncate = _truncate_messages if request.messages is not None else _truncate_text_or_tokens
+    changed, n = await truncate(request, limit, budget, command)
     if not n:
         return request
     warning = (
-        f"{n} tokens at the prompt's beginning were cut: prompt and answer have {room.limit} together "
-        f"({limit.name if limit.tokens == room.limit else 'the context'})"
+        f"{n} tokens at the prompt's beginning were cut: prompt and answer have {budget.total} together "
+        f"({limit.name if limit.tokens == budget.total else 'the context'})"
     )
     return request.model_copy(update={**changed, "warnings": (*request.warnings, warning)})
 
 
-def _is_short(request: CompletionRequest, room: _Room) -> bool:
-    """Whether it cannot be too long: a token is a byte at least, and one may stand before all."""
+def _is_short(request: CompletionRequest, budget: _Budget) -> bool:
+    """Whether the prompt is surely short enough: a token has at least one byte, and BOS may be added."""
     if request.messages is not None:
-        said = request.messages + (request.tools or "")
-        return len(said.encode()) < room.most // 2  # a template adds to each message
-    return isinstance(request.prompt, str) and len(request.prompt.encode()) < room.most
+        text = request.messages + (request.tools or "")
+        return len(text.encode()) < budget.allowed // 2  # the template adds text to each message
+    return isinstance(request.prompt, str) and len(request.prompt.encode()) < budget.allowed
 
 
-async def _prompt_cut(
-    request: CompletionRequest, limit: Limit, room: _Room, command: Command
+async def _truncate_text_or_tokens(
+    request: CompletionRequest, limit: Limit, budget: _Budget, command: Command
 ) -> tuple[dict[str, Any], int]:
     prompt = request.prompt
-    ids = await _ids(prompt, command) if isinstance(prompt, str) else list(prompt)
-    if len(ids) <= room.most:
+    ids = await _tokenize(prompt, command) if isinstance(prompt, str) else list(prompt)
+    if len(ids) <= budget.allowed:
         return {}, 0
-    head = (
-        min(_common(ids, await _ids(limit.head, command)), room.kept // 2) if isinstance(prompt, str) else 0
-    )
-    n = len(ids) - room.kept
+    head = 0
+    if isinstance(prompt, str):
+        head = min(_common_prefix(ids, await _tokenize(limit.head, command)), budget.kept // 2)
+    n = len(ids) - budget.kept
     return {"prompt": (*ids[:head], *ids[head + n :])}, n
 
 
-async def _ids(text: str, command: Command) -> list[int]:
-    """With the token that stands before all, if the model has one."""
+async def _tokenize(text: str, command: Command) -> list[int]:
+    """The tokens of a text, with BOS if the model has it."""
     return list((await command("tokenize", text=text, add_special=True))["tokens"])
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(other))
 
 
-async def _messages_cut(
-    request: CompletionRequest, limit: Limit, room: _Room, command: Command
+async def _truncate_messages(
+    request: CompletionRequest, limit: Limit, budget: _Budget, command: Command
 ) -> tuple[dict[str, Any], int]:
-    """Without its oldest messages, but for the system's and the last; what of that is too long goes, too."""
+    """Drops the oldest messages, except the system's and the last, which is truncated if still needed."""
     assert request.messages is not None
     messages = orjson.loads(request.messages)
     droppable = [i for i, one in enumerate(messages[:-1]) if one["role"] != "system"]
@@ -95,37 +98,37 @@ async def _messages_cut(
         return await _chat_length(request, _without(messages, droppable[:dropped]), command)
 
     whole = await length(0)
-    if whole <= room.most:
+    if whole <= budget.allowed:
         return {}, 0
-    fewest = await _least(len(droppable), room.kept, length)
+    fewest = await _smallest(len(droppable), budget.kept, length)
     left, now = _without(messages, droppable[:fewest]), await length(fewest)
-    if now > room.kept:
-        left[-1] = await _shortened(left[-1], now - room.kept, command)
+    if now > budget.kept:
+        left[-1] = await _truncate_message(left[-1], now - budget.kept, command)
         now = await _chat_length(request, left, command)
     return {"messages": orjson.dumps(left).decode()}, whole - now
 
 
-async def _least(most: int, limit: int, length: Callable[[int], Awaitable[int]]) -> int:
-    """The smallest number up to most for which length is within the limit, else most."""
-    low, high = 1, most
+async def _smallest(largest: int, limit: int, length: Callable[[int], Awaitable[int]]) -> int:
+    """The smallest number for which length() is within the limit; `largest` if there is none."""
+    low, high = 1, largest
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if await length(middle) <= limit else (middle + 1, high)
-    return min(low, most)
+    return min(low, largest)
 
 
-def _without(messages: list[Any], places: Sequence[int]) -> list[Any]:
-    return [one for i, one in enumerate(messages) if i not in set(places)]
+def _without(messages: list[Any], indices: Sequence[int]) -> list[Any]:
+    return [one for i, one in enumerate(messages) if i not in set(indices)]
 
 
 async def _chat_length(request: CompletionRequest, messages: list[Any], command: Command) -> int:
     chat = request.model_copy(update={"messages": orjson.dumps(messages).decode()})
     fields = {name: value for name, value in chat.engine_fields().items() if name in CHAT}
-    return len(await _ids((await command("template", **fields))["prompt"], command))
+    return len(await _tokenize((await command("template", **fields))["prompt"], command))
 
 
-async def _shortened(message: Any, n: int, command: Command) -> Any:
-    """Without its first n tokens; a content in parts stays."""
+async def _truncate_message(message: Any, n: int, command: Command) -> Any:
+    """Removes the first n tokens of a message; one whose content is a list of parts stays as it is."""
     if not isinstance(message["content"], str):
         return message
     ids = (await command("tokenize", text=message["content"], add_special=False))["tokens"]
@@ -133,12 +136,12 @@ async def _shortened(message: Any, n: int, command: Command) -> Any:
     return message | {"content": text}
 
 
-async def shortened(text: str | list[int], most: int, command: Command) -> tuple[str | list[int], int]:
-    """A text to be embedded without its end, if that is too long, and how many tokens went."""
-    if not isinstance(text, str) or len(text.encode()) < most:
+async def truncate_text(text: str | list[int], limit: int, command: Command) -> tuple[str | list[int], int]:
+    """Truncates a text for an embedding at its end; returns it and how many tokens were removed."""
+    if not isinstance(text, str) or len(text.encode()) < limit:
         return text, 0
     ids = (await command("tokenize", text=text, add_special=False))["tokens"]
-    kept = most - 2  # a model may put one before and one behind
+    kept = limit - 2  # a model may add a token at each end
     if len(ids) <= kept:
         return text, 0
     return (await command("detokenize", tokens=ids[:kept]))["text"], len(ids) - kept

@@ -96,7 +96,7 @@ def test_the_engine_tests_itself_with_the_bundled_model_if_that_is_here(
 
 
 def test_an_engine_whose_self_test_hangs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "PATIENCE", 0.1)
+    monkeypatch.setattr(checks, "TIMEOUT", 0.1)
     finding = found("self-test", **engine("exec sleep 60")(tmp_path))
     assert (finding.verdict, finding.what) == ("bad", "it did not end within 0.1 s")
 

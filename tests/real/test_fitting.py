@@ -14,7 +14,7 @@ from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.fields import CompletionRequest, Limit
 from llama_srb.request.parse import request_from
-from llama_srb.request.truncate import fitted
+from llama_srb.request.truncate import truncate_prompt
 from tests.support.serving import Server
 
 LONG = "".join(f"The hare counts to {i} and runs on. " for i in range(300))
@@ -146,7 +146,7 @@ async def test_a_chat_loses_its_oldest_messages_but_not_the_systems(pool: Pool) 
     turns = [{"role": ("user", "assistant")[i % 2], "content": f"Turn {i}. {LONG[:300]}"} for i in range(21)]
     system = {"role": "system", "content": "Be brief."}
     request = request_from({"messages": [system, *turns], "max_tokens": 50})
-    cut = await fitted(request, Limit("num_ctx", 1000), 4096, pool.command)
+    cut = await truncate_prompt(request, Limit("num_ctx", 1000), 4096, pool.command)
     (role, first), *rest = said(cut)
     assert (role, first) == ("system", "Be brief.")
     assert rest == [(one["role"], one["content"]) for one in turns[-len(rest) :]]
@@ -155,12 +155,12 @@ async def test_a_chat_loses_its_oldest_messages_but_not_the_systems(pool: Pool) 
     async with pool.generate(cut) as generation:
         events = [event async for batch in generation for event in batch]
     assert 1000 - 50 - 300 < events[0].prompt_tokens <= 1000 - 50
-    assert await fitted(cut, Limit("num_ctx", 1000), 4096, pool.command) == cut, "now it fits"
+    assert await truncate_prompt(cut, Limit("num_ctx", 1000), 4096, pool.command) == cut, "now it fits"
 
 
 async def test_of_a_last_message_that_is_too_long_the_end_stays(pool: Pool) -> None:
     request = request_from({"messages": [{"role": "user", "content": LONG}], "max_tokens": 50})
-    cut = await fitted(request, Limit("num_ctx", 500), 4096, pool.command)
+    cut = await truncate_prompt(request, Limit("num_ctx", 500), 4096, pool.command)
     [(role, content)] = said(cut)
     assert role == "user"
     assert LONG.endswith(content)

@@ -82,7 +82,7 @@ def _unpatch(tree: Path, work: Path) -> list[list[str]]:
         ["sh", "-c", 'mkdir -p "$1" && cp -R "$0/." "$1"', f"{tree}/{folder}", str(work / folder)]
         for folder in folders
     ]
-    return [*copies, *peers.take_back(work, "CMakeLists.txt")]
+    return [*copies, *peers.revert_patches(work, "CMakeLists.txt")]
 
 
 def _without(words: list[str], *options: str) -> list[str]:

@@ -101,7 +101,7 @@ PROMPTS = [
     Case("of two prompts a wrong one", {"prompt": ["a", 7], "stream": False},
          "prompt is 7; it must be a text or a list of token ids", "prompt"),
     Case("two prompts that continue one", {"prompt": ["a", "b"], "stream": False, "continue": {"id": "17", "index": 0}},
-         "continue goes on from one sequence; prompt must be one, too", "continue"),
+         "continue names one sequence, so prompt must be one text", "continue"),
     Case("a prompt of 4,000 words", {"prompt": "word " * 4000},
          "the prompt has at least 1333 tokens; with one more it exceeds the context of 1024 tokens per sequence",
          "prompt", code="context_exceeded"),
@@ -278,7 +278,7 @@ def extension(what: str, message: str, param: str, status: int = 400, **fields: 
 
 EXTENSIONS = [
     extension("extend what is not running",
-              'no request 17 is running; a request with "continue" goes on from one that is over', "id", 404, add=1),
+              'no request 17 is running; a request with "continue" continues one that has ended', "id", 404, add=1),
     extension("add -1", "add is -1; it must be between 0 and 100000", "add", add=-1),
     extension("add true", "add is true; it must be a whole number between 0 and 100000", "add", add=True),
     extension("max_tokens -2 in extend", "max_tokens is -2; it must be between -1 and 2147483647", "max_tokens",

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from llama_srb.http.auth import api_keys
 from llama_srb.http.auth import jwt as our_jwt
 from llama_srb.http.auth.api_keys import Grant, Key, KeyFileError
-from llama_srb.http.auth.jwt import TokenError
+from llama_srb.http.auth.jwt import JwtError
 from llama_srb.http.limits import Budget, Budgets
 from llama_srb.http.routes import ROUTES
 
@@ -41,7 +41,7 @@ def test_a_file_holds_what_was_written_and_no_key(tmp_path: Path) -> None:
 
 
 FILES = [
-    (b"{", "no file of keys"),
+    (b"{", "not a key file"),
     (b'{"keys": [{"name": "a b", "hash": "00"}]}', "keys.0.name"),
     (b'{"keys": [{"name": "a", "hash": "00"}]}', "keys.0.hash"),
     (b'{"keyz": []}', "keyz"),
@@ -204,7 +204,7 @@ def test_a_token_that_does_not_fit_is_refused_with_the_reason(claims: dict[str, 
     assert read
     fitting = {"aud": "us", "iss": "them"}
     assert read.grant(signed(SECRET, "HS256", **fitting)).name == "ann"
-    with pytest.raises(TokenError, match=said):
+    with pytest.raises(JwtError, match=said):
         read.grant(signed(SECRET, "HS256", **fitting | claims))
 
 
@@ -214,10 +214,10 @@ def test_no_token_is_taken_that_no_key_of_its_algorithm_has_signed(jwks: Path) -
     assert read
     public = RSA.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     for token in (signed(None, "none"), forged(public), signed(SECRET, "HS256"), "a.b.c", "x"):
-        with pytest.raises(TokenError):
+        with pytest.raises(JwtError):
             read.grant(token)
     other = rsa.generate_private_key(65537, 2048)
-    with pytest.raises(TokenError, match=r"[Ss]ignature"):
+    with pytest.raises(JwtError, match=r"[Ss]ignature"):
         read.grant(signed(other, "RS256", "r"))
 
 

@@ -1,1 +1,1 @@
-"""Who may call: keys, JSON web tokens, sessions, certificates."""
+"""Authentication and authorization: API keys, JWTs, sessions, TLS certificates."""

@@ -1,11 +1,11 @@
-"""Who may call: keys and tokens, web pages by their origin, names of this server; one middleware.
+"""Which callers are allowed, as one middleware: by the Host header, by Origin, by API key or JWT.
 
-403  a name that this server doesn't have: a page can give its own to 127.0.0.1; not asked where keys are
-403  a page of an origin that --cors doesn't name
-401  no key, an unknown or an expired one, where the route is not open
+403  a Host that is no name of this server (DNS rebinding); not checked if keys are needed
+403  an Origin that --cors does not allow
+401  no key, an unknown or an expired one, unless the route needs none
 403  a key without the route's scope
 
-What was let in is looked at again when the keys change, and ends with its key (sessions.py).
+When the keys change, open requests are checked again; they end with their key (sessions.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from llama_srb.config import Settings
 from llama_srb.http.auth import api_keys, jwt
 from llama_srb.http.auth.api_keys import Grant, KeyFileError
 from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.auth.jwt import TokenError, Tokens
+from llama_srb.http.auth.jwt import JwtError, JwtVerifier
 from llama_srb.http.auth.sessions import Session
 from llama_srb.http.foreign import Scopes
 from llama_srb.http.routes import ROUTES
@@ -34,29 +34,29 @@ from llama_srb.request.values import RequestError
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 QUERY_KEY = "api_key"
-QUERY_PATHS = frozenset({"/v1/ws"})  # a browser's WebSocket can send no header
+QUERY_PATHS = frozenset({"/v1/ws"})  # a browser's WebSocket cannot send headers
 ORIGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//(\[[0-9a-z:.%]+\]|[\w.-]+)(?::\d*)?", re.IGNORECASE | re.ASCII)
 SCOPES: Mapping[tuple[str, str], Scopes] = {(route.method, route.path): route.scopes for route in ROUTES}
-ADMIN: Scopes = ("admin",)  # of what is in no table
+ADMIN: Scopes = ("admin",)  # of routes that are in no table
 PROGRAMS = ("app", "tauri", "vscode-file", "vscode-webview")
-"""Schemes of programs that are made of pages, as Obsidian is: no page of the web has such an origin."""
+"""Schemes in the origins of desktop programs that are made of web pages, such as Obsidian."""
 
 
 class AccessError(Exception):
-    """The server would let in whom it should not, or cannot read its keys; one line for the operator."""
+    """Everybody could call, or a file cannot be read; the message is one line for the operator."""
 
 
 class Access:
-    """What the settings say about callers."""
+    """The settings about callers: names, origins, keys, JWTs."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._names = _names_of_this_server(settings)
-        self._sessions: set[Session] = set()  # that are open
+        self._sessions: set[Session] = set()  # the open ones
         self.reload()
 
     def reload(self) -> None:
-        """Reads the files of keys again; what they let in no longer ends. AccessError: all is as it was."""
+        """Reads the key files again, and ends sessions whose key is gone. On AccessError nothing changes."""
         settings = self._settings
         secret = settings.jwt_secret.get_secret_value() if settings.jwt_secret else None
         try:
@@ -66,17 +66,17 @@ class Access:
             raise AccessError(str(error)) from None
         given = api_keys.given(key.get_secret_value() for key in settings.api_key)
         self._keys: tuple[api_keys.Key, ...] = (*given, *found)
-        self._tokens: Tokens | None = signers
+        self._jwt_verifier: JwtVerifier | None = signers
         for session in list(self._sessions):
-            session.look_again()
+            session.check()
 
     @property
     def needs_key(self) -> bool:
-        """A file of keys asks for them even when the last one was revoked."""
-        return bool(self._keys or self._settings.api_key_file or self._tokens)
+        """Whether callers need a key: also with a key file that has no keys left."""
+        return bool(self._keys or self._settings.api_key_file or self._jwt_verifier)
 
     def require_safe(self) -> None:
-        """AccessError when this listens to others than this computer and asks nobody for a key."""
+        """AccessError if other computers can connect and no key is needed."""
         host = self._settings.host
         if not (_is_local(host) or self.needs_key or self._settings.insecure):
             raise AccessError(
@@ -87,7 +87,7 @@ class Access:
     # Web pages
 
     def allowed_origin(self, origin: str | None) -> str | None:
-        """What Access-Control-Allow-Origin says to a page of this origin."""
+        """The value of Access-Control-Allow-Origin for a page of this origin."""
         if "*" in self._settings.cors:
             return "*"
         return origin if origin is not None and self._is_named(origin) else None
@@ -98,7 +98,7 @@ class Access:
         return origin in cors or ("localhost" in cors and here)
 
     def _require_origin(self, origin: str | None, host: str | None) -> None:
-        """Pages of this server itself name it as their origin."""
+        """Refuses other origins than the allowed ones and this server's own pages."""
         if origin is None or self.allowed_origin(origin) is not None or origin.partition("//")[2] == host:
             return
         origin = _shown(origin)
@@ -117,8 +117,8 @@ class Access:
     # Keys
 
     @contextlib.contextmanager
-    def _let_in(self, scopes: Scopes, key: str | None) -> Iterator[Caller]:
-        """A session, where the route asks for a key. RequestError 401 or 403."""
+    def _authorized(self, scopes: Scopes, key: str | None) -> Iterator[Caller]:
+        """The caller, with an open session if the route needs a key. RequestError 401 or 403."""
         if not self.needs_key or not scopes:
             yield Caller()
             return
@@ -130,7 +130,7 @@ class Access:
                 self._sessions.discard(session)
 
     def _grant(self, scopes: Scopes, key: str | None) -> Grant:
-        found = self._of(key)
+        found = self._grant_of(key)
         if not found.may(scopes):
             message = (
                 f"{found.name} has the scopes {' '.join(found.scopes)}; this needs {' or '.join(scopes)}"
@@ -138,7 +138,7 @@ class Access:
             raise RequestError(message, status=403, code="scope_missing")
         return found
 
-    def _of(self, key: str | None) -> Grant:
+    def _grant_of(self, key: str | None) -> Grant:
         if not key:
             raise _unknown("a key is needed: Authorization: Bearer KEY, or x-api-key: KEY")
         known = api_keys.find(self._keys, key)
@@ -146,33 +146,34 @@ class Access:
             return known
         if known is not None:
             raise _unknown(f"the key {known.name} has expired")
-        if self._tokens is None or key.count(".") != 2 or not key.isascii():
+        if self._jwt_verifier is None or key.count(".") != 2 or not key.isascii():
             raise _unknown("there is no such key")
         try:
-            return self._tokens.grant(key)
-        except TokenError as error:
+            return self._jwt_verifier.grant(key)
+        except JwtError as error:
             raise _unknown(f"the token is not accepted: {error}") from None
 
     # The middleware
 
     def middleware(self) -> Middleware:
-        """Stands inside of what answers preflights and makes errors JSON."""
+        """Checks callers. The middlewares around it answer preflights and give errors their form."""
 
         @web.middleware
-        async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
             host = request.headers.get("Host")
             self._require_name(host)
             self._require_origin(request.headers.get("Origin"), host)
             scopes, path = _route_of(request)
             query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
-            with self._let_in(scopes, _sent(request.headers) or query_key) as request[CALLER]:
+            key = _key_in(request.headers) or query_key
+            with self._authorized(scopes, key) as request[CALLER]:
                 return await handler(request)
 
-        return let_in
+        return authorize
 
 
 def tls(settings: Settings) -> ssl.SSLContext | None:
-    """What --tls-cert and --tls-key make; None without them. AccessError when they cannot be used."""
+    """The TLS context of --tls-cert and --tls-key; None without them. AccessError if they cannot be used."""
     if settings.tls_cert is None and settings.tls_key is None:
         return None
     if settings.tls_cert is None or settings.tls_key is None:
@@ -183,18 +184,18 @@ def tls(settings: Settings) -> ssl.SSLContext | None:
 
 
 def renew_tls(settings: Settings, context: ssl.SSLContext | None) -> None:
-    """The files' certificate for all connections to come; AccessError when they cannot be used."""
+    """Loads the certificate again for new connections; AccessError if it cannot be used."""
     if context is None or settings.tls_cert is None:
         return
     try:
         context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except OSError as error:  # SSLError is one
-        what = f"{settings.tls_cert} and {settings.tls_key}"
-        raise AccessError(f"cannot use {what}: {error.strerror or error}") from None
+        files = f"{settings.tls_cert} and {settings.tls_key}"
+        raise AccessError(f"cannot use {files}: {error.strerror or error}") from None
 
 
 def _route_of(request: web.Request) -> tuple[Scopes, str]:
-    """Which scopes it needs, and its path; none for what gets 404 or 405, since those tell nothing."""
+    """The scopes that the route needs, and its path. Answers 404 and 405 need none: they reveal nothing."""
     resource = request.match_info.route.resource
     if resource is None:
         return (), request.path
@@ -206,7 +207,7 @@ def _unknown(message: str) -> RequestError:
     return RequestError(message, status=401, code="invalid_api_key")
 
 
-def _sent(headers: Mapping[str, str]) -> str | None:
+def _key_in(headers: Mapping[str, str]) -> str | None:
     scheme, _, key = headers.get("Authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")
 
@@ -217,18 +218,18 @@ def _names_of_this_server(settings: Settings) -> frozenset[str]:
 
 
 def _host_of(url: str) -> str:
-    """The host of an origin; what is none comes back, and is known to nobody."""
+    """The host in an origin; the text itself if it is not an origin, which then matches no name."""
     match = ORIGIN.fullmatch(url)
     return match[1].strip("[]").rstrip(".").lower() if match else url
 
 
 def _shown(header: str) -> str:
-    """Of a header, which may be any bytes, what a message can hold."""
+    """A header, which may be any bytes, as at most 100 characters of ASCII."""
     return header[:100].encode("ascii", "backslashreplace").decode()
 
 
 def _is_address(host: str) -> bool:
-    """A page can give its own name to this computer's address, but it can be no address."""
+    """Whether a Host is an IP address. DNS rebinding needs a name, so an address is safe."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

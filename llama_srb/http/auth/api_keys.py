@@ -1,6 +1,6 @@
-"""API keys: what each may do, and the file that holds them. Of a key only its hash is kept; it is shown once.
+"""API keys: what each may do, and the key file, which holds only hashes. A key itself is shown once.
 
-A key has 256 random bits, so a plain hash tells nothing of it, and no slow one is needed.
+A key has 256 random bits, so it cannot be guessed from a fast hash.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 Scope: TypeAlias = Literal["complete", "chat", "embed", "metrics", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 USUAL: tuple[Scope, ...] = ("complete", "chat", "embed")
-KEY_PREFIX = "srb-"  # so that a leaked one is recognised
+KEY_PREFIX = "srb-"  # so that scanners recognise a leaked key
 
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@+-]+$")]
 Limit: TypeAlias = Annotated[int, Field(ge=1)]
 
 
 class KeyFileError(Exception):
-    """A file of keys cannot be used; the message is one line for the operator."""
+    """A key file cannot be used; the message is one line for the operator."""
 
 
 class Grant(BaseModel):
-    """Who calls, and what that one may do; None is no limit of its own."""
+    """A client's name, scopes and limits; None means no limit for this client."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +44,7 @@ class Grant(BaseModel):
     tokens_per_minute: Limit | None = None
 
     def may(self, scopes: Iterable[str]) -> bool:
-        """Whether one of these is its own; admin is all of them."""
+        """Whether it has one of these scopes; admin includes all."""
         return self.is_admin or not set(self.scopes).isdisjoint(scopes)
 
     @property
@@ -53,7 +53,7 @@ class Grant(BaseModel):
 
     @property
     def client(self) -> str:
-        """Whose its requests are: a key and a token of the same name are two clients."""
+        """The client's name for limits: a key and a JWT of the same name are two clients."""
         return f"token {self.name}"
 
     @property
@@ -62,7 +62,7 @@ class Grant(BaseModel):
 
 
 class Key(Grant):
-    """One line of the file."""
+    """One key of the file."""
 
     hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -86,19 +86,19 @@ def hashed(key: str) -> str:
 
 
 def find(keys: Sequence[Key], key: str) -> Key | None:
-    """The key of this text; all are compared, each in constant time, whichever it is."""
+    """Finds a key by its text. It compares all keys in constant time, so that the time reveals nothing."""
     wanted = hashed(key)
     matches = [known for known in keys if hmac.compare_digest(known.hash, wanted)]
     return matches[0] if matches else None
 
 
 def given(keys: Iterable[str]) -> tuple[Key, ...]:
-    """Keys that the operator names at the start: they may do everything."""
+    """Makes the keys of --api-key, which have all scopes."""
     return tuple(Key(name=f"api-key-{at}", scopes=SCOPES, hash=hashed(key)) for at, key in enumerate(keys, 1))
 
 
 def read(path: Path) -> tuple[Key, ...]:
-    """The keys of a file; KeyFileError when it cannot be read or holds something else."""
+    """Reads a key file; KeyFileError if it cannot be read or is invalid."""
     try:
         found = _File.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -106,12 +106,12 @@ def read(path: Path) -> tuple[Key, ...]:
     except ValidationError as invalid:
         first = invalid.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise KeyFileError(f"{path} is no file of keys: {where}: {first['msg']}") from None
+        raise KeyFileError(f"{path} is not a key file: {where}: {first['msg']}") from None
     return found.keys
 
 
 def write(path: Path, keys: Iterable[Key]) -> None:
-    """Replaces the file as a whole, for its owner's eyes only: a server that reads never sees half of one."""
+    """Replaces the file atomically, so that a server never reads half of it. Only its owner can read it."""
     rows = [key.model_dump(mode="json", exclude_none=True) for key in keys]
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # mode 0600
     try:

@@ -1,4 +1,4 @@
-"""Who asks: made anew for each request, and handed on from there."""
+"""The caller of a request: a value that access.py makes and that is passed on as an argument."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Of one request.
+    """The caller of one request.
 
-    grant, session: of its key, None where no key is needed. hang_up ends its connection at once, whatever is
-    still to be written.
+    grant, session: those of its key; None if no key is needed. hang_up ends its connection at once, without
+    writing the rest.
     """
 
     grant: Grant | None = None
@@ -31,16 +31,16 @@ class Caller:
 
     @property
     def client(self) -> str:
-        """Whose its requests are: a key's, a token's, or where none is needed an address's."""
+        """The client's name for limits and scheduling: by key or JWT; by address if no key is needed."""
         return f"address {self.address}" if self.grant is None else self.grant.client
 
     def on(self, address: str, hang_up: Callable[[], None] | None) -> Caller:
-        """The same on its connection."""
+        """The same caller with its connection's address and hang_up."""
         return dataclasses.replace(self, address=address, hang_up=hang_up or _nothing)
 
     @property
     def now(self) -> Caller:
-        """With what its key may do by now."""
+        """The same caller with its key's current grant."""
         return self if self.session is None else dataclasses.replace(self, grant=self.session.grant)
 
 

@@ -1,6 +1,6 @@
-"""JSON Web Tokens that another server has signed: which keys may sign them, and what their claims grant.
+"""JSON web tokens (JWTs) that another server has signed: the keys that verify them, and what claims grant.
 
-A key serves the one algorithm of its kind, never the one that a token names.
+A key is used only with the algorithm of its type, never with the one that a JWT names.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pydantic import ValidationError
 from llama_srb.http.auth.api_keys import SCOPES, Grant, KeyFileError
 
 ALGORITHMS = ("HS256", "RS256", "ES256")
-SECRET_BYTES = 32  # RFC 7518, 3.2: as long as the hash, at least
+SECRET_BYTES = 32  # RFC 7518, 3.2: at least as long as the hash
 LEEWAY = 30.0  # seconds that the signer's clock may differ
 LIMITS = ("max_n", "concurrent", "tokens_per_minute")
 
 
-class TokenError(Exception):
-    """A token that is not accepted; the message says why, for whoever sent it."""
+class JwtError(Exception):
+    """A JWT is not accepted; the message tells its sender why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A key that may have signed, under its id."""
+    """A key that verifies signatures, with its id."""
 
     algorithm: str
     key: Any
@@ -40,15 +40,15 @@ class Signer:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """What a token must be signed with, and for whom."""
+class JwtVerifier:
+    """The keys, audience and issuer that JWTs are checked against."""
 
     signers: tuple[Signer, ...]
     audience: str | None = None
     issuer: str | None = None
 
     def grant(self, token: str) -> Grant:
-        """What a token's claims say: sub, scope (a text or a list), exp, the limits. TokenError otherwise."""
+        """Verifies a JWT and makes a grant of its claims: sub, scope (a text or a list), exp, the limits."""
         claims = self._claims(token)
         scopes = claims.get("scope", claims.get("scopes", ()))
         scopes = scopes.split() if isinstance(scopes, str) else scopes
@@ -59,7 +59,7 @@ class Tokens:
                 | {name: claims[name] for name in LIMITS if name in claims}
             )
         except (ValidationError, TypeError):
-            raise TokenError("its claims must be sub (a name), scope (a text), limits (numbers)") from None
+            raise JwtError("its claims must be sub (a name), scope (a text), limits (numbers)") from None
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         reason: Exception = jwt.InvalidKeyError("no key here has signed it")
@@ -71,30 +71,32 @@ class Tokens:
                 )  # fmt: skip
             except jwt.InvalidTokenError as error:
                 reason = error
-        raise TokenError(str(reason)) from None
+        raise JwtError(str(reason)) from None
 
     def _signers_of(self, token: str) -> list[Signer]:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.InvalidTokenError as error:
-            raise TokenError(str(error)) from None
+            raise JwtError(str(error)) from None
         fits = [signer for signer in self.signers if signer.algorithm == header.get("alg")]
         return [signer for signer in fits if signer.id == header.get("kid")] or fits
 
 
 def _expiry(exp: Any) -> datetime | None:
-    """From when on it is refused; none beyond the last year that there is."""
+    """When a JWT expires; None beyond the year 9999, which datetime cannot hold."""
     try:
         return datetime.fromtimestamp(int(exp) + LEEWAY, UTC)
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def read(secret: str | None, file: Path | None, audience: str | None, issuer: str | None) -> Tokens | None:
-    """None without a secret and a file; KeyFileError when one of them is of no use."""
+def read(
+    secret: str | None, file: Path | None, audience: str | None, issuer: str | None
+) -> JwtVerifier | None:
+    """Reads the keys; None without a secret and a file. KeyFileError if one of them is unusable."""
     signers = [_secret(secret)] if secret else []
     signers += _in_file(file) if file else ()
-    return Tokens(tuple(signers), audience, issuer) if signers else None
+    return JwtVerifier(tuple(signers), audience, issuer) if signers else None
 
 
 def _secret(secret: str) -> Signer:
@@ -104,7 +106,7 @@ def _secret(secret: str) -> Signer:
 
 
 def _in_file(path: Path) -> tuple[Signer, ...]:
-    """A public key as PEM, or a set of keys as JSON (JWKS)."""
+    """Reads a public key in PEM, or a JWKS (a set of keys in JSON)."""
     try:
         data = path.read_bytes()
         return (_pem(data),) if data.lstrip().startswith(b"-----BEGIN") else _set(data)

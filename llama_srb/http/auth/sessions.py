@@ -1,7 +1,7 @@
-"""What a key or a token has let in: one request, or a WebSocket, until it is over. It ends with its key.
+"""Sessions: a request or a WebSocket that a key or a JWT has authorized. A session ends with its key.
 
-access.py asks again when the keys change; a session itself asks again when its key expires. What has to end
-then, and how, is said by whoever runs it.
+access.py checks all sessions when the keys change; a session checks itself when its key expires. A request
+in a session registers a function that ends it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from llama_srb.request.values import RequestError
 
 Ender: TypeAlias = Callable[[RequestError], None]
 
-LOOK_AGAIN = 60.0  # seconds after which an expiry is looked at again: the clock may have been set
-LEAST = 0.01  # seconds; a timer may fire a moment too soon
+MAX_DELAY = 60.0  # seconds until the expiry is checked again, since the system's clock may have been set
+MIN_DELAY = 0.01  # seconds; a timer may fire a moment too early
 
 
 class Session:
-    """`with Session(ask):`, where ask is the grant of its key, or raises why there is none (any more)."""
+    """`with Session(ask):`, where ask() returns the key's grant, or raises RequestError if it has none."""
 
     def __init__(self, ask: Callable[[], Grant]) -> None:
         self._ask = ask
@@ -37,19 +37,19 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._stop_timer()
 
-    def add(self, what: object, end: Ender) -> None:
-        """From now on this ends with the session; at once when that has ended already."""
+    def add(self, member: object, end: Ender) -> None:
+        """Registers the function that ends a member with the session; calls it if that has ended already."""
         if self._refusal is not None:
             end(self._refusal)
         else:
-            self._enders[what] = end
+            self._enders[member] = end
 
-    def discard(self, what: object) -> None:
-        """It is over by itself."""
-        self._enders.pop(what, None)
+    def discard(self, member: object) -> None:
+        """Removes a member that has ended by itself."""
+        self._enders.pop(member, None)
 
-    def look_again(self) -> None:
-        """Takes over what the key may do now, or ends with it."""
+    def check(self) -> None:
+        """Updates the grant, or ends the session if the key has none any more."""
         if self._refusal is not None:
             return
         try:
@@ -71,8 +71,8 @@ class Session:
         self._stop_timer()
         if (expires := self.grant.expires) is not None:
             left = (expires - datetime.now(UTC)).total_seconds()
-            delay = min(max(left, LEAST), LOOK_AGAIN)
-            self._timer = asyncio.get_running_loop().call_later(delay, self.look_again)
+            delay = min(max(left, MIN_DELAY), MAX_DELAY)
+            self._timer = asyncio.get_running_loop().call_later(delay, self.check)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""The handlers of routes.py's rows: from a request's body to its answer, whole or streamed."""
+"""The handlers of the routes: from a request's body to one body or a stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS = (Generate, Compatibility, Control, Info)  # each handler is a method of
 
 
 class Api:
-    """The routes over one pool and one model."""
+    """The HTTP API of one pool and one model."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Api:
         )
 
     def app(self) -> web.Application:
-        """The aiohttp application; without handler_cancellation, clients that leave would not be noticed."""
+        """The aiohttp application. Its runner needs handler_cancellation, to notice clients that leave."""
         app = web.Application(
             middlewares=[
                 *middlewares(self.admission.metrics),

@@ -1,4 +1,4 @@
-"""What a request's body says, read so that nobody else waits for a long one."""
+"""Parses bodies without blocking other requests while a long one is parsed."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from llama_srb.request.parse import parse_body
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MANY = 64 << 10  # bytes of a body: it may have thousands of values
+MANY_VALUES = 64 << 10  # bytes of a body that may have thousands of values
 
 
 class Bodies:
-    """Large ones are read one after the other; between two of them whoever else is ready has a turn."""
+    """Parses bodies as JSON. Large ones are parsed one at a time, and the event loop runs between two."""
 
     def __init__(self) -> None:
-        self.in_turn = asyncio.Lock()
+        self.one_at_a_time = asyncio.Lock()
 
     async def read(self, http: web.Request) -> dict[str, Any]:
-        """RequestError when it is no JSON object."""
+        """The body as a JSON object; RequestError if it is none."""
         data = http[BODY]
         if len(data) <= LARGE:
             return parse_body(data)
-        async with self.in_turn:
+        async with self.one_at_a_time:
             return parse_body(data)
 
 
 async def parsed(http: web.Request, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What a body asks for; the body of MANY fields takes tenths of a second, so a thread reads it."""
-    if len(http[BODY]) < MANY:
+    """Calls parse(); in a thread if the body may have thousands of values, which take tenths of a second."""
+    if len(http[BODY]) < MANY_VALUES:
         return parse(*args, **kwargs)
     return await asyncio.to_thread(parse, *args, **kwargs)
 
 
 def path_of(http: web.Request) -> str:
-    """The path of the route at hand."""
+    """The path of the request's route."""
     resource = http.match_info.route.resource
     assert resource is not None
     return resource.canonical

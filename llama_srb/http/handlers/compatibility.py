@@ -25,10 +25,10 @@ from llama_srb.http.middleware import json_response
 from llama_srb.http.streaming import Responder, Work, unranked
 from llama_srb.http.watchlist import Watchlist
 from llama_srb.request.parse import parse_body
-from llama_srb.request.truncate import shortened
+from llama_srb.request.truncate import truncate_text
 from llama_srb.request.values import INT32_MAX
 
-OTHERS = (llamacpp, koboldai, ollama, textgen)  # dialects/: the APIs of other servers, by path
+OTHERS = (llamacpp, koboldai, ollama, textgen)  # the dialects of other servers
 REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
     path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
 }
@@ -47,14 +47,14 @@ class Compatibility:
         self._watchlist = Watchlist()
 
     async def reply(self, http: web.Request) -> web.StreamResponse:
-        """n continuations, as another server would give them."""
+        """n continuations in another server's form."""
         reply = await parsed(
             http, REPLIES[path_of(http)], await self.bodies.read(http), self.facts.info(http[CALLER])
         )
         request = self.facts.require_what_continue_needs(reply.request)
-        with self.admission.reserve(http[CALLER]) as places:
-            reply.request = await truncated(request, reply.limit, self.facts, places)
-            with self._watching(reply, work_of(reply.request, places, self.responder.most_held)) as work:
+        with self.admission.reserve(http[CALLER]) as reservation:
+            reply.request = await truncated(request, reply.limit, self.facts, reservation)
+            with self._watching(reply, work_of(reply.request, reservation, self.responder.max_held)) as work:
                 if reply.stream:
                     return await self.responder.stream(
                         http, work, reply.render, reply.content_type, reply.pause
@@ -63,7 +63,7 @@ class Compatibility:
 
     @contextlib.contextmanager
     def _watching(self, reply: Reply, work: Work) -> Iterator[Work]:
-        """What has a genkey can be looked on at; of the request nothing is kept when the block is left."""
+        """Adds a KoboldAI generation to the watchlist; drops its request when the block is left."""
         if not isinstance(reply, koboldai.Results):
             yield work
             return
@@ -81,26 +81,28 @@ class Compatibility:
             watched.generation = None
 
     async def ask(self, http: web.Request) -> web.Response:
-        """What generates nothing."""
+        """A path that generates nothing: it answers from the server's facts, or with one engine command."""
         question, about = QUESTIONS[path_of(http)], self.facts.info(http[CALLER])
         body = await self.bodies.read(http) if http.method == "POST" else {}
         result: Mapping[str, Any] = {}
         if question.op:
             arguments = await parsed(http, question.arguments, body)
-            with self.admission.reserve(http[CALLER]) as places:
-                result = await places.command(question.op, **arguments)
+            with self.admission.reserve(http[CALLER]) as reservation:
+                result = await reservation.command(question.op, **arguments)
         return json_response(question.answer(body, result, about))
 
     async def vectors(self, http: web.Request) -> web.Response:
-        """Vectors of texts, as another server would give them."""
+        """Vectors of texts in another server's form."""
         answer = await parsed(
             http, VECTORS[path_of(http)], await self.bodies.read(http), self.facts.info(http[CALLER])
         )
-        with self.admission.reserve(http[CALLER]) as places:
+        with self.admission.reserve(http[CALLER]) as reservation:
             if answer.truncate and self.admission.pool.ready:
-                most = self.admission.pool.ready.embedding.get("max_tokens", INT32_MAX)
-                answer.shorten([await shortened(text, most, places.command) for text in answer.request.input])
-            generation = places.run("embed", **answer.request.engine_fields())
+                limit = self.admission.pool.ready.embedding.get("max_tokens", INT32_MAX)
+                answer.shorten(
+                    [await truncate_text(text, limit, reservation.command) for text in answer.request.input]
+                )
+            generation = reservation.run("embed", **answer.request.engine_fields())
             work = Work(generation, unranked, f"texts={len(answer.request.input)}")
             return await self.responder.whole(http, work, answer)
 
@@ -108,24 +110,24 @@ class Compatibility:
         return koboldai.genkey_of(parse_body(data) if (data := http[BODY]).strip() else {})
 
     def _watched_by(self, http: web.Request) -> koboldai.Seen | None:
-        """The caller's generation of the genkey."""
+        """The progress of the caller's generation with this genkey."""
         found = self._watchlist.find(http[CALLER].client, self._genkey(http))
         return found.seen if found else None
 
     async def kobold_check(self, http: web.Request) -> web.Response:
-        """The texts of a generation until now."""
-        async with self.bodies.in_turn:
+        """The texts of a generation so far."""
+        async with self.bodies.one_at_a_time:
             return json_response(koboldai.so_far(self._watched_by(http)))
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
-        """The tokens of a generation until now."""
+        """The tokens of a generation so far."""
         seen = self._watched_by(http)
-        tokens = seen.tokens() if seen else []  # now: it may go on while a thread writes them
+        tokens = seen.tokens() if seen else []  # a copy: the generation goes on while a thread renders it
         body = await asyncio.to_thread(koboldai.last_logprobs, seen, tokens)
         return web.Response(body=body, content_type="application/json")
 
     async def kobold_abort(self, http: web.Request) -> web.Response:
-        """Ends the caller's generation; where that has none of the genkey, an admin ends those of others."""
+        """Ends the caller's generation with this genkey; if there is none, an admin ends other clients'."""
         genkey, grant = self._genkey(http), http[CALLER].grant
         own = self._watchlist.find(http[CALLER].client, genkey)
         found = [own] if own is not None and own.is_running else []

@@ -1,4 +1,4 @@
-"""What acts on requests that run: more sequences, the end of one or all, and WebSockets."""
+"""Handlers that act on running requests: extend, cancel, stop; and WebSockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from llama_srb.request.shapes import plain_id
 
 
 class Control:
-    """Handlers of routes.py's rows."""
+    """Handlers of routes.py."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Control:
         self._sockets: set[web.WebSocketResponse] = set()
 
     async def extend(self, http: web.Request) -> web.Response:
-        """More sequences for a running request, in its stream."""
+        """Adds sequences to a running request; they stream where it streams."""
         id = plain_id("id", http.match_info["id"])
         extension = extension_from(await self.bodies.read(http), strict=self.facts.settings.strict)
         generation = self.admission.pool.requests.generation(id)
@@ -48,13 +48,13 @@ class Control:
             self.facts.require_room(generation, extension)
             log_summary.set(f" add={extension.add} {id}")
             if (made := await self.admission.extend(generation, extension, http[CALLER])) is not None:
-                told: Extended = {"id": id, "first": made.first, "count": made.count}
-                return json_response({**told, **warned(extension.warnings)})
-        message = f'no request {id} is running; a request with "continue" goes on from one that is over'
+                answer: Extended = {"id": id, "first": made.first, "count": made.count}
+                return json_response({**answer, **warned(extension.warnings)})
+        message = f'no request {id} is running; a request with "continue" continues one that has ended'
         return error_response(404, message, param="id")
 
     async def cancel(self, http: web.Request) -> web.Response:
-        """Ends a request, or one sequence of it."""
+        """Ends a request or one sequence of it."""
         id, index = plain_id("id", http.match_info["id"]), http.match_info.get("index")
         if not self.admission.pool.requests.cancel(id, None if index is None else int(index)):
             return error_response(404, f"no request {id} is running", param="id")
@@ -62,7 +62,7 @@ class Control:
         return json_response(told)
 
     async def stop_generation(self, http: web.Request) -> web.Response:
-        """Ends what the caller generates by OpenAI's paths, and nobody else's."""
+        """Ends the caller's generations on OpenAI's paths."""
         self.responder.stop_of(http[CALLER].client)
         return json_response("OK")
 
@@ -72,20 +72,20 @@ class Control:
         socket = web.WebSocketResponse(
             heartbeat=settings.keep_alive,
             max_msg_size=settings.max_body,
-            compress=False,  # as of bodies: a few bytes would be a large message
+            compress=False,  # a few compressed bytes could expand to a large message
         )
         await socket.prepare(http)
         self._sockets.add(socket)
         try:
-            with self._connections.arrivals(http, socket) as arrivals:
+            with self._connections.incoming(http, socket) as incoming:
                 connection = Connection(
                     socket,
                     http[CALLER],
                     self.admission,
                     self._read_request,
                     self._read_extension,
-                    arrivals.delivered,
-                    self.responder.most_held,
+                    incoming.delivered,
+                    self.responder.max_held,
                 )
                 await connection.serve()
         finally:

@@ -1,4 +1,4 @@
-"""What all handlers know of the settings, the model and the presets; a reload changes it."""
+"""Facts for all handlers: settings, model, presets, and checks against them. A reload changes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llama_srb.request.values import RequestError, wrong
 
 
 class ServerFacts:
-    """Of one server."""
+    """The facts of one server."""
 
     def __init__(
         self, settings: Settings, pool: Pool, model: ModelInfo, presets: Mapping[str, Preset]
@@ -31,35 +31,35 @@ class ServerFacts:
         self.take_presets(presets)
 
     def take_presets(self, presets: Mapping[str, Preset]) -> None:
-        """From now on requests may name these."""
+        """Replaces the presets that requests may name."""
         settings, fields = self.settings, {name: preset.fields for name, preset in presets.items()}
         self.presets = presets
         self._defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
 
     def defaults(self, caller: Caller) -> Defaults:
-        """The server's n gives way to a key that may ask for fewer."""
-        grant, usual = caller.grant, self._defaults
+        """The defaults of request fields; n is at most the max_n of the caller's key."""
+        grant, defaults = caller.grant, self._defaults
         if grant is None or grant.max_n is None:
-            return usual
-        return dataclasses.replace(usual, n=min(usual.n, grant.max_n))
+            return defaults
+        return dataclasses.replace(defaults, n=min(defaults.n, grant.max_n))
 
     @property
     def infill(self) -> Mapping[str, str]:
-        """The model's tokens for what stands between two texts, as far as they are known."""
+        """The model's control tokens for infill (text between two texts); empty until an engine is ready."""
         return self._pool.ready.model.get("infill", {}) if self._pool.ready else {}
 
     @property
     def context(self) -> int:
-        """Tokens of one sequence."""
+        """The context of one sequence, in tokens."""
         ready = self._pool.ready
         return (ready.n_ctx_sequence if ready else 0) or self.model.context or 0
 
     def of_answer(self, model: str | None) -> dict[str, Any]:
-        """What OpenAI's answers tell of themselves."""
+        """The fields `model` and `created` of OpenAI's answers."""
         return {"model": self.named_model(model), "created": int(time.time())}
 
     def named_model(self, name: str | None) -> str:
-        """The name that answers bear. Tools send others by habit, which only --strict minds."""
+        """The model's name in answers. Many tools send another name, which is an error only with --strict."""
         if name is not None and self.settings.strict:
             self.require_model(name)
         return name if name is not None and self.is_model(name) else self.model.path.stem
@@ -89,9 +89,9 @@ class ServerFacts:
         return request
 
     def require_room(self, generation: Exchange, extension: Extension) -> None:
-        n, most, fork = generation.n, self.settings.max_n, extension.fork
-        if n + extension.add > most:
-            raise wrong("add", extension.add, f"at most {most - n}: there are {n}, and --max-n is {most}")
+        n, max_n, fork = generation.n, self.settings.max_n, extension.fork
+        if n + extension.add > max_n:
+            raise wrong("add", extension.add, f"at most {max_n - n}: there are {n}, and --max-n is {max_n}")
         if fork is not None and fork.index >= n:
             raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
 

@@ -1,4 +1,4 @@
-"""Our own paths and OpenAI's that make the engine work: completions, chats, prefixes, scores, vectors."""
+"""Handlers of our own and OpenAI's paths: completions, chats, prefixes, scores, vectors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Dialect: TypeAlias = Literal["openai", "events"]
 
 
 def negotiate(body: Mapping[str, Any], accept: str) -> Dialect:
-    """Which of the two dialects of /v1/completions a client speaks: what it says tells."""
+    """Which dialect /v1/completions answers in: OpenAI's if `stream`, `model` or Accept: JSON ask for it."""
     openai = body.get("stream") is not None or body.get("model") is not None or "application/json" in accept
     return "openai" if openai else "events"
 
 
 class Generate:
-    """Handlers of routes.py's rows."""
+    """Handlers of routes.py."""
 
     def __init__(
         self, facts: ServerFacts, admission: Admission, bodies: Bodies, responder: Responder
@@ -42,23 +42,23 @@ class Generate:
         self.facts, self.admission, self.bodies, self.responder = facts, admission, bodies, responder
 
     async def completions(self, http: web.Request) -> web.StreamResponse:
-        """Two dialects on one path, told apart by what the client says."""
+        """n continuations in one of two dialects (negotiate)."""
         body = await self.bodies.read(http)
         if negotiate(body, http.headers.get("Accept", "")) == "events":
             return await self._events(http, body)
         return await self._openai(http, body)
 
     async def events(self, http: web.Request) -> web.StreamResponse:
-        """The event stream, whatever the client accepts."""
+        """n continuations as the event stream, for any Accept header."""
         return await self._events(http, await self.bodies.read(http))
 
     async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
-        http[DIALECT] = "events"  # whatever the path
+        http[DIALECT] = "events"  # also on OpenAI's path
         request = self.facts.require_what_continue_needs(
             await parsed(http, events.parse, body, self.facts.defaults(http[CALLER]))
         )
-        with self.admission.reserve(http[CALLER]) as places:
-            work = work_of(request, places, self.responder.most_held)
+        with self.admission.reserve(http[CALLER]) as reservation:
+            work = work_of(request, reservation, self.responder.max_held)
             return await self.responder.stream(
                 http, work, lambda batch: events.render(batch, request.warnings)
             )
@@ -71,28 +71,26 @@ class Generate:
             http, openai.parse, bodies[0], self.facts.defaults(http[CALLER]), self.facts.infill
         )
         about = self.facts.of_answer(form.model)
-        with self.admission.reserve(http[CALLER]) as places:
+        with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(
-                self.facts.require_what_continue_needs(request), form.limit, self.facts, places
+                self.facts.require_what_continue_needs(request), form.limit, self.facts, reservation
             )
-            work = work_of(request, places, self.responder.most_held, has_stop=True)
+            work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
                 return await self.responder.stream(http, work, openai.Chunks(request, form, **about).frames)
             return await self.responder.whole(http, work, openai.Body(request, **about))
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
-        """MultiGeneration prompts, each with n choices."""
+        """Several prompts, each with n choices."""
         defaults, infill = self.facts.defaults(http[CALLER]), self.facts.infill
         read = [await parsed(http, openai.parse, body, defaults, infill) for body in bodies]
         form = read[0][1]
         if read[0][0].continue_ is not None:
-            raise RequestError(
-                "continue goes on from one sequence; prompt must be one, too", param="continue"
-            )
+            raise RequestError("continue names one sequence, so prompt must be one text", param="continue")
         about = self.facts.of_answer(form.model)
-        with self.admission.reserve(http[CALLER], len(read)) as places:
-            requests = [await truncated(request, form.limit, self.facts, places) for request, _ in read]
-            several = places.generate_all(requests)
+        with self.admission.reserve(http[CALLER], len(read)) as reservation:
+            requests = [await truncated(request, form.limit, self.facts, reservation) for request, _ in read]
+            several = reservation.generate_all(requests)
             named = dict(zip((part.id for part in several.parts), requests, strict=True))
             work = self._work_of_many(several, named)
             if form.stream:
@@ -102,9 +100,9 @@ class Generate:
             return await self.responder.whole(http, work, openai.BodyOfMany(named, **about))
 
     def _work_of_many(self, several: MultiGeneration, named: Mapping[str, CompletionRequest]) -> Work:
-        """named: the requests by the ids of their generations."""
-        most_held = self.responder.most_held // len(named)
-        ranks = {id: ranking(request, most_held) for id, request in named.items()}
+        """The work of several prompts. named: the requests by the ids of their generations."""
+        max_held = self.responder.max_held // len(named)
+        ranks = {id: ranking(request, max_held) for id, request in named.items()}
         n = next(iter(named.values())).n
         size = f"n={n} prompts={len(named)}"
         return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
@@ -115,22 +113,22 @@ class Generate:
             http, chat.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
         )
         about = self.facts.of_answer(form.model)
-        with self.admission.reserve(http[CALLER]) as places:
-            request = await truncated(request, form.limit, self.facts, places)
-            work = work_of(request, places, self.responder.most_held, has_stop=True)
+        with self.admission.reserve(http[CALLER]) as reservation:
+            request = await truncated(request, form.limit, self.facts, reservation)
+            work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
                 return await self.responder.stream(http, work, chat.Chunks(request, form, **about).render)
             return await self.responder.whole(http, work, chat.Body(request, **about))
 
     async def prefix(self, http: web.Request) -> web.Response:
-        """Computes a prompt for the request that will come; a client that leaves before cancels it."""
+        """Prefills a prompt for a later request. If the client leaves before the end, this is cancelled."""
         body = await self.bodies.read(http)
-        with self.admission.reserve(http[CALLER], yields=True) as places:
-            return await self._prefix(http[CALLER], places, body)
+        with self.admission.reserve(http[CALLER], yields=True) as reservation:
+            return await self._prefix(http[CALLER], reservation, body)
 
-    async def _prefix(self, caller: Caller, places: Reservation, body: dict[str, Any]) -> web.Response:
+    async def _prefix(self, caller: Caller, reservation: Reservation, body: dict[str, Any]) -> web.Response:
         if body.get("messages") is not None:
-            template = await places.command("template", **llamacpp.template_arguments(body))
+            template = await reservation.command("template", **llamacpp.template_arguments(body))
             body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
         bodies = openai.prompts(body)
         if len(bodies) > 1:
@@ -138,7 +136,7 @@ class Generate:
         request, form = openai.parse(bodies[0], self.facts.defaults(caller), self.facts.infill)
         self.facts.named_model(form.model)
         self.facts.require_what_keeps_prefixes(request)
-        async with places.prefix(request) as generation:
+        async with reservation.prefix(request) as generation:
             log_summary.set(f" {generation.id}")
             async for batch in generation:
                 last = batch[-1]
@@ -156,7 +154,7 @@ class Generate:
         return json_response({**told, **warned(request.warnings)})
 
     async def score(self, http: web.Request) -> web.Response:
-        """How likely the model finds each of some texts after one prompt."""
+        """Log-probabilities of several texts after one prompt."""
         read = functools.partial(scores.parse, strict=self.facts.settings.strict)
         request = await parsed(http, read, await self.bodies.read(http))
         answer = scores.Body(request, model=self.facts.named_model(request.model))
@@ -172,6 +170,6 @@ class Generate:
     async def _run(
         self, http: web.Request, op: str, fields: Mapping[str, Any], texts: int, answer: BodyBuilder
     ) -> web.Response:
-        with self.admission.reserve(http[CALLER]) as places:
-            work = Work(places.run(op, **fields), unranked, f"texts={texts}")
+        with self.admission.reserve(http[CALLER]) as reservation:
+            work = Work(reservation.run(op, **fields), unranked, f"texts={texts}")
             return await self.responder.whole(http, work, answer)

@@ -1,4 +1,4 @@
-"""What the server says of itself: health, counts, the model, its fields; and the studio's files."""
+"""Handlers about the server: health, metrics, models, presets, request fields; and the studio's files."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ from llama_srb.request.aliases import CONVERTED
 from llama_srb.request.fields import request_table, samplers_table
 from llama_srb.request.parse import Defaults
 
-STATUS_PATIENCE = 1.0  # seconds; a scrape must not wait for a long prompt
+STATUS_TIMEOUT = 1.0  # seconds; a scrape must not wait for the prefill of a long prompt
 HEALTHY: Healthy = {"status": "ok"}
 
 
 def described(defaults: Defaults) -> dict[str, Any]:
-    """The OpenAPI document; nothing of it is imported or made before, so that start-up is short."""
+    """Makes the OpenAPI document; its modules are imported here, so that start-up is short."""
     from llama_srb.http.openapi import document
 
     return document(defaults, __version__)
 
 
 class Info:
-    """Handlers of routes.py's rows."""
+    """Handlers of routes.py."""
 
     def __init__(self, facts: ServerFacts, pool: Pool, counts: Metrics) -> None:
         self.facts, self.pool, self.counts = facts, pool, counts
-        self._asked: asyncio.Task[Mapping[str, Any]] | None = None  # for the engine's status
+        self._status_task: asyncio.Task[Mapping[str, Any]] | None = None  # asks the engine
         self._pages = studio.files()
 
     async def health(self, http: web.Request) -> web.Response:
-        """200 when requests are served at once, 503 with the state otherwise; of failed also the reason."""
+        """200 if requests are served at once; else 503 with the state, and for `failed` the reason."""
         state = self.pool.state
         if state == "ready":
             return json_response(HEALTHY)
@@ -68,44 +68,47 @@ class Info:
         return json_response(answer, 503)
 
     async def live(self, http: web.Request) -> web.Response:
-        """It answers, so it is."""
+        """200: the server answers."""
         return json_response(HEALTHY)
 
     async def ready(self, http: web.Request) -> web.Response:
-        """As health(), under the name that orchestrators like."""
+        """The same as health(), under a name that orchestrators use."""
         return await self.health(http)
 
     async def metrics(self, http: web.Request) -> web.Response:
-        """Everything that is counted, for Prometheus."""
-        await self._look()
+        """All metrics, in Prometheus' form."""
+        await self._measure()
         return web.Response(body=self.counts.text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def stats(self, http: web.Request) -> web.Response:
-        """The same for people and scripts, without the histograms."""
-        engine, memory = await self._look()
+        """The metrics in JSON, without the histograms."""
+        engine, memory = await self._measure()
         answer: Stats = {
             "status": self.pool.state,
             **self.counts.totals(),
             "requests_open": len(self.pool.requests),
             "engine_memory_bytes": memory,
             "engine": dict(engine),
-            "tasks": len(asyncio.all_tasks()),  # it must not grow
+            "tasks": len(asyncio.all_tasks()),  # of the server: a number that grows shows a leak
         }
         return json_response(answer)
 
-    async def _look(self) -> tuple[Mapping[str, Any], int]:
-        """The engine's status and the memory of all."""
-        pool, open, asks = self.pool, len(self.pool.requests), self.pool.mode == "resident"
-        engine = await self._status() if pool.state == "ready" and asks else {}
+    async def _measure(self) -> tuple[Mapping[str, Any], int]:
+        """Updates the gauges; returns the engine's status and the memory of all engines in bytes."""
+        pool, open, resident = self.pool, len(self.pool.requests), self.pool.mode == "resident"
+        engine = await self._status() if pool.state == "ready" and resident else {}
         memory = sum(map(memory_of, pool.engines.pids))
         self.counts.set_state(ready=pool.state == "ready", open=open, memory=memory, engine=engine)
         return engine, memory
 
     async def _status(self) -> Mapping[str, Any]:
-        """Asked once for all who wait for it; a busy engine answers between two steps, or too late."""
-        if self._asked is None or self._asked.done():
-            self._asked = begin(self._ask_status(), "status")
-        done, _ = await asyncio.wait({self._asked}, timeout=STATUS_PATIENCE)
+        """The engine's status; {} if the engine does not answer in time. One command serves all callers.
+
+        The engine answers between two steps, so a long step delays it.
+        """
+        if self._status_task is None or self._status_task.done():
+            self._status_task = begin(self._ask_status(), "status")
+        done, _ = await asyncio.wait({self._status_task}, timeout=STATUS_TIMEOUT)
         return done.pop().result() if done else {}
 
     async def _ask_status(self) -> Mapping[str, Any]:
@@ -114,7 +117,7 @@ class Info:
         return {}
 
     async def models(self, http: web.Request) -> web.Response:
-        """The model in OpenAI's list; meta is what the file says of itself, n_ctx what the engine gave it."""
+        """The model as OpenAI's list; `meta` is from the model's file, its n_ctx from the engine."""
         answer: Models = {"object": "list", "data": [self._model()]}
         return json_response(answer)
 
@@ -141,12 +144,12 @@ class Info:
         }
 
     async def adapters(self, http: web.Request) -> web.Response:
-        """The adapters that requests may name, in OpenAI's form of a list."""
+        """The LoRA adapters as a list in OpenAI's form."""
         answer: Adapters = {"object": "list", "data": self._adapters()}
         return json_response(answer)
 
     async def lora_adapters(self, http: web.Request) -> web.Response:
-        """The same as llama-server lists them."""
+        """The LoRA adapters as llama-server lists them."""
         return json_response(self._adapters())
 
     def _adapters(self) -> list[Adapter]:
@@ -162,7 +165,7 @@ class Info:
         return json_response(self._model())
 
     async def presets(self, http: web.Request) -> web.Response:
-        """What a request may name as its preset."""
+        """The presets that requests may name."""
         presets = self.facts.presets.values()
         answer: Presets = {
             "object": "list",
@@ -171,7 +174,7 @@ class Info:
         return json_response(answer)
 
     async def samplers(self, http: web.Request) -> web.Response:
-        """Every request field, and what those of other servers become."""
+        """All request fields, and the fields of other servers with what each is converted to."""
         answer: Fields = {
             "samplers": cast(list[FieldRow], samplers_table()),
             "request": cast(list[FieldRow], request_table()),
@@ -180,12 +183,12 @@ class Info:
         return json_response(answer)
 
     async def openapi(self, http: web.Request) -> web.Response:
-        """The whole API as an OpenAPI document."""
+        """The API as an OpenAPI document."""
         answer = await asyncio.to_thread(described, self.facts.defaults(http[CALLER]))
         return json_response(answer)
 
     async def studio(self, http: web.Request) -> web.Response:
-        """A file of the studio; / is its page."""
+        """A file of the studio; `/` is its page."""
         page = self._pages.get(http.match_info.get("file", "index.html"))
         if page is None:
             raise web.HTTPNotFound

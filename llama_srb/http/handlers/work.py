@@ -1,4 +1,4 @@
-"""From a request to a generation with what its events go through."""
+"""From a request to a generation with its ranking."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from llama_srb.http.admission import Reservation
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.streaming import Work
 from llama_srb.request.fields import CompletionRequest, Limit
-from llama_srb.request.truncate import fitted
+from llama_srb.request.truncate import truncate_prompt
 
 
 async def truncated(
-    request: CompletionRequest, limit: Limit | None, facts: ServerFacts, places: Reservation
+    request: CompletionRequest, limit: Limit | None, facts: ServerFacts, reservation: Reservation
 ) -> CompletionRequest:
-    """A prompt that is too long is cut only where the client expects that."""
+    """Truncates a prompt that is too long, if the client's API does so (`limit`)."""
     if limit is None or not facts.context:
         return request
-    return await fitted(request, limit, facts.context, places.command)
+    return await truncate_prompt(request, limit, facts.context, reservation.command)
 
 
 def work_of(
-    request: CompletionRequest, places: Reservation, most_held: int, *, has_stop: bool = False
+    request: CompletionRequest, reservation: Reservation, max_held: int, *, has_stop: bool = False
 ) -> Work:
-    """most_held: tokens and alternatives to them that candidates may hold in memory."""
-    rank = ranking(request, most_held)
-    return Work(places.generate(request), rank, f"n={request.n}", has_stop, echoes=request.n)
+    """Makes the work of a request. max_held: tokens and alternatives that candidates may hold in memory."""
+    rank = ranking(request, max_held)
+    return Work(reservation.generate(request), rank, f"n={request.n}", has_stop, echoes=request.n)

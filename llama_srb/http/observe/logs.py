@@ -1,6 +1,6 @@
-"""Log lines: which request they belong to, their form, and how they are written without waiting for a reader.
+"""Log lines: the id of their request, their form, and a writer that never waits for the log's reader.
 
-Prompts and texts only with --log-prompts.
+Prompts and texts are logged only with --log-prompts.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from collections import deque
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
-WIRE = "llama_srb.wire"  # the logger of lines to and from engines: all prompts and texts
+WIRE = "llama_srb.wire"  # the logger of lines to and from engines, with prompts and texts
 TEXT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
-WAITING = (
-    256 << 10
-)  # bytes of lines that wait for a reader: some thousand, so that only a reader that stands still loses any
-FLUSH_GRACE = 1.0  # seconds that a process that ends waits for the last lines to be read
+MAX_BUFFERED = 256 << 10  # bytes, some thousand lines, so that lines are lost only if the reader stops
+FLUSH_GRACE = 1.0  # seconds that an ending process waits until its last lines are read
 PLAIN_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the request at hand, "" outside of one."""
+"""The id of the current request; "" outside of a request."""
 
 
 def name_request(wanted: str) -> str:
-    """A name for the request at hand: what its client calls it, if that is plain, or a random one."""
+    """Sets the id of the current request: the client's X-Request-Id if it is plain, else a random one."""
     name = wanted if PLAIN_ID.fullmatch(wanted) else secrets.token_hex(8)
     request_id.set(name)
     return name
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line: time, level, logger, message, request_id, and what `extra={"fields": …}` gives."""
+    """One JSON object a line: time, level, logger, message, request_id, and `extra={"fields": …}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         row = {
@@ -55,37 +53,37 @@ def formatter(log_format: str) -> logging.Formatter:
 
 
 def show_wire(shown: bool) -> None:
-    """Whether lines with prompts and texts are logged, at the level debug."""
+    """Turns lines with prompts and texts, at the level DEBUG, on or off."""
     logging.getLogger(WIRE).disabled = not shown
 
 
 class Writer(logging.Handler):
-    """Writes lines to a file descriptor from a thread of its own: who logs does not wait for who reads.
+    """Writes lines to a file descriptor from its own thread, so that logging never waits for the reader.
 
-    A pipe that nobody reads holds 64 KiB, and WAITING bytes more wait here. Further lines are dropped and
-    counted; the first line after them says how many.
+    A pipe that nobody reads holds 64 KiB; MAX_BUFFERED more bytes are buffered here. Further lines are
+    dropped and counted; the first line after them says how many.
     """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
         self._lines: deque[bytes] = deque()
-        self._size = 0  # of these, with the one that is being written
-        self._dropped = 0  # since the last line that was taken
+        self._size = 0  # bytes of these lines and of the one that is being written
+        self._dropped = 0  # lines since the last report
         self._change = threading.Condition()
         threading.Thread(target=self._write_all, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self._line(record)
         with self._change:
-            if self._size and self._size + len(line) > WAITING:
+            if self._size and self._size + len(line) > MAX_BUFFERED:
                 self._dropped += 1
                 return
             self._report()
             self._append(line)
 
     def _line(self, record: logging.LogRecord) -> bytes:
-        """Never an exception: logging would report that one on stderr, and wait for its reader."""
+        """Formats a line. Never raises: logging would report the error on stderr and wait for its reader."""
         try:
             text = self.format(record)
         except Exception as error:
@@ -98,7 +96,7 @@ class Writer(logging.Handler):
         self._change.notify_all()
 
     def _report(self) -> None:
-        """Says what is missing between the line before and the one after."""
+        """Logs how many lines were dropped."""
         if self._dropped:
             message = f"{self._dropped} lines were dropped: nobody read the log"
             fields = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": message}
@@ -112,7 +110,7 @@ class Writer(logging.Handler):
                 line = self._lines.popleft()
             try:
                 self._write(line)
-            except OSError:  # the reader has left, the disk is full
+            except OSError:  # the reader has left, or the disk is full
                 written = False
             else:
                 written = True
@@ -127,10 +125,10 @@ class Writer(logging.Handler):
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:  # another process has made it so: it is one pipe for all who inherit it
+            except BlockingIOError:  # another process that shares the pipe has made it non-blocking
                 select.select([], [self._descriptor], [])
 
     def flush(self) -> None:
-        """Waits for the reader, but not for long."""
+        """Waits until all lines are written, at most FLUSH_GRACE seconds."""
         with self._change:
             self._change.wait_for(lambda: not self._size, FLUSH_GRACE)
