@@ -1,142 +1,132 @@
-// The folder of the prefix cache, which processes may share.
+// The folder of the prefix cache, which several processes may share.
 //
-// Whatever touches the disk happens on a thread of its own, so that a slow, full or hanging disk delays no
-// token: it hashes the model's files, lists the folder, reads, checks, writes and removes. The engine's
-// thread asks, goes on, and takes the news when it comes by. A file that is damaged, foreign or half written
-// is a line in the log and a miss, and so is a full disk.
+// Everything that uses the disk runs on a thread of its own, so that a slow, full or hanging disk delays no token: that
+// thread hashes the model's files, and lists, reads, checks, writes and removes files (folder_files.h). The engine's
+// thread asks questions, continues, and takes the answers later.
 #pragma once
 
+#include "cache/folder_files.h"
 #include "cache/snapshot.h"
 #include "model/fingerprint.h"
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 struct folder_params {
     std::string path;
     std::string model;                   // its first file
-    uint64_t    n_bytes_max         = 0; // of all files there
-    uint64_t    n_bytes_waiting_max = 0; // of those that wait to be written; one of any size may
+    uint64_t    n_bytes_max         = 0; // of all files in the folder
+    uint64_t    n_bytes_waiting_max = 0; // of prefixes that wait to be written; one of any size may wait
 };
 
-// Files have numbers here, never 0; one that is written anew has a new one.
-struct folder_news {
-    enum kind { found, gone, read };
+// Prefixes that wait to be written.
+class write_queue {
+  public:
+    explicit write_queue(uint64_t n_bytes_max) : n_bytes_max(n_bytes_max) {}
 
-    kind                     what = gone;
-    uint64_t                 file = 0;
-    std::vector<llama_token> tokens; // of one that was found
-    uint64_t                 adapters = 0;
-    snapshot_parts           parts; // of one that was read
+    bool             push(file_job && job);                 // false: the queue is full
+    const file_job & front() const { return jobs.front(); } // keeps its address until it is removed
+    void             pop();
+    bool             empty() const { return jobs.empty(); }
+    size_t           size() const { return jobs.size(); }
+    snapshot_parts   parts_of(uint64_t file) const; // none: it does not wait
+    // All jobs, which are not written.
+    std::deque<file_job> take_all();
+    // How many prefixes were refused since the last call.
+    uint64_t take_refused();
+
+  private:
+    const uint64_t       n_bytes_max;
+    std::deque<file_job> jobs;
+    uint64_t             n_bytes = 0, n_refused = 0;
+};
+
+// Questions in the order in which they are answered, by number.
+class question_queue {
+  public:
+    uint64_t                push(uint64_t file);
+    std::optional<uint64_t> pop();
+    void                    answer_one() { n_answered++; }
+    uint64_t                answer_all();
+    bool                    empty() const { return files.empty(); }
+    bool                    is_open(uint64_t question) const { return n_answered < question; }
+    bool                    any_open() const { return n_answered < n_asked; }
+
+  private:
+    std::deque<uint64_t> files; // to be read; 0: the list
+    uint64_t             n_asked = 0, n_answered = 0;
 };
 
 class prefix_folder {
   public:
-    // Begins to hash the model, beside its loading.
+    // Begins to hash the model's files, while the model is loaded.
     explicit prefix_folder(folder_params params);
-    ~prefix_folder(); // what has not been written is lost
+    ~prefix_folder(); // prefixes that still wait are not written
     prefix_folder(const prefix_folder &)             = delete;
     prefix_folder & operator=(const prefix_folder &) = delete;
 
-    // The model is loaded. `settings` stands for everything else that the meaning of a snapshot depends on.
-    // Until the model's files are hashed, too, nothing is read, and what is to be written waits.
+    // The model is loaded. `settings` stands for everything else that the meaning of a snapshot depends on. Until the
+    // model's files are hashed, nothing is read, and prefixes wait to be written.
     void open(uint64_t settings);
-    // Waits until all is written, as long as the disk does not hang. The process is to end then.
+    // Waits until all is written, as long as the disk makes progress. Then the process must end.
     void finish();
 
-    // Of a file to be; 0: it will not be written, since the folder is of no use, or too much waits.
+    // Returns the number of the future file; 0: it will not be written, since the folder is of no use or too many
+    // prefixes wait.
     uint64_t write(const std::vector<llama_token> & tokens, uint64_t adapters, const snapshot_parts & parts);
-    // It was used now.
+    // A file was used now.
     void touch(uint64_t file);
 
-    // Whether it is worth asking: the folder is of use, and does not hang.
+    // Whether the folder is of use and does not hang.
     bool answers() const;
-    // Each asks for something that comes as news, and gives the number of the question.
-    uint64_t ask_for_list();
+    // Ask for news, and return the number of the question.
+    uint64_t ask_for_list() { return ask_for(0); }
     uint64_t ask_for(uint64_t file);
-    // Whether a question is not answered yet, and may still be within a reasonable time.
+    // Whether a question is not answered yet, but may still be within a reasonable time.
     bool is_open(uint64_t question) const;
 
     std::vector<folder_news> take_news();
 
   private:
-    enum state { opening, usable, useless };
+    struct life {
+        enum state { opening, usable, useless };
 
-    struct job {
-        std::vector<llama_token> tokens;
-        uint64_t                 adapters;
-        snapshot_parts           parts;
-        uint64_t                 file;
-    };
-    struct known_file {
-        uint64_t      file = 0; // 0: of no use
-        file_identity identity; // of one that is of no use: it may become another one
-        bool          seen = true;
-    };
-    struct own_file {
-        std::string name;
-        uint64_t    used_ns;
-        uint64_t    n_bytes;
-        bool        unfinished;
+        state    now    = opening;
+        bool     loaded = false, closing = false, dropped = false, ended = false;
+        uint64_t settings = 0;
+        int64_t  t_loaded = 0, t_progress = 0; // us
+
+        bool hangs(bool asked) const;
     };
 
     void run();
     bool hash_model();
-    void give_up(const char * why);
-    bool pulse(bool progress);
-
+    void give_up();
+    bool continues(bool progress);
     void serve_questions();
-    void look();
-    void list();
-    void look_at(const std::string & name);
-    void read_file(uint64_t file);
+    void answer(uint64_t file);
     void touch_files();
     bool write_next();
-    int  write_as(const job & j, const std::string & name);
-    int  try_to_write(const job & j, const std::string & name);
-    void limit(uint64_t n_bytes_max);
-    bool make_room(uint64_t n_bytes);
-    void forget(const std::string & name);
-    void tell(folder_news && n);
-
-    std::vector<own_file> own_files() const;
-    std::string           name_of(const job & j) const;
-    std::string           path_of(const std::string & name) const { return params.path + "/" + name; }
-    void                  complain(const std::string & name, const std::string & why);
-    void                  complain_once(std::string & last, const std::string & why);
-    bool                  hangs() const;
+    void report(folder_news && n);
 
     const folder_params params;
     const weight_files  weights;
+    folder_files        files; // of the thread
 
-    // of the thread
-    uint64_t                                  fingerprint = 0;
-    std::map<std::string, known_file>         known;         // by name
-    std::unordered_map<uint64_t, std::string> names;         // of files that are written
-    uint64_t                                  listed_ns = 0; // the folder's time of change when it was listed
-    std::string                               last_list_error, last_write_error;
-
-    mutable std::mutex           mutex; // of what follows
+    mutable std::mutex           mutex; // of all below
     std::condition_variable      changed;
-    std::condition_variable      ended;
-    state                        now    = opening;
-    bool                         loaded = false, closing = false, dropped = false, is_over = false;
-    uint64_t                     settings  = 0;
+    life                         stage;
     uint64_t                     last_file = 0;
-    std::deque<job>              jobs; // the first one may be in the making
-    uint64_t                     n_job_bytes = 0, n_refused = 0;
+    write_queue                  writes;
+    question_queue               questions;
     std::unordered_set<uint64_t> touched;
-    std::deque<uint64_t>         questions; // files to be read; 0: the list
-    uint64_t                     n_asked = 0, n_answered = 0;
     std::vector<folder_news>     news;
-    int64_t                      t_loaded = 0, t_alive = 0; // us
     std::thread                  thread;
 };

@@ -12,9 +12,9 @@
 
 using json = nlohmann::json;
 
-static const size_t n_max_made    = 64u << 20; // bytes of a prompt, its grammar and its parser
-static const size_t n_max_message = 300;       // bytes of what llama.cpp says: it may repeat the messages
-static const size_t n_parts       = 256;       // a text is looked at when it has grown by one of so many
+static const size_t n_max_output  = 64u << 20; // bytes of a prompt, its grammar and its parser
+static const size_t n_max_message = 300; // bytes of an error of llama.cpp, which may repeat the messages
+static const size_t n_parts       = 256; // a text is parsed again after it has grown by 1/256
 
 const std::vector<const char *> chat_fields = {
     "messages",
@@ -35,7 +35,7 @@ const std::vector<const char *> chat_fields = {
 
 namespace {
 
-// A field that is given as text, whose keys keep their order, or as itself.
+// A field that is JSON, or JSON as text, in which keys keep their order.
 std::string read_text(const json & fields, const char * name) {
     const auto it = fields.find(name);
     return it == fields.end() ? "" : it->is_string() ? it->get<std::string>() : it->dump();
@@ -49,7 +49,7 @@ bool read_flag(const json & fields, const char * name, bool by_default) {
     return it == fields.end() ? by_default : it->get<bool>();
 }
 
-// One of llama.cpp's names, which it reads itself.
+// One of llama.cpp's names, read by its own function.
 template <typename T>
 T read_name(const json & fields, const char * name, const char * by_default, const char * wanted,
             T (*read)(const std::string &)) {
@@ -74,7 +74,7 @@ std::map<std::string, std::string> read_kwargs(const json & fields) {
     return kwargs;
 }
 
-// What need not be read by llama.cpp's JSON, which is done apart.
+// All inputs but messages and tools, which are read in the subprocess.
 common_chat_templates_inputs read_inputs(const json & fields, const common_chat_templates * templates) {
     common_chat_templates_inputs inputs;
     const auto                   caps = common_chat_templates_get_caps(templates);
@@ -89,13 +89,13 @@ common_chat_templates_inputs read_inputs(const json & fields, const common_chat_
     inputs.enable_thinking     = read_flag(fields, "enable_thinking", true);
     inputs.chat_template_kwargs  = read_kwargs(fields);
     inputs.json_schema           = read_text(fields, "json_schema");
-    const bool goes_on           = read_flag(fields, "continue_final_message", false);
-    inputs.add_generation_prompt = read_flag(fields, "add_generation_prompt", !goes_on);
-    if (goes_on && inputs.add_generation_prompt) {
+    const bool continues         = read_flag(fields, "continue_final_message", false);
+    inputs.add_generation_prompt = read_flag(fields, "add_generation_prompt", !continues);
+    if (continues && inputs.add_generation_prompt) {
         invalid("continue_final_message",
                 "only one of continue_final_message and add_generation_prompt may be true");
     }
-    inputs.continue_final_message = goes_on ? COMMON_CHAT_CONTINUATION_AUTO : COMMON_CHAT_CONTINUATION_NONE;
+    inputs.continue_final_message = continues ? COMMON_CHAT_CONTINUATION_AUTO : COMMON_CHAT_CONTINUATION_NONE;
     return inputs;
 }
 
@@ -105,7 +105,7 @@ void check_tools(const json & fields, const common_chat_templates_inputs & input
     const auto known = [&](const char * name) { return caps.count(name) > 0 && caps.at(name); };
     if (fields.contains("tools") && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE &&
         !known("supports_tools") && !known("supports_tool_calls")) {
-        invalid("tools", "the model's chat template knows no tools; tool_choice must be \"none\"");
+        invalid("tools", "the model's chat template does not support tools; tool_choice must be \"none\"");
     }
 }
 
@@ -117,7 +117,7 @@ json triggers_json(const std::vector<common_grammar_trigger> & triggers) {
     return made;
 }
 
-// llama.cpp's answer as text, so that it can leave the process that it was made in.
+// llama.cpp's result as text, so that it can leave the subprocess.
 std::string text_of(const common_chat_params & made) {
     const json all = {
         {"format", (int) made.format},
@@ -135,8 +135,8 @@ std::string text_of(const common_chat_params & made) {
     return all.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// What `work` with a template makes, which may take for ever; `fault` says of what that would be a fault.
-std::string made_apart(const std::function<std::string()> & work, const std::string & fault) {
+// Runs work with a template in a subprocess with limits. fault: the beginning of the error where a limit is exceeded.
+std::string run_template(const std::function<std::string()> & work, const std::string & fault) {
     const auto caught = [&]() -> std::string {
         try {
             return work();
@@ -144,32 +144,33 @@ std::string made_apart(const std::function<std::string()> & work, const std::str
             return std::string("\0", 1) + e.what();
         }
     };
-    std::string  told;
-    const bool   done = run_in_sandbox(caught, n_max_made, told);
-    const size_t mark = told.find('\0');
-    if (!done || mark == std::string::npos || mark + 1 == told.size()) {
+    std::string  output;
+    const bool   done = run_in_sandbox(caught, n_max_output, output);
+    const size_t mark = output.find('\0');
+    if (!done || mark == std::string::npos || mark + 1 == output.size()) {
         invalid("messages", fault + " takes more than " + std::to_string(t_sandbox_ms / 1000) +
-                                " seconds or " + std::to_string(n_max_made >> 20) + " MiB, or never ends");
+                                " seconds or " + std::to_string(n_max_output >> 20) +
+                                " MiB, or has no bound");
     }
-    std::string made = told.substr(mark + 1);
+    std::string made = output.substr(mark + 1);
     if (made[0] == '\0') {
         std::string message = made.substr(1, n_max_message);
         std::replace(message.begin(), message.end(), '\n', ' ');
-        invalid("messages", "the chat template refuses: " + take_utf8(message));
+        invalid("messages", "the chat template refuses the messages: " + take_utf8(message));
     }
     return made;
 }
 
-// Templates loop over messages, and tools' schemas are converted to a grammar.
-json apply_apart(const common_chat_templates * templates, common_chat_templates_inputs & inputs,
-                 const std::string & messages, const std::string & tools) {
+// Templates may loop over messages, and tools' schemas are converted to a grammar: both need limits.
+json apply_template(const common_chat_templates * templates, common_chat_templates_inputs & inputs,
+                    const std::string & messages, const std::string & tools) {
     const auto work = [&] {
         inputs.messages = common_chat_msgs_parse_oaicompat(common_json::parse(messages));
         inputs.tools    = tools.empty() ? std::vector<common_chat_tool>()
                                         : common_chat_tools_parse_oaicompat(common_json::parse(tools));
         return text_of(common_chat_templates_apply(templates, inputs));
     };
-    return json::parse(made_apart(work, "messages and tools are too large: to make a prompt of them"));
+    return json::parse(run_template(work, "messages and tools are too large: their conversion to a prompt"));
 }
 
 grammar_start read_start(const json & made) {
@@ -223,12 +224,13 @@ std::shared_ptr<const chat_format> read_format(const json & made, const common_c
 
 } // namespace
 
-// To find out what a template knows, llama.cpp runs it: a model's may do harm, so first it is run apart.
+// To find out what a template supports, llama.cpp runs it. A model's template is not trusted, so it is run in a
+// subprocess with limits first.
 void chat_templates::load() {
     try {
         if (fault.empty()) {
-            made_apart([&] { return common_chat_templates_init(model, "") ? "sound" : ""; },
-                       "the model's chat template is of no use: to try it");
+            run_template([&] { return common_chat_templates_init(model, "") ? "sound" : ""; },
+                         "the model's chat template cannot be used: a test of it");
         }
     } catch (const command_error & e) {
         fault = e.what();
@@ -255,7 +257,7 @@ chat_prompt chat_templates::apply(const json & fields) {
     auto inputs = read_inputs(fields, templates.get());
     check_tools(fields, inputs, templates.get());
     const json made =
-        apply_apart(templates.get(), inputs, read_text(fields, "messages"), read_text(fields, "tools"));
+        apply_template(templates.get(), inputs, read_text(fields, "messages"), read_text(fields, "tools"));
     chat_prompt prompt;
     prompt.text    = made["prompt"];
     prompt.grammar = made["grammar"];
@@ -268,18 +270,18 @@ chat_prompt chat_templates::apply(const json & fields) {
 // answer -> message
 //
 
-// What `now` has beyond `told`, which becomes the same; nothing while it does not go on from there.
-static std::string tell_rest(std::string & told, const std::string & now) {
-    if (now.size() <= told.size() || now.compare(0, told.size(), told) != 0) {
+// The part of `now` after `returned`, which is updated; empty while `now` does not begin with `returned`.
+static std::string take_rest(std::string & returned, const std::string & now) {
+    if (now.size() <= returned.size() || now.compare(0, returned.size(), returned) != 0) {
         return "";
     }
-    std::string       bytes = now.substr(told.size());
+    std::string       bytes = now.substr(returned.size());
     const std::string rest  = take_utf8(bytes);
-    told                    = now.substr(0, now.size() - bytes.size());
+    returned                = now.substr(0, now.size() - bytes.size());
     return rest;
 }
 
-// 9 letters and digits: the templates of Mistral's models take no others.
+// 9 letters and digits: the templates of Mistral's models accept no other ids.
 static std::string id_of(const std::string & seed, size_t i) {
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     uint64_t          hash     = XXH64(seed.data(), seed.size(), i);
@@ -293,11 +295,11 @@ static std::string id_of(const std::string & seed, size_t i) {
 chat_message::chat_message(std::shared_ptr<const chat_format> chat, std::string seed)
     : format(std::move(chat)), seed(std::move(seed)) {
     if (format->parser->is_continuation) {
-        read(false); // what the prompt has of the message is known to the client
+        read(false); // the client knows the part of the message that is in the prompt
     }
 }
 
-// A look reads the whole text, so a long one is not looked at for every token.
+// A parse reads the whole text, so a long text is not parsed for every token.
 chat_delta chat_message::feed(std::string_view piece, bool last) {
     text += piece;
     if (!last && (piece.empty() || (text.size() - n_read) * n_parts < text.size())) {
@@ -307,7 +309,7 @@ chat_delta chat_message::feed(std::string_view piece, bool last) {
     return read(last);
 }
 
-// False when the text is no message of this format, or not the beginning of one.
+// False: the text is neither a message of this format nor the beginning of one.
 static bool parse(const std::string & text, bool is_partial, const common_chat_parser_params & parser,
                   common_chat_msg & message) {
     const int verbosity = common_log_get_verbosity_thold();
@@ -330,18 +332,18 @@ chat_delta chat_message::read(bool last) {
         parse(text, true, *format->parser, now);
     }
     if (last && !fits && now.empty() && content.empty() && reasoning.empty() && calls.empty()) {
-        delta.content = text; // better than nothing
+        delta.content = text; // an answer that cannot be parsed is returned as it is
         return delta;
     }
-    delta.reasoning  = tell_rest(reasoning, now.reasoning_content);
-    delta.content    = tell_rest(content, now.content);
-    delta.tool_calls = tell_calls(now, last);
+    delta.reasoning  = take_rest(reasoning, now.reasoning_content);
+    delta.content    = take_rest(content, now.content);
+    delta.tool_calls = take_calls(now, last);
     return delta;
 }
 
-// The name of the last call may grow until its arguments begin.
-std::string chat_message::tell_calls(const common_chat_msg & now, bool last) {
-    json told = json::array();
+// The name of the last call may become longer until its arguments begin.
+std::string chat_message::take_calls(const common_chat_msg & now, bool last) {
+    json returned = json::array();
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
         const common_chat_tool_call & tool  = now.tool_calls[i];
         const bool                    known = i < calls.size();
@@ -349,14 +351,14 @@ std::string chat_message::tell_calls(const common_chat_msg & now, bool last) {
             break;
         }
         calls.resize(std::max(calls.size(), i + 1));
-        json piece = {{"index", i}, {"arguments", tell_rest(calls[i], tool.arguments)}};
+        json piece = {{"index", i}, {"arguments", take_rest(calls[i], tool.arguments)}};
         if (!known) {
             piece["id"]   = tool.id.empty() ? id_of(seed, i) : tool.id;
             piece["name"] = tool.name;
         }
         if (!known || !piece["arguments"].get_ref<const std::string &>().empty()) {
-            told.push_back(std::move(piece));
+            returned.push_back(std::move(piece));
         }
     }
-    return told.empty() ? "" : told.dump(-1, ' ', false, json::error_handler_t::replace);
+    return returned.empty() ? "" : returned.dump(-1, ' ', false, json::error_handler_t::replace);
 }

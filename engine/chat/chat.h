@@ -1,7 +1,7 @@
 // Messages -> prompt, and answer -> message, by llama.cpp's own chat templates and parsers (common/chat).
 //
-// A template says how messages and tools become a prompt; with it come a grammar for what the answer must be,
-// the triggers from which on that holds, and a parser that tells content, reasoning and tool calls apart.
+// A template turns messages and tools into a prompt. It also gives a grammar for the answer, the triggers at which the
+// grammar begins to apply, and a parser that separates content, reasoning and tool calls.
 #pragma once
 
 #include "grammar/trigger.h"
@@ -17,68 +17,68 @@
 #include <string_view>
 #include <vector>
 
-struct common_chat_msg; // llama.cpp's, and these
+struct common_chat_msg; // these three are llama.cpp's
 struct common_chat_templates;
 struct common_chat_parser_params;
 
-// How the answers to one request read.
+// The format of the answers to one request.
 struct chat_format {
     std::shared_ptr<const common_chat_parser_params> parser;
-    std::set<llama_token>                            shown; // control tokens whose text the parser wants
+    std::set<llama_token>                            shown; // control tokens whose text the parser needs
     grammar_start                                    start; // of the grammar
 };
 
 struct chat_prompt {
     std::string                        text;
-    std::string                        grammar; // GBNF; empty: the answer may be anything
+    std::string                        grammar; // GBNF; empty: the answer may be any text
     std::vector<std::string>           stop;
     std::shared_ptr<const chat_format> format;
 };
 
 extern const std::vector<const char *> chat_fields;
 
-// The model's templates, or ChatML when it has none. Any thread may ask.
+// The model's templates, or ChatML if it has none. Any thread may call.
 class chat_templates {
   public:
     explicit chat_templates(const llama_model * model) : model(model) {}
 
-    // The prompt for the chat fields of a command; throws command_error.
+    // The prompt for the chat fields of a command. Throws command_error.
     chat_prompt apply(const nlohmann::json & fields);
 
   private:
     void load();
 
     const llama_model *                    model;
-    std::mutex                             mutex;     // of what follows, until it is made
+    std::mutex                             mutex;     // of all below, until the templates are made
     std::shared_ptr<common_chat_templates> templates; // made with the first chat
-    std::string                            fault;     // why they cannot be
+    std::string                            fault;     // why they cannot be made
 };
 
-// What a piece of text adds to a message.
+// The part that a piece of text adds to a message.
 struct chat_delta {
     std::string content, reasoning;
-    std::string tool_calls; // empty, or JSON: [{"index", "id", "name", "arguments"}], the middle two once
+    std::string tool_calls; // empty, or JSON: [{"index", "id", "name", "arguments"}]; id and name once a call
 
     bool empty() const { return content.empty() && reasoning.empty() && tool_calls.empty(); }
 };
 
-// The answer of one sequence, as it comes.
+// The answer of one sequence while it is generated.
 class chat_message {
   public:
-    // The ids of tool calls are made of `seed`, which must be another for each sequence.
+    // seed: the ids of tool calls are hashes of it, so it must differ between sequences.
     chat_message(std::shared_ptr<const chat_format> format, std::string seed);
 
-    // Takes text; last: it is the end.
+    // last: the text ends with this piece.
     chat_delta feed(std::string_view text, bool last);
 
   private:
     chat_delta  read(bool last);
-    std::string tell_calls(const common_chat_msg & now, bool last);
+    std::string take_calls(const common_chat_msg & now, bool last);
 
     std::shared_ptr<const chat_format> format;
     std::string                        seed;
     std::string                        text;
-    std::string                        content, reasoning; // as far as they have been told
-    std::vector<std::string>           calls;              // arguments, of those whose name has been told
-    size_t                             n_read = 0;         // bytes of text at the last look
+    std::string                        content, reasoning; // the parts that were returned already
+    std::vector<std::string>           calls;      // by call: the arguments that were returned already
+    size_t                             n_read = 0; // bytes of text at the last parse
 };

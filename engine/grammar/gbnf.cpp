@@ -271,20 +271,22 @@ grammar_element gbnf_reader::read_class(size_t at) {
 grammar_element gbnf_reader::read_token() {
     const size_t at   = in.place();
     const auto   what = in.take('!') ? grammar_element::other_token : grammar_element::token;
-    const size_t from = in.place();
-    const size_t end  = in.find(U'>');
-    if (!in.take('<') || end == std::u32string::npos) {
+    if (!in.take('<')) {
         in.fail(at, "expected a token: <text> or <[id]>");
     }
     int32_t id = -1;
     if (in.take('[')) {
         id = in.read_count();
-        if (!in.take(']') || in.place() != end) {
+        if (!in.take("]>")) {
             in.fail("expected ]>, found " + in.found());
         }
     } else {
-        std::string text;
-        for (const char32_t c : in.slice(from, end + 1)) {
+        std::string text = "<";
+        for (char32_t c = 0; c != '>';) {
+            if (in.at_end()) {
+                in.fail(at, "the token has no closing >");
+            }
+            c = in.next();
             text += to_utf8(c);
         }
         const auto ids = common_tokenize(vocab, text, false, true);
@@ -293,7 +295,6 @@ grammar_element gbnf_reader::read_token() {
     if (id < 0 || id >= llama_vocab_n_tokens(vocab)) {
         in.fail(at, "the model has no such token");
     }
-    in.go_to(end + 1);
     return {what, id};
 }
 

@@ -127,6 +127,6 @@ void grammar::prepare() {
     position at;
     try {
         allowed(at);
-    } catch (const grammar_error &) { // it is thrown again where a request can be told
+    } catch (const grammar_error &) { // it is thrown again where it becomes the error of a request
     }
 }

@@ -26,9 +26,7 @@ class notation_text {
 
     // Places count characters from the beginning of the text.
     size_t         place() const { return i; }
-    size_t         n_left() const { return text.size() - i; }
-    void           go_to(size_t place) { i = place; }
-    size_t         find(char32_t c) const { return text.find(c, i); } // from the next one on; npos: none
+    size_t         n_left() const { return text.size() - i; } // characters
     std::u32string slice(size_t from, size_t to) const { return text.substr(from, to - from); }
 
     char32_t read_hex(int n_digits);

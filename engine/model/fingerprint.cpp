@@ -16,12 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *   list_name  = "fingerprints";
-static const size_t   n_list_max = 64u << 10; // bytes; a list that is longer is begun anew
-static const uint64_t t_rested_ns =
-    2000000000;                               // what has changed since may change again within the same tick
-static const size_t     n_piece   = 1u << 20; // bytes that are read at once
-static const useconds_t t_poll_us = 20000;    // between two looks at a lock
+static const char *     list_name   = "fingerprints";
+static const size_t     n_list_max  = 64u << 10;  // bytes; a longer list is cleared
+static const uint64_t   t_rested_ns = 2000000000; // a later change may have the same time, within one tick
+static const size_t     n_piece     = 1u << 20;   // bytes of one read
+static const useconds_t t_poll_us   = 20000;      // between two tries to get a lock
 
 namespace {
 
@@ -44,33 +43,39 @@ static uint64_t nanoseconds(const struct timespec & t) {
     return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
 }
 
-static std::optional<file_identity> identity_of(const struct stat & s) {
-    if (!S_ISREG(s.st_mode)) {
-        return std::nullopt;
-    }
+uint64_t wall_ns() {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return nanoseconds(t);
+}
+
+file_identity identity_of(const struct stat & s) {
 #if defined(__APPLE__)
     const uint64_t changed_ns = nanoseconds(s.st_mtimespec);
 #else
     const uint64_t changed_ns = nanoseconds(s.st_mtim);
 #endif
-    return file_identity{(uint64_t) s.st_dev, (uint64_t) s.st_ino, (uint64_t) s.st_size, changed_ns};
+    return {(uint64_t) s.st_dev, (uint64_t) s.st_ino, (uint64_t) s.st_size, changed_ns};
 }
 
+// nullopt: there is no regular file.
 static std::optional<file_identity> identity_of(const std::string & path) {
     struct stat s;
-    return stat(path.c_str(), &s) == 0 ? identity_of(s) : std::nullopt;
+    const bool  is_file = stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode);
+    return is_file ? std::optional(identity_of(s)) : std::nullopt;
 }
 
 static std::optional<file_identity> identity_of(int fd) {
     struct stat s;
-    return fstat(fd, &s) == 0 ? identity_of(s) : std::nullopt;
+    const bool  is_file = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
+    return is_file ? std::optional(identity_of(s)) : std::nullopt;
 }
 
 //
 // which files
 //
 
-// Of "m-00001-of-00003.gguf" all three; llama.cpp accepts no other names for parts.
+// For "m-00001-of-00003.gguf" all three; llama.cpp accepts no other names of parts.
 static std::vector<std::string> parts_of(const std::string & path) {
     static const char   example[] = "-00001-of-00003.gguf";
     static const size_t n_end     = sizeof(example) - 1;
@@ -110,10 +115,10 @@ bool weight_files::unchanged() const {
 }
 
 //
-// the list of numbers
+// the list of hashes
 //
 
-// A line is five numbers and a checksum of them.
+// A line has five numbers and their checksum.
 static std::string line_of(const file_identity & file, uint64_t hash) {
     char text[128];
     snprintf(text, sizeof(text),
@@ -124,7 +129,7 @@ static std::string line_of(const file_identity & file, uint64_t hash) {
     return text;
 }
 
-// The list; -1 where it is no file of ours: then nothing is remembered.
+// The list; -1 if it is not a regular file of this user: then no hash is stored.
 static int open_list(const std::string & folder) {
     const std::string path = folder + "/" + list_name;
     const int         fd =
@@ -155,11 +160,9 @@ static std::optional<uint64_t> find_in(const std::string & list, const file_iden
     return std::nullopt;
 }
 
-// In one write: lines of several processes do not mix.
-static void remember(int fd, const file_identity & file, uint64_t hash) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (fd < 0 || file.changed_ns + t_rested_ns > nanoseconds(now)) {
+// In one write, so that lines of several processes do not mix.
+static void add_to_list(int fd, const file_identity & file, uint64_t hash) {
+    if (fd < 0 || file.changed_ns + t_rested_ns > wall_ns()) {
         return;
     }
     struct stat s;
@@ -168,7 +171,7 @@ static void remember(int fd, const file_identity & file, uint64_t hash) {
     }
     const std::string line = line_of(file, hash);
     if (write(fd, line.data(), line.size()) != (ssize_t) line.size()) {
-        return; // what is there of it is passed over
+        return; // an incomplete line has no valid checksum
     }
 }
 
@@ -177,7 +180,7 @@ static void remember(int fd, const file_identity & file, uint64_t hash) {
 //
 
 static std::optional<uint64_t> read_and_hash(const std::string & path, const file_identity & file,
-                                             const goes_on & pulse) {
+                                             const continue_hook & goes_on) {
     const descriptor in(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (in.fd < 0 || !(identity_of(in.fd) == file)) {
         return std::nullopt;
@@ -189,7 +192,7 @@ static std::optional<uint64_t> read_and_hash(const std::string & path, const fil
     ssize_t n;
     while ((n = read(in.fd, piece.get(), n_piece)) > 0) {
         XXH64_update(state.get(), piece.get(), (size_t) n);
-        if (!pulse(true)) {
+        if (!goes_on(true)) {
             return std::nullopt;
         }
     }
@@ -197,11 +200,11 @@ static std::optional<uint64_t> read_and_hash(const std::string & path, const fil
     return whole ? std::optional<uint64_t>(XXH64_digest(state.get())) : std::nullopt;
 }
 
-// Waits until no other process reads: it leaves the numbers in the list. False: give up. Where there are no
-// locks it goes on without.
-static bool lock_list(int fd, const goes_on & pulse) {
+// Waits while another process reads, which then adds the hashes to the list. False: give up. On a file system
+// without locks it does not wait.
+static bool lock_list(int fd, const continue_hook & goes_on) {
     while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
-        if (!pulse(false)) {
+        if (!goes_on(false)) {
             return false;
         }
         usleep(t_poll_us);
@@ -209,32 +212,32 @@ static bool lock_list(int fd, const goes_on & pulse) {
     return true;
 }
 
-std::optional<uint64_t> weight_files::hash(const std::string & folder, bool in_turn,
-                                           const goes_on & pulse) const {
-    const descriptor list(open_list(folder)); // its lock goes with it
+std::optional<uint64_t> weight_files::hash(const std::string & folder, bool exclusive,
+                                           const continue_hook & goes_on) const {
+    const descriptor list(open_list(folder)); // closing it releases the lock
     uint64_t         all    = files.size();
-    bool             locked = !in_turn;
+    bool             locked = !exclusive;
     for (const entry & e : files) {
         if (!e.identity && &e != &files.front()) {
-            continue; // it is named like a part, and is none: llama.cpp has not asked for the others
+            continue; // the name looks like that of a part, but is not: llama.cpp does not open the others
         }
         if (!e.identity) {
             return std::nullopt;
         }
         auto own = list.fd >= 0 ? find_in(read_list(list.fd), *e.identity) : std::nullopt;
         if (!own && !locked) {
-            if (!lock_list(list.fd, pulse)) {
+            if (!lock_list(list.fd, goes_on)) {
                 return std::nullopt;
             }
             locked = true;
             own    = list.fd >= 0 ? find_in(read_list(list.fd), *e.identity) : std::nullopt;
         }
         if (!own) {
-            own = read_and_hash(e.path, *e.identity, pulse);
+            own = read_and_hash(e.path, *e.identity, goes_on);
             if (!own) {
                 return std::nullopt;
             }
-            remember(list.fd, *e.identity, *own);
+            add_to_list(list.fd, *e.identity, *own);
         }
         all = XXH64(&*own, sizeof(*own), all);
     }

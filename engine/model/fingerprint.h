@@ -1,14 +1,14 @@
-// What files of weights hold, as one number of all their bytes: two models may differ anywhere.
+// One hash of all bytes of the files of weights, since two models may differ anywhere.
 //
-// Reading a large model takes a while, so the number of each file is remembered in a list in the prefix
-// cache's folder, by device, inode, size and time of change, and one process at a time reads. Nothing here
-// knows what the number is for.
+// Reading a large model takes a while. So the hash of each file is stored in a list in the prefix cache's folder, by
+// device, inode, size and time of change, and one process at a time reads. Nothing here knows what the hash is for.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 struct file_identity {
@@ -20,22 +20,25 @@ struct file_identity {
     }
 };
 
-// Asked for each MiB that was read (true), and every few ms while another process reads (false). False: give
-// up.
-using goes_on = std::function<bool(bool reads)>;
+file_identity identity_of(const struct stat & s);
+uint64_t      wall_ns(); // the clock of changed_ns
 
-// Files as they are now, to be hashed later.
+// Called after each MiB (progress), and every few ms while another process reads (no progress). False: give up.
+using continue_hook = std::function<bool(bool progress)>;
+
+// Files in their present state, which are hashed later.
 class weight_files {
   public:
-    // All parts of a model that is split, as llama.cpp finds them.
+    // All parts of a split model; llama.cpp finds the same ones.
     static weight_files of_model(const std::string & path);
     static weight_files of_one(const std::string & path);
 
-    // nullopt: a file cannot be read, or is not the one of the beginning any more, or we are to give up.
-    // `folder`: where the list of numbers is. `in_turn`: not while another process reads; it leaves the
-    // number in the list.
-    std::optional<uint64_t> hash(const std::string & folder, bool in_turn, const goes_on & pulse) const;
-    // Whether they are still the same files.
+    // nullopt: a file cannot be read, or has been replaced since the beginning, or `goes_on` was false.
+    // folder: where the list of hashes is. exclusive: waits while another process reads, which then adds the hash to
+    // the list.
+    std::optional<uint64_t> hash(const std::string & folder, bool exclusive,
+                                 const continue_hook & goes_on) const;
+    // Whether no file was replaced.
     bool unchanged() const;
 
   private:

@@ -63,7 +63,7 @@ static void close_all_but(int fd) {
     _exit(0);
 }
 
-// The CPU time of a process in ms; 0 where the system does not tell.
+// The CPU time of a process in ms; 0 where the system does not say.
 static int64_t cpu_ms(pid_t process) {
 #if defined(__linux__)
     clockid_t clock;
