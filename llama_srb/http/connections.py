@@ -78,7 +78,7 @@ class Arrivals(Protocol):
         self, socket: web.WebSocketResponse, transport: Transport, places: Places, seconds: float
     ) -> None:
         self._socket, self._places, self._seconds = socket, places, seconds
-        self._transport, self._next = transport, transport.get_protocol()
+        self._next = transport.get_protocol()
         self._size = 0
         self._place: contextlib.ExitStack | None = None
         self._timer: asyncio.TimerHandle | None = None
