@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import click
 
-from llama_srb import client, config
+from llama_srb import client
 from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRefused
 from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.events import TokenList
@@ -29,7 +29,15 @@ from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.values import RequestError
 
 from . import Failed, Refused, say
-from .options import ENGINE_SETTINGS, Command, Option, field_options, fields_of, setting_options
+from .options import (
+    ENGINE_SETTINGS,
+    Command,
+    Option,
+    field_options,
+    fields_of,
+    load_settings,
+    setting_options,
+)
 from .show import Show, show_for
 
 Source: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Event]]
@@ -113,8 +121,7 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
     """Checks everything that can be checked before a process is started."""
     try:
         given = {name: options[name] for name in ENGINE_SETTINGS}
-        engine_args = click.get_current_context().obj
-        settings = config.load({**given, "engine_args": engine_args}, config=options["config_file"])
+        settings = load_settings(given, options["config_file"])
         model = gguf_header.read(settings.model)
         request = request_from(body, Defaults(n=settings.n, max_n=settings.max_n, strict=True))
     except (SettingsError, ModelFileError, RequestError) as error:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import click
 
-from llama_srb import config
 from llama_srb.cli import checks
 from llama_srb.config import SettingsError
 
 from . import Refused
-from .options import Command, setting_options
+from .options import Command, load_settings, setting_options
 
 
 def _doctor(config_file: str | None, **options: object) -> None:
     try:
-        settings = config.load(
-            {**options, "engine_args": click.get_current_context().obj}, config=config_file
-        )
+        settings = load_settings(options, config_file)
     except SettingsError as error:
         raise Refused(error) from error
     is_bad = False

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from llama_srb import bundled, config
-from llama_srb.config import OPTIONS
+from llama_srb.config import OPTIONS, Settings
 from llama_srb.request.fields import CANONICAL, OVERRIDE_ROWS, ROWS, Row
 from llama_srb.request.values import INT32_MAX
 
@@ -73,6 +73,11 @@ def setting_options(names: Iterable[str] | None = None, heading: str = "Options"
         help="TOML file with the same settings.",
     )  # fmt: skip
     return [*(_setting(row, heading) for row in rows), file]
+
+
+def load_settings(options: Mapping[str, object], config_file: str | None) -> Settings:
+    """The settings of the command at hand, whose `Command` knows the engine's arguments; SettingsError."""
+    return config.load({**options, "engine_args": click.get_current_context().obj}, config=config_file)
 
 
 def _setting(row: config.Option, heading: str) -> Option:

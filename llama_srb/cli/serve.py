@@ -11,11 +11,9 @@ from collections.abc import Callable, Coroutine
 from logging.handlers import MemoryHandler
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from llama_srb import config
 from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http import server
@@ -24,16 +22,14 @@ from llama_srb.http.server import StartError
 from llama_srb.models.gguf_header import ModelFileError
 
 from . import Refused
-from .options import Command, setting_options
+from .options import Command, load_settings, setting_options
 
 CANNOT_START = (SettingsError, ModelFileError, EngineError, StartError)
 
 
 def _serve(config_file: str | None, **options: object) -> None:
-    engine_args = click.get_current_context().obj
     try:
-        settings = config.load({**options, "engine_args": engine_args}, config=config_file)
-        _serve_with(settings)
+        _serve_with(load_settings(options, config_file))
     except CANNOT_START as error:
         raise Refused(error) from error
 

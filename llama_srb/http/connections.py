@@ -79,7 +79,7 @@ class IncomingMessages(Protocol):
         self, socket: web.WebSocketResponse, transport: Transport, slots: Slots, seconds: float
     ) -> None:
         self._socket, self._slots, self._seconds = socket, slots, seconds
-        self._transport, self._next = transport, transport.get_protocol()
+        self._next = transport.get_protocol()
         self._size = 0
         self._slot: contextlib.ExitStack | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator, Set
 from pathlib import Path
@@ -76,6 +77,23 @@ def sizes() -> Iterator[tuple[str, str, int]]:
 def test_nothing_is_above_a_bound_but_the_exceptions(bound: str) -> None:
     above = {place for what, place, size in sizes() if what == bound and size > BOUNDS[bound]}
     assert above == {place for what, place in EXCEPTIONS if what == bound}
+
+
+def rows_of_the_map() -> Iterator[str]:
+    """The files and folders of llama_srb in docs/architecture.md; a{b,c} is two of them."""
+    for row in re.findall(r"`(llama_srb/[^`]*)`", (ROOT / "docs/architecture.md").read_text()):
+        before, brace, rest = row.partition("{")
+        names, _, after = rest.partition("}")
+        yield from (before + name + after for name in names.split(",")) if brace else (row,)
+
+
+def test_the_map_names_every_module_and_no_other() -> None:
+    rows = set(rows_of_the_map())
+    assert {row for row in rows if not (ROOT / row).exists()} == set()
+    places = {str(path.relative_to(ROOT)) for path in FILES if not path.name.startswith("__")}
+    folders = tuple(row for row in rows if row.endswith("/"))
+    modules = {place for place in places if place.startswith("llama_srb/")}
+    assert {place for place in modules - rows if not place.startswith(folders)} == set()
 
 
 # Private members
