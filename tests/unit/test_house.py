@@ -25,16 +25,9 @@ BOUNDS = {
     "modules of a folder": 12,
 }
 EXCEPTIONS: dict[tuple[str, str], str] = {  # by bound and place
-    ("lines of a file", "llama_srb/dialects/openai.py"): "being split",
-    ("lines of a file", "llama_srb/http/openapi.py"): "being split",
     ("lines of a file", "llama_srb/request/fields.py"): "a table of data: a row a field",
 }
 OVERRIDES: dict[str, str] = {  # classes that override a private member
-    "llama_srb.dialects.chat.Chunks": "openai.py, whose Frames it extends, is being split",
-    "llama_srb.dialects.common.reply.Reply": "openai.py, which extends Transcript, too, is being split",
-    "llama_srb.dialects.openai.Body": "being split",
-    "llama_srb.dialects.openai.Chunks": "being split",
-    "llama_srb.dialects.openai._Part": "being split",
     "llama_srb.http.streaming._Stream": "aiohttp has no public way to send the head with the first events",
 }
 
