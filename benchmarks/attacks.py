@@ -76,7 +76,7 @@ def attacking(
 class Pace:
     """The times of the writer's tokens: between two of a sequence, and to the first one."""
 
-    seconds: float = 0.0  # that it was asked for, and until the last one ended
+    seconds: float = 0.0  # the duration, until the end of the last request
     gaps: list[float] = field(default_factory=list)
     firsts: list[float] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)

@@ -214,7 +214,7 @@ class Reservation(Observer):
         """Ends the connection if too many events, of all of its requests together, are unread."""
         unread = self._admission.unread_on_connection(self)
         if unread > self._admission.load.max_unread:
-            log.warning("request %s: its reader is %d events behind", exchange.id, unread)
+            log.warning("request %s: its client has %d unread events", exchange.id, unread)
             exchange.cancel()
             self.hang_up()
 

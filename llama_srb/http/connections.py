@@ -225,7 +225,7 @@ class Connections:
                 stalled[transport] = (buffered if checks == 0 else smallest), checks
                 if checks >= CHECKS:
                     log.warning(
-                        "a reader has taken nothing in %g s (--write-timeout)", self._settings.write_timeout
+                        "a client has read nothing for %g s (--write-timeout)", self._settings.write_timeout
                     )
                     transport.abort()
 

@@ -101,7 +101,7 @@ class Connection:
                 reason = refusal.message.encode()[:MAX_REASON].decode(errors="ignore").encode()
                 await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=reason)
         except TimeoutError:
-            log.warning("a WebSocket's reader has not taken its end in %g s", CLOSE_GRACE)
+            log.warning("a WebSocket's client has not read its last events in %g s", CLOSE_GRACE)
             self._caller.hang_up()
 
     async def _handle(self, data: str | bytes, held: contextlib.ExitStack) -> None:

@@ -236,7 +236,7 @@ def test_a_reader_that_falls_behind_loses_its_connection_without_reading(target:
     """uvloop, which the program has and the other tests have not, closes what is unread only when told to abort."""
     with target.connect() as client:
         client.sendall(post(ENDLESS))
-        eventually(lambda: "events behind" in target.log.read_text())
+        eventually(lambda: "unread events" in target.log.read_text())
         eventually(lambda: target.descriptors <= target.idle)
 
 

@@ -374,7 +374,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["x", "--ctx", "many"], "--ctx is 'many'; it must be a whole number"),
     (["x", "--", "-c", "5"], "use --ctx"),
     (["x", "--url", "localhost:1", "--ctx", "5"], "--ctx is for an engine that this command starts"),
-    (["x", "--url", "localhost:1", "--", "-ngl", "5"], "Arguments behind --"),
+    (["x", "--url", "localhost:1", "--", "-ngl", "5"], "Arguments after --"),
 ]
 
 

@@ -265,4 +265,4 @@ async def test_a_websocket_whose_reader_takes_nothing_ends_all_the_same(
         async with asyncio.timeout(PATIENCE):
             while "GET /v1/ws" not in caplog.text:  # noqa: ASYNC110 (the line is written once it is over)
                 await asyncio.sleep(0.01)
-    assert "reader has not taken its end" in caplog.text
+    assert "client has not read its last events" in caplog.text

@@ -20,8 +20,7 @@ _WHAT_TO_DO = f"{bundled.remedy()}, or `llama-srb doctor`"
 # not count: they come from outside (SIGKILL: no memory is left) or, as SIGABRT, from the engine itself, which
 # says why. Such a reason may pass, for example when another program frees the GPU's memory.
 MEANING: Mapping[Signals, str] = {
-    Signals.SIGILL: "it was built for another CPU, or one of its products is broken on this one: "
-    + _WHAT_TO_DO,
+    Signals.SIGILL: "it was built for another CPU, or its code for this CPU is broken: " + _WHAT_TO_DO,
     Signals.SIGSEGV: "it has a fault, or its build or the model's file is damaged: " + _WHAT_TO_DO,
     Signals.SIGBUS: "the model's file was cut short or cannot be read: replace it, or run `llama-srb doctor`",
     Signals.SIGFPE: "it has a fault, or the model's file is damaged: " + _WHAT_TO_DO,

@@ -1,1 +1,1 @@
-"""What a server tells of itself: metrics, logs."""
+"""The server's metrics and log lines."""
