@@ -4,8 +4,6 @@ The engine writes the prompt and reads the answers, by the model's own template;
 form. What a model thinks is reasoning_content, as DeepSeek and llama-server name it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias

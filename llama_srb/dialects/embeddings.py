@@ -4,8 +4,6 @@ Vectors have length 1. `dimensions` keeps the first ones and brings the rest to 
 models are made for that were trained so (Matryoshka); of others the vectors get worse.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import sys

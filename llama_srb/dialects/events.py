@@ -3,8 +3,6 @@
 `event` and what it is about come first in each object and stay; more keys may follow.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The WebSocket's messages: commands in, the event stream's events out, with the client's own ids. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired

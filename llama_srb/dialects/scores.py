@@ -4,8 +4,6 @@ The answer has what lm-eval asks of a text (sum of log-probabilities, whether it
 writer asks of one (mean, perplexity), and each token's log-probability.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

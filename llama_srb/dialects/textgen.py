@@ -1,7 +1,5 @@
 """text-generation-webui's and TabbyAPI's paths beside /v1/completions, which takes their fields. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, Literal

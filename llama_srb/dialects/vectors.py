@@ -1,7 +1,5 @@
 """Vectors of texts as llama-server and Ollama answer them; embeddings.py has OpenAI's form. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """What this server's own paths answer that no dialect makes, as types. Pure."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field

@@ -1,6 +1,8 @@
-"""Parts of answers that several APIs share, as types. /openapi.json is made of these types. Pure."""
+"""Parts of answers that several APIs share, as types. /openapi.json is made of these types. Pure.
 
-from __future__ import annotations
+Modules with such types do not import `annotations` from `__future__`: a TypedDict would compile each of them
+from a text, which makes the server's start longer.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar, cast

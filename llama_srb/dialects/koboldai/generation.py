@@ -4,8 +4,6 @@ Frames are `event: message` and one line of data; n > 1 is n results. A genkey, 
 names a generation for those who look on, and for who ends it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NotRequired
 

@@ -1,7 +1,5 @@
 """KoboldAI and KoboldCpp: paths that generate nothing. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

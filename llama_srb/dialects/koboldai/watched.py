@@ -1,7 +1,5 @@
 """KoboldCpp: what clients that look on at a generation are shown of it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal

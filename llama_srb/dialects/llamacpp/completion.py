@@ -4,8 +4,6 @@ A frame has `index` and `content` at its top; one body is an object, or a list o
 tools/server/README.md and server-task.cpp of llama.cpp.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypeAlias, cast

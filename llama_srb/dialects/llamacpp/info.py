@@ -1,7 +1,5 @@
 """llama.cpp's server: paths that generate nothing. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NotRequired
 

@@ -4,8 +4,6 @@ Lines of JSON. With n > 1 a line has `index`; `done` is true only in the last li
 reading there, and a sequence that ended before it says so by `done_reason`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NotRequired, TypeAlias

@@ -1,7 +1,5 @@
 """Ollama: paths that generate nothing. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What answers of OpenAI's completions and chats have in common: parts, errors, chunks as frames. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias

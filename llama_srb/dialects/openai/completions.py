@@ -4,8 +4,6 @@ One choice a frame, its text always a string: clients append it unseen. usage co
 sequence ended is said in OpenAI's words: what was cancelled is "length", since its text is not finished.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal

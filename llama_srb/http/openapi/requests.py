@@ -24,14 +24,25 @@ from llama_srb.request.values import (
     MAX_TEXTS,
 )
 
+
+def _object(properties: Schema, *required: str, **more: Any) -> Schema:
+    """An object of these properties; more: other keywords of JSON Schema."""
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": properties, **needed, **more}
+
+
+def _maybe(kind: str, description: str, **more: Any) -> Schema:
+    """A property that may be null, which is absent."""
+    return {"type": [kind, "null"], **more, "description": description}
+
+
 TEXTS: Schema = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TEXTS}]
 }
 ADAPTERS: Schema = {
     "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {
+    "items": _object(
+        {
             "id": {"type": "integer", "minimum": 0},
             "scale": {
                 "type": ["number", "null"],
@@ -40,9 +51,9 @@ ADAPTERS: Schema = {
                 "default": 1,
             },
         },
-        "required": ["id"],
-        "additionalProperties": False,
-    },
+        "id",
+        additionalProperties=False,
+    ),
     "maxItems": MAX_ADAPTERS,
 }
 BIASES: Schema = {
@@ -74,11 +85,7 @@ PROMPT: Schema = {
 }
 CONTENT: Schema = {
     "type": ["string", "array", "null"],
-    "items": {
-        "type": "object",
-        "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-        "required": ["type", "text"],
-    },
+    "items": _object({"type": {"const": "text"}, "text": {"type": "string"}}, "type", "text"),
 }
 OF_TYPE: dict[str, Schema] = {
     "int": {"type": "integer"},
@@ -100,28 +107,17 @@ OF_TYPE: dict[str, Schema] = {
     },
     "messages": {
         "type": ["array", "string"],
-        "items": {
-            "type": "object",
-            "properties": {"role": {"type": "string"}, "content": CONTENT},
-            "required": ["role"],
-        },
+        "items": _object({"role": {"type": "string"}, "content": CONTENT}, "role"),
         "minItems": 1,
         "maxItems": MAX_MESSAGES,
     },
     "tools": {
         "type": ["array", "string"],
-        "items": {
-            "type": "object",
-            "properties": {
-                "type": {"const": "function"},
-                "function": {
-                    "type": "object",
-                    "properties": {"name": {"type": "string"}},
-                    "required": ["name"],
-                },
-            },
-            "required": ["type", "function"],
-        },
+        "items": _object(
+            {"type": {"const": "function"}, "function": _object({"name": {"type": "string"}}, "name")},
+            "type",
+            "function",
+        ),
     },
     "tool choice": {"anyOf": [{"enum": [*TOOL_CHOICES]}, {"type": "object"}]},
     "JSON object": {"type": ["object", "string"]},
@@ -221,17 +217,16 @@ def _request(defaults: Defaults) -> Schema:
     }
     not_used = {"description": "Not used; it says nothing about the text."}
     neutral |= dict.fromkeys(sorted(NON_SAMPLING_FIELDS), not_used)
-    return {
-        "type": "object",
-        "description": "A prompt and how to continue it. null is absent. n and max_tokens default to "
+    return _object(
+        _fields(rows, "Request") | converted | neutral | OPENAI_FIELDS,
+        description="A prompt and how to continue it. null is absent. n and max_tokens default to "
         "OpenAI's 1 and 16 in OpenAI's form. Unknown fields are named in warnings, or refused with --strict.",
-        "properties": _fields(rows, "Request") | converted | neutral | OPENAI_FIELDS,
-        "anyOf": [
+        anyOf=[
             {"properties": {"prompt": {"not": {"type": "null"}}}, "required": ["prompt"]},
             {"properties": {"continue": {"type": "object"}}, "required": ["continue"]},
             {"properties": {"messages": {"not": {"type": "null"}}}, "required": ["messages"]},
         ],
-    }
+    )
 
 
 def _chat_request(defaults: Defaults) -> Schema:
@@ -240,22 +235,16 @@ def _chat_request(defaults: Defaults) -> Schema:
     properties = {
         name: field for name, field in schema["properties"].items() if name not in ("prompt", "suffix")
     }
-    return {
-        "type": "object",
-        "description": "A chat and how to answer it. n defaults to 1, max_tokens to the end or the context.",
-        "properties": properties | CHAT_FIELDS,
-        "anyOf": schema["anyOf"][-1:],
-    }
+    return _object(
+        properties | CHAT_FIELDS,
+        description="A chat and how to answer it. n defaults to 1, max_tokens to the end or the context.",
+        anyOf=schema["anyOf"][-1:],
+    )
 
 
 CHAT_FIELDS: dict[str, Schema] = {
-    "logprobs": {"type": ["boolean", "null"], "description": "Log-probabilities of each token."},
-    "top_logprobs": {
-        "type": ["integer", "null"],
-        "minimum": 0,
-        "maximum": MAX_LOGPROBS,
-        "description": "And of this many alternatives.",
-    },
+    "logprobs": _maybe("boolean", "Log-probabilities of each token."),
+    "top_logprobs": _maybe("integer", "And of this many alternatives.", minimum=0, maximum=MAX_LOGPROBS),
 }
 
 
@@ -272,51 +261,34 @@ def _named_sequence(*needed: str) -> Schema:
     properties: dict[str, Schema] = {
         "id": {"type": "string", "minLength": 1, "description": "Of its request, with or without `cmpl-`."},
         "index": {"type": "integer", "minimum": 0, "maximum": MAX_INDEX},
-        "at": {
-            "type": ["integer", "null"],
-            "minimum": 0,
-            "maximum": INT32_MAX,
-            "description": "Only its first tokens, so many.",
-        },
+        "at": _maybe("integer", "Only its first tokens, so many.", minimum=0, maximum=INT32_MAX),
     }
-    return {
-        "type": "object",
-        "properties": {name: properties[name] for name in (*needed, "at")},
-        "required": list(needed),
-        "additionalProperties": False,
-    }
+    named = {name: properties[name] for name in (*needed, "at")}
+    return _object(named, *needed, additionalProperties=False)
 
 
-EXTENSION: Schema = {
-    "type": "object",
-    "properties": {
-        "add": {
-            "type": ["integer", "null"],
-            "minimum": 0,
-            "maximum": MAX_INDEX,
-            "default": 1,
-            "description": "How many more; with those that there are at most --max-n.",
-        },
-        "max_tokens": {
-            "type": ["integer", "null"],
-            "minimum": -1,
-            "maximum": INT32_MAX,
-            "description": "Tokens per sequence from now on, also of those that run.",
-        },
+EXTENSION = _object(
+    {
+        "add": _maybe(
+            "integer",
+            "How many more; with those that there are at most --max-n.",
+            minimum=0,
+            maximum=MAX_INDEX,
+            default=1,
+        ),
+        "max_tokens": _maybe(
+            "integer",
+            "Tokens per sequence from now on, also of those that run.",
+            minimum=-1,
+            maximum=INT32_MAX,
+        ),
         "fork": {
             "anyOf": [_named_sequence("index"), {"type": "null"}],
             "description": "The new ones begin as this one of the request; only what follows is streamed.",
         },
-    },
-}
-
-
+    }
+)
 TEXT_OR_IDS: Schema = {"anyOf": [{"type": "string"}, IDS]}
-
-
-def _maybe(kind: str, description: str, **more: Any) -> Schema:
-    """A property that may be null, which is absent."""
-    return {"type": [kind, "null"], **more, "description": description}
 
 
 def _texts_or_ids(most: int, description: str) -> Schema:
@@ -325,9 +297,8 @@ def _texts_or_ids(most: int, description: str) -> Schema:
 
 
 MODEL = _maybe("string", "The served model's name.")
-SCORE: Schema = {
-    "type": "object",
-    "properties": {
+SCORE = _object(
+    {
         "texts": _texts_or_ids(MAX_SCORED, "What is scored, each by itself after the same prompt."),
         "prompt": {
             "anyOf": [*TEXT_OR_IDS["anyOf"], {"type": "null"}],
@@ -345,13 +316,10 @@ SCORE: Schema = {
         "lora": {"anyOf": [ADAPTERS, {"type": "null"}], "description": ROWS["lora"].meaning},
         "model": MODEL,
     },
-    "required": ["texts"],
-}
-
-
-EMBEDDING_INPUT: Schema = {
-    "type": "object",
-    "properties": {
+    "texts",
+)
+EMBEDDING_INPUT = _object(
+    {
         "input": _texts_or_ids(MAX_EMBEDDED, "The texts, or their token ids."),
         "encoding_format": {
             "enum": ["float", "base64", None],
@@ -364,8 +332,8 @@ EMBEDDING_INPUT: Schema = {
         "model": MODEL,
         "user": {"description": "Not used."},
     },
-    "required": ["input"],
-}
+    "input",
+)
 
 
 def neutral_text(values: tuple[object, ...]) -> str:
@@ -383,14 +351,9 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "Score": SCORE,
         "EmbeddingInput": EMBEDDING_INPUT,
         "SequenceName": _named_sequence("id", "index"),
-        "Override": {
-            "type": "object",
-            "description": "What one sequence has otherwise than its request.",
-            "properties": _fields(OVERRIDE_ROWS, "Override", of_one=True),
-        },
-        **{
-            path.name + "Body": {"type": "object", "properties": path.request}
-            for path in foreign.PATHS
-            if path.request is not None
-        },
+        "Override": _object(
+            _fields(OVERRIDE_ROWS, "Override", of_one=True),
+            description="What one sequence has otherwise than its request.",
+        ),
+        **{path.name + "Body": _object(path.request) for path in foreign.PATHS if path.request is not None},
     }

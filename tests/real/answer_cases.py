@@ -1,0 +1,183 @@
+"""Requests to every route, and of what status and content type their answers are: a table."""
+
+# ruff: noqa: E501 (a table)
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.real.answers import JSON, NDJSON, SSE
+from tests.support.chats import HELLO, TOOLS, scripted
+
+PLAIN, HTML, CSS, SCRIPT, PICTURE = "text/plain", "text/html", "text/css", "text/javascript", "image/svg+xml"
+ONCE = "Once upon a time,"
+FEW: dict[str, Any] = {"prompt": ONCE, "max_tokens": 2}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "A story!"}], "max_tokens": 2}
+INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
+RANKED: list[dict[str, Any]] = [
+    {"n": 4, "rank_by": "typical", "dedupe": True, "temperature": 0},
+    {"n": 2, "best_of": 4},
+]
+CALL: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "n": 2, "max_tokens": 150}
+CALLING: dict[str, Any] = CALL | {"sequences": [scripted("<think>", "</think>", "<tool_call>"), scripted()]}
+THOUGHT: dict[str, Any] = {"messages": HELLO, "max_tokens": 9, **scripted("<think>")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request, and of what status and content type its answer is. path: where it is not the route's."""
+
+    route: str
+    body: Any
+    status: int
+    form: str
+    path: str
+    model: str
+
+
+def of(
+    route: str,
+    *bodies: Any,
+    status: int = 200,
+    form: str = JSON,
+    path: str = "",
+    model: str = "storyteller",
+) -> list[Case]:
+    return [Case(route, body, status, form, path or route.split()[1], model) for body in bodies or (None,)]
+
+
+# fmt: off
+CASES = [
+    *of("POST /v1/completions",
+        FEW | {"stream": False}, FEW | {"model": "other"},
+        FEW | {"stream": False, "echo": True, "logprobs": 1, "n": 2, "foo": 1},
+        FEW | {"stream": False, "prompt": [ONCE, "The end"], "n": 2, "logprobs": 0, "foo": 1},
+        *(FEW | {"stream": False, "max_tokens": 6, **ranked} for ranked in RANKED),
+        *(FEW | {"stream": False, "prompt": [ONCE, "The"], "max_tokens": 6, **ranked} for ranked in RANKED)),
+    *of("POST /v1/completions", {"prompt": "a", "suffix": "b", "stream": False, "max_tokens": 2}, model="able"),
+    *of("POST /v1/completions",
+        FEW, FEW | {"stream": True}, FEW | {"n": 2, "echo": True, "logprobs": 1, "foo": 1},
+        FEW | {"stream": True, "n": 2, "echo": True, "logprobs": 1, "foo": 1, "stream_options": {"include_usage": True}},
+        FEW | {"stream": True, "prompt": [ONCE, "The end"], "n": 2, "echo": True, "foo": 1},
+        *(FEW | {"stream": True, "stream_options": {"include_usage": True}, **ranked} for ranked in RANKED),
+        *(FEW | {"stream": True, "prompt": [ONCE, "The"], **ranked} for ranked in RANKED), form=SSE),
+    *of("POST /v1/completions", {"n": 0}, status=400),
+    *of("POST /v1/completions", b" " * (16 << 20) + b" ", status=413),
+    *of("POST /v1/chat/completions",
+        CHAT, CHAT | {"model": "other", "n": 3, "logprobs": True, "top_logprobs": 1, "foo": 1},
+        *(CHAT | ranked for ranked in RANKED)),
+    *of("POST /v1/chat/completions", CALLING, CALLING | {"logprobs": True}, THOUGHT, model="able"),
+    *of("POST /v1/chat/completions",
+        *(one | {"stream": True, "stream_options": {"include_usage": True}} for one in (
+            CHAT, CHAT | {"n": 3, "logprobs": True, "top_logprobs": 1, "foo": 1},
+            *(CHAT | ranked for ranked in RANKED))), form=SSE),
+    *of("POST /v1/chat/completions", CALLING | {"stream": True}, THOUGHT | {"stream": True, "logprobs": True},
+        form=SSE, model="able"),
+    *of("POST /v1/chat/completions", {"messages": [{"content": "x"}]}, status=400),
+    *of("POST /chat/completions", CHAT), *of("POST /chat/completions", CHAT | {"stream": True}, form=SSE),
+    *of("POST /v1/events",
+        FEW, FEW | {"n": 40}, FEW | {"n": 2, "echo": True, "logprobs": 2, "foo": 1, "stop": ["a"]},
+        {"prompt": ONCE * 150, "max_tokens": 1, "cache": False}, *(FEW | ranked for ranked in RANKED), form=SSE),
+    *of("POST /v1/events", CALLING, CALLING | {"logprobs": 1}, THOUGHT, form=SSE, model="able"),
+    *of("POST /v1/events", {"prompt": 7}, status=400),
+    *of("POST /v1/completions/{id}/extend", {"add": 1}, status=404, path="/v1/completions/17/extend"),
+    *of("POST /v1/completions/{id}/extend", {"add": -1}, status=400, path="/v1/completions/17/extend"),
+    *of("POST /v1/prefix", {"prompt": ONCE, "foo": 1}, {"prompt": ONCE}, CHAT),
+    *of("POST /v1/prefix", {"prompt": 7}, status=400),
+    *of("POST /v1/score", {"texts": "a"}, {"prompt": ONCE, "texts": [" a", "b", [417]], "logprobs": 1, "foo": 1}),
+    *of("POST /v1/score", {"texts": []}, status=400),
+    *of("POST /v1/embeddings",
+        {"input": [ONCE, "x"], "foo": 1}, {"input": ONCE, "dimensions": 8},
+        {"input": ONCE, "encoding_format": "base64"}),
+    *of("POST /v1/embeddings", {"input": 7}, status=400),
+    *of("DELETE /v1/completions/{id}", status=404, path="/v1/completions/17"),
+    *of("DELETE /v1/completions/{id}/{index}", status=404, path="/v1/completions/17/0"),
+    *of("GET /v1/ws", status=400),
+    *of("GET /v1/models"), *of("GET /models"),
+    *of("GET /v1/models/{name}", path="/v1/models/storyteller"),
+    *of("GET /v1/models/{name}", status=404, path="/v1/models/other"),
+    *of("GET /v1/adapters"), *of("GET /lora-adapters"), *of("GET /v1/presets"), *of("GET /v1/samplers"),
+    *of("GET /openapi.json"), *of("GET /health"), *of("GET /health/live"), *of("GET /health/ready"),
+    *of("GET /v1/stats"), *of("GET /metrics", form=PLAIN), *of("GET /", form=HTML),
+    *of("GET /studio/{file}", form=HTML, path="/studio/index.html"),
+    *of("GET /studio/{file}", form=CSS, path="/studio/style.css"),
+    *of("GET /studio/{file}", form=SCRIPT, path="/studio/app.js"),
+    *of("GET /studio/{file}", form=PICTURE, path="/studio/icon.svg"),
+    *of("GET /studio/{file}", status=404, path="/studio/none.css"),
+
+    *of("POST /completion",
+        FEW, FEW | {"n": 3, "n_probs": 2, "foo": 1}, FEW | {"prompt": [[417, 435]], "return_tokens": True},
+        FEW | {"n_probs": 3, "post_sampling_probs": True}, *(FEW | ranked for ranked in RANKED)),
+    *of("POST /completion",
+        *(one | {"stream": True} for one in (
+            FEW, FEW | {"n": 3, "n_probs": 2, "foo": 1}, FEW | {"return_tokens": True},
+            FEW | {"n_probs": 3, "post_sampling_probs": True}, *(FEW | ranked for ranked in RANKED))), form=SSE),
+    *of("POST /completions", FEW), *of("POST /completions", FEW | {"stream": True}, form=SSE),
+    *of("POST /infill", {"input_prefix": "a", "input_suffix": "b"}, status=501),
+    *of("POST /infill", {"input_prefix": "a", "input_suffix": "b", "n_predict": 2, "n": 2}, model="able"),
+    *of("POST /infill", {"input_prefix": "a", "input_suffix": "b", "n_predict": 2, "stream": True},
+        form=SSE, model="able"),
+    *of("POST /tokenize", {"content": ONCE}, {"content": "an 狐", "with_pieces": True},
+        {"prompt": ONCE, "add_special_tokens": False}, {}),
+    *of("POST /v1/tokenize", {"prompt": ONCE}),
+    *of("POST /apply-template", {"messages": HELLO}), *of("POST /apply-template", {}, status=400),
+    *of("POST /detokenize", {"tokens": [417, 435]}), *of("POST /v1/detokenize", {"tokens": [417]}),
+    *of("GET /props"), *of("GET /props", model="able"), *of("GET /slots"),
+    *of("POST /embedding", {"content": ONCE}, {"input": [ONCE, [417, 435]], "dimensions": 8}),
+    *of("POST /embedding", {}, status=400),
+    *of("POST /embeddings", {"input": ONCE}), *of("POST /embeddings", {"input": []}, status=400),
+
+    *of("POST /api/v1/generate",
+        FEW, FEW | {"n": 3, "logprobs": True, "trim_stop": False, "stop": [" "], "foo": 1, "genkey": "K"},
+        *(FEW | ranked for ranked in RANKED)),
+    *of("POST /api/extra/generate/stream",
+        FEW, FEW | {"n": 3, "logprobs": True, "foo": 1, "genkey": "S"}, *(FEW | ranked for ranked in RANKED), form=SSE),
+    *of("POST /api/extra/generate/check", {"genkey": "no"}, {"genkey": "K"}, {}),
+    *of("GET /api/extra/generate/check"),
+    *of("POST /api/extra/abort", {"genkey": "no"}),
+    *of("POST /api/extra/last_logprobs", {"genkey": "no"}, {"genkey": "K"}, {"genkey": "S"}),
+    *of("GET /api/extra/last_logprobs"), *of("GET /api/extra/perf"),
+    *of("POST /api/extra/tokencount", {"prompt": ONCE}), *of("POST /api/extra/detokenize", {"ids": [417]}),
+    *of("POST /api/v1/token-count", {"prompt": ONCE}),
+    *of("GET /api/v1/model"), *of("GET /api/v1/info/version"), *of("GET /api/v1/config/max_context_length"),
+    *of("GET /api/v1/config/max_length"), *of("GET /api/v1/config/soft_prompts_list"),
+    *of("GET /api/v1/config/soft_prompt"), *of("GET /api/extra/version"),
+    *of("GET /api/extra/true_max_context_length"), *of("GET /api/extra/preloadstory"),
+
+    *of("POST /v1/internal/encode", {"text": ONCE}), *of("POST /v1/internal/decode", {"tokens": [417]}),
+    *of("POST /v1/internal/token-count", {"text": ONCE}),
+    *of("POST /v1/internal/logits", FEW, FEW | {"use_samplers": True, "top_logits": 3, "n": 4, "foo": 1}),
+    *of("POST /v1/internal/logits", {"prompt": ONCE, "top_logits": 0.5}, status=400),
+    *of("POST /v1/internal/chat-prompt", {"messages": HELLO}), *of("POST /v1/internal/chat-prompt", {}, status=400),
+    *of("POST /v1/internal/stop-generation", None, {}),
+    *of("GET /v1/internal/health"), *of("GET /v1/internal/lora/list"), *of("GET /v1/internal/model/info"),
+    *of("GET /v1/internal/model/list"),
+    *of("POST /v1/token/encode", {"text": ONCE, "add_bos_token": False}),
+    *of("POST /v1/token/decode", {"tokens": [417]}), *of("GET /v1/model"), *of("GET /v1/model/list"),
+
+    *of("POST /api/generate",
+        {"model": "storyteller"}, {"keep_alive": 0},
+        *(FEW | {"stream": False} | more for more in ({}, {"n": 2, "logprobs": True, "foo": 1}, *RANKED))),
+    *of("POST /api/generate",
+        *(FEW | more for more in ({}, {"logprobs": True, "top_logprobs": 2}, {"n": 2, "logprobs": True, "foo": 1}, *RANKED)),
+        form=NDJSON),
+    *of("POST /api/generate", {"prompt": "a", "suffix": "b", "num_predict": 2}, {"prompt": "Why?", "num_predict": 9, **scripted("<think>")},
+        form=NDJSON, model="able"),
+    *of("POST /api/generate", {"model": "other"}, status=404),
+    *of("POST /api/chat",
+        {"messages": [], "keep_alive": 0},
+        *(CHAT | {"stream": False} | more for more in ({}, {"n": 2, "logprobs": True, "foo": 1}, *RANKED))),
+    *of("POST /api/chat", CALLING | {"stream": False}, THOUGHT | {"stream": False}, model="able"),
+    *of("POST /api/chat",
+        *(CHAT | more for more in ({}, {"n": 2, "logprobs": True, "foo": 1}, *RANKED)), form=NDJSON),
+    *of("POST /api/chat", CALLING, THOUGHT, form=NDJSON, model="able"),
+    *of("POST /api/chat", {"messages": HELLO, "n": 0}, status=400),
+    *of("POST /api/embed", {"model": "storyteller", "input": [ONCE, "The end"]}, {"input": "The end. " * 3000}),
+    *of("POST /api/embed", {"model": "other", "input": "x"}, status=404),
+    *of("POST /api/embeddings", {"prompt": ONCE}, {"prompt": "The end. " * 3000}),
+    *of("POST /api/embeddings", {}, status=400),
+    *of("POST /api/show", {"model": "storyteller"}), *of("POST /api/show", {"model": "storyteller:latest"}),
+    *of("POST /api/show", {"model": "other"}, status=404),
+    *of("GET /api/tags"), *of("GET /api/ps"), *of("GET /api/version"),
+]
+# fmt: on
