@@ -82,6 +82,26 @@ static const plan_row table[] = {
      "a.1: row 1\n"
      "a.2: row 2\n"},
 
+    {"a last token that is equal does not make texts equal",
+     with(4), {{"a", "abc", 3}}, {"yxx", "bab", "zzz"},
+     "a: begins, 0 tokens cached\n"
+     "tokens 0-2: cells 0 from 0: 1 2 3*\n"
+     "a: completes its prompt with row 2\n"
+     "\n"
+     "tokens 0: cells 1 from 3: 25*\n"
+     "tokens 1: cells 2 from 3: 24*\n"
+     "cells 3 share token 1\n"
+     "a.0: row 0\n"
+     "a.1: row 1\n"
+     "a.2: row 1\n"
+     "\n"
+     "tokens 0: cells 1 from 4: 2*\n"
+     "tokens 1: cells 2 from 4: 1*\n"
+     "tokens 2: cells 3 from 4: 2*\n"
+     "a.0: row 0\n"
+     "a.1: row 1\n"
+     "a.2: row 2\n"},
+
     {"equal sequences of different requests are decoded apart",
      with(4), {{"a", "abc", 1}, {"b", "abc", 1}}, {"xx", "xx"},
      "a: begins, 0 tokens cached\n"

@@ -67,6 +67,9 @@ static void run_prompt_without_cache() {
     w.ask({"b", "abcd"});
     expect(w.step("yz").find("b: begins, 0 tokens cached") == 0,
            "cells of a request without cache are shared");
+    w.ask({"c", "abcdx"}); // a.0 has these cells, b the first four
+    const std::string plan = w.step("uvw");
+    expect(plan.find("c: begins, 4 tokens cached") == 0, "a sequence's cells are shared:\n" + plan);
 }
 
 // A prompt that has at least a chunk in common with one that is being computed waits for it.
@@ -232,6 +235,19 @@ static void run_undo_prompt() {
     expect_equal("tokens 0-2: cells 0 from 0: 1 2 3*\na: completes its prompt with row 2\n", w.step("x"));
 }
 
+// A recurrent model's prompt is complete when it is planned.
+static void run_undo_recurrent_prompt() {
+    world_params p;
+    p.recurrent = true;
+    world           w(p);
+    request &       r    = w.ask({"a", "abc", 0});
+    const step_plan plan = w.plan();
+    w.plans.undo(plan, w.requests, w.prefixes.tree);
+    expect(!finish_request(r, w.history, w.updates), "a prefix ends before it is computed");
+    w.step();
+    expect(w.requests.empty(), "the prefix has not ended");
+}
+
 //
 // forks, scores
 //
@@ -293,6 +309,7 @@ void add_step_cases(std::vector<test_case> & cases) {
         {"preemption, a preempted sequence is resumed with its tokens", run_resume},
         {"undo, a plan that was not decoded is planned again", run_undo},
         {"undo, a prompt that was not decoded is not complete", run_undo_prompt},
+        {"undo, a prefix that was not decoded has not ended", run_undo_recurrent_prompt},
         {"fork, a sequence begins with the cells of another one", run_fork},
         {"score, rows take a bounded number of bytes", run_rows_are_bounded},
         {"score, a chunk beside running sequences", run_chunk_beside_sequences},

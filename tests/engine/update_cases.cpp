@@ -170,10 +170,10 @@ static const update_row table[] = {
      "a done count=2 prompt_tokens=3 cached_tokens=0 completion_tokens=3\n"},
 
     {"score, the sum of the logprobs, and whether all tokens are the likeliest",
-     scored({"de", "dz"}), {"", ""},
+     scored({"de", "zd"}), {"", ""},
      "a start count=2 prompt_tokens=3 cached_tokens=0\n"
      "a score index=0 count=2 logprob=-1 greedy=true tokens=[\"d\",\"e\"]\n"
-     "a score index=1 count=2 logprob=-1 greedy=false tokens=[\"d\",\"z\"]\n"
+     "a score index=1 count=2 logprob=-1 greedy=false tokens=[\"z\",\"d\"]\n"
      "a done count=2 prompt_tokens=3 cached_tokens=0 completion_tokens=4\n"},
 
     {"score, a text of one token needs no step of its own",
@@ -282,7 +282,7 @@ static void run_cancelled_is_no_duplicate() {
                  w.take_events());
 }
 
-static void run_fork_is_retried_from_its_fork() {
+static void run_own_text_of_a_fork() {
     world w;
     w.ask(with_dedupe("again", 1, 3));
     w.step("x");
@@ -297,6 +297,24 @@ static void run_fork_is_retried_from_its_fork() {
                  "a stop index=1 length=3 stop=0 finish_reason=length\n"
                  "a done count=2 prompt_tokens=3 cached_tokens=0 completion_tokens=5\n",
                  w.take_events());
+}
+
+// Two forks begin with "x"; the second one's own text is that of the first, so it begins with "x" again.
+static void run_fork_keeps_its_beginning() {
+    world     w;
+    request & r = w.ask(with_dedupe("again", 1, 3));
+    w.step("x");
+    w.extend("a", 2, 0, 1);
+    w.step("y");
+    w.step("zuu");
+    w.take_events();
+    w.step("vv");
+    expect_equal("a stream index=1 text=v\n"
+                 "a stop index=1 length=3 stop=0 finish_reason=length\n"
+                 "a stream index=2 text=v\n"
+                 "a again index=2\n",
+                 w.take_events());
+    expect_equal("1", std::to_string(r.sequences[2].generated.size()), "tokens of the fork that is retried");
 }
 
 //
@@ -370,7 +388,8 @@ void add_update_cases(std::vector<test_case> & cases) {
         {"rewind, to the end of the prompt", run_rewind_to_the_prompt},
         {"duplicate, retries are bounded", run_retries_are_bounded},
         {"duplicate, a cancelled sequence is none", run_cancelled_is_no_duplicate},
-        {"duplicate, of a fork only its own text is compared", run_fork_is_retried_from_its_fork},
+        {"duplicate, of a fork only its own text is compared", run_own_text_of_a_fork},
+        {"duplicate, a fork is retried from where it was forked", run_fork_keeps_its_beginning},
         {"cancel, one sequence of two", run_cancel_one},
         {"cancel, a scored text", run_cancelled_score},
         {"error, a sample that fails ends its request at once", run_failed_sample},
