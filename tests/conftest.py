@@ -17,10 +17,7 @@ from tests.support.places import FAKE_ENGINE
 from tests.support.processes import children
 from tests.support.waiting import PATIENCE
 
-STUDIO_SKIPPED = (
-    "the studio's tests are skipped: no chromium here, and only as root on Debian they install it"
-)
-
+pytest_plugins = ["tests.support.skips"]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 ON_BOTH_LOOPS = {"test_engine.py", "test_pool.py"}  # what touches processes: the loops do that differently
@@ -35,11 +32,6 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, LoopFactory]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The soak is one test of minutes: begun last, it would keep the other workers waiting for its end."""
     items.sort(key=lambda item: item.path.name != "test_soak.py")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if any(STUDIO_SKIPPED in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
-        terminalreporter.write_line(STUDIO_SKIPPED)
 
 
 @pytest.fixture(autouse=True)

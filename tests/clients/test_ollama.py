@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from ollama import Client, ResponseError
 
+from tests.support.places import STORYTELLER
 from tests.support.serving import Server
 
 ONCE = "Once upon a time,"
@@ -21,6 +22,8 @@ def client(server: Server) -> Iterator[Client]:
 def test_it_lists_and_shows_the_model(client: Client) -> None:
     [model] = client.list().models
     assert (model.model, model.details and model.details.family) == ("storyteller:latest", "llama")
+    assert model.modified_at
+    assert abs(model.modified_at.timestamp() - STORYTELLER.stat().st_mtime) < 1
     assert "completion" in (client.show("storyteller").capabilities or [])
     assert [one.model for one in client.ps().models] == ["storyteller:latest"]
 

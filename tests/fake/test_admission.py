@@ -174,6 +174,21 @@ async def test_a_list_of_prompts_takes_as_many_places(serving: Serving, tmp_path
         assert [(await of("a", "b"))[0], (await of("a"))[0]] == [429, 200]
 
 
+async def test_a_refusal_says_when_to_try_again_where_that_can_help(serving: Serving, tmp_path: Path) -> None:
+    """Soon, if a request of the key may be over then; never, if the list is longer than its bound."""
+    file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
+    served = await serving("--endless", api_key_file=str(file))
+    async with endless(served, "two"):
+        waits = []
+        for prompts in (["a", "b"], ["a", "b", "c"]):
+            body = {"prompt": prompts, "n": 1, "max_tokens": 2, "stream": False}
+            url = served.url + "/v1/completions"
+            async with served.http.post(url, json=body, headers=bearer("two")) as response:
+                assert response.status == 429
+                waits.append(response.headers.get("Retry-After"))
+    assert waits == ["1", None]
+
+
 async def test_a_list_of_prompts_ends_and_all_its_places_are_free(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
     served = await serving("--endless", api_key_file=str(file))

@@ -592,6 +592,13 @@ async def test_a_first_load_that_fails_ends_the_engine_that_was_to_succeed(setti
 # Per request
 
 
+async def test_requests_that_are_over_leave_nothing_in_the_pool(settings) -> None:
+    async with Pool(settings(), mode="per-request") as pool:
+        for _ in range(3):
+            assert await works(pool)
+        await until(lambda: not pool.engines.processes and not pool.engines.tasks)
+
+
 async def test_each_request_has_a_process_of_its_own_that_ends_with_it(settings, journal) -> None:
     async with Pool(settings(*journal.flags), mode="per-request") as pool:
         assert children() == set()

@@ -198,9 +198,17 @@ def test_from_the_middle_of_what_has_been_there_for_long(kind: Kind) -> None:
         check_idle(engine)
 
 
-def test_banned_strings_step_back(kind: Kind) -> None:
+def test_banned_strings_step_back_or_are_refused(kind: Kind) -> None:
+    """A recurrent state cannot step back."""
     if "mamba" in kind.model.parent.name:
-        pytest.skip("a recurrent state cannot step back, and the engine refuses")
+        with kind.engine(*ROOMY) as engine:
+            error = engine.generate(**story(), banned_strings=["fox"]).events[-1]
+        assert (error["event"], error["code"], error["param"]) == (
+            "error",
+            "invalid_request",
+            "banned_strings",
+        )
+        return
     long = story(n=3, max_tokens=150, min_tokens=150)
     with kind.engine("-c", "256", "-np", "3", "-t", "1", "--cache-ram", "0") as engine:
         prompt = prompt_ids(engine)

@@ -8,27 +8,21 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
 import subprocess
 
 import pytest
 
 from tests.support.places import BINARY, STORYTELLER
-from tests.support.processes import one_at_a_time
+from tests.support.processes import installed
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the check is for x86-64")
 
 
 @pytest.fixture(scope="module")
 def qemu() -> str:
-    with one_at_a_time("qemu"):
-        found = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
-        if not found and os.geteuid() == 0 and shutil.which("apt-get"):
-            for command in (["update"], ["install", "-y", "--no-install-recommends", "qemu-user"]):
-                subprocess.run(["apt-get", "-qq", *command], stdout=subprocess.DEVNULL, check=False)
-            found = shutil.which("qemu-x86_64")
+    found = installed("qemu-user", "qemu-x86_64", "qemu-x86_64-static")
     if not found:
-        pytest.skip("no qemu-x86_64 here, and only as root on Debian it is installed")
+        pytest.skip("no qemu-x86_64 here; as root on Debian the tests install it")
     return found
 
 

@@ -6,16 +6,12 @@ Playwright keeps an event loop running, beside which no other can: it ends with 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.conftest import STUDIO_SKIPPED
-from tests.support.processes import one_at_a_time
+from tests.support.processes import installed
 from tests.support.serving import LASTING, Server, serving
 
 PATIENCE_MS = 15_000
@@ -24,20 +20,14 @@ expect.set_options(timeout=PATIENCE_MS)
 
 def chromium() -> str | None:
     """The system's browser, installed if that is possible."""
-    with one_at_a_time("chromium"):
-        found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-        if found or os.geteuid() != 0 or not shutil.which("apt-get"):
-            return found
-        for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-            subprocess.run(["apt-get", "-qq", *command], stdout=subprocess.DEVNULL, check=False)
-        return shutil.which("chromium")
+    return installed("chromium", "chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
-        pytest.skip(STUDIO_SKIPPED)
+        pytest.skip("no chromium here; as root on Debian the tests install it")
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
 

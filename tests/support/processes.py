@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -47,3 +48,14 @@ def one_at_a_time(name: str) -> Iterator[None]:
     with open(Path(tempfile.gettempdir()) / f"llama-srb-{os.getuid()}-{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def installed(package: str, *names: str) -> str | None:
+    """The path of a program of the system; as root on Debian its package is installed if it is missing."""
+    with one_at_a_time(package):
+        found = next(filter(None, map(shutil.which, names)), None)
+        if found or os.geteuid() != 0 or not shutil.which("apt-get"):
+            return found
+        for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
+            subprocess.run(["apt-get", "-qq", *command], stdout=subprocess.DEVNULL, check=False)
+        return next(filter(None, map(shutil.which, names)), None)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES, LlamaFileType
 
 from llama_srb.models import gguf_header
@@ -67,6 +68,31 @@ def test_arrays_are_stepped_over_and_texts_and_numbers_read(tmp_path: Path) -> N
     assert (info.name, info.quantisation, info.context, info.parameters) == ("Näme", "Q4_K_M", 4096, 133)
     assert info.metadata["tokenizer.ggml.add_bos_token"] is True
     assert info.metadata["tokenizer.ggml.tokens"] is None
+
+
+NUMBERS = {
+    "uint8": 200,
+    "int8": -100,
+    "uint16": 60_000,
+    "int16": -30_000,
+    "uint32": 4_000_000_000,
+    "int32": -2_000_000_000,
+    "float32": 0.5,
+    "bool": True,
+    "uint64": 2**63 + 1,
+    "int64": -(2**62),
+    "float64": 0.1,
+}
+
+
+def test_numbers_of_every_type_are_read_as_they_were_written(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "m.gguf", "llama")
+    for kind, value in NUMBERS.items():
+        getattr(writer, f"add_{kind}")(f"x.{kind}", value)
+    for write_part in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.close):
+        write_part()
+    metadata = gguf_header.read(tmp_path / "m.gguf").metadata
+    assert {kind: metadata[f"x.{kind}"] for kind in NUMBERS} == NUMBERS
 
 
 def test_a_file_that_says_little_gets_its_own_name(tmp_path: Path) -> None:
