@@ -19,7 +19,15 @@ static const int     n_max_depth     = 64;  // of a schema
 static const int64_t n_max_repeat    = INT32_MAX;
 static const size_t  n_kept          = 16; // grammars that no request uses any more
 
-const char * const structure_fields[4] = {"grammar", "json_schema", "regex", "choice"};
+const std::vector<field_row> & structure_fields() {
+    static const std::vector<field_row> rows = {
+        {"grammar", any_string()},
+        {"json_schema", either(any_string(), any_object())},
+        {"regex", any_string()},
+        {"choice", list_of(string_of(1, n_max_text), 1, n_max_choices)},
+    };
+    return rows;
+}
 
 //
 // reading a notation
@@ -677,28 +685,9 @@ grammar_rules read_choices(const std::string & text) {
     return rules;
 }
 
-// The field as text, by which its grammar is kept.
-std::string text_of(const std::string & name, const json & value) {
-    if (name == "json_schema" && value.is_object()) {
-        return value.dump();
-    }
-    if (name != "choice") {
-        if (!value.is_string()) {
-            invalid(name, name + " is " + value.type_name() + "; it must be a text");
-        }
-        return value.get<std::string>();
-    }
-    const auto is_text = [](const json & v) {
-        return v.is_string() && !v.get_ref<const std::string &>().empty();
-    };
-    if (!value.is_array() || value.empty() || !std::all_of(value.begin(), value.end(), is_text)) {
-        invalid(name, "choice must be a list of texts, at least one, none of them empty");
-    }
-    if (value.size() > n_max_choices) {
-        invalid(name, "choice has " + std::to_string(value.size()) + " texts; it may have " +
-                          std::to_string(n_max_choices));
-    }
-    return value.dump();
+// The field as text, by which its grammar is found again.
+std::string text_of(const json & value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 grammar_rules read_rules(const std::string & name, const std::string & text, const llama_vocab * vocab) {
@@ -727,9 +716,9 @@ std::shared_ptr<grammar> structure_cache::make(const std::string & name, const s
 
 std::shared_ptr<grammar> structure_cache::find(const json & fields) {
     std::vector<std::string> given;
-    for (const char * name : structure_fields) {
-        if (fields.contains(name)) {
-            given.emplace_back(name);
+    for (const field_row & row : structure_fields()) {
+        if (fields.contains(row.name)) {
+            given.push_back(row.name);
         }
     }
     if (given.empty()) {
@@ -739,7 +728,7 @@ std::shared_ptr<grammar> structure_cache::find(const json & fields) {
         invalid(given[1], "only one of " + given[0] + " and " + given[1] + " may be given");
     }
     const std::string & name = given[0];
-    const std::string   text = text_of(name, fields[name]);
+    const std::string   text = text_of(fields[name]);
     if (text.size() > n_max_text) {
         invalid(name, name + " has " + std::to_string(text.size()) + " bytes; it may have " +
                           std::to_string(n_max_text));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "grammar/grammar.h"
+#include "util/fields.h"
 
 #include <nlohmann/json.hpp>
 
@@ -15,15 +16,16 @@
 #include <string>
 #include <utility>
 
-extern const char * const structure_fields[4];
+// The fields that name a grammar, one row for each notation.
+const std::vector<field_row> & structure_fields();
 
 // Grammars by their text; the latest are kept. Any thread may ask.
 class structure_cache {
   public:
     explicit structure_cache(const llama_vocab * vocab) : vocabulary(std::make_shared<token_tree>(vocab)) {}
 
-    // The grammar of a command, of which at most one field may be there; nullptr: none is. Throws
-    // command_error.
+    // The grammar of a command, whose fields have been checked. At most one of these may be there; nullptr: none is.
+    // Throws command_error.
     std::shared_ptr<grammar> find(const nlohmann::json & fields);
 
     // That of a chat; shown: control tokens whose text is part of it.

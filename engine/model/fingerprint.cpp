@@ -17,11 +17,11 @@
 #include <unistd.h>
 
 static const char *   list_name  = "fingerprints";
-static const size_t   n_list_max = 64u << 10; // bytes; a list that is longer is begun anew
+static const size_t   n_list_max = 64u << 10; // bytes; a longer list is cleared
 static const uint64_t t_rested_ns =
-    2000000000;                               // what has changed since may change again within the same tick
-static const size_t     n_piece   = 1u << 20; // bytes that are read at once
-static const useconds_t t_poll_us = 20000;    // between two looks at a lock
+    2000000000; // a file that has changed since may change again without a new time of change
+static const size_t     n_piece   = 1u << 20; // bytes of one read
+static const useconds_t t_poll_us = 20000;    // between two attempts to lock
 
 namespace {
 
@@ -67,10 +67,10 @@ static std::optional<file_identity> identity_of(int fd) {
 }
 
 //
-// which files
+// files
 //
 
-// Of "m-00001-of-00003.gguf" all three; llama.cpp accepts no other names for parts.
+// For "m-00001-of-00003.gguf" all three parts; llama.cpp accepts no other names of parts.
 static std::vector<std::string> parts_of(const std::string & path) {
     static const char   example[] = "-00001-of-00003.gguf";
     static const size_t n_end     = sizeof(example) - 1;
@@ -110,7 +110,7 @@ bool weight_files::unchanged() const {
 }
 
 //
-// the list of numbers
+// the list of hashes
 //
 
 // A line is five numbers and a checksum of them.
@@ -124,7 +124,7 @@ static std::string line_of(const file_identity & file, uint64_t hash) {
     return text;
 }
 
-// The list; -1 where it is no file of ours: then nothing is remembered.
+// Opens the list; -1 if it is not a file of this user: then nothing is remembered.
 static int open_list(const std::string & folder) {
     const std::string path = folder + "/" + list_name;
     const int         fd =
@@ -155,7 +155,7 @@ static std::optional<uint64_t> find_in(const std::string & list, const file_iden
     return std::nullopt;
 }
 
-// In one write: lines of several processes do not mix.
+// Writes one line at once, so that the lines of several processes do not mix.
 static void remember(int fd, const file_identity & file, uint64_t hash) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -168,7 +168,7 @@ static void remember(int fd, const file_identity & file, uint64_t hash) {
     }
     const std::string line = line_of(file, hash);
     if (write(fd, line.data(), line.size()) != (ssize_t) line.size()) {
-        return; // what is there of it is passed over
+        return; // readers ignore an incomplete line
     }
 }
 
@@ -193,12 +193,12 @@ static std::optional<uint64_t> read_and_hash(const std::string & path, const fil
             return std::nullopt;
         }
     }
-    const bool whole = n == 0 && identity_of(in.fd) == file;
-    return whole ? std::optional<uint64_t>(XXH64_digest(state.get())) : std::nullopt;
+    const bool is_complete = n == 0 && identity_of(in.fd) == file;
+    return is_complete ? std::optional<uint64_t>(XXH64_digest(state.get())) : std::nullopt;
 }
 
-// Waits until no other process reads: it leaves the numbers in the list. False: give up. Where there are no
-// locks it goes on without.
+// Waits until no other process computes hashes. False if pulse does not want to continue. On file systems without locks
+// it returns at once.
 static bool lock_list(int fd, const goes_on & pulse) {
     while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
         if (!pulse(false)) {
@@ -211,12 +211,12 @@ static bool lock_list(int fd, const goes_on & pulse) {
 
 std::optional<uint64_t> weight_files::hash(const std::string & folder, bool in_turn,
                                            const goes_on & pulse) const {
-    const descriptor list(open_list(folder)); // its lock goes with it
+    const descriptor list(open_list(folder)); // closing it releases the lock
     uint64_t         all    = files.size();
     bool             locked = !in_turn;
     for (const entry & e : files) {
         if (!e.identity && &e != &files.front()) {
-            continue; // it is named like a part, and is none: llama.cpp has not asked for the others
+            continue; // the first file is named like a part but is a complete model; llama.cpp does not open the others
         }
         if (!e.identity) {
             return std::nullopt;

@@ -1,8 +1,7 @@
-// What files of weights hold, as one number of all their bytes: two models may differ anywhere.
+// A hash of all bytes of files of weights: two models may differ anywhere.
 //
-// Reading a large model takes a while, so the number of each file is remembered in a list in the prefix
-// cache's folder, by device, inode, size and time of change, and one process at a time reads. Nothing here
-// knows what the number is for.
+// It takes a while to read a large model, so the hash of each file is remembered in a list in the prefix cache's folder,
+// by device, inode, size and time of change. One process at a time computes hashes.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +19,21 @@ struct file_identity {
     }
 };
 
-// Asked for each MiB that was read (true), and every few ms while another process reads (false). False: give
-// up.
+// Called for each MiB that was read (true), and every few ms while another process reads (false). Returns whether to
+// continue.
 using goes_on = std::function<bool(bool reads)>;
 
-// Files as they are now, to be hashed later.
+// Files with their current identities, to be hashed later.
 class weight_files {
   public:
-    // All parts of a model that is split, as llama.cpp finds them.
+    // All parts of a split model, as llama.cpp finds them.
     static weight_files of_model(const std::string & path);
     static weight_files of_one(const std::string & path);
 
-    // nullopt: a file cannot be read, or is not the one of the beginning any more, or we are to give up.
-    // `folder`: where the list of numbers is. `in_turn`: not while another process reads; it leaves the
-    // number in the list.
+    // nullopt: a file cannot be read or has changed, or the caller does not want to continue. folder: of the list.
+    // in_turn: waits while another process computes hashes, because it adds them to the list.
     std::optional<uint64_t> hash(const std::string & folder, bool in_turn, const goes_on & pulse) const;
-    // Whether they are still the same files.
+    // Whether the files have the same identities as at the beginning.
     bool unchanged() const;
 
   private:

@@ -1,5 +1,8 @@
 #include "schedule/sample.h"
 
+#include "sampling/logprobs.h"
+#include "sampling/vocabulary.h"
+
 #include <algorithm>
 
 static void append_logprob(std::string & out, const token_logprob & t, const llama_vocab * vocab) {
@@ -86,7 +89,7 @@ static void look_at(sample & d, const llama_vocab * vocab) {
     const generate_command &                       c = *d.r->command;
     const int32_t n_top = std::max(c.n_logprobs, d.known ? 1 : 0); // one says whether it is greedy
     const auto    own   = c.processed && !d.known
-                              ? token_sampler::logprobs_of_draw(d.token, n_top, top)
+                              ? logprobs_of_draw(d.token, n_top, top)
                               : logprobs_of(d.logits, llama_vocab_n_tokens(vocab), d.token, n_top, top);
     d.logprob           = own.logprob;
     d.greedy            = d.known && !top.empty() && own.logprob >= top[0].logprob;

@@ -135,7 +135,7 @@ void updater::rewind(request & r, sequence & s, size_t n, prefix_tree & tree) co
 
 void updater::stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs, bool last,
                      std::string & out) const {
-    if (r.command->mark_twins) {
+    if (r.command->mark_duplicates) {
         s.text_so_far += text;
     }
     const chat_delta delta = s.message ? s.message->feed(text, last) : chat_delta{text, "", ""};
@@ -200,8 +200,8 @@ static const sequence * duplicate_of(const request & r, const sequence & s) {
     const auto same = [&](const sequence & other) {
         return other.over && other.text_so_far == s.text_so_far;
     };
-    const auto found = r.command->mark_twins ? std::find_if(r.sequences.begin(), r.sequences.end(), same)
-                                             : r.sequences.end();
+    const auto found = r.command->mark_duplicates ? std::find_if(r.sequences.begin(), r.sequences.end(), same)
+                                                  : r.sequences.end();
     return found == r.sequences.end() ? nullptr : &*found;
 }
 
@@ -209,7 +209,8 @@ static const sequence * duplicate_of(const request & r, const sequence & s) {
 static bool may_retry(const request & r, const sequence & s) {
     const common_params_sampling & sampling = s.settings->sampling;
     const bool                     greedy   = sampling.temp <= 0.0f && sampling.dynatemp_range <= 0.0f;
-    return r.command->again && !greedy && s.n_retries < n_max_retries && s.generated.size() > s.n_begun;
+    return r.command->retry_duplicates && !greedy && s.n_retries < n_max_retries &&
+           s.generated.size() > s.n_begun;
 }
 
 // False: it is a duplicate, and is retried.

@@ -16,13 +16,13 @@
 
 static const int    n_tries      = 3;
 static const int    t_look_ms    = 50;
-static const int    t_longest_ms = 5 * t_apart_ms;   // on a busy machine; t_apart_ms is of a core
-static const int    t_quick_ms   = 20;               // of a core: then it goes on at the lowest priority
-static const rlim_t n_max_memory = (rlim_t) 1 << 30; // bytes beyond what there is at the fork
+static const int    t_longest_ms = 5 * t_apart_ms;   // of real time, on a busy machine
+static const int    t_quick_ms   = 20;               // of CPU time; then it continues at the lowest priority
+static const rlim_t n_max_memory = (rlim_t) 1 << 30; // bytes beyond the size at the fork
 
-// A text that doubles takes all the memory there is in the time that it has. As llama.cpp's own size is known
-// from /proc only, this is for Linux. One that needs more is not told, as it might go on without: what it then
-// says would not hold where there is no limit.
+// Without a limit, a text that doubles again and again would use all memory before the time is over. The current size is
+// known only from /proc, so the limit is for Linux. The process exits when it needs more: if allocations failed
+// instead, it might continue and return another result than without a limit.
 static void limit_memory() {
     std::set_new_handler([] { _exit(1); });
     unsigned long n_pages = 0;
@@ -37,7 +37,7 @@ static void limit_memory() {
     }
 }
 
-// Else who reads from the pipe of another one that is made at the same time would wait for this one's end, too.
+// Otherwise the pipe of another sandbox, started at the same time, would stay open until this process ends, too.
 static void close_all_but(int fd) {
     for (int other = STDERR_FILENO; other < 1024; other++) {
         if (other != fd) {
@@ -48,12 +48,12 @@ static void close_all_but(int fd) {
 
 [[noreturn]] static void work_and_write(const std::function<std::string()> & work, int fd) {
     close_all_but(fd);
-    alarm(2 * t_longest_ms / 1000); // should the parent be killed
+    alarm(2 * t_longest_ms / 1000); // in case the parent is killed
     signal(SIGVTALRM, [](int) { setpriority(PRIO_PROCESS, 0, 19); });
     const itimerval quick = {{0, 0}, {0, t_quick_ms * 1000}};
     setitimer(ITIMER_VIRTUAL, &quick, nullptr);
     limit_memory();
-    dup2(fd, STDERR_FILENO); // its warnings
+    dup2(fd, STDERR_FILENO); // its warnings become part of the output
     const std::string made = '\0' + work();
     size_t            n    = 0;
     for (ssize_t k = 1; k > 0 && n < made.size(); n += (size_t) std::max(k, ssize_t(0))) {
@@ -62,7 +62,7 @@ static void close_all_but(int fd) {
     _exit(0);
 }
 
-// The CPU time that a process has used, in ms; where that is not told: 0.
+// The CPU time that a process has used, in ms; 0 where the system does not provide it.
 static int64_t cpu_ms(pid_t process) {
 #if defined(__linux__)
     clockid_t clock;
@@ -76,7 +76,7 @@ static int64_t cpu_ms(pid_t process) {
     return 0;
 }
 
-// Whether the process is to be waited for: it has used less than its time, and uses it.
+// Decides how long to wait for the process: until it has used its time, or uses none.
 class patience {
   public:
     explicit patience(pid_t process) : process(process) {}
@@ -95,7 +95,7 @@ class patience {
     int64_t       n_used  = 0;
 };
 
-// True at the end of what comes from fd.
+// Reads fd to its end; false if the process is out of time or writes too much.
 static bool read_all(int fd, size_t n_max, pid_t process, std::string & out) {
     patience left(process);
     char     chunk[1 << 14];
@@ -114,7 +114,7 @@ static bool read_all(int fd, size_t n_max, pid_t process, std::string & out) {
     return n == 0;
 }
 
-// The CPU time that it has used, in ms.
+// Returns the CPU time that the process has used, in ms.
 static int64_t end_process(pid_t child) {
     rusage used = {};
     kill(child, SIGKILL);
@@ -124,7 +124,7 @@ static int64_t end_process(pid_t child) {
     return ms(used.ru_utime) + ms(used.ru_stime);
 }
 
-// `idle`: it ran out of time without having used it.
+// idle: becomes true if the process was stopped although it had used little CPU time.
 static bool run_once(const std::function<std::string()> & work, size_t n_max, std::string & out,
                      bool & idle) {
     int fds[2];
@@ -142,8 +142,8 @@ static bool run_once(const std::function<std::string()> & work, size_t n_max, st
     return done;
 }
 
-// A lock that another thread holds while this one forks is never opened in the child (that of a log; with
-// AddressSanitizer that of the allocator). One that waits for such a lock is given up, and another one tries.
+// A lock that another thread holds during the fork is never released in the child (the log's, or with AddressSanitizer
+// the allocator's). A child that waits for such a lock is killed, and another one is started.
 bool run_apart(const std::function<std::string()> & work, size_t n_max, std::string & out) {
     bool done = false, idle = true;
     for (int i = 0; i < n_tries && idle; i++) {
