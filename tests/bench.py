@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-FAKE = CHECKOUT / "tests" / "fake_engine.py"
+FAKE = CHECKOUT / "tests" / "fake_engine"
 MODEL = CHECKOUT / "models" / "storyteller.gguf"
 TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
 

@@ -21,7 +21,7 @@ import uvloop
 from llama_srb.engine.settings import EngineSettings
 
 ROOT = Path(__file__).resolve().parent.parent
-FAKE_ENGINE = (sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_engine.py"))  # -I -S: starts in 50 ms
+FAKE_ENGINE = (sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_engine"))  # -I -S: starts in 50 ms
 STUDIO_SKIPPED = (
     "the studio's tests are skipped: no chromium here, and only as root on Debian they install it"
 )

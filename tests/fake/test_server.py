@@ -19,7 +19,7 @@ from llama_srb import config
 from llama_srb.http import server
 from llama_srb.http.handlers.generate import negotiate
 
-FAKE = Path(__file__).parents[1] / "fake_engine.py"
+FAKE = Path(__file__).parents[1] / "fake_engine"
 TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
 CANCEL_WITHIN = 5.0  # seconds: a step of the silent engine takes 30
 

@@ -24,7 +24,7 @@ from tests.soak.soak import ROOT, grown, status
 N_CLIENTS = 8
 WARM_UP = 0.3  # of all; then what a server keeps is there
 NOT_FOR_THIS_MODEL = 501  # llama-server's answer to /infill
-FAKE = ROOT / "tests/fake_engine.py"
+FAKE = ROOT / "tests/fake_engine"
 
 
 async def send(url: str, process: int, count: int, seed: int) -> tuple[Counter[str], list[str]]:

@@ -22,7 +22,7 @@ import aiohttp
 from tests.conftest import cpu
 from tests.soak.soak import ROOT, engines, status
 
-FAKE = ROOT / "tests/fake_engine.py"
+FAKE = ROOT / "tests/fake_engine"
 FLAGS = ("--port", "0", "--stop-grace", "0", "--max-queue", "2000", "--log-level", "warning")
 CLIENTS = 50  # of the second part
 LONG = {"prompt": "x", "n": 1, "max_tokens": -1}
