@@ -61,7 +61,7 @@ class Case:
         """Writes the fake engine as an executable program."""
         pause = "--flood" if self.step_ms is None else f"--token-delay {self.step_ms / 1000}"
         program = folder / "engine"
-        fake = f"{sys.executable} -I -S {ROOT}/tests/fake_engine.py"
+        fake = f"{sys.executable} -I -S {ROOT}/tests/fake_engine"
         program.write_text(f'#!/bin/sh\nexec {fake} --torrent {pause} "$@"\n')
         program.chmod(0o755)
         return program

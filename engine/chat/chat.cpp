@@ -16,18 +16,21 @@ static const size_t n_max_output  = 64u << 20; // bytes of a prompt, its grammar
 static const size_t n_max_message = 300; // bytes of an error of llama.cpp, which may repeat the messages
 static const size_t n_parts       = 256; // a text is parsed again after it has grown by 1/256
 
-const std::vector<const char *> chat_fields = {
-    "messages",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "json_schema",
-    "reasoning_format",
-    "enable_thinking",
-    "chat_template_kwargs",
-    "add_generation_prompt",
-    "continue_final_message",
-};
+const std::vector<field_row> & chat_fields() {
+    const value_type                    objects = list_of(any_object());
+    static const std::vector<field_row> rows    = {
+        {"messages", either(any_string(), objects), true},
+        {"tools", either(any_string(), objects)},
+        {"tool_choice", one_of({"auto", "none", "required"})},
+        {"parallel_tool_calls", true_or_false()},
+        {"reasoning_format", one_of({"auto", "none", "deepseek", "deepseek-legacy"})},
+        {"enable_thinking", true_or_false()},
+        {"chat_template_kwargs", any_object()},
+        {"add_generation_prompt", true_or_false()},
+        {"continue_final_message", true_or_false()},
+    };
+    return rows;
+}
 
 //
 // messages -> prompt
@@ -41,33 +44,9 @@ std::string read_text(const json & fields, const char * name) {
     return it == fields.end() ? "" : it->is_string() ? it->get<std::string>() : it->dump();
 }
 
-bool read_flag(const json & fields, const char * name, bool by_default) {
-    const auto it = fields.find(name);
-    if (it != fields.end() && !it->is_boolean()) {
-        invalid(name, std::string(name) + " is " + it->type_name() + "; it must be true or false");
-    }
-    return it == fields.end() ? by_default : it->get<bool>();
-}
-
-// One of llama.cpp's names, read by its own function.
-template <typename T>
-T read_name(const json & fields, const char * name, const char * by_default, const char * wanted,
-            T (*read)(const std::string &)) {
-    const json value = fields.value(name, json(by_default));
-    try {
-        return read(value.get<std::string>());
-    } catch (const std::exception &) {
-        invalid(name, std::string(name) + " is " + value.dump() + "; it must be " + wanted);
-    }
-}
-
 std::map<std::string, std::string> read_kwargs(const json & fields) {
     std::map<std::string, std::string> kwargs;
     const json                         given = fields.value("chat_template_kwargs", json::object());
-    if (!given.is_object()) {
-        invalid("chat_template_kwargs",
-                std::string("chat_template_kwargs is ") + given.type_name() + "; it must be an object");
-    }
     for (const auto & [name, value] : given.items()) {
         kwargs[name] = value.dump();
     }
@@ -80,17 +59,14 @@ common_chat_templates_inputs read_inputs(const json & fields, const common_chat_
     const auto                   caps = common_chat_templates_get_caps(templates);
     const auto                   many = caps.find("supports_parallel_tool_calls");
 
-    inputs.tool_choice      = read_name(fields, "tool_choice", "auto", "\"auto\", \"none\" or \"required\"",
-                                        common_chat_tool_choice_parse_oaicompat);
-    inputs.reasoning_format = read_name(fields, "reasoning_format", "auto",
-                                        "\"auto\", \"none\", \"deepseek\" or \"deepseek-legacy\"",
-                                        common_reasoning_format_from_name);
-    inputs.parallel_tool_calls = read_flag(fields, "parallel_tool_calls", many != caps.end() && many->second);
-    inputs.enable_thinking     = read_flag(fields, "enable_thinking", true);
+    inputs.tool_choice         = common_chat_tool_choice_parse_oaicompat(fields.value("tool_choice", "auto"));
+    inputs.reasoning_format    = common_reasoning_format_from_name(fields.value("reasoning_format", "auto"));
+    inputs.parallel_tool_calls = fields.value("parallel_tool_calls", many != caps.end() && many->second);
+    inputs.enable_thinking     = fields.value("enable_thinking", true);
     inputs.chat_template_kwargs  = read_kwargs(fields);
     inputs.json_schema           = read_text(fields, "json_schema");
-    const bool continues         = read_flag(fields, "continue_final_message", false);
-    inputs.add_generation_prompt = read_flag(fields, "add_generation_prompt", !continues);
+    const bool continues         = fields.value("continue_final_message", false);
+    inputs.add_generation_prompt = fields.value("add_generation_prompt", !continues);
     if (continues && inputs.add_generation_prompt) {
         invalid("continue_final_message",
                 "only one of continue_final_message and add_generation_prompt may be true");
@@ -250,9 +226,6 @@ chat_prompt chat_templates::apply(const json & fields) {
         if (!templates) {
             load();
         }
-    }
-    if (!fields.contains("messages")) {
-        invalid("messages", "messages is missing");
     }
     auto inputs = read_inputs(fields, templates.get());
     check_tools(fields, inputs, templates.get());

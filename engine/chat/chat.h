@@ -5,6 +5,7 @@
 #pragma once
 
 #include "grammar/trigger.h"
+#include "util/fields.h"
 
 #include "llama.h"
 
@@ -35,14 +36,15 @@ struct chat_prompt {
     std::shared_ptr<const chat_format> format;
 };
 
-extern const std::vector<const char *> chat_fields;
+// The fields of which a prompt is made, except json_schema.
+const std::vector<field_row> & chat_fields();
 
 // The model's templates, or ChatML if it has none. Any thread may call.
 class chat_templates {
   public:
     explicit chat_templates(const llama_model * model) : model(model) {}
 
-    // The prompt for the chat fields of a command. Throws command_error.
+    // The prompt for a command whose fields have been checked; throws command_error.
     chat_prompt apply(const nlohmann::json & fields);
 
   private:

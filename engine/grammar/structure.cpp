@@ -13,7 +13,15 @@ static const size_t n_max_text    = 64 << 10; // bytes of a grammar, schema, exp
 static const size_t n_max_choices = 1024;
 static const size_t n_known_max   = 16; // grammars in the cache
 
-const char * const structure_fields[4] = {"grammar", "json_schema", "regex", "choice"};
+const std::vector<field_row> & structure_fields() {
+    static const std::vector<field_row> rows = {
+        {"grammar", any_string()},
+        {"json_schema", either(any_string(), any_object())},
+        {"regex", any_string()},
+        {"choice", list_of(string_of(1, n_max_text), 1, n_max_choices)},
+    };
+    return rows;
+}
 
 static grammar_rules read_choices(const std::string & text) {
     grammar_rules rules;
@@ -39,32 +47,9 @@ static grammar_rules read_rules(const std::string & name, const std::string & te
     return name == "choice" ? read_choices(text) : read_json_schema(text, vocab);
 }
 
-static void check_choices(const json & value) {
-    const auto is_text = [](const json & v) {
-        return v.is_string() && !v.get_ref<const std::string &>().empty();
-    };
-    if (!value.is_array() || value.empty() || !std::all_of(value.begin(), value.end(), is_text)) {
-        invalid("choice", "choice must be a list of texts, at least one, none of them empty");
-    }
-    if (value.size() > n_max_choices) {
-        invalid("choice", "choice has " + std::to_string(value.size()) + " texts; it may have " +
-                              std::to_string(n_max_choices));
-    }
-}
-
 // The field as text: the key of its grammar.
-static std::string text_of(const std::string & name, const json & value) {
-    if (name == "choice") {
-        check_choices(value);
-        return value.dump();
-    }
-    if (name == "json_schema" && value.is_object()) {
-        return value.dump();
-    }
-    if (!value.is_string()) {
-        invalid(name, name + " is " + value.type_name() + "; it must be a text");
-    }
-    return value.get<std::string>();
+static std::string text_of(const json & value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 std::shared_ptr<grammar> structure_cache::make(const std::string & name, const std::string & text,
@@ -79,9 +64,9 @@ std::shared_ptr<grammar> structure_cache::make(const std::string & name, const s
 
 std::shared_ptr<grammar> structure_cache::find(const json & fields) {
     std::vector<std::string> given;
-    for (const char * name : structure_fields) {
-        if (fields.contains(name)) {
-            given.emplace_back(name);
+    for (const field_row & row : structure_fields()) {
+        if (fields.contains(row.name)) {
+            given.push_back(row.name);
         }
     }
     if (given.empty()) {
@@ -91,7 +76,7 @@ std::shared_ptr<grammar> structure_cache::find(const json & fields) {
         invalid(given[1], "only one of " + given[0] + " and " + given[1] + " may be given");
     }
     const std::string & name = given[0];
-    const std::string   text = text_of(name, fields[name]);
+    const std::string   text = text_of(fields[name]);
     if (text.size() > n_max_text) {
         invalid(name, name + " has " + std::to_string(text.size()) + " bytes; it may have " +
                           std::to_string(n_max_text));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "grammar/grammar.h"
+#include "util/fields.h"
 
 #include <nlohmann/json.hpp>
 
@@ -14,15 +15,16 @@
 #include <string>
 #include <utility>
 
-extern const char * const structure_fields[4];
+// The fields that name a grammar, one row for each notation.
+const std::vector<field_row> & structure_fields();
 
 // The most recently used grammars by their text. Any thread may call.
 class structure_cache {
   public:
     explicit structure_cache(const llama_vocab * vocab) : vocabulary(std::make_shared<token_tree>(vocab)) {}
 
-    // The grammar of a command, which may have at most one of the fields; nullptr: it has none. Throws
-    // command_error.
+    // The grammar of a command whose fields have been checked; at most one of the structure fields may be given.
+    // nullptr: none is. Throws command_error.
     std::shared_ptr<grammar> find(const nlohmann::json & fields);
 
     // The grammar of a chat. shown: control tokens whose text is part of the answer.

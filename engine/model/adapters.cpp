@@ -6,13 +6,14 @@
 #include "hash/xxhash/xxhash.h" // vendored by llama.cpp
 
 #include <cstdio>
+#include <limits>
 #include <random>
 
 using json = nlohmann::json;
 
 static const double max_scale = 100;
 
-// All that a file holds, as one number; nobody else knows one that cannot be read.
+// A hash of the file's content; a random number if it cannot be read, so that no stored prefix matches.
 static uint64_t contents_of(const weight_files & file, const std::string & folder) {
     const auto hash = file.hash(folder, false, [](bool) { return true; });
     return hash ? *hash : ((uint64_t) std::random_device()() << 32 | std::random_device()());
@@ -20,8 +21,7 @@ static uint64_t contents_of(const weight_files & file, const std::string & folde
 
 bool adapter_list::load(llama_model * model, const std::string & path, float scale,
                         const std::string & folder) {
-    const weight_files file =
-        weight_files::of_one(path); // hashed below: if it is still the one that was loaded
+    const weight_files file = weight_files::of_one(path); // hashed below, if the file is unchanged since then
     llama_adapter_lora * lora = llama_adapter_lora_init(model, path.c_str());
     if (!lora) {
         fprintf(stderr, "llama-batched: the adapter %s cannot be loaded\n", path.c_str());
@@ -54,23 +54,26 @@ adapter_set adapter_list::defaults() const {
     return with_key(std::move(scales));
 }
 
+const field_table & adapter_fields() {
+    static const field_table table = {
+        "lora",
+        "lora.",
+        {
+            {"id", integer_between(0, std::numeric_limits<int32_t>::max()), true},
+            {"scale", number_between(-max_scale, max_scale)},
+        },
+    };
+    return table;
+}
+
 adapter_set adapter_list::read(const json & value) const {
-    if (!value.is_array()) {
-        invalid("lora", std::string("lora is ") + value.type_name() + "; it must be a list of {id, scale}");
-    }
     std::vector<float> scales(adapters.size(), 0.0f);
     for (const json & entry : value) {
-        if (!entry.is_object() || !entry.contains("id") || entry.size() != 1 + entry.count("scale")) {
-            invalid("lora",
-                    "lora holds " + entry.dump().substr(0, 60) + "; it must be a list of {id, scale}");
-        }
         if (adapters.empty()) {
             invalid("lora", "no adapter is loaded; --lora FILE loads one");
         }
         const int64_t id = read_integer("lora.id", entry["id"], 0, (int64_t) adapters.size() - 1);
-        scales[id]       = entry.contains("scale")
-                               ? (float) read_number("lora.scale", entry["scale"], -max_scale, max_scale)
-                               : 1.0f;
+        scales[id]       = entry.value("scale", 1.0f);
     }
     return with_key(std::move(scales));
 }
@@ -84,7 +87,8 @@ void adapter_list::apply(llama_context * ctx, const adapter_set & set) const {
     for (const adapter & a : adapters) {
         loras.push_back(a.lora);
     }
-    llama_set_adapters_lora(ctx, loras.data(), loras.size(), scales.data()); // nothing if they are in force
+    llama_set_adapters_lora(ctx, loras.data(), loras.size(),
+                            scales.data()); // no change if they are already set
 }
 
 std::string adapter_list::to_json() const {

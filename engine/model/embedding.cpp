@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-static const int32_t n_max_tokens = 8192;      // of a text: what the second context has cells for
-static const size_t  n_row_bytes  = 64u << 20; // of logits, which llama.cpp computes along with the vectors
+static const int32_t n_max_tokens = 8192;      // of a text at most; the second context has cells for so many
+static const size_t  n_row_bytes  = 64u << 20; // of logits; llama.cpp computes them along with the vectors
 static const int32_t n_texts      = 16;        // in one batch
 static const int32_t n_chunk      = 512;       // tokens in one batch
 
@@ -37,7 +37,7 @@ llama_context * make_embedding_context(const model_facts & facts, llama_context_
     params.n_ubatch        = params.n_batch;
     params.n_ctx           = (uint32_t) facts.embedding.n_max + params.n_batch;
     llama_context * ctx    = llama_init_from_model(const_cast<llama_model *>(facts.model), params);
-    if (ctx && !llama_get_memory(ctx)) { // it reads a text at once
+    if (ctx && !llama_get_memory(ctx)) { // an encoder computes a text at once
         llama_free(ctx);
         params.n_batch = params.n_ubatch = std::max((uint32_t) facts.embedding.n_max, params.n_batch);
         ctx = llama_init_from_model(const_cast<llama_model *>(facts.model), params);
@@ -88,11 +88,12 @@ embedding_results embedder::cancel(const std::string & id) {
     return results;
 }
 
-// Whole texts and pieces of the first and the last one. A text keeps the sequence id that its number gives.
+// Fills the batch with complete texts and pieces of the first and the last text. The sequence id of a text is its
+// number modulo n_texts.
 std::vector<embedder::piece> embedder::fill(const job & j, int32_t n_max) {
-    const bool    whole = !llama_get_memory(ctx);
+    const bool    is_encoder = !llama_get_memory(ctx);
     const int32_t n_room =
-        whole ? (int32_t) llama_n_batch(ctx) : std::min(n_max, (int32_t) llama_n_batch(ctx));
+        is_encoder ? (int32_t) llama_n_batch(ctx) : std::min(n_max, (int32_t) llama_n_batch(ctx));
     std::vector<piece> pieces;
     batch.n_tokens = 0;
     for (size_t i = j.i_text; i < j.texts.size() && pieces.size() < (size_t) n_texts; i++) {
@@ -100,7 +101,7 @@ std::vector<embedder::piece> embedder::fill(const job & j, int32_t n_max) {
         const int32_t n_begin = i == j.i_text ? j.n_done : 0;
         const int32_t n_rest  = (int32_t) text.size() - n_begin;
         const int32_t n       = std::min(n_rest, n_room - batch.n_tokens);
-        if (n == 0 || (whole && n < n_rest)) {
+        if (n == 0 || (is_encoder && n < n_rest)) {
             break;
         }
         pieces.push_back({i, batch.n_tokens, n});
@@ -138,7 +139,7 @@ embedding_results embedder::step(int32_t n_max) {
     return results;
 }
 
-// Adds a piece's vectors to its text's; the text's own, of length 1, when it is complete.
+// Adds a piece's token vectors to the sum of its text. The normalized sum of a complete text is a result.
 void embedder::take(job & j, const piece & p, embedding_results & results) {
     const int32_t n_text = (int32_t) j.texts[p.i_text].size();
     j.sum.resize(facts.embedding.n_dimensions, 0.0);

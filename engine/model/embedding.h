@@ -1,8 +1,7 @@
-// Vectors for texts: a second context on the same model, made when it is first wanted.
+// Vectors of texts: a second context on the same model, made with the first embed command.
 //
-// It gives a vector for each token; what they come to for a text (pooling) is computed here, so that a
-// text may come in chunks and a running stream never waits for more than one. Models that read a whole text
-// at once (encoders) get it in one piece; they generate nothing that could wait.
+// The context gives a vector for each token; the pooling is done here, so that a text can be computed in chunks and a
+// running stream waits for one chunk at most. Encoders need a text in one piece; they generate nothing that could wait.
 #pragma once
 
 #include "model/facts.h"
@@ -11,7 +10,7 @@
 #include <string>
 #include <vector>
 
-// What the model's file says; without a pooling of its own a model generates, and the mean is taken.
+// Read from the model's file. A model whose file names no pooling generates text, and its vectors are means.
 embedding_facts read_embedding_facts(const llama_model * model);
 
 // A context for vectors of texts of up to facts.embedding.n_max tokens; nullptr when there is no memory.
@@ -22,15 +21,15 @@ struct text_vector {
     std::string         id; // of the command
     int64_t             index    = 0;
     int32_t             n_tokens = 0;
-    std::vector<double> numbers; // of length 1, or zeros
+    std::vector<double> numbers; // of norm 1, or zeros
 };
 
 // The end of a command.
 struct embedding_end {
     std::string id;
-    int64_t     count    = 0; // of texts that have their vectors
-    int64_t     n_tokens = 0; // of those
-    std::string error;        // empty: it is done, or was cancelled
+    int64_t     count    = 0; // of texts whose vectors are computed
+    int64_t     n_tokens = 0; // of those texts
+    std::string error;        // empty: the command is done or was cancelled
 };
 
 struct embedding_results {
@@ -40,26 +39,26 @@ struct embedding_results {
 
 class embedder {
   public:
-    // ctx: one that there is already; nullptr: it is made when it is needed.
+    // ctx: an existing context; nullptr: one is made when it is needed.
     embedder(const model_facts & facts, const llama_context_params & params, llama_context * ctx);
     ~embedder();
 
     bool busy() const { return !jobs.empty(); }
     bool has(const std::string & id) const;
     void submit(const std::string & id, std::vector<std::vector<llama_token>> && texts);
-    // Nothing ends when there is no command of this id.
+    // The results are empty if there is no command with this id.
     embedding_results cancel(const std::string & id);
-    // Computes at most n_max tokens, or one whole text where there are no chunks.
+    // Computes at most n_max tokens, or, for an encoder, one complete text.
     embedding_results step(int32_t n_max);
 
   private:
     struct job {
         std::string                           id;
         std::vector<std::vector<llama_token>> texts;
-        size_t                                i_text   = 0; // the first that is not done
-        int32_t                               n_done   = 0; // tokens of that one
-        int64_t                               n_tokens = 0; // of all that are
-        std::vector<double>                   sum;          // of that one's vectors, as far as they count
+        size_t                                i_text   = 0; // the first incomplete text
+        int32_t                               n_done   = 0; // tokens of that text
+        int64_t                               n_tokens = 0; // of all complete texts
+        std::vector<double>                   sum;          // of that text's token vectors, so far
     };
     struct piece { // of a text, in a batch
         size_t  i_text;

@@ -1,4 +1,4 @@
-// What is known of the model that was loaded.
+// Facts about the loaded model.
 #pragma once
 
 #include "model/adapters.h"
@@ -7,26 +7,26 @@
 
 #include <cstdint>
 
-// How the model makes vectors of texts.
+// How the model computes vectors of texts.
 struct embedding_facts {
     enum llama_pooling_type pooling      = LLAMA_POOLING_TYPE_MEAN;
-    bool                    only         = false; // it generates nothing
+    bool                    only         = false; // the model only computes vectors, it generates no text
     int32_t                 n_dimensions = 0;
     int32_t                 n_max        = 0; // tokens of one text
 
     const char * pooling_name() const;
 };
 
-// What all that reads a command must know of the model.
+// The facts that readers of commands need.
 struct model_facts {
     const llama_model * model       = nullptr;
     const llama_vocab * vocab       = nullptr;
-    int32_t             n_ctx_seq   = 0; // tokens that one sequence may have
+    int32_t             n_ctx_seq   = 0; // tokens of one sequence at most
     size_t              n_piece_max = 0; // bytes of the longest token
 
     adapter_list    adapters;
     embedding_facts embedding;
 };
 
-// Throws command_error when a prompt of n_tokens leaves no room for a token. at_least: there may be more of them.
+// Throws command_error when a prompt of n_tokens leaves no room for another token. at_least: n_tokens is a lower bound.
 void check_prompt_length(int64_t n_tokens, const model_facts & facts, bool at_least = false);

@@ -18,11 +18,11 @@
 #include <unistd.h>
 #include <vector>
 
-// The types that files hold. Quantising to some takes seconds, so of these the bits are drawn, but for the high
-// byte of each block's scale: `scale` is where that is. (Of IQ1_M, four bits of it; the others are elsewhere.)
+// The types of weights in files. It takes seconds to quantise to some types, so their bits are drawn at random, except the
+// high byte of each block's scale, which is at the offset `scale`. (For IQ1_M, four bits of it.)
 static const struct weight_type {
     ggml_type type;
-    int       scale = -1; // quantised
+    int       scale = -1; // -1: quantised from random numbers
 } weight_types[] = {
     {GGML_TYPE_F32},       {GGML_TYPE_F16},      {GGML_TYPE_BF16},       {GGML_TYPE_Q4_0},
     {GGML_TYPE_Q4_1},      {GGML_TYPE_Q5_0},     {GGML_TYPE_Q5_1},       {GGML_TYPE_Q8_0},
@@ -35,15 +35,15 @@ static const struct weight_type {
 
 static const int    column_counts[] = {1, 2, 8, 32};
 static const int    n_columns_max   = 32;
-static const int    n_values        = 512;  // of a row and of a column: two of the largest blocks
-static const int    n_rows          = 96;   // what every layout takes: AMX 32 at a time, the others 8 or 16
-static const double max_error       = 5e-4; // squared and normalised, as in llama.cpp's test-backend-ops
+static const int    n_values        = 512; // of a row and of a column: two blocks of the largest kind
+static const int    n_rows    = 96;   // a multiple of what all layouts need: 32 for AMX, 8 or 16 for others
+static const double max_error = 5e-4; // mean square, normalised as in llama.cpp's test-backend-ops
 
 //
-// a fault is named before it ends the process
+// signals
 //
 
-static char at_work[160]; // what is tested now
+static char at_work[160]; // the name of the current test
 
 static void name_fault(int signal_number) {
     char      line[256];
@@ -63,7 +63,7 @@ static void name_faults() {
 }
 
 //
-// weights, as a file holds them, and what they mean
+// weights as in a file, and their values
 //
 
 struct weights {
@@ -126,7 +126,7 @@ static double error_of(const weights & w, const std::vector<float> & columns,
         wrong += (out[i] - exact) * (out[i] - exact);
         all += exact * exact;
     }
-    return wrong / all; // NaN is greater than no bound, so callers ask whether it is below theirs
+    return wrong / all; // it may be NaN, so callers check that it is below a bound, not that it is above
 }
 
 //
@@ -150,13 +150,13 @@ struct product {
     }
 };
 
-// Weights where a model loads them to: in a buffer of one type, which may have a layout of its own.
+// Weights in a buffer as a model loads them; each type of buffer may have its own layout.
 struct loaded_weights {
     ggml_context_ptr        context = make_context();
     ggml_tensor *           tensor;
     ggml_backend_buffer_ptr buffer;
 
-    // No buffer: weights of this type do not go there.
+    // The buffer is empty if this type of buffer does not take these weights.
     loaded_weights(const weights & w, ggml_backend_dev_t device, ggml_backend_buffer_type_t type) {
         tensor = ggml_new_tensor_2d(context.get(), w.type, n_values, n_rows);
         if (takes(device, type)) {
@@ -166,7 +166,7 @@ struct loaded_weights {
     }
 
   private:
-    // Asked as llama.cpp asks (weight_buft_supported in llama-model-loader.cpp).
+    // The same check as weight_buft_supported in llama-model-loader.cpp.
     bool takes(ggml_backend_dev_t device, ggml_backend_buffer_type_t type) {
         ggml_backend_buffer_ptr empty(ggml_backend_buft_alloc_buffer(type, 0));
         tensor->buffer     = empty.get();
@@ -198,7 +198,8 @@ static ggml_backend_ptr start_cpu(ggml_backend_dev_t cpu) {
 
 static double measure(ggml_backend_t backend, const weights & w, ggml_tensor * tensor, int n_columns) {
     const std::vector<float> columns = random_values(n_columns * n_values, 2);
-    std::vector<float>       out((size_t) (n_columns * n_rows), NAN); // what is not written is wrong
+    std::vector<float>       out((size_t) (n_columns * n_rows),
+                                 NAN); // values that are not written stay NaN and fail
     product                  p(tensor, n_columns);
     ggml_backend_buffer_ptr  buffer(ggml_backend_alloc_ctx_tensors(p.context.get(), backend));
     ggml_cgraph *            graph = ggml_new_graph(p.context.get());
@@ -265,7 +266,7 @@ request_test::request_test() {
 }
 
 bool request_test::passed() {
-    fcntl(out[0], F_SETFL, O_NONBLOCK); // all is written, but the reader of commands holds the other end
+    fcntl(out[0], F_SETFL, O_NONBLOCK); // all events are written, but the engine still has the other end open
     std::string text;
     char        chunk[4096];
     for (ssize_t n; (n = read(out[0], chunk, sizeof(chunk))) > 0;) {
@@ -274,10 +275,10 @@ bool request_test::passed() {
     int                n_stops = 0, n_done = 0;
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
-        const auto event = nlohmann::json::parse(line, nullptr, false); // NaN is no JSON
+        const auto event = nlohmann::json::parse(line, nullptr, false); // a line with NaN is not JSON
         const auto name  = event.is_object() ? event.value("event", "") : "";
         if (name.empty() || name == "error") {
-            fprintf(stderr, "llama-batched: self-test: a request of %d sequences was answered by %s\n",
+            fprintf(stderr, "llama-batched: self-test: the answer to a request of %d sequences was %s\n",
                     n_sequences, line.c_str());
             return false;
         }
@@ -286,8 +287,8 @@ bool request_test::passed() {
     }
     if (n_stops != n_sequences || n_done != 1) {
         fprintf(stderr,
-                "llama-batched: self-test: of a request's %d sequences %d ended, done was said %d times\n",
-                n_sequences, n_stops, n_done);
+                "llama-batched: self-test: %d of the request's %d sequences ended, with %d done events\n",
+                n_stops, n_sequences, n_done);
         return false;
     }
     return true;

@@ -1,11 +1,10 @@
-// The lines that the engine reads (protocol 1), as commands that have been checked. docs/engine-protocol.md describes
-// every line.
+// The lines that the engine reads (protocol 1), as checked commands. docs/engine-protocol.md describes every line.
 #pragma once
 
 #include "chat/chat.h"
 #include "grammar/structure.h"
 #include "model/facts.h"
-#include "sampling/sampling.h"
+#include "sampling/settings.h"
 #include "util/json.h"
 
 #include <memory>
@@ -15,84 +14,85 @@
 
 const int64_t n_max_sequences = 100000; // of one request
 
-// A sequence, running or over; at: only its first tokens, so many; -1: all.
+// The first `at` tokens of a sequence that runs or has ended; at = -1: all of them.
 struct sequence_name {
     std::string id;
     int32_t     index = -1; // -1: none is named
     int32_t     at    = -1;
 };
 
-// A text that is scored: nothing of it is drawn.
+// A text whose log probability is computed; none of its tokens is drawn.
 struct scored_text {
     std::vector<llama_token> tokens;
-    int32_t                  n_given = 0; // the first ones only stand before what is scored
+    int32_t                  n_given = 0; // the first ones belong to the prompt and are not scored
 };
 
-// A generate command whose every field has been checked; a prefix command is one without sequences, a score
-// command has a text for each.
+// A generate command. A prefix command is one without sequences; a score command has texts in place of sequences.
 struct generate_command {
-    std::vector<llama_token>   prompt; // what follows `continue_from` if that is given
+    std::vector<llama_token>   prompt; // with `continue_from`: the tokens behind that sequence
     sequence_name              continue_from;
     std::vector<sequence_plan> sequences; // one for each of the n
-    sequence_plan              common;    // of a sequence without settings of its own
-    std::vector<scored_text>   texts;     // what follows the prompt is not drawn but scored
+    sequence_plan              common;    // a sequence without settings of its own
+    std::vector<scored_text>   texts;     // of a score command
     adapter_set                adapters;
-    std::string                client;          // whose it is, where several wait
-    int32_t                    n_logprobs = -1; // -1: none; 0: of the token itself; k: of the k likeliest too
-    bool                       processed  = false; // logprobs are those of what the samplers left
-    bool                       cache      = true;
-    bool                       exact      = false;   // the prompt was given as token ids
-    bool                       echo       = false;   // report the prompt, with its logprobs if there are any
-    bool                       sum_logprobs = false; // report that of each sequence when it stops
-    bool    retry_duplicates                = false; // a sequence with another one's text is generated anew
-    bool    mark_duplicates                 = false; // and its stop says so when it still has that text
-    int32_t n_bos                           = 0;     // tokens at the beginning that the client did not write
+    std::string                client;
+    int32_t n_logprobs       = -1;    // -1: none; 0: of the drawn token; k: of the k likeliest tokens too
+    bool    processed        = false; // logprobs are computed after the samplers
+    bool    cache            = true;
+    bool    exact            = false; // the prompt was given as token ids
+    bool    echo             = false; // report the prompt, with its logprobs if there are any
+    bool    sum_logprobs     = false; // the stop event of each sequence has the sum
+    bool    retry_duplicates = false; // duplicates are retried
+    bool    mark_duplicates  = false; // the stop event of a duplicate names the other sequence
+    int32_t n_bos            = 0;     // tokens before the client's own text
 
-    std::shared_ptr<const chat_format> chat; // how the answers read; nullptr: they are text
-    bool scores_prompt() const { return echo && n_logprobs >= 0; } // every row of the prompt is wanted
+    std::shared_ptr<const chat_format> chat; // how an answer is parsed; nullptr: it is plain text
+    bool                               scores_prompt() const {
+        return echo && n_logprobs >= 0;
+    } // each token of the prompt needs its row of logits
 };
 
 struct extend_command {
     int32_t       n_add     = 1;
-    int32_t       n_predict = -2; // -2: as before
-    sequence_name fork;           // the new sequences begin as this one
+    int32_t       n_predict = -2; // -2: unchanged
+    sequence_name fork;           // the new sequences begin with these tokens
 };
 
 struct command {
     enum kind { generate, embed, cancel, extend, status, answer, end_of_input };
 
     kind                                  what   = answer;
-    int64_t                               number = 0; // of its line, from 1 on
+    int64_t                               number = 0; // of its line; the first line is 1
     std::string                           id;
-    std::string                           client;     // whose it is, where several wait
+    std::string                           client;
     int32_t                               index = -1; // cancel: this sequence; -1: all
     std::unique_ptr<generate_command>     request;    // generate, prefix
     extend_command                        extension;  // extend
     std::vector<std::vector<llama_token>> texts;      // embed
-    std::string                           line; // answer: what is to be written, complete with its newline
+    std::string                           line;       // answer: the line to be written, with its newline
 };
 
-// What reading a command needs.
+// The facts that readers of commands need.
 struct command_facts : model_facts {
     std::shared_ptr<structure_cache> structures;
     std::shared_ptr<chat_templates>  chats;
 };
 
-// Whose a line is and what it wants, whatever is wrong with the rest of it. Empty where it does not say.
+// The first fields of a line, which are known even if the rest of the line is wrong. A missing one is empty.
 struct command_head {
     std::string op, id, client;
 };
 
 command_head read_head(const std::string & line);
 
-// Whether reading the rest is long work: many tokens, a grammar, a template.
+// Whether it may take milliseconds to read the command: for many tokens, a grammar, a template.
 bool takes_long(const command_head & head, const std::string & line);
 
-// One line from stdin, by its number. Never throws: what is wrong with it becomes an answer. Any thread may.
+// Reads a line from stdin. Never throws: an error becomes an answer. Any thread may call it.
 command parse_command(const std::string & line, int64_t number, const command_facts & facts);
 
-// The answer to a command that cannot be.
+// The answer to an invalid command.
 command refusal(const command_head & head, int64_t number, const command_error & e);
 
-// A line that is only to be written, in its turn.
+// A command that only writes a line, after the answers to earlier commands.
 command answer_of(std::string line);

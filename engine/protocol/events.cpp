@@ -34,13 +34,13 @@ event_line & event_line::text(const char * name, std::string_view value) {
     return *this;
 }
 
-event_line & event_line::whole(const char * name, int64_t value) {
+event_line & event_line::integer(const char * name, int64_t value) {
     key(name);
     out += std::to_string(value);
     return *this;
 }
 
-event_line & event_line::real(const char * name, double value) {
+event_line & event_line::number(const char * name, double value) {
     char number[32];
     snprintf(number, sizeof(number), "%.6g",
              std::isfinite(value) ? value : 0.0); // JSON has no infinity
@@ -54,7 +54,7 @@ event_line & event_line::raw(const char * name, std::string_view json_text) {
 }
 
 std::string error_line(const std::string & id, const command_error & e, int64_t number) {
-    // what a parser or an operating system says need not be UTF-8
+    // messages of parsers and of the system may not be UTF-8
     std::string bytes = e.what();
     std::string line;
     {
@@ -64,7 +64,7 @@ std::string error_line(const std::string & id, const command_error & e, int64_t 
             event.text("param", e.param);
         }
         if (number > 0) {
-            event.whole("line", number);
+            event.integer("line", number);
         }
     }
     return line;
@@ -79,8 +79,8 @@ void append_embeddings(std::string & out, const embedding_results & results) {
             numbers += (numbers.empty() ? "[" : ",") + std::string(number);
         }
         event_line(out, "embedding", v.id)
-            .whole("index", v.index)
-            .whole("count", v.n_tokens)
+            .integer("index", v.index)
+            .integer("count", v.n_tokens)
             .raw("embedding", numbers + "]");
     }
     for (const embedding_end & e : results.ended) {
@@ -89,10 +89,10 @@ void append_embeddings(std::string & out, const embedding_results & results) {
             continue;
         }
         event_line(out, "done", e.id)
-            .whole("count", e.count)
-            .whole("prompt_tokens", e.n_tokens)
-            .whole("cached_tokens", 0)
-            .whole("completion_tokens", 0)
+            .integer("count", e.count)
+            .integer("prompt_tokens", e.n_tokens)
+            .integer("cached_tokens", 0)
+            .integer("completion_tokens", 0)
             .raw("timings", "{}");
     }
 }

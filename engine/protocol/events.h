@@ -9,7 +9,7 @@
 
 const int protocol_version = 1;
 
-// Appends one event to a string, field by field; the line is complete when the object goes.
+// Appends one event to a string, field by field; its destructor completes the line.
 class event_line {
   public:
     event_line(std::string & out, const char * event, const std::string & id);
@@ -19,8 +19,8 @@ class event_line {
     event_line & operator=(const event_line &) = delete;
 
     event_line & text(const char * name, std::string_view value);
-    event_line & whole(const char * name, int64_t value);
-    event_line & real(const char * name, double value);
+    event_line & integer(const char * name, int64_t value);
+    event_line & number(const char * name, double value);
     event_line & raw(const char * name, std::string_view json_text);
 
   private:
@@ -28,14 +28,13 @@ class event_line {
     std::string & out;
 };
 
-// number: of the line that it answers; 0: none.
+// number: of the command's line; 0: unknown.
 std::string error_line(const std::string & id, const command_error & e, int64_t number = 0);
 
 void append_embeddings(std::string & out, const embedding_results & results);
 
-// All of `out` in one write where the pipe takes it; empties it. Ends the process when nobody reads any
-// more.
+// Writes `out`, in one write if the pipe has room, and clears it. Ends the process when the pipe is closed.
 void write_lines(int fd, std::string & out);
 
-// A private copy of stdout for the events; descriptor 1 then leads to stderr, because llama.cpp logs to it.
+// A copy of stdout for the events. Descriptor 1 is stderr from then on, because llama.cpp logs to it.
 int take_stdout();

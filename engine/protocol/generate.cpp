@@ -1,4 +1,6 @@
 #include "protocol/operations.h"
+#include "protocol/values.h"
+#include "sampling/vocabulary.h"
 
 #include "util/text.h"
 
@@ -14,7 +16,7 @@ using params = common_params_sampling;
 
 static const size_t n_max_lists = 128 << 10; // bytes of all stop strings, banned phrases and breakers
 
-// The prompt, or what follows the continued sequence, which may be nothing.
+// The prompt, or the text behind a continued sequence, which may be empty.
 static void read_prompt(generate_command & request, const json & body, const command_facts & facts) {
     const bool continues = request.continue_from.index >= 0;
     if (body.contains("prompt") && body.contains("tokens")) {
@@ -24,8 +26,8 @@ static void read_prompt(generate_command & request, const json & body, const com
         request.prompt = read_tokens(body["tokens"], facts);
         request.exact  = true;
     } else if (body.contains("prompt") || !continues) {
-        const std::string text = read_string("prompt", body);
-        // a prompt that cannot fit need not be tokenized to see it
+        const std::string text = read_string("prompt", body); // throws if it is missing
+        // a text that is too long at any number of bytes a token is not tokenized
         check_prompt_length((int64_t) (text.size() / facts.n_piece_max), facts, true);
         const auto plain = common_tokenize(facts.vocab, text, false, true);
         request.prompt   = continues ? plain : common_tokenize(facts.vocab, text, true, true);
@@ -39,20 +41,8 @@ static void read_prompt(generate_command & request, const json & body, const com
     check_prompt_length((int64_t) request.prompt.size(), facts);
 }
 
-static void read_overrides(sequence_settings & settings, const json & fields, const command_facts & facts) {
-    if (!fields.is_object()) {
-        invalid("sequences",
-                std::string("sequences holds ") + fields.type_name() + "; it must be a list of objects");
-    }
-    for (const auto & [name, value] : fields.items()) {
-        if (!read_sequence_field(settings, name, value)) {
-            read_sampling_field(settings.sampling, name, value, facts.vocab, facts.n_ctx_seq);
-        }
-    }
-}
-
-// A phrase that a single token can bring is forbidden beforehand; the scheduler steps back from the others.
-// The vocabulary is searched once for each list of phrases.
+// Tokens that contain a phrase are banned beforehand; the scheduler rewinds when several tokens complete one. The
+// vocabulary is searched once for each list of phrases.
 using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token>>;
 
 static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & settings,
@@ -63,7 +53,7 @@ static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & setti
     }
     if (llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
         invalid("banned_strings",
-                "banned_strings is not possible with this model: a recurrent state cannot step back");
+                "banned_strings is not possible with this model: a recurrent state cannot be rewound");
     }
     auto tokens = known.find(settings.banned);
     if (tokens == known.end()) {
@@ -77,12 +67,12 @@ static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & setti
     return bans;
 }
 
-// Which lists of some settings are their own.
+// Which lists of a sequence's settings differ from the request's.
 struct own_lists {
     bool stop = true, banned = true, breakers = true, biases = true;
 };
 
-// logit_bias and banned phrases, in the form that a draw needs.
+// Merges logit_bias and the tokens that contain banned phrases.
 static void make_biases(sequence_settings & settings, const command_facts & facts, banned_tokens & known) {
     std::vector<llama_logit_bias> list = ban_phrases(settings, facts, known);
     list.insert(list.end(), settings.sampling.logit_bias.begin(), settings.sampling.logit_bias.end());
@@ -100,8 +90,8 @@ static size_t n_bytes_of(const std::vector<std::string> & words) {
                            [](size_t n, const std::string & word) { return n + word.size(); });
 }
 
-// Takes settings that have been read whole. `lists`: those of them that are not shared with others; n_bytes: of
-// this request's lists so far.
+// Completes settings whose fields have been read. lists: those to process, since they are not the request's.
+// n_bytes: the size of all lists of this request so far.
 static std::shared_ptr<const sequence_settings> finish(sequence_settings && settings, const own_lists & lists,
                                                        const command_facts & facts, banned_tokens & known,
                                                        size_t & n_bytes) {
@@ -116,7 +106,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
     if (lists.banned || lists.biases) {
         make_biases(settings, facts, known);
     }
-    settings.sampling.logit_bias = {}; // the chain has none of its own
+    settings.sampling.logit_bias = {}; // token_sampler adds biases itself
     if (lists.stop) {
         settings.stop_finder = finder_of(settings.stop);
     }
@@ -124,12 +114,12 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         std::transform(settings.banned.begin(), settings.banned.end(), settings.banned.begin(), ascii_lower);
         settings.banned_finder = finder_of(settings.banned);
     }
-    settings.stop = settings.banned = {}; // the finders have them
+    settings.stop = settings.banned = {}; // the finders hold the strings
     return std::make_shared<const sequence_settings>(std::move(settings));
 }
 
-// Coupled sequences draw from one distribution as long as their texts are equal: their settings must be the
-// same, but for those that only say when to stop, or that a sequence draws by itself (seed).
+// Coupled sequences draw from one distribution while their texts are equal. So their settings must be equal, except
+// those that only end a text, and a seed, with which a sequence draws independently.
 static void check_coupling(const coupling & coupled, const params & own, const json & body) {
     const std::string given = coupled.arithmetic ? "diversity" : "first_token";
     if (coupled.arithmetic) {
@@ -152,19 +142,11 @@ static void check_coupling(const coupling & coupled, const params & own, const j
     }
 }
 
-static void read_sampling(params & sampling, const json & fields, const command_facts & facts) {
-    if (!fields.is_object()) {
-        invalid("sampling", std::string("sampling is ") + fields.type_name() + "; it must be an object");
-    }
-    for (const auto & [name, value] : fields.items()) {
-        read_sampling_field(sampling, name, value, facts.vocab, facts.n_ctx_seq);
-    }
-}
-
-// A sequence with settings of its own, as far as they are; true when it needs more than a seed and a limit.
+// Applies an entry of `sequences`. True if the sequence needs its own settings, not only its own seed and limit.
 static bool read_own(sequence_plan & own, sequence_settings & settings, const json & fields,
                      const chat_prompt * chat, const command_facts & facts) {
-    read_overrides(settings, fields, facts);
+    read_lengths(settings, fields);
+    read_sampling(settings.sampling, fields, facts.vocab, facts.n_ctx_seq);
     const size_t n_plain = fields.contains("seed") + fields.contains("max_tokens");
     own.n_predict        = settings.n_predict;
     if (chat && fields.contains("stop")) {
@@ -177,13 +159,13 @@ static bool read_own(sequence_plan & own, sequence_settings & settings, const js
     return fields.size() > n_plain;
 }
 
-// Each sequence: the common settings, its own seed, its own overrides. LLAMA_DEFAULT_SEED is none.
+// Each sequence gets the common settings, its own seed and its own overrides. LLAMA_DEFAULT_SEED means no seed.
 static void make_sequences(generate_command & request, sequence_settings && common, const json & body,
                            const chat_prompt * chat, const command_facts & facts) {
     const json    overrides = body.value("sequences", json::array());
     const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
-    const int64_t n = body.contains("n") ? read_integer("n", body["n"], 1, n_max_sequences) : n_default;
-    if (!overrides.is_array() || (body.contains("sequences") && (int64_t) overrides.size() != n)) {
+    const int64_t n         = body.value("n", n_default);
+    if (body.contains("sequences") && (int64_t) overrides.size() != n) {
         invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
     }
     banned_tokens known;
@@ -213,15 +195,7 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     }
 }
 
-static bool read_logprobs_mode(const json & value) {
-    if (value != "raw" && value != "processed") {
-        invalid("logprobs_mode",
-                "logprobs_mode is " + value.dump().substr(0, 60) + "; it must be \"raw\" or \"processed\"");
-    }
-    return value == "processed";
-}
-
-// The fields that say what the texts may be, of the command or of the chat that it is.
+// Reads the grammar of the texts, from the command's own fields or from the chat.
 static void read_structure(sequence_settings & settings, const json & body, const chat_prompt * chat,
                            const command_facts & facts) {
     settings.structure = facts.structures->find(body);
@@ -237,42 +211,32 @@ static void read_structure(sequence_settings & settings, const json & body, cons
     }
     settings.structure = facts.structures->find_chat(chat->grammar, chat->format->shown);
     settings.structure_start =
-        std::shared_ptr<const grammar_start>(chat->format, &chat->format->start); // lives as long
+        std::shared_ptr<const grammar_start>(chat->format, &chat->format->start); // keeps the format alive
 }
 
-// chat: what its messages have become; nullptr: it has none.
+// chat: the prompt and grammar made of messages; nullptr: the command is no chat.
 static void read_generate(command & c, const json & body, const chat_prompt * chat,
                           const command_facts & facts) {
     auto              request = std::make_unique<generate_command>();
     sequence_settings common;
     coupling          coupled;
-    for (const auto & [name, value] : body.items()) {
-        if (name == "sampling") {
-            read_sampling(common.sampling, value, facts);
-        } else if (name == "continue") {
-            request->continue_from = read_sequence_name(name, value, true);
-        } else if (name == "cache") {
-            request->cache = read_flag(name, value);
-        } else if (name == "echo") {
-            request->echo = read_flag(name, value);
-        } else if (name == "logprobs_mode") {
-            request->processed = read_logprobs_mode(value);
-        } else if (name == "logprobs") {
-            request->n_logprobs = (int32_t) read_integer(name, value, 0, n_max_logprobs);
-        } else if (name == "sum_logprobs") {
-            request->sum_logprobs = read_flag(name, value);
-        } else if (name == "diversity") {
-            coupled.arithmetic = read_name(name, value, {"none", "arithmetic"}) == 1;
-        } else if (name == "first_token") {
-            coupled.distinct_first = read_name(name, value, {"any", "distinct"}) == 1;
-        } else if (name == "dedupe") {
-            request->retry_duplicates = read_name(name, value, {"mark", "again"}) == 1;
-            request->mark_duplicates  = true;
-        } else {
-            read_sequence_field(common, name, value);
-        }
+    read_lengths(common, body);
+    if (body.contains("sampling")) {
+        read_sampling(common.sampling, body["sampling"], facts.vocab, facts.n_ctx_seq);
     }
-    request->adapters = read_adapters(body, facts);
+    if (body.contains("continue")) {
+        request->continue_from = read_sequence_name(body["continue"]);
+    }
+    request->cache            = body.value("cache", true);
+    request->echo             = body.value("echo", false);
+    request->processed        = body.value("logprobs_mode", "raw") == "processed";
+    request->n_logprobs       = body.value("logprobs", -1);
+    request->sum_logprobs     = body.value("sum_logprobs", false);
+    request->retry_duplicates = body.value("dedupe", "") == "again";
+    request->mark_duplicates  = body.contains("dedupe");
+    coupled.arithmetic        = body.value("diversity", "none") == "arithmetic";
+    coupled.distinct_first    = body.value("first_token", "any") == "distinct";
+    request->adapters         = read_adapters(body, facts);
     read_structure(common, body, chat, facts);
     const uint32_t given = common.sampling.seed;
     coupled.seed         = sequence_seed(given == LLAMA_DEFAULT_SEED ? std::random_device()() : given, 0);
@@ -291,16 +255,12 @@ void parse_generate(command & c, const json & body, const command_facts & facts)
     read_generate(c, body, nullptr, facts);
 }
 
-// A generate command whose prompt is made of messages, with a grammar of its own if there are tools or a
-// schema.
+// A chat is a generate command whose prompt is made of messages, with a grammar if there are tools or a schema.
 void parse_chat(command & c, const json & body, const command_facts & facts) {
     const chat_prompt chat  = facts.chats->apply(body);
     json              plain = body;
-    for (const char * name : chat_fields) {
-        if (name != std::string_view("json_schema") ||
-            !chat.grammar.empty()) { // some templates make none of it
-            plain.erase(name);
-        }
+    if (!chat.grammar.empty()) { // some templates ignore a schema
+        plain.erase("json_schema");
     }
     plain["prompt"] = chat.text;
     read_generate(c, plain, &chat, facts);

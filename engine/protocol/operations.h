@@ -1,20 +1,30 @@
-// What reads the fields of each command; commands.cpp has the table of them.
+// The commands (the values of `op`): their fields and their readers, a row for each.
 #pragma once
 
 #include "protocol/commands.h"
+#include "util/fields.h"
 
-const int64_t n_max_logprobs = 1000;
+#include <string>
+#include <vector>
+
+// Which thread reads a command: that of the reader, or a worker if it is long or always.
+enum class read_by { reader, worker_if_long, worker };
+
+struct operation {
+    command::kind kind;
+    read_by       thread;
+    field_table   fields; // its name is the command's
+    // The fields have been checked by then. nullptr: there is nothing else to read.
+    void (*parse)(command & c, const nlohmann::json & body, const command_facts & facts);
+};
+
+// nullptr: there is no such command.
+const operation * find_operation(const std::string & name);
+
+// All fields of all commands as JSON Schema, with a field a line: what --fields prints.
+std::string fields_of_all_operations();
 
 void parse_generate(command & c, const nlohmann::json & body, const command_facts & facts);
 void parse_chat(command & c, const nlohmann::json & body, const command_facts & facts);
 void parse_prefix(command & c, const nlohmann::json & body, const command_facts & facts);
 void parse_score(command & c, const nlohmann::json & body, const command_facts & facts);
-
-// Without the field: the adapters as they were loaded.
-adapter_set read_adapters(const nlohmann::json & body, const command_facts & facts);
-
-std::vector<llama_token> read_tokens(const nlohmann::json & value, const command_facts & facts,
-                                     const char * name = "tokens");
-
-// {"id", "index", "at"}; the first only with_id.
-sequence_name read_sequence_name(const std::string & name, const nlohmann::json & fields, bool with_id);

@@ -15,7 +15,7 @@ static const size_t n_max_line = 256u << 20; // bytes
 command_reader::command_reader(int fd_in, int fd_out, command_facts facts)
     : fd_in(fd_in), fd_out(fd_out), facts(facts),
       workers(this->facts, [this](command && c) { push(std::move(c)); }) {
-    std::thread([this] { run(); }).detach(); // it lives as long as the process
+    std::thread([this] { run(); }).detach(); // it runs until the process ends
 }
 
 void command_reader::push(command && c) {
@@ -28,16 +28,16 @@ void command_reader::push(command && c) {
 
 std::vector<command> command_reader::take(int64_t t_us) {
     std::unique_lock<std::mutex> lock(mutex);
-    if (t_us > 0) { // even a wait of 0 gives the core away
+    if (t_us > 0) { // even a wait of 0 yields the core
         arrived.wait_for(lock, std::chrono::microseconds(t_us), [this] { return !commands.empty(); });
     }
     return std::exchange(commands, {});
 }
 
-// Whoever waits for more than this line knows that it has come.
+// Tells the sender that the command was received, since its answer may take a while.
 static command accepted(const command_head & head, int64_t number) {
     std::string line;
-    event_line(line, "accepted", head.id).whole("line", number);
+    event_line(line, "accepted", head.id).integer("line", number);
     return answer_of(std::move(line));
 }
 
@@ -68,19 +68,19 @@ void command_reader::read_long(long_command && job) {
     }
 }
 
-// What is about a long command goes with it; a cancel ends that at once.
+// A command that names a waiting long command is deferred until that is read; a cancel ends it at once.
 void command_reader::read_at_once(const command_head & head, const std::string & line) {
     command c = parse_command(line, n_lines, facts);
     if (c.what == command::cancel && c.index < 0 && workers.cancel(c.id)) {
         std::string done;
         event_line(done, "done", c.id)
-            .whole("count", 0)
-            .whole("prompt_tokens", 0)
-            .whole("cached_tokens", 0)
-            .whole("completion_tokens", 0);
+            .integer("count", 0)
+            .integer("prompt_tokens", 0)
+            .integer("cached_tokens", 0)
+            .integer("completion_tokens", 0);
         c = answer_of(std::move(done));
     } else if (head.op == "prefix" && c.request) {
-        push(accepted(head, n_lines)); // it yields to all others, and may wait for long
+        push(accepted(head, n_lines)); // other requests have priority, so it may wait long
     } else if (c.what != command::answer && workers.defer(std::move(c))) {
         push(accepted(head, n_lines));
         return;
@@ -97,7 +97,7 @@ void command_reader::run() {
             _exit(1);
         }
         if (fds[1].revents & (POLLERR | POLLNVAL)) {
-            _exit(0); // nobody reads the events: nothing that runs is of use to anyone
+            _exit(0); // the reader of the events has closed the pipe
         }
         if (!(fds[0].revents & (POLLIN | POLLHUP | POLLERR))) {
             continue;
@@ -107,7 +107,7 @@ void command_reader::run() {
             continue;
         }
         if (n <= 0) {
-            read_line(std::move(pending)); // a last line without its end
+            read_line(std::move(pending)); // the last line may lack its newline
             workers.finish();
             command c;
             c.what = command::end_of_input;
@@ -116,7 +116,7 @@ void command_reader::run() {
             continue;
         }
         size_t begin = 0;
-        size_t from  = pending.size(); // what came before holds no end of line
+        size_t from  = pending.size(); // the bytes before it hold no newline
         pending.append(chunk.data(), n);
         for (size_t end; (end = pending.find('\n', from)) != std::string::npos; begin = from = end + 1) {
             read_line(pending.substr(begin, end - begin));

@@ -1,5 +1,5 @@
-// Reads commands from stdin in a thread of its own, so that the decode loop finds them ready. No other file reads
-// from there.
+// Reads commands from stdin in its own thread, so that the decode loop does not wait for them. No other file reads
+// stdin.
 #pragma once
 
 #include "protocol/commands.h"
@@ -12,10 +12,10 @@
 
 class command_reader {
   public:
-    // `fd_out` is watched too: when nobody reads the events any more the process ends at once.
+    // fd_out: the process ends when the reader of the events closes it.
     command_reader(int fd_in, int fd_out, command_facts facts);
 
-    // What has come in since the last call; waits for something, so many microseconds at most.
+    // The commands read since the last call. If there are none, waits for one, for at most t_us microseconds.
     std::vector<command> take(int64_t t_us);
 
   private:
@@ -29,8 +29,8 @@ class command_reader {
     const int               fd_out;
     const command_facts     facts;
     int64_t                 n_lines = 0;
-    std::mutex              mutex; // of what has come in
+    std::mutex              mutex; // of `commands`
     std::condition_variable arrived;
     std::vector<command>    commands;
-    command_workers         workers; // last: they push when they have begun
+    command_workers         workers; // last, because their threads push to the members above
 };

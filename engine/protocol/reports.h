@@ -21,12 +21,12 @@ struct start_report {
 };
 void append_start(std::string & out, const std::string & id, const start_report & report);
 
-// tokens: their logprobs, each as JSON; none: they are not told.
+// tokens: their logprobs, each as JSON; empty: without logprobs.
 void append_prompt(std::string & out, const std::string & id, const std::string & text,
                    const std::vector<std::string> & tokens);
 void append_progress(std::string & out, const std::string & id, int32_t n_processed, int32_t n_all);
 
-// The first n_tokens of `tokens` come with the text.
+// Only the first n_tokens of `tokens` belong to this text.
 void append_stream(std::string & out, const std::string & id, int32_t index, const chat_delta & delta,
                    const std::vector<std::string> & tokens, size_t n_tokens);
 

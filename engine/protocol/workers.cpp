@@ -16,11 +16,13 @@
 
 using namespace std::chrono_literals;
 
-static const auto   t_quick        = 20ms;       // of a core: what takes more goes on at the lowest priority
-static const size_t n_client_bytes = 64u << 20;  // of lines that wait or are read, for one client
-static const size_t n_all_bytes    = 256u << 20; // for all
-static const size_t n_job_bytes    = 16 << 10;   // that a job counts for beside its line: they are few
-static const int    n_threads_max  = 4;
+static const auto   t_quick = 20ms; // of CPU time; a command that takes more continues at the lowest priority
+static const size_t n_client_bytes = 64u
+                                     << 20; // of one client's lines, from their arrival until they are read
+static const size_t n_all_bytes    = 256u << 20; // of all clients' lines
+static const size_t n_job_bytes =
+    16 << 10; // that a job counts beside its line; this bounds the number of jobs
+static const int n_threads_max = 4;
 
 command_workers::command_workers(const command_facts & facts, std::function<void(command &&)> push)
     : facts(facts), push(std::move(push)),
@@ -28,7 +30,7 @@ command_workers::command_workers(const command_facts & facts, std::function<void
     for (int i = 0; i < n_threads; i++) {
         begin_thread();
     }
-    std::thread([this] { look_after(); }).detach(); // it lives as long as the process
+    std::thread([this] { look_after(); }).detach(); // it runs until the process ends
 }
 
 void command_workers::begin_thread() {
@@ -86,7 +88,7 @@ command_workers::jobs_list::iterator command_workers::find(const std::string & i
                         [&](const long_command & job) { return job.head.id == id && !job.cancelled; });
 }
 
-// The oldest of the client with the fewest jobs at work, of these the one whose last job began longest ago.
+// The oldest job of the client with the fewest running jobs; of several, the client whose last job started first.
 command_workers::jobs_list::iterator command_workers::next() {
     std::map<std::string, int> running;
     for (const long_command & job : jobs) {
@@ -95,7 +97,7 @@ command_workers::jobs_list::iterator command_workers::next() {
     auto best = jobs.end();
     for (auto job = jobs.begin(); job != jobs.end(); ++job) {
         const auto rank = [&](const long_command & one) {
-            return std::make_pair(running[one.head.client], turns[one.head.client]);
+            return std::make_pair(running[one.head.client], last_starts[one.head.client]);
         };
         const bool may_run = !job->running && running[job->head.client] < n_threads - 1;
         if (may_run && (best == jobs.end() || rank(*job) < rank(*best))) {
@@ -105,7 +107,7 @@ command_workers::jobs_list::iterator command_workers::next() {
     return best;
 }
 
-// The thread at hand, as others may look at it and slow it down.
+// The calling thread, by numbers with which other threads can measure it and lower its priority.
 static worker_thread this_thread() {
     worker_thread thread;
 #if defined(__linux__)
@@ -125,7 +127,7 @@ static std::chrono::nanoseconds cpu_time(const worker_thread & thread) {
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Each step of the loop waits for all its threads: one that shares its core with this one would hold up all.
+// Each decode step waits for all threads that compute it, so a worker on the core of one of them would delay the step.
 static void lower_priority(const worker_thread & thread) {
 #if defined(__linux__)
     setpriority(PRIO_PROCESS, (id_t) thread.id, 19);
@@ -138,9 +140,9 @@ void command_workers::look_after() {
     std::unique_lock<std::mutex> lock(mutex);
     while (true) {
         for (; n_missing > 0; n_missing--) {
-            begin_thread(); // here, since a thread has the priority of the one that begins it
+            begin_thread(); // here, because a new thread inherits the priority of its creator
         }
-        bool looks = false; // at one that may have to be slowed down
+        bool looks = false; // whether a running job may still have to be lowered
         for (long_command & job : jobs) {
             if (job.running && !job.lowered && cpu_time(job.thread) >= job.began + t_quick) {
                 lower_priority(job.thread);
@@ -159,18 +161,18 @@ void command_workers::look_after() {
 void command_workers::run() {
     std::unique_lock<std::mutex> lock(mutex);
     bool                         lowered = false;
-    while (!lowered) { // no thread may raise its priority: another one takes its place
+    while (!lowered) { // a thread cannot raise its priority again, so a new one replaces it
         auto job = jobs.end();
         changed.wait(lock, [&] { return (job = next()) != jobs.end(); });
-        job->running            = true;
-        job->thread             = this_thread();
-        job->began              = cpu_time(job->thread);
-        turns[job->head.client] = ++n_turns;
+        job->running                  = true;
+        job->thread                   = this_thread();
+        job->began                    = cpu_time(job->thread);
+        last_starts[job->head.client] = ++n_starts;
         changed.notify_all();
         lock.unlock();
         command c = parse_command(job->line, job->number, facts);
         if (c.request && c.request->common.settings && c.request->common.settings->structure) {
-            c.request->common.settings->structure->prepare(); // else the first draw would wait for that
+            c.request->common.settings->structure->prepare(); // otherwise the first draw would wait for it
         }
         lock.lock();
         lowered = job->lowered;
@@ -180,7 +182,7 @@ void command_workers::run() {
     changed.notify_all();
 }
 
-// Pushed with the lock held: a cancel comes before, and finds it here, or after.
+// Pushes with the lock held, so that a cancel comes either before, and finds the job, or after.
 void command_workers::take(jobs_list::iterator job, command && c) {
     if (!job->cancelled) {
         push(std::move(c));
@@ -190,7 +192,7 @@ void command_workers::take(jobs_list::iterator job, command && c) {
     }
     jobs.erase(job);
     if (jobs.empty()) {
-        turns.clear();
+        last_starts.clear();
     }
     changed.notify_all();
 }

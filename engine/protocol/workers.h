@@ -1,5 +1,5 @@
-// Threads that read long commands: tokens of a long text, a grammar, a template. The reader goes on meanwhile, so
-// that a cancel, or another client's short command, does not wait for them.
+// Threads that read long commands: tokens of a long text, a grammar, a template. The reader's own thread stays free, so
+// a cancel or another client's short command does not wait for them.
 #pragma once
 
 #include "protocol/commands.h"
@@ -16,7 +16,7 @@
 
 struct worker_thread {
     long      id    = 0;
-    clockid_t clock = 0; // of its CPU time
+    clockid_t clock = 0; // measures its CPU time
 };
 
 struct long_command {
@@ -25,28 +25,29 @@ struct long_command {
     std::string          line;
     bool                 running   = false;
     bool                 cancelled = false;
-    bool                 lowered   = false; // its thread's priority
-    std::vector<command> then;              // what has come for it meanwhile
+    bool                 lowered   = false; // its thread has the lowest priority
+    std::vector<command> then;              // later commands that name it
 
-    worker_thread            thread; // that reads it, once it runs
-    std::chrono::nanoseconds began;  // the CPU time that the thread had used before
+    worker_thread            thread; // that reads it, if it is running
+    std::chrono::nanoseconds began;  // the thread's CPU time when it started
 };
 
-// Clients take turns, and none has all threads. What waits is bounded in bytes, for each client and in all.
+// Schedules the commands fairly between clients; no client gets all threads. The bytes of waiting commands are bounded,
+// for each client and in total.
 class command_workers {
   public:
-    // `push` takes what was read, from any thread; it may not call back.
+    // push: gets each command that was read, from any thread; it must not call this object.
     command_workers(const command_facts & facts, std::function<void(command &&)> push);
 
-    // Throws command_error when too much waits.
+    // Throws command_error (busy) when too many bytes wait.
     void submit(long_command && job);
 
-    // Of a command that is here: its cancel, extend, … waits for it; false: there is none of this id.
+    // Defers a command until the waiting command with its id is read; false if there is none.
     bool defer(command && c);
-    // Nothing more comes of it; false: there is none of this id.
+    // Drops the waiting command with this id; false if there is none.
     bool cancel(const std::string & id);
 
-    // Waits until all has been read.
+    // Waits until all commands are read.
     void finish();
 
   private:
@@ -62,10 +63,10 @@ class command_workers {
     const command_facts                   facts;
     const std::function<void(command &&)> push;
     const int                             n_threads;
-    std::mutex                            mutex; // of what follows
+    std::mutex                            mutex; // of the members below
     std::condition_variable               changed;
-    jobs_list                             jobs;          // in order of arrival, with those that run
+    jobs_list                             jobs;          // in order of arrival, those that run included
     int                                   n_missing = 0; // threads that have ended
-    std::map<std::string, int64_t>        turns;         // when each client's last job began
-    int64_t                               n_turns = 0;
+    std::map<std::string, int64_t>        last_starts;   // by client: the number of its last start
+    int64_t                               n_starts = 0;  // starts so far
 };

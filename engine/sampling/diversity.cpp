@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-// splitmix64's last step: neighbouring numbers come out unrelated
+// the last step of splitmix64: neighbouring numbers get unrelated results
 static uint64_t mix(uint64_t x) {
     x += 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -48,7 +48,7 @@ size_t arithmetic_code::draw(llama_token_data * candidates, size_t n) {
     for (size_t i = 0; i < n; i++) {
         max = std::max(max, candidates[i].logit);
     }
-    double sum = 0.0; // in the same order as below, or the borders would not be the same
+    double sum = 0.0; // in the order of the loop below, so that the borders are equal
     for (size_t i = 0; i < n; i++) {
         sum += std::exp((double) candidates[i].logit - max);
     }
@@ -57,7 +57,8 @@ size_t arithmetic_code::draw(llama_token_data * candidates, size_t n) {
     for (size_t i = 0; i < n && high <= code * sum; i++) {
         const double begin = end;
         end += std::exp((double) candidates[i].logit - max);
-        if (end > begin) { // the last one that is possible, should rounding leave none above the code
+        if (end >
+            begin) { // if rounding leaves no border above the code, the last possible candidate is drawn
             drawn = i;
             low   = begin;
             high  = end;
@@ -82,8 +83,8 @@ uint64_t hash_with(uint64_t text_hash, llama_token token) {
 // first tokens without replacement
 //
 
-// The n largest of log p + Gumbel noise are n draws without replacement; noise that belongs to the token is
-// the same for every sequence, so that each finds its own one alone.
+// The n largest values of log p + Gumbel noise are n draws without replacement. The noise of a token is equal for all
+// sequences, so each sequence finds its own draw without the others.
 size_t draw_distinct(const coupling & c, float temperature, llama_token_data * candidates, size_t n) {
     const auto possible = [](const llama_token_data & t) { return t.logit > -INFINITY; };
     n                   = (size_t) (std::partition(candidates, candidates + n, possible) - candidates);

@@ -1,5 +1,8 @@
 #include "schedule/sample.h"
 
+#include "sampling/logprobs.h"
+#include "sampling/vocabulary.h"
+
 #include <algorithm>
 
 static void append_logprob(std::string & out, const token_logprob & t, const llama_vocab * vocab) {
@@ -89,7 +92,7 @@ static void read_logprobs(sample & d, const llama_vocab * vocab) {
     const int32_t                                  n_top =
         std::max(c.n_logprobs, d.known ? 1 : 0); // the likeliest one says whether the token is greedy
     const auto own = c.processed && !d.known
-                         ? token_sampler::logprobs_of_draw(d.token, n_top, top)
+                         ? logprobs_of_draw(d.token, n_top, top)
                          : logprobs_of(d.logits, llama_vocab_n_tokens(vocab), d.token, n_top, top);
     d.logprob      = own.logprob;
     d.greedy       = d.known && !top.empty() && own.logprob >= top[0].logprob;

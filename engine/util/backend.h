@@ -1,9 +1,9 @@
-// What the model is computed on.
+// The devices that compute the model.
 #pragma once
 
 #include <string>
 
-// The devices, "CUDA0, CPU"; loads the modules of a portable build.
+// The names of the devices, "CUDA0, CPU"; loads the modules of a portable build.
 std::string backend_name();
 
 // The CPU that the products are compiled for: "native" (the machine that compiled them), or, in a portable build,

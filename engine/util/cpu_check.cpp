@@ -1,13 +1,14 @@
-// Ends a program that this CPU cannot run with one line, where it would otherwise die of an illegal instruction.
+// Ends the program with one line if this CPU lacks instructions that the program uses; otherwise it would end by an
+// illegal instruction.
 // It runs before everything else, static constructors included, and is compiled for the first x86-64 CPUs: see
-// CMakeLists.txt, which also leaves it out where it cannot work (not Linux, not x86-64).
+// CMakeLists.txt, which omits it where it cannot work (not Linux, not x86-64).
 #include "util/cpu_features.h"
 
 #include <cpuid.h>
 #include <cstring>
 #include <unistd.h>
 
-static unsigned saved_states() { // XCR0; 0 where there is none
+static unsigned saved_states() { // XCR0; 0 if the CPU has none
     unsigned r[4] = {0, 0, 0, 0};
     __get_cpuid(1, &r[0], &r[1], &r[2], &r[3]);
     if (!(r[2] & (1u << 27))) { // OSXSAVE
@@ -42,8 +43,8 @@ static void check_cpu() {
         }
     }
     if (n_missing > 0) {
-        say(": this program was compiled for another one; run ./build.sh here, or ./build.sh --portable "
-            "for a program that runs on all\n");
+        say(": this program was compiled for another CPU; run ./build.sh here, or ./build.sh --portable "
+            "for a program that runs on all CPUs\n");
         _exit(1);
     }
 }

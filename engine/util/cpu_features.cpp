@@ -3,7 +3,7 @@
 #include "util/cpu_features.h"
 
 #define TEXT_OF(x)        #x
-#define IS_DEFINED(macro) (TEXT_OF(macro)[0] == '1') // what is not defined stays its own name
+#define IS_DEFINED(macro) (TEXT_OF(macro)[0] == '1') // an undefined macro stays its own name
 
 enum { eax, ebx, ecx, edx };
 

@@ -6,10 +6,6 @@
 
 using json = nlohmann::json;
 
-static const int    n_max_depth = 64;   // of nested JSON
-static const size_t n_max_list  = 1024; // stop strings, breakers, ...
-static const size_t n_max_bytes = 4096; // of one such string
-
 void invalid(const std::string & param, const std::string & message) {
     throw command_error("invalid_request", message, param);
 }
@@ -47,7 +43,7 @@ int64_t read_integer(const std::string & name, const json & value, int64_t low, 
     return x;
 }
 
-// Nesting is bounded before parsing, since what comes after the parser is recursive.
+// This is checked before parsing, because code that handles JSON (copies, checks, destructors) is recursive.
 static bool too_deep(const std::string & line) {
     int  depth     = 0;
     bool in_string = false;
@@ -59,7 +55,7 @@ static bool too_deep(const std::string & line) {
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
-            if (++depth > n_max_depth) {
+            if (++depth > n_max_json_depth) {
                 return true;
             }
         } else if (c == '}' || c == ']') {
@@ -71,7 +67,7 @@ static bool too_deep(const std::string & line) {
 
 json parse_object(const std::string & line) {
     if (too_deep(line)) {
-        invalid("", "the command is nested more than " + std::to_string(n_max_depth) + " levels deep");
+        invalid("", "the command is nested more than " + std::to_string(n_max_json_depth) + " levels deep");
     }
     json body;
     try {
@@ -94,48 +90,6 @@ std::string read_string(const std::string & name, const json & body) {
         invalid(name, name + " is " + it->type_name() + "; it must be a string");
     }
     return it->get<std::string>();
-}
-
-bool read_flag(const std::string & name, const json & value) {
-    if (!value.is_boolean()) {
-        invalid(name, name + " is " + value.type_name() + "; it must be true or false");
-    }
-    return value.get<bool>();
-}
-
-size_t read_name(const std::string & name, const json & value, const std::vector<std::string> & names) {
-    const auto it = std::find_if(names.begin(), names.end(), [&](const auto & n) { return value == n; });
-    if (it == names.end()) {
-        std::string list;
-        for (const std::string & known : names) {
-            list += (list.empty() ? "\"" : ", \"") + known + "\"";
-        }
-        invalid(name, name + " is " + (value.is_string() ? value.dump() : value.type_name()) +
-                          "; it must be one of " + list);
-    }
-    return (size_t) (it - names.begin());
-}
-
-std::vector<std::string> read_strings(const std::string & name, const json & value) {
-    if (!value.is_array()) {
-        invalid(name, name + " is " + value.type_name() + "; it must be a list of strings");
-    }
-    if (value.size() > n_max_list) {
-        invalid(name, name + " has " + std::to_string(value.size()) + " entries; at most " +
-                          std::to_string(n_max_list) + " are allowed");
-    }
-    std::vector<std::string> strings;
-    for (const json & entry : value) {
-        if (!entry.is_string()) {
-            invalid(name, name + " holds " + entry.type_name() + "; it must be a list of strings");
-        }
-        strings.push_back(entry.get<std::string>());
-        if (strings.back().empty() || strings.back().size() > n_max_bytes) {
-            invalid(name, name + " holds a string of " + std::to_string(strings.back().size()) +
-                              " bytes; 1 to " + std::to_string(n_max_bytes) + " are allowed");
-        }
-    }
-    return strings;
 }
 
 void append_json_string(std::string & out, std::string_view text) {

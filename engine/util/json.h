@@ -1,4 +1,4 @@
-// Reads values of a command's JSON, each with an error that says what is wrong; writes JSON strings.
+// Reads values of JSON, with an error that names field, value and bound; writes JSON strings.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-// Something that a client asked for and cannot have: `code` and `param` are for programs, what() is for
-// people.
+// The error of a command: `code` and `param` are for programs, what() is for people.
 struct command_error : std::runtime_error {
     command_error(std::string code, const std::string & message, std::string param = "")
         : std::runtime_error(message), code(std::move(code)), param(std::move(param)) {}
@@ -17,27 +16,22 @@ struct command_error : std::runtime_error {
     std::string param;
 };
 
+// Throws command_error with the code "invalid_request".
 [[noreturn]] void invalid(const std::string & param, const std::string & message);
 
-// The object that a line holds, nested no deeper than a bound: what comes after the parser is recursive.
+const int n_max_json_depth = 64; // of the objects and lists of a line: what handles them is recursive
+
+// The object in a line, or command_error.
 nlohmann::json parse_object(const std::string & line);
 
-// A whole number from JSON, or command_error with the bounds.
+// An integer within bounds, or command_error.
 int64_t read_integer(const std::string & name, const nlohmann::json & value, int64_t low, int64_t high);
 
-// A number, the same way.
+// A number within bounds, or command_error.
 double read_number(const std::string & name, const nlohmann::json & value, double low, double high);
 
-// The field of that name, which must be a string.
+// A field that is a string, or command_error.
 std::string read_string(const std::string & name, const nlohmann::json & body);
 
-bool read_flag(const std::string & name, const nlohmann::json & value);
-
-// One of the names of a list, as its place there.
-size_t read_name(const std::string & name, const nlohmann::json & value,
-                 const std::vector<std::string> & names);
-
-// A list of strings, bounded in number and length.
-std::vector<std::string> read_strings(const std::string & name, const nlohmann::json & value);
-
+// Appends a text as a JSON string, in quotation marks.
 void append_json_string(std::string & out, std::string_view text);

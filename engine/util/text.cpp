@@ -11,8 +11,8 @@ static const char * const replacement_character = "\xEF\xBF\xBD";
 // UTF-8
 //
 
-// Length of the character that starts at s[i]; 0 when it is broken (then `n_bad` bytes are to be replaced),
-// -1 when the bytes so far are the beginning of one.
+// The length of the character that starts at s[i]; 0 if it is invalid (then `n_bad` bytes are replaced), -1 if it is
+// unfinished.
 static int utf8_length(std::string_view s, size_t i, size_t & n_bad) {
     const auto byte = [&](size_t k) { return (uint8_t) s[k]; };
 
@@ -70,13 +70,13 @@ std::string take_utf8(std::string & bytes) {
 // words
 //
 
-// Nodes are numbered by depth, and edges in their order, which a sorted list of words gives by itself: level by
-// level, the words that are alike so far are neighbours.
+// Nodes are numbered by depth, and edges in the order of nodes. A sorted list of words gives this order: at each depth,
+// words with the same beginning are neighbours.
 word_finder::word_finder(const std::vector<std::string> & list) : words(list), nodes(1) {
     std::vector<size_t> order(words.size());
     std::iota(order.begin(), order.end(), size_t(0));
     std::sort(order.begin(), order.end(), [this](size_t a, size_t b) { return words[a] < words[b]; });
-    std::vector<int32_t> at(words.size(), 0); // the node that each word has come to
+    std::vector<int32_t> at(words.size(), 0); // the node of each word's beginning
     for (size_t depth = 0; !order.empty(); depth++) {
         std::vector<size_t> longer;
         int32_t             from = -1;
@@ -106,7 +106,7 @@ word_finder::word_finder(const std::vector<std::string> & list) : words(list), n
     link();
 }
 
-// The shorter ends come first: what a node needs is there.
+// A node needs only nodes of smaller depth, which come before it.
 void word_finder::link() {
     for (size_t from = 0; from < nodes.size(); from++) {
         for (uint32_t k = 0; k < nodes[from].n_edges; k++) {
@@ -206,8 +206,8 @@ size_t phrase_guard::feed(std::string_view piece) {
     return n_back;
 }
 
-// Every held token may be taken back: what stands before it must then not end in a phrase's beginning that
-// has been cleared.
+// A rewind may remove any held token. The text before that token may end in the beginning of a phrase; that beginning
+// must still be held back then.
 size_t phrase_guard::n_clear() const {
     size_t n = starts.size();
     for (size_t i = n; i > 0 && i >= n; i--) {

@@ -1,4 +1,4 @@
-"""One engine process that misbehaves in every way that a flag of tests/fake_engine.py offers."""
+"""One engine process that misbehaves in every way that a flag of tests/fake_engine offers."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_a_prefix_is_computed_with_its_adapters(engine: Lines) -> None:
 WRONG: dict[str, tuple[Any, str, str]] = {  # lora, param, part of the message
     "no list": ({"id": 0}, "lora", "a list of {id, scale}"),
     "no object": ([0], "lora", "lora holds 0"),
-    "no id": ([{"scale": 1}], "lora", "lora holds"),
+    "no id": ([{"scale": 1}], "lora", "lora.id is missing"),
     "another field": ([{"id": 0, "weight": 1}], "lora", "weight"),
     "no such": ([{"id": 2}], "lora.id", "between 0 and 1"),
     "too much": ([{"id": 0, "scale": 1000}], "lora.scale", "between -100 and 100"),

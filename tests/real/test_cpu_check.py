@@ -33,7 +33,7 @@ def test_an_older_cpu_gets_one_line(qemu: str) -> None:
     assert (done.returncode, done.stdout, len(lines)) == (1, "", 1), done.stderr
     assert re.fullmatch(
         r"llama-batched: this CPU lacks [a-z0-9_, ]*\bavx2?\b[a-z0-9_, ]*: this program was compiled for "
-        r"another one; run \./build\.sh here, or \./build\.sh --portable for a program that runs on all",
+        r"another CPU; run \./build\.sh here, or \./build\.sh --portable for a program that runs on all CPUs",
         lines[0],
     )
 

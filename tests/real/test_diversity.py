@@ -370,10 +370,10 @@ def test_equal_sequences_can_be_cancelled_forked_and_put_back(bigram: Path) -> N
 MOODY = 'diversity is "arithmetic", which is not possible with {}: its draws depend on more than the text'
 REFUSED = [
     ({"diversity": "beam"}, 'diversity is "beam"; it must be one of "none", "arithmetic"'),
-    ({"diversity": 1}, 'diversity is number; it must be one of "none", "arithmetic"'),
+    ({"diversity": 1}, 'diversity is 1; it must be one of "none", "arithmetic"'),
     ({"first_token": "all"}, 'first_token is "all"; it must be one of "any", "distinct"'),
-    ({"dedupe": True}, 'dedupe is boolean; it must be one of "mark", "again"'),
-    ({"sum_logprobs": 1}, "sum_logprobs is number; it must be true or false"),
+    ({"dedupe": True}, 'dedupe is true; it must be one of "mark", "again"'),
+    ({"sum_logprobs": 1}, "sum_logprobs is 1; it must be true or false"),
     (
         {"diversity": "arithmetic", "sampling": {"mirostat": 2}},
         MOODY.format("mirostat"),

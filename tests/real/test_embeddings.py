@@ -163,9 +163,9 @@ def test_a_cancelled_one_is_done_and_leaves_nothing(engine: Lines) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # fields, param, part of the message
-    "no texts": ({}, "input", "a list of 1 to 2048"),
-    "none": ({"input": []}, "input", "a list of 1 to 2048"),
-    "a number": ({"input": [7]}, "input", "input[0] is number"),
+    "no texts": ({}, "input", "input is missing"),
+    "none": ({"input": []}, "input", "input has 0 entries; 1 to 2048 are allowed"),
+    "a number": ({"input": [7]}, "input", "input holds 7"),
     "no tokens": ({"input": [[]]}, "input", "input[0] has 0 tokens"),
     "no token": ({"input": [[99999]]}, "input", "99999"),
     "pooling": ({"input": ["a"], "pooling": "cls"}, "pooling", "no field"),

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 PROGRAM = ROOT / "build/bin/engine-tests"
 

@@ -209,8 +209,8 @@ def echo(engine: Lines, prompt: str) -> list[Event]:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # fields, param, part of the message
-    "no texts": ({}, "texts", "a list of 1 to 1024"),
-    "none": ({"texts": []}, "texts", "a list of 1 to 1024"),
+    "no texts": ({}, "texts", "texts is missing"),
+    "none": ({"texts": []}, "texts", "texts has 0 entries; 1 to 1024 are allowed"),
     "an empty one": ({"texts": ["a", ""]}, "texts", "texts[1] is empty"),
     "a number": ({"texts": [7]}, "texts", "number"),
     "no token": ({"texts": ["a", [99999]]}, "texts", "99999"),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FAKE = ROOT / "tests" / "fake_engine.py"
+FAKE = ROOT / "tests" / "fake_engine"
 FAKE_ENGINE = (sys.executable, "-I", "-S", str(FAKE))  # -I -S: starts in 50 ms
 BINARY = ROOT / "build" / "bin" / "llama-batched"
 STORYTELLER = ROOT / "models" / "storyteller.gguf"

@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import random
-import re
 import time
 from typing import Any
 
@@ -25,7 +24,6 @@ from llama_srb.request.fields import (
 from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
 from llama_srb.request.shapes import SequenceName
 from llama_srb.request.values import MAX_DEPTH, RequestError
-from tests.support.places import ROOT
 
 
 def parsed(**fields: Any) -> CompletionRequest:
@@ -618,12 +616,6 @@ def test_json_in_a_text_is_nested_no_deeper_than_in_a_body(name: str, depth: int
     most = MAX_DEPTH - 1
     assert caught.value.message == f"{name} is nested {depth} levels deep; it must be at most {most}"
     assert caught.value.param == name
-
-
-def test_the_bound_of_nesting_is_the_engines() -> None:
-    source = (ROOT / "engine/util/json.cpp").read_text()
-    (bound,) = re.findall(r"n_max_depth\s*=\s*(\d+);", source)
-    assert int(bound) == MAX_DEPTH
 
 
 LARGE = {

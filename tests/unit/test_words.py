@@ -16,18 +16,7 @@ SCOPES = {
     "front pages": ("README.md", "CHANGELOG.md", "benchmarks/README.md"),
     "studio": ("llama_srb/studio/*.*",),
     "scripts": ("api.py", "build.sh", "scripts/*", "benchmarks/*.py"),
-    "llama_srb": (
-        "llama_srb/**/*.py",
-        "!llama_srb/config.py",
-        "!llama_srb/dialects/**/*.py",
-        "!llama_srb/engine/exchange.py",
-        "!llama_srb/engine/pool/__init__.py",
-        "!llama_srb/http/foreign.py",
-        "!llama_srb/http/observe/metrics.py",
-        "!llama_srb/http/openapi.py",
-        "!llama_srb/models/*.py",
-        "!llama_srb/request/values.py",
-    ),
+    "llama_srb": ("llama_srb/**/*.py",),
 }
 
 # What is no longer written → what is written instead. Names are matched as whole words, as they are spelled;

@@ -1,0 +1,90 @@
+#include "model/loading.h"
+
+#include "model/embedding.h"
+#include "model/fit.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+struct progress_report {
+    const std::function<void(float)> & on_progress;
+    float                              reported = -1.0f;
+};
+
+} // namespace
+
+static bool report_progress(float progress, void * user_data) {
+    auto & report = *(progress_report *) user_data;
+    if (progress >= report.reported + 0.05f || progress >= 1.0f) {
+        report.on_progress(progress);
+        report.reported = progress;
+    }
+    return true;
+}
+
+// In bytes.
+static size_t longest_piece(const llama_vocab * vocab) {
+    size_t n = 1;
+    for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
+        n = std::max(n, strlen(llama_vocab_get_text(vocab, token)));
+    }
+    return n;
+}
+
+static llama_context * make_context(llama_model * model, common_params & params) {
+    if (params.n_ctx == 0) {
+        params.n_ctx = default_n_ctx(model, params);
+    }
+    // ids of live branches, of an idle branch beside each, of idle prefixes, and of the copies of a snapshot's parts
+    const int32_t n_seq_max = std::min(n_max_sequence_ids, 2 * params.n_parallel + n_prefix_ids + 1);
+    params.n_ubatch         = std::max(params.n_ubatch, n_seq_max); // llama.cpp asserts it
+    params.n_batch          = params.n_ubatch;                      // a step is one batch of one piece
+
+    llama_context_params cparams  = common_context_params_to_llama(params);
+    cparams.n_seq_max             = n_seq_max;
+    cparams.n_outputs_max_per_seq = 0;
+    return llama_init_from_model(model, cparams);
+}
+
+// An embedding model gets a context for vectors.
+static llama_context * make_context(llama_model * model, model_facts & facts, common_params & params) {
+    llama_context * ctx = facts.embedding.only ? nullptr : make_context(model, params);
+    if (!facts.embedding.only && (!ctx || llama_get_memory(ctx))) {
+        return ctx;
+    }
+    facts.embedding.only = true; // without a KV cache it is an encoder, even if its file names no pooling
+    llama_free(ctx);
+    return make_embedding_context(facts, common_context_params_to_llama(params));
+}
+
+std::optional<loaded_model> load_model(common_params & params, const std::string & prefix_cache,
+                                       const std::function<void(float)> & on_progress) {
+    progress_report report                  = {on_progress};
+    params.load_progress_callback           = report_progress;
+    params.load_progress_callback_user_data = &report;
+    llama_model * model =
+        llama_model_load_from_file(params.model.path.c_str(), common_model_params_to_llama(params));
+    loaded_model  loaded;
+    model_facts & facts     = loaded.facts;
+    bool          is_loaded = model;
+    for (const common_adapter_lora_info & lora :
+         params.lora_adapters) { // llama.h wants them before a context
+        is_loaded = is_loaded && facts.adapters.load(model, lora.path, lora.scale, prefix_cache);
+    }
+    if (is_loaded) {
+        facts.model     = model;
+        facts.vocab     = llama_model_get_vocab(model);
+        facts.embedding = read_embedding_facts(model);
+        loaded.ctx      = make_context(model, facts, params);
+    }
+    if (!loaded.ctx) {
+        fprintf(stderr, "llama-batched: %s cannot be loaded\n", params.model.path.c_str());
+        return std::nullopt;
+    }
+    facts.n_ctx_seq   = std::min((int32_t) llama_n_ctx(loaded.ctx), llama_model_n_ctx_train(model));
+    facts.n_piece_max = longest_piece(facts.vocab);
+    return loaded;
+}

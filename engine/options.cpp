@@ -1,0 +1,125 @@
+#include "options.h"
+
+#include "model/loading.h"
+
+#include <arg.h> // llama.cpp's common/arg.h
+#include <log.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+static const int32_t n_default_parallel = 32;
+
+namespace {
+
+// The options that llama.cpp does not have, as text; they are removed from argv before llama.cpp reads it.
+struct own_texts {
+    std::string cache_cells;
+    std::string cache_ram = "4G";
+    std::string prefix_cache;
+    std::string prefix_cache_size = "16G";
+    bool        self_test         = false;
+    bool        fields            = false;
+};
+
+const struct {
+    const char * name;
+    std::string own_texts::* where;
+} own_options[] = {
+    {"--cache-cells", &own_texts::cache_cells},
+    {"--cache-ram", &own_texts::cache_ram},
+    {"--prefix-cache", &own_texts::prefix_cache},
+    {"--prefix-cache-size", &own_texts::prefix_cache_size},
+};
+
+const struct {
+    const char * name;
+    bool own_texts::* where;
+} own_flags[] = {
+    {"--self-test", &own_texts::self_test},
+    {"--fields", &own_texts::fields},
+};
+
+} // namespace
+
+static own_texts take_own_options(int & argc, char ** argv) {
+    own_texts own;
+    int       n_kept = 1;
+    for (int i = 1; i < argc; i++) {
+        const auto is_this = [&](const auto & o) { return strcmp(argv[i], o.name) == 0; };
+        const auto option  = std::find_if(std::begin(own_options), std::end(own_options), is_this);
+        const auto flag    = std::find_if(std::begin(own_flags), std::end(own_flags), is_this);
+        if (option != std::end(own_options) && i + 1 < argc) {
+            own.*option->where = argv[++i];
+        } else if (flag != std::end(own_flags)) {
+            own.*flag->where = true;
+        } else {
+            argv[n_kept++] = argv[i];
+        }
+    }
+    argc = n_kept;
+    return own;
+}
+
+// A plain number, or one with a unit: "16384", "512M", "4G". nullopt after a line on stderr.
+static std::optional<uint64_t> parse_size(const char * name, const std::string & text) {
+    char *   end   = nullptr;
+    uint64_t value = strtoull(text.c_str(), &end, 10);
+    for (const char * unit = "KMG"; *unit && *end; unit++) {
+        if (toupper(*end) == *unit) {
+            value <<= 10 * (strchr("KMG", *unit) - "KMG" + 1);
+            end++;
+            break;
+        }
+    }
+    if (text.empty() || !isdigit(text[0]) || *end) {
+        fprintf(stderr, "llama-batched: %s is %s; it must be a number, or one with K, M or G\n", name,
+                text.c_str());
+        return std::nullopt;
+    }
+    return value;
+}
+
+static bool parse_params(int argc, char ** argv, common_params & params) {
+    params.n_parallel = n_default_parallel;
+    params.n_ctx      = 0;
+    params.verbosity  = LOG_LEVEL_WARN;
+    if (!common_params_parse(argc, argv, params, LLAMA_EXAMPLE_PARALLEL)) {
+        return false;
+    }
+    params.n_parallel = std::clamp(params.n_parallel, 1, n_max_sequence_ids - n_prefix_ids - 1);
+    params.kv_unified = true;  // the n sequences share the prompt's cells
+    params.swa_full   = true;  // else shared cells are never reclaimed
+    params.warmup     = false; // costs start-up time
+    params.fit_params = false;
+    params.no_perf    = true;
+    return true;
+}
+
+std::optional<options> read_options(int argc, char ** argv) {
+    options         read;
+    const own_texts own = take_own_options(argc, argv);
+    read.self_test      = own.self_test;
+    read.fields         = own.fields;
+    read.prefix_cache   = own.prefix_cache;
+
+    const bool needs_model =
+        !own.fields && (!own.self_test || argc > 1); // llama.cpp's parser asks for a model
+    if (needs_model && !parse_params(argc, argv, read.llama)) {
+        return std::nullopt;
+    }
+    const auto ram  = parse_size("--cache-ram", own.cache_ram);
+    const auto disk = parse_size("--prefix-cache-size", own.prefix_cache_size);
+    if (!own.cache_cells.empty()) {
+        read.cache_cells = parse_size("--cache-cells", own.cache_cells);
+    }
+    if (!ram || !disk || (!own.cache_cells.empty() && !read.cache_cells)) {
+        return std::nullopt;
+    }
+    read.cache_ram         = *ram;
+    read.prefix_cache_size = *disk;
+    return read;
+}

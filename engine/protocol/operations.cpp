@@ -1,0 +1,232 @@
+#include "protocol/operations.h"
+
+#include "protocol/events.h"
+#include "protocol/values.h"
+#include "util/json.h"
+#include "util/text.h"
+
+#include <algorithm>
+#include <limits>
+
+using json         = nlohmann::json;
+using ordered_json = nlohmann::ordered_json;
+
+static const size_t n_max_scored   = 1024; // texts of a score command
+static const size_t n_max_embedded = 2048; // texts of an embed command
+
+//
+// readers of the small commands
+//
+
+static void parse_extend(command & c, const json & body, const command_facts &) {
+    const bool only_limit = body.contains("max_tokens") && !body.contains("fork");
+    c.extension.n_add     = body.value("add", only_limit ? 0 : 1);
+    c.extension.n_predict = body.value("max_tokens", c.extension.n_predict);
+    if (body.contains("fork")) {
+        c.extension.fork = read_sequence_name(body["fork"]);
+    }
+}
+
+static void parse_embed(command & c, const json & body, const command_facts & facts) {
+    if (facts.embedding.pooling == LLAMA_POOLING_TYPE_RANK) {
+        invalid("", "this model ranks texts (pooling: rank); it makes no vectors");
+    }
+    for (const json & text : body["input"]) {
+        c.texts.push_back(text.is_string() ? common_tokenize(facts.vocab, text.get<std::string>(), true, true)
+                                           : read_tokens(text, facts, "input"));
+        const size_t n = c.texts.back().size();
+        if (n == 0 || n > (size_t) facts.embedding.n_max) {
+            throw command_error(n == 0 ? "invalid_request" : "context_exceeded",
+                                "input[" + std::to_string(c.texts.size() - 1) + "] has " + std::to_string(n) +
+                                    " tokens; it must have 1 to " + std::to_string(facts.embedding.n_max),
+                                "input");
+        }
+    }
+}
+
+static void parse_cancel(command & c, const json & body, const command_facts &) {
+    c.index = body.value("index", -1);
+}
+
+static void answer_tokenize(command & c, const json & body, const command_facts & facts) {
+    const std::string text   = body["text"];
+    const auto        tokens = common_tokenize(facts.vocab, text, body.value("add_special", false), true);
+    event_line        answer(c.line, "result", c.id);
+    answer.raw("tokens", json(tokens).dump());
+    if (body.value("pieces", false)) {
+        json pieces = json::array(); // of bytes: a token may have a part of a character
+        for (llama_token token : tokens) {
+            const std::string piece = common_token_to_piece(facts.vocab, token, true);
+            pieces.push_back(std::vector<uint8_t>(piece.begin(), piece.end()));
+        }
+        answer.raw("pieces", pieces.dump());
+    }
+}
+
+static void answer_detokenize(command & c, const json & body, const command_facts & facts) {
+    std::string bytes;
+    for (llama_token token : read_tokens(body["tokens"], facts)) {
+        bytes += common_token_to_piece(facts.vocab, token, true);
+    }
+    std::string text = take_utf8(bytes);
+    event_line(c.line, "result", c.id).text("text", text + (bytes.empty() ? "" : "\xEF\xBF\xBD"));
+}
+
+// The prompt that a chat with these messages would have.
+static void answer_template(command & c, const json & body, const command_facts & facts) {
+    event_line(c.line, "result", c.id).text("prompt", facts.chats->apply(body).text);
+}
+
+//
+// the fields of each command
+//
+
+// Lists of fields, one behind the other.
+static std::vector<field_row> joined(std::initializer_list<std::vector<field_row>> lists) {
+    std::vector<field_row> rows;
+    for (const std::vector<field_row> & list : lists) {
+        rows.insert(rows.end(), list.begin(), list.end());
+    }
+    return rows;
+}
+
+// The fields of `continue` and `fork`: a sequence, and how many of its first tokens.
+static const std::vector<field_row> & position_fields() {
+    static const std::vector<field_row> rows = {
+        {"index", integer_between(0, n_max_sequences), true},
+        {"at", integer_between(0, std::numeric_limits<int32_t>::max())},
+    };
+    return rows;
+}
+
+static const std::vector<field_row> & prompt_fields() {
+    static const std::vector<field_row> rows = {{"prompt", any_string()}, {"tokens", token_ids()}};
+    return rows;
+}
+
+static const field_row & lora_field() {
+    static const field_row row = {"lora", list_of(object_with(adapter_fields()))};
+    return row;
+}
+
+// What generate and chat have in common.
+static const std::vector<field_row> & generation_fields() {
+    static const std::vector<field_row> rows = joined({
+        {{"n", integer_between(1, n_max_sequences)}},
+        length_fields(),
+        {
+            {"sampling", object_with(sampling_fields())},
+            {"sequences", list_of(object_with(sequence_fields()), 0, n_max_sequences)},
+            {"logprobs", integer_between(0, n_max_logprobs)},
+            {"logprobs_mode", one_of({"raw", "processed"})},
+            {"sum_logprobs", true_or_false()},
+            {"echo", true_or_false()},
+            {"cache", true_or_false()},
+            {"diversity", one_of({"none", "arithmetic"})},
+            {"first_token", one_of({"any", "distinct"})},
+            {"dedupe", one_of({"mark", "again"})},
+        },
+        {lora_field()},
+        structure_fields(),
+    });
+    return rows;
+}
+
+// `op` and `id` are there before a command's fields are checked.
+static operation row(const char * name, command::kind kind, read_by thread,
+                     std::initializer_list<std::vector<field_row>> fields,
+                     void (*parse)(command & c, const json & body, const command_facts & facts)) {
+    const std::vector<field_row> all = {
+        {"op", one_of({name}), true}, {"id", any_string(), true}, {"client", any_string()}};
+    return {kind, thread, {name, "", joined({all, joined(fields)})}, parse};
+}
+
+static const std::vector<operation> & operations() {
+    const auto reader = read_by::reader, worker_if_long = read_by::worker_if_long, worker = read_by::worker;
+    const auto text_or_tokens = either(any_string(), token_ids());
+    const auto fields         = [](std::vector<field_row> rows) { return rows; };
+
+    const field_table continued = {"continue", "continue.",
+                                   joined({{{"id", any_string(), true}}, position_fields()})};
+    const field_table fork      = {"fork", "fork.", position_fields()};
+    const field_row   schema    = {"json_schema", either(any_string(), any_object())};
+
+    static const std::vector<operation> rows = {
+        row("generate", command::generate, worker_if_long,
+            {prompt_fields(), fields({{"continue", object_with(continued)}}), generation_fields()},
+            parse_generate),
+        row("chat", command::generate, worker, {chat_fields(), generation_fields()}, parse_chat),
+        row("prefix", command::generate, worker_if_long, {prompt_fields(), {lora_field()}}, parse_prefix),
+        row("score", command::generate, worker,
+            {prompt_fields(),
+             fields({{"texts", list_of(text_or_tokens, 1, n_max_scored), true},
+                     {"logprobs", integer_between(0, n_max_logprobs)},
+                     {"cache", true_or_false()}}),
+             {lora_field()}},
+            parse_score),
+        row("extend", command::extend, reader,
+            {fields({{"add", integer_between(0, n_max_sequences)},
+                     {"max_tokens", integer_between(-1, std::numeric_limits<int32_t>::max())},
+                     {"fork", object_with(fork)}})},
+            parse_extend),
+        row("cancel", command::cancel, reader, {fields({{"index", integer_between(0, n_max_sequences)}})},
+            parse_cancel),
+        row("status", command::status, reader, {}, nullptr),
+        row("embed", command::embed, worker,
+            {fields({{"input", list_of(text_or_tokens, 1, n_max_embedded), true}})}, parse_embed),
+        row("tokenize", command::answer, worker_if_long,
+            {fields({{"text", any_string(), true},
+                     {"add_special", true_or_false()},
+                     {"pieces", true_or_false()}})},
+            answer_tokenize),
+        row("detokenize", command::answer, worker_if_long, {fields({{"tokens", token_ids(), true}})},
+            answer_detokenize),
+        row("template", command::answer, worker, {chat_fields(), {schema}}, answer_template),
+    };
+    return rows;
+}
+
+const operation * find_operation(const std::string & name) {
+    const auto row = std::find_if(operations().begin(), operations().end(),
+                                  [&](const operation & o) { return o.fields.name == name; });
+    return row == operations().end() ? nullptr : &*row;
+}
+
+//
+// --fields
+//
+
+// {"type", …, "properties": {…}} with a property a line.
+static std::string printed(const ordered_json & schema) {
+    std::string  text;
+    ordered_json head = schema;
+    head.erase("properties");
+    text        = head.dump();
+    text.back() = ',';
+    text += "\"properties\":{";
+    const char * separator = "\n";
+    for (const auto & [name, property] : schema["properties"].items()) {
+        text += separator + ("  " + ordered_json(name).dump()) + ": " + property.dump();
+        separator = ",\n";
+    }
+    return text + "\n}}";
+}
+
+std::string fields_of_all_operations() {
+    ordered_json commands, definitions;
+    for (const operation & o : operations()) {
+        commands[o.fields.name] = json_schema(o.fields, definitions);
+    }
+    std::string text = "{\"protocol\":" + std::to_string(protocol_version) +
+                       ",\"nesting\":" + std::to_string(n_max_json_depth);
+    for (const auto & [group, schemas] : {std::pair("commands", commands), std::pair("$defs", definitions)}) {
+        text += std::string(",\n\"") + group + "\":{";
+        const char * separator = "\n";
+        for (const auto & [name, schema] : schemas.items()) {
+            text += separator + ordered_json(name).dump() + ": " + printed(schema);
+            separator = ",\n";
+        }
+        text += "\n}";
+    }
+    return text + "}\n";
+}

@@ -1,0 +1,19 @@
+// Values that several commands have.
+#pragma once
+
+#include "protocol/commands.h"
+
+#include <string>
+#include <vector>
+
+const int64_t n_max_logprobs = 1000;
+
+// Without the field: the adapters as they were loaded.
+adapter_set read_adapters(const nlohmann::json & body, const command_facts & facts);
+
+// Token ids that the vocabulary has, or command_error.
+std::vector<llama_token> read_tokens(const nlohmann::json & value, const command_facts & facts,
+                                     const char * name = "tokens");
+
+// {"id", "index", "at"}
+sequence_name read_sequence_name(const nlohmann::json & fields);

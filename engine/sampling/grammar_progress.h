@@ -1,0 +1,31 @@
+// How far one text has come in its grammar.
+#pragma once
+
+#include "grammar/grammar.h"
+#include "grammar/trigger.h"
+
+#include <memory>
+#include <optional>
+
+class grammar_progress {
+  public:
+    // structure: nullptr allows any text. start: where in the text the grammar begins; nullptr: with the text.
+    grammar_progress(std::shared_ptr<grammar> structure, std::shared_ptr<const grammar_start> start);
+
+    // Whether the grammar restricts the next token.
+    bool is_active() const { return structure && !watch; }
+
+    void accept(llama_token token);
+
+    // These may be called while it is active.
+    bool is_complete() { return structure->complete(at); } // nothing may follow
+    bool few_may_follow() { return structure->few_may_follow(at); }
+    bool allows(llama_token token) { return structure->allows(at, token); }
+    std::shared_ptr<const grammar::token_set> allowed() { return structure->allowed(at); }
+
+  private:
+    std::shared_ptr<grammar>             structure;
+    std::shared_ptr<const grammar_start> start;
+    grammar::position                    at;    // of the text in the grammar
+    std::optional<trigger_watch>         watch; // while the grammar waits for a trigger
+};

@@ -1,0 +1,202 @@
+#include "sampling/settings.h"
+
+#include "sampling/vocabulary.h"
+#include "util/json.h"
+
+#include <sampling.h> // llama.cpp's common/sampling.h
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <variant>
+
+using json   = nlohmann::json;
+using params = common_params_sampling;
+
+// Below this a draw is greedy: logits divided by less may overflow, and only ties are drawn from.
+static const float min_temperature = 1e-5f;
+
+static const int32_t any = std::numeric_limits<int32_t>::max();
+
+//
+// readers of single fields
+//
+
+// [[token or text, bias or false], ...]: a text stands for each of its tokens, false for minus infinity.
+static void read_logit_bias(params & sampling, const json & value, const llama_vocab * vocab) {
+    sampling.logit_bias.clear();
+    for (const json & pair : value) {
+        if (pair.size() != 2 || !(pair[0].is_number_integer() || pair[0].is_string()) ||
+            !(pair[1].is_number() || pair[1] == json(false))) {
+            invalid("logit_bias", "logit_bias must be a list of pairs [token id or text, number or false]");
+        }
+        const float bias = pair[1].is_number() ? pair[1].get<float>() : -INFINITY;
+        if (pair[0].is_number_integer()) {
+            const int64_t token = read_integer("logit_bias", pair[0], 0, llama_vocab_n_tokens(vocab) - 1);
+            sampling.logit_bias.push_back({(llama_token) token, bias});
+        } else {
+            for (llama_token token : common_tokenize(vocab, pair[0].get<std::string>(), false, false)) {
+                sampling.logit_bias.push_back({token, bias});
+            }
+        }
+    }
+}
+
+static void read_samplers(params & sampling, const json & value, const llama_vocab * vocab) {
+    sampling.samplers.clear();
+    for (const std::string name : value) {
+        const auto types = common_sampler_types_from_names({name});
+        if (types.empty()) {
+            invalid("samplers", "samplers holds \"" + name +
+                                    "\", which is no sampler; there are penalties, dry, top_n_sigma, top_k, "
+                                    "typ_p, top_p, min_p, xtc, temperature, adaptive_p, infill");
+        }
+        if (types[0] == COMMON_SAMPLER_TYPE_INFILL && end_tokens(vocab).empty()) {
+            invalid("samplers", "samplers holds \"infill\", and the model has no token that ends a text");
+        }
+        sampling.samplers.push_back(types[0]);
+    }
+}
+
+//
+// one row a field
+//
+
+namespace {
+
+// A number of tokens, of which -1 means the whole context.
+struct context_length {
+    int32_t params::* where;
+};
+
+using read_function = void (*)(params & sampling, const json & value, const llama_vocab * vocab);
+using destination   = std::variant<float params::*, int32_t params::*, uint32_t params::*, bool params::*,
+                                   std::vector<std::string> params::*, context_length, read_function>;
+
+struct sampling_row {
+    const char * name;
+    value_type   type;
+    destination  where;
+};
+
+} // namespace
+
+static const std::vector<sampling_row> & sampling_rows() {
+    const auto integer = integer_between;
+    const auto number  = number_between;
+    const auto pairs   = list_of(list_of(either(number(-1e9, 1e9), either(any_string(), true_or_false()))));
+    // clang-format off
+    static const std::vector<sampling_row> rows = {
+        {"temperature",           number(0, 100),                  &params::temp                              }, // 0: greedy
+        {"dynatemp_range",        number(0, 100),                  &params::dynatemp_range                    },
+        {"dynatemp_exponent",     number(0, 100),                  &params::dynatemp_exponent                 },
+        {"top_k",                 integer(-1, any),                &params::top_k                             }, // 0, -1: off
+        {"top_p",                 number(0, 1),                    &params::top_p                             },
+        {"min_p",                 number(0, 1),                    &params::min_p                             },
+        {"typical_p",             number(0, 1),                    &params::typ_p                             },
+        {"top_n_sigma",           number(-1, 100),                 &params::top_n_sigma                       }, // -1: off
+        {"xtc_probability",       number(0, 1),                    &params::xtc_probability                   },
+        {"xtc_threshold",         number(0, 1),                    &params::xtc_threshold                     },
+        {"adaptive_target",       number(-1, 1),                   &params::adaptive_target                   }, // -1: off
+        {"adaptive_decay",        number(0, 0.99),                 &params::adaptive_decay                    },
+        {"repeat_penalty",        number(0.01, 100),               &params::penalty_repeat                    },
+        {"repeat_last_n",         integer(-1, any),                context_length{&params::penalty_last_n}    },
+        {"presence_penalty",      number(-100, 100),               &params::penalty_present                   },
+        {"frequency_penalty",     number(-100, 100),               &params::penalty_freq                      },
+        {"dry_multiplier",        number(0, 100),                  &params::dry_multiplier                    },
+        {"dry_base",              number(0, 100),                  &params::dry_base                          },
+        {"dry_allowed_length",    integer(0, any),                 &params::dry_allowed_length                },
+        {"dry_penalty_last_n",    integer(-1, any),                context_length{&params::dry_penalty_last_n}},
+        {"dry_sequence_breakers", short_strings(),                 &params::dry_sequence_breakers             },
+        {"mirostat",              integer(0, 2),                   &params::mirostat                          },
+        {"mirostat_tau",          number(0, 100),                  &params::mirostat_tau                      },
+        {"mirostat_eta",          number(0, 100),                  &params::mirostat_eta                      },
+        {"seed",                  integer(0, LLAMA_DEFAULT_SEED),  &params::seed                              },
+        {"min_keep",              integer(0, any),                 &params::min_keep                          },
+        {"ignore_eos",            true_or_false(),                 &params::ignore_eos                        },
+        {"logit_bias",            pairs,                           read_logit_bias                            },
+        {"samplers",              short_strings(),                 read_samplers                              },
+    };
+    // clang-format on
+    return rows;
+}
+
+const std::vector<field_row> & length_fields() {
+    static const std::vector<field_row> rows = {
+        {"max_tokens", integer_between(-1, any)}, // -1: until the end
+        {"min_tokens", integer_between(0, any)},
+        {"stop", short_strings()},
+        {"banned_strings", short_strings()},
+    };
+    return rows;
+}
+
+static field_table table_of_sampling_rows(const char * name) {
+    field_table table = {name, "", {}};
+    for (const sampling_row & row : sampling_rows()) {
+        table.rows.push_back({row.name, row.type});
+    }
+    return table;
+}
+
+const field_table & sampling_fields() {
+    static const field_table table = table_of_sampling_rows("sampling");
+    return table;
+}
+
+const field_table & sequence_fields() {
+    static const field_table table = [] {
+        field_table both = table_of_sampling_rows("sequences");
+        both.rows.insert(both.rows.end(), length_fields().begin(), length_fields().end());
+        return both;
+    }();
+    return table;
+}
+
+//
+// reading
+//
+
+namespace {
+
+// Stores a value in the destination of its row.
+struct row_reader {
+    params &            sampling;
+    const json &        value;
+    const llama_vocab * vocab;
+    int32_t             n_ctx;
+
+    template <typename T> void operator()(T params::* where) const { sampling.*where = value.get<T>(); }
+
+    void operator()(context_length length) const {
+        const int32_t n        = value.get<int32_t>();
+        sampling.*length.where = n < 0 ? n_ctx : n;
+    }
+
+    void operator()(read_function read) const { read(sampling, value, vocab); }
+};
+
+} // namespace
+
+void read_sampling(params & sampling, const json & fields, const llama_vocab * vocab, int32_t n_ctx) {
+    for (const auto & [name, value] : fields.items()) {
+        const auto & rows = sampling_rows();
+        const auto   row  = std::find_if(rows.begin(), rows.end(),
+                                         [&name = name](const sampling_row & r) { return name == r.name; });
+        if (row != rows.end()) { // else it is one of length_fields
+            std::visit(row_reader{sampling, value, vocab, n_ctx}, row->where);
+        }
+    }
+    sampling.temp = sampling.temp < min_temperature ? 0.0f : sampling.temp;
+}
+
+void read_lengths(sequence_settings & settings, const json & fields) {
+    settings.n_predict = fields.value("max_tokens", settings.n_predict);
+    settings.n_min     = fields.value("min_tokens", settings.n_min);
+    settings.stop      = fields.value("stop", settings.stop);
+    settings.banned    = fields.value("banned_strings", settings.banned);
+}
+
+uint32_t sequence_seed(uint32_t seed, int64_t index) {
+    return (uint32_t) (((uint64_t) seed + (uint64_t) index) % LLAMA_DEFAULT_SEED);
+}

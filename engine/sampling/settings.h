@@ -1,0 +1,60 @@
+// The settings of a request's sequences, and the fields from which they are read.
+#pragma once
+
+#include "grammar/grammar.h"
+#include "grammar/trigger.h"
+#include "sampling/diversity.h"
+#include "sampling/token_biases.h"
+#include "util/fields.h"
+#include "util/text.h"
+
+#include <common.h> // llama.cpp's common/common.h
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+// Sequences with equal settings share them.
+struct sequence_settings {
+    common_params_sampling   sampling;
+    int32_t                  n_predict = 128; // -1: until the end of the text or of the context
+    int32_t                  n_min     = 0;   // tokens before a stop token or a stop string may end the text
+    std::vector<std::string> stop;
+    std::vector<std::string> banned;    // phrases that must not appear, in any case
+    std::shared_ptr<grammar> structure; // that the text follows; nullptr: none
+
+    std::shared_ptr<const grammar_start> structure_start; // where the grammar begins; nullptr: with the text
+    std::shared_ptr<const token_biases>  biases; // logit_bias, and tokens that contain a banned phrase
+
+    word_finder_ptr stop_finder, banned_finder; // of the two lists; nullptr where they are empty
+};
+
+// One sequence of a request: its settings, and what it does not share.
+struct sequence_plan {
+    std::shared_ptr<const sequence_settings> settings;
+    int32_t                                  n_predict = 128; // as in the settings, or later by an extend
+    uint32_t                                 seed      = 0;   // never LLAMA_DEFAULT_SEED
+    coupling                                 coupled;         // with the other sequences
+};
+
+// The fields of `sampling`: llama.cpp's controls, seed, logit_bias, samplers.
+const field_table & sampling_fields();
+
+// max_tokens, min_tokens, stop, banned_strings: those of a command, and of an entry of `sequences`.
+const std::vector<field_row> & length_fields();
+
+// The fields of an entry of `sequences`: both of these.
+const field_table & sequence_fields();
+
+// These read an object that check_fields has checked. They throw command_error for a token that the vocabulary lacks
+// and for an unknown sampler. n_ctx stands for -1, "the whole context", in repeat_last_n and dry_penalty_last_n.
+void read_sampling(common_params_sampling & sampling, const nlohmann::json & fields,
+                   const llama_vocab * vocab, int32_t n_ctx);
+void read_lengths(sequence_settings & settings, const nlohmann::json & fields);
+
+// The seed of sequence `index`: distinct for distinct indices, and never LLAMA_DEFAULT_SEED, which means
+// "random".
+uint32_t sequence_seed(uint32_t seed, int64_t index);

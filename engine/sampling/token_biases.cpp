@@ -1,0 +1,30 @@
+#include "sampling/token_biases.h"
+
+#include <algorithm>
+#include <cmath>
+
+token_biases::token_biases(std::vector<llama_logit_bias> list, int32_t n_vocab) : banned((size_t) n_vocab) {
+    std::stable_sort(list.begin(), list.end(),
+                     [](const auto & a, const auto & b) { return a.token < b.token; });
+    for (const llama_logit_bias & entry : list) {
+        if (entry.bias == -INFINITY) {
+            n_banned += banned[(size_t) entry.token] ? 0 : 1;
+            banned[(size_t) entry.token] = true;
+        }
+    }
+    for (const llama_logit_bias & entry : list) {
+        if (is_banned(entry.token)) {
+            continue;
+        }
+        if (changed.empty() || changed.back() != entry.token) {
+            changed.push_back(entry.token);
+            biases.push_back(0.0f);
+        }
+        biases.back() += entry.bias;
+    }
+}
+
+float token_biases::of(llama_token token) const {
+    const auto at = std::lower_bound(changed.begin(), changed.end(), token);
+    return at == changed.end() || *at != token ? 0.0f : biases[(size_t) (at - changed.begin())];
+}

@@ -1,0 +1,24 @@
+// What a request adds to the logits of single tokens.
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+#include <vector>
+
+// Biases and banned tokens, each token once. Sequences with equal settings share them.
+class token_biases {
+  public:
+    // Several biases of a token add up; minus infinity bans it.
+    token_biases(std::vector<llama_logit_bias> list, int32_t n_vocab);
+
+    bool   is_banned(llama_token token) const { return banned[(size_t) token]; }
+    float  of(llama_token token) const; // 0: it has none
+    size_t n_banned = 0;
+
+    std::vector<llama_token> changed; // in ascending order, without the banned ones
+
+  private:
+    std::vector<float> biases; // of those
+    std::vector<bool>  banned; // by token
+};

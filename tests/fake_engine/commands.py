@@ -1,0 +1,114 @@
+"""Lines of stdin become answers, or requests of the scheduler."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .fields import Refused, check
+from .output import Output
+from .scheduler import Scheduler
+from .stories import tokenize, tokens_of
+
+ACCEPTED = ("chat", "prefix", "score", "embed", "template")
+ABOUT_ANOTHER = ("cancel", "extend")  # faults of these must not look like the end of that request
+
+
+class Commands:
+    def __init__(self, output: Output, scheduler: Scheduler, overlooked: Sequence[str]) -> None:
+        self.output, self.scheduler, self.overlooked = output, scheduler, overlooked
+        self.lines = 0  # of input
+        self.readers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "generate": self.generate,
+            "chat": self.generate,  # the answer is content, and nothing else
+            "prefix": scheduler.prefix,
+            "score": self.score,
+            "extend": scheduler.extend,
+            "cancel": scheduler.cancel,
+            "status": self.status,
+            "embed": self.embed,
+            "tokenize": self.tokenize,
+            "detokenize": self.detokenize,
+            "template": self.template,
+        }
+
+    def read(self, line: bytes) -> None:
+        self.lines += 1
+        if not line.strip():
+            return
+        command: Any = None
+        try:
+            command = json.loads(line)
+            if isinstance(command, dict) and command.get("op") in self.overlooked:
+                return
+            if isinstance(command, dict) and command.get("op") in ACCEPTED and command.get("id"):
+                self.output.event("accepted", id=command["id"], line=self.lines)
+            check(command)
+            self.output.note(f"{command['op']} {command.get('index', '')}".strip())
+            self.readers[command["op"]](command)
+        except (Refused, ValueError, RecursionError) as error:
+            self.refuse(command if isinstance(command, dict) else {}, error)
+
+    def refuse(self, command: dict[str, Any], error: Exception) -> None:
+        code, param = getattr(error, "code", "invalid_request"), getattr(error, "param", "")
+        id = command.get("id", "")
+        known = {"param": param} if param else {}
+        nobodys = not isinstance(id, str) or command.get("op") in ABOUT_ANOTHER
+        self.output.event(
+            "error", id="" if nobodys else id, code=code, message=str(error), **known, line=self.lines
+        )
+
+    def generate(self, command: dict[str, Any]) -> None:
+        if command["id"] in self.scheduler.requests:
+            message = f"the id {command['id']!r} is not done"
+            self.output.event("error", id="", code="invalid_request", message=message, param="id",
+                              line=self.lines)  # fmt: skip
+        else:
+            self.scheduler.generate(command)
+
+    def score(self, command: dict[str, Any]) -> None:
+        """A word's logprob is -1 over its place, in the texts of one request."""
+        id, prompt, n = command["id"], tokens_of(command), 0
+        self.output.event(
+            "start", id=id, count=len(command["texts"]), prompt_tokens=len(prompt), cached_tokens=0, seed=0
+        )
+        for index, text in enumerate(command["texts"]):
+            ids = text if isinstance(text, list) else tokenize(text)
+            words = map(str, text) if isinstance(text, list) else text.split()
+            tokens = [
+                {"id": token, "text": word, "logprob": -1 / (i + 1), "top": []}
+                for i, (token, word) in enumerate(zip(ids, words, strict=True))
+            ]
+            n += len(tokens)
+            self.output.event("score", id=id, index=index, count=len(tokens), greedy=False,
+                              logprob=sum(token["logprob"] for token in tokens), tokens=tokens)  # fmt: skip
+        self.output.event("done", id=id, count=len(command["texts"]), prompt_tokens=len(prompt),
+                          cached_tokens=0, completion_tokens=n, timings={"total_ms": 1.0})  # fmt: skip
+
+    def embed(self, command: dict[str, Any]) -> None:
+        """Two numbers, of its length; the sum of their squares is 1."""
+        n = 0
+        for index, text in enumerate(command["input"]):
+            size = len(text if isinstance(text, list) else tokenize(text))
+            vector = [math.sin(size), math.cos(size)]
+            self.output.event("embedding", id=command["id"], index=index, count=size, embedding=vector)
+            n += size
+        self.output.event("done", id=command["id"], count=len(command["input"]), prompt_tokens=n,
+                          cached_tokens=0, completion_tokens=0, timings={})  # fmt: skip
+
+    def tokenize(self, command: dict[str, Any]) -> None:
+        tokens = tokenize(command["text"])
+        words = [list(word.encode()) for word in command["text"].split(" ") if word]
+        pieces = {"pieces": words} if command.get("pieces") else {}
+        self.output.event("result", id=command["id"], tokens=tokens, **pieces)
+
+    def detokenize(self, command: dict[str, Any]) -> None:
+        self.output.event("result", id=command["id"], text=" ".join(map(str, command["tokens"])))
+
+    def template(self, command: dict[str, Any]) -> None:
+        self.output.event("result", id=command["id"], prompt=command["prompt"])
+
+    def status(self, command: dict[str, Any]) -> None:
+        self.output.event("result", id=command["id"], **self.scheduler.counts())

@@ -1,0 +1,71 @@
+"""Requests and their sequences as data."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import zlib
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .stories import cut, story, word
+
+END_AFTER = 40  # words; a story ends by itself somewhere between this and twice this
+
+
+@dataclass
+class Sequence:
+    index: int
+    word: Callable[[int], str]  # its text at a position
+    total: int
+    finish_reason: str
+    more: Callable[[int, int], Sequence]  # another of the request: its index, its limit
+    stop_text: str = ""
+    length: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.length >= self.total
+
+
+@dataclass
+class Request:
+    id: str
+    n: int
+    prompt_tokens: int
+    seed: int
+    running: list[Sequence]
+    echo: str | None = None  # the prompt's text, when it is wanted
+    text: str = ""  # of the prompt
+    sequences: list[Sequence] = field(default_factory=list)  # those that are over, too
+    limit: int = 128
+    to_compute: int = 0  # of a prefix: steps until it is done
+    client: str = ""  # of a prefix
+    started: bool = False
+    completion_tokens: int = 0
+    sum_logprobs: bool = False
+    logprobs: int | None = None
+    steps: list[str] = field(default_factory=list)  # of a torrent: the lines of each step
+
+
+def make_sequence(
+    flags: Namespace, command: dict[str, Any], prompt: str, seed: int, index: int, limit: int
+) -> Sequence:
+    """Its text is known beforehand, so nothing of a stop string need be held back."""
+    more = functools.partial(make_sequence, flags, command, prompt, seed)
+    limit = sys.maxsize if limit < 0 else limit
+    tail = zlib.crc32(f"{prompt}{index}".encode()) % END_AFTER
+    endless = flags.endless or command.get("sampling", {}).get("ignore_eos")
+    end = sys.maxsize if endless else END_AFTER + tail
+    reason = "length" if limit <= end else "stop"
+    uncut = Sequence(index, functools.partial(word, prompt, seed, index), min(limit, end), reason, more)
+    words = story(prompt, seed, index, min(uncut.total, 1000)) if command.get("stop") else []
+    text = "".join(words)
+    cuts = [(text.find(stop), stop) for stop in command.get("stop", []) if stop in text]
+    if not cuts:
+        return uncut
+    at, stop_text = min(cuts)
+    kept = cut(words, at, at + len(stop_text))
+    return Sequence(index, kept.__getitem__, len(kept), "stop", more, stop_text)

@@ -1,0 +1,215 @@
+"""Requests from their command to their done: one token a step for as many sequences as may run at once."""
+
+from __future__ import annotations
+
+import functools
+import os
+from argparse import Namespace
+from typing import Any
+
+from .faults import Faults
+from .fields import Refused
+from .output import Output
+from .requests import Request, Sequence, make_sequence
+from .stories import tokenize, tokens_of
+from .torrent import prepare, tokens_field
+
+NO_SEED = 2**32 - 1
+
+
+class Scheduler:
+    def __init__(self, flags: Namespace, output: Output, faults: Faults) -> None:
+        self.flags, self.output, self.faults = flags, output, faults
+        self.requests: dict[str, Request] = {}
+        self.over: dict[str, Request] = {}  # those that are over, which continue may name
+        self.seeds = self.streamed = self.steps = 0
+
+    # Commands
+
+    def generate(self, command: dict[str, Any]) -> None:
+        text = self.text_before(command) + text_of(command)
+        self.seeds += 1
+        seed = command.get("sampling", {}).get("seed", NO_SEED)
+        seed = self.seeds if seed == NO_SEED else seed
+        make = functools.partial(make_sequence, self.flags, command, text, seed)
+        limit = command.get("max_tokens", 128)
+        sequences = [make(index, limit) for index in range(command.get("n", 1))]
+        taken = sum(len(r.running) for r in self.requests.values())
+        request = Request(
+            id=command["id"],
+            n=len(sequences),
+            prompt_tokens=len(command["tokens"]) if "tokens" in command else len(tokenize(text)),
+            seed=seed,
+            running=list(sequences),
+            echo=text if command.get("echo") else None,
+            text=text,
+            sequences=sequences,
+            limit=limit,
+            sum_logprobs=command.get("sum_logprobs", False),
+            logprobs=command.get("logprobs") if self.flags.alternatives else None,
+        )
+        self.requests[request.id] = request
+        if taken >= self.flags.parallel:
+            position = sum(not r.started for r in self.requests.values())
+            self.output.event("queued", id=request.id, position=position)
+
+    def text_before(self, command: dict[str, Any]) -> str:
+        """The sequence that continue names, after its own prompt."""
+        if (named := command.get("continue")) is None:
+            return ""
+        request = (self.over | self.requests).get(named["id"])
+        if request is None or named["index"] >= len(request.sequences):
+            raise Refused("continue", f"continue names {named}, which is not known here")
+        sequence = request.sequences[named["index"]]
+        length = min(sequence.length, named.get("at", sequence.length))
+        return request.text + "".join(map(sequence.word, range(length)))
+
+    def prefix(self, command: dict[str, Any]) -> None:
+        """One token a step, so that a long one takes its time."""
+        client = command.get("client", "")
+        for request in [r for r in self.requests.values() if r.n == 0 and r.client == client]:
+            request.to_compute = 0
+            self.close(request)
+        size = len(tokens_of(command))
+        self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size, client=client)
+
+    def extend(self, command: dict[str, Any]) -> None:
+        request, fork = self.requests.get(command["id"]), command.get("fork")
+        if request is None or request.n == 0:
+            raise Refused("id", f"extend: there is no request {command['id']!r} that is not done")
+        if fork is not None and fork["index"] >= request.n:
+            raise Refused("fork", f"fork.index is {fork['index']}; the request has {request.n} sequences")
+        first = request.n
+        request.limit = command.get("max_tokens", request.limit)
+        for sequence in request.running:
+            longer = sequence.more(sequence.index, request.limit)
+            sequence.total, sequence.finish_reason = longer.total, longer.finish_reason
+        for index in range(first, first + command.get("add", 1)):
+            self.add_sequence(request, request.sequences[0].more(index, request.limit), fork)
+        self.output.event("extend", id=request.id, first=first, count=request.n)
+
+    def add_sequence(self, request: Request, sequence: Sequence, fork: dict[str, int] | None) -> None:
+        if fork is not None:
+            begun = request.sequences[fork["index"]].length
+            sequence.length = min(begun, fork.get("at", begun))
+        request.n += 1
+        request.sequences.append(sequence)
+        request.running.append(sequence)
+
+    def cancel(self, command: dict[str, Any]) -> None:
+        request = self.requests.get(command["id"])
+        if request is None:
+            return
+        index, request.to_compute = command.get("index"), 0
+        for sequence in [s for s in request.running if index in (None, s.index)]:
+            self.stop(request, sequence, "cancelled")
+        self.close(request)
+
+    def counts(self) -> dict[str, int]:
+        """The fields of a status."""
+        waiting = sum(not r.started for r in self.requests.values())
+        return {
+            "cells_used": 0,
+            "requests_running": len(self.requests) - waiting,
+            "requests_waiting": waiting,
+            "steps": self.steps,
+            "step_tokens": self.streamed,
+            "step_us": 2_000_000 * self.steps,
+            "model_us": 1_500_000 * self.steps,
+        }
+
+    # Steps
+
+    def step(self) -> None:
+        """One token for each of the first sequences, as many as may run at once, in order of arrival."""
+        if self.faults.stalled or not self.requests:
+            return
+        self.die_if_asked()
+        self.steps += 1
+        self.faults.before_step()
+        places = self.flags.parallel
+        for request in list(self.requests.values()):
+            if self.flags.torrent and request.n:
+                self.pour(request)
+                continue
+            for sequence in list(request.running[:places]):
+                self.start(request)
+                self.advance(request, sequence)
+            places = max(0, places - len(request.running))
+            request.to_compute -= request.to_compute > 0
+            self.close(request)
+
+    def die_if_asked(self) -> None:
+        """Once the start of every request has been written."""
+        signal = self.faults.signal_of_step(self.steps, (r.text for r in self.requests.values()))
+        if signal is not None:
+            for request in self.requests.values():
+                self.start(request)
+            self.output.write()
+            os.kill(os.getpid(), signal)
+
+    def pour(self, request: Request) -> None:
+        """A step of all its sequences, whose lines were made once: nobody reads faster than this writes."""
+        if not request.steps:
+            self.start(request)
+            request.steps = prepare(request)
+        position = request.running[0].length
+        self.output.line(request.steps[position % len(request.steps)])
+        request.completion_tokens += len(request.running)
+        for sequence in request.running:
+            sequence.length = position + 1
+        if position + 1 >= request.limit:
+            for sequence in list(request.running):
+                self.stop(request, sequence, "length")
+            self.close(request)
+
+    def start(self, request: Request) -> None:
+        if not request.started:
+            request.started = True
+            self.output.event("start", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens,
+                              cached_tokens=0, seed=request.seed)  # fmt: skip
+            if request.echo is not None:
+                self.output.event("prompt", id=request.id, text=request.echo)
+
+    def advance(self, request: Request, sequence: Sequence) -> None:
+        if not sequence.over:
+            text = sequence.word(sequence.length)
+            if sequence.length == 0:
+                text = text.ljust(self.flags.long_line, "x")
+            sequence.length += 1
+            request.completion_tokens += 1
+            if text:
+                self.stream(request, sequence.index, text)
+        if sequence.over:
+            self.stop(request, sequence, sequence.finish_reason)
+
+    def stream(self, request: Request, index: int, text: str) -> None:
+        self.output.event("stream", id=request.id, index=index, text=text)
+        if tokens := tokens_field(text, request.logprobs):
+            self.output.change_last("}\n", tokens + "}\n")
+        self.streamed += 1
+        self.faults.after_stream(self.streamed)
+
+    def stop(self, request: Request, sequence: Sequence, reason: str) -> None:
+        request.running.remove(sequence)
+        text = {"stop_text": sequence.stop_text} if sequence.stop_text and reason == "stop" else {}
+        text |= {"logprob": -1.0 * sequence.length - sequence.index} if request.sum_logprobs else {}
+        self.output.event("stop", id=request.id, index=sequence.index, length=sequence.length,
+                          stop=int(reason == "stop"), finish_reason=reason, **text)  # fmt: skip
+
+    def close(self, request: Request) -> None:
+        """Writes done once the last sequence has stopped."""
+        if request.running or request.to_compute or request.id not in self.requests:
+            return
+        self.over[request.id] = self.requests.pop(request.id)
+        if self.faults.bad_done(request.id):
+            return
+        self.output.event("done", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens,
+                          cached_tokens=0, completion_tokens=request.completion_tokens,
+                          timings={"total_ms": 1.0})  # fmt: skip
+        self.output.note("done")
+        self.faults.after_done(request.id)
+
+
+def text_of(command: dict[str, Any]) -> str:
+    return command["prompt"] if "prompt" in command else " ".join(map(str, command.get("tokens", ())))

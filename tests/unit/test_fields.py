@@ -1,0 +1,209 @@
+"""The engine's table of fields: what we send, the fake engine's checks and the documentation agree with it.
+
+tests/fake_engine/fields.json is the table as `llama-batched --fields` prints it; tests/real/test_fields.py
+compares it with the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from llama_srb.engine.commands import encode_cancel, encode_extend, encode_generate, encode_prefix
+from llama_srb.request import values
+from llama_srb.request.fields import (
+    DIVERSITIES,
+    FIRST_TOKENS,
+    OVERRIDE_ROWS,
+    REASONING_FORMATS,
+    REQUEST_ROWS,
+    SAMPLING_ROWS,
+    TOOL_CHOICES,
+    Extension,
+    Row,
+)
+from llama_srb.request.parse import extension_from, request_from
+from tests.fake_engine.fields import TABLE, Refused, check
+from tests.support.places import ROOT
+
+COMMANDS, OBJECTS = (
+    {name: schema["properties"] for name, schema in TABLE[group].items()} for group in ("commands", "$defs")
+)
+ENVELOPE = {"op", "id", "client"}
+OURS = {"timeout", "best_of", "rank_by"}  # rows of a request that the engine does not know
+ENGINES = {"tokens", "sampling", "sum_logprobs"}  # fields of a generate command that are no rows
+TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
+NO_SEED = -1  # which the engine is not told
+
+
+def bounds(row: Row) -> tuple[Any, Any]:
+    return (0 if row.low == NO_SEED and row.name == "seed" else row.low), row.high
+
+
+def test_the_rows_of_sampling_are_the_engines() -> None:
+    assert SAMPLING_ROWS.keys() == OBJECTS["sampling"].keys()
+    assert OVERRIDE_ROWS.keys() == OBJECTS["sequences"].keys()
+
+
+@pytest.mark.parametrize("row", OVERRIDE_ROWS.values(), ids=OVERRIDE_ROWS)
+def test_a_row_of_sampling_has_the_engines_type_and_bounds(row: Row) -> None:
+    schema = OBJECTS["sequences"][row.name]
+    assert schema["type"] == TYPES.get(row.type, "array")
+    if row.is_number:
+        assert bounds(row) == (schema["minimum"], schema["maximum"])
+
+
+def test_the_rows_of_a_request_are_the_engines() -> None:
+    known = COMMANDS["generate"].keys() | COMMANDS["chat"].keys()
+    assert REQUEST_ROWS.keys() - OURS == known - ENVELOPE - ENGINES
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in REQUEST_ROWS.values() if row.is_number and row.name not in OURS]
+)
+def test_a_number_of_a_request_is_within_the_engines_bounds(row: Row) -> None:
+    schema = COMMANDS["generate"][row.name]
+    assert schema["type"] == TYPES[row.type]
+    assert row.low is not None
+    assert schema["minimum"] <= row.low <= (row.high or row.low) <= schema["maximum"]
+
+
+def test_the_names_of_choices_are_the_engines() -> None:
+    ours = {"diversity": DIVERSITIES, "first_token": FIRST_TOKENS, "tool_choice": TOOL_CHOICES,
+            "reasoning_format": REASONING_FORMATS, "logprobs_mode": ("raw", "processed")}  # fmt: skip
+    assert {name: COMMANDS["chat"][name]["enum"] for name in ours} == {n: list(c) for n, c in ours.items()}
+
+
+def test_the_bounds_of_values_are_the_engines() -> None:
+    stop, position, adapter = COMMANDS["generate"]["stop"], OBJECTS["continue"], OBJECTS["lora"]
+    assert TABLE["nesting"] == values.MAX_DEPTH
+    assert (stop["maxItems"], stop["items"]["maxLength"]) == (values.MAX_TEXTS, values.MAX_TEXT_BYTES)
+    assert (position["index"]["maximum"], position["at"]["maximum"]) == (values.MAX_INDEX, values.INT32_MAX)
+    assert (adapter["scale"]["minimum"], adapter["scale"]["maximum"]) == (
+        -values.MAX_ADAPTER_SCALE,
+        values.MAX_ADAPTER_SCALE,
+    )
+    assert COMMANDS["embed"]["input"]["maxItems"] == values.MAX_EMBEDDED
+    assert COMMANDS["score"]["texts"]["maxItems"] == values.MAX_SCORED
+
+
+# What is sent
+
+SAMPLE: dict[str, Any] = {
+    "dry_sequence_breakers": ["."],
+    "logit_bias": {"5": False},
+    "samplers": ["top_k"],
+    "ignore_eos": True,
+}
+SAMPLED = {name: SAMPLE.get(name, row.high) for name, row in SAMPLING_ROWS.items()} | {"seed": 7}
+COMMON: dict[str, Any] = {
+    "n": 2, "max_tokens": 9, "min_tokens": 1, "stop": ["a"], "banned_strings": ["b"], "logprobs": 3,
+    "echo": True, "logprobs_mode": "processed", "cache": False, "lora": [{"id": 0, "scale": 0.5}],
+    "rank_by": "logprob", "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
+}  # fmt: skip
+PLAIN: list[dict[str, Any]] = [
+    {"prompt": "Once", **COMMON, **SAMPLED},
+    {"prompt": [1, 2], "diversity": "arithmetic", "first_token": "distinct"},
+    {"continue": {"id": "17", "index": 0, "at": 3}},
+    *({"prompt": "Once", name: text} for name, text in
+      {"grammar": 'root ::= "a"', "json_schema": {"type": "object"}, "regex": "a+", "choice": ["a"]}.items()),
+]  # fmt: skip
+HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "He"}]
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+CHATS: list[dict[str, Any]] = [
+    {"messages": HELLO, **COMMON, **SAMPLED, "parallel_tool_calls": True, "tools": [TOOL],
+     "tool_choice": "auto", "reasoning_format": "none", "enable_thinking": False,
+     "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False, "continue_final_message": True},
+    *({"messages": HELLO, **{name: value for name, value in body.items() if name != "prompt"}}
+      for body in PLAIN if "prompt" in body),
+]  # fmt: skip
+
+
+def sent(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [json.loads(encode_generate("17", request_from(body), "client")) for body in bodies]
+
+
+def test_what_is_sent_for_a_completion_is_what_the_engine_reads() -> None:
+    commands = sent(PLAIN)
+    for command in commands:
+        check(dict(command))
+    assert set().union(*commands) == COMMANDS["generate"].keys()
+    assert commands[0]["sampling"].keys() == OBJECTS["sampling"].keys()
+
+
+def test_what_is_sent_for_a_chat_is_what_the_engine_reads() -> None:
+    commands = sent(CHATS)
+    for command in commands:
+        check(dict(command))
+    assert set().union(*commands) == COMMANDS["chat"].keys()
+
+
+def test_the_other_commands_that_are_sent_are_what_the_engine_reads() -> None:
+    adapter = {"lora": [{"id": 0, "scale": 1}]}
+    prefixes = [encode_prefix("17", request_from({"prompt": prompt} | adapter), "c") for prompt in ("a", [1])]
+    extensions = [
+        encode_extend("17", Extension()),
+        encode_extend("17", extension_from({"add": 1, "max_tokens": 3, "fork": {"index": 0, "at": 2}})),
+    ]
+    lines = {
+        "prefix": prefixes,
+        "extend": extensions,
+        "cancel": [encode_cancel("17"), encode_cancel("17", 1)],
+    }
+    for op, encoded in lines.items():
+        commands = [json.loads(line) for line in encoded]
+        for command in commands:
+            check(command)
+        assert set().union(*commands) | {"client"} == COMMANDS[op].keys()
+
+
+# The fake engine
+
+VALID: list[dict[str, Any]] = [
+    {"op": "generate", "id": "1", "prompt": "a", "banned_strings": ["b"]},
+    {"op": "template", "id": "1", "messages": [{"role": "user", "content": "Hello"}]},
+    {"op": "tokenize", "id": "1", "text": "a", "pieces": True},
+    {"op": "score", "id": "1", "texts": ["a", [1]]},
+]
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"op": "generate", "prompt": "a", "sampling": {"top_q": 1}}, "top_q"),
+    ({"op": "generate", "prompt": "a", "sampling": {"top_p": 2}}, "top_p"),
+    ({"op": "generate", "prompt": "a", "sequences": [{"top_k": 1.5}]}, "top_k"),
+    ({"op": "generate", "continue": {"id": "1", "index": -1}}, "continue.index"),
+    ({"op": "generate", "prompt": "a", "lora": [{"scale": 1}]}, "lora"),
+    ({"op": "score", "texts": []}, "texts"),
+    ({"op": "chat", "messages": [], "tool_choice": "perhaps"}, "tool_choice"),
+    ({"op": "tokenize"}, "text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", VALID, ids=json.dumps)
+def test_the_fake_engine_takes_what_the_engine_takes(command: dict[str, Any]) -> None:
+    check(command)
+
+
+@pytest.mark.parametrize(("command", "param"), INVALID, ids=json.dumps)
+def test_the_fake_engine_refuses_what_the_engine_refuses(command: dict[str, Any], param: str) -> None:
+    with pytest.raises(Refused) as caught:
+        check({"id": "1"} | command)
+    assert caught.value.param == param
+
+
+# The documentation
+
+PAGE = (ROOT / "docs/engine-protocol.md").read_text()
+DOCUMENTED = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", PAGE.partition("## Events")[0], re.MULTILINE))
+
+
+@pytest.mark.parametrize("op", COMMANDS)
+def test_the_page_names_every_field_of_a_command(op: str) -> None:
+    names = COMMANDS[op].keys() - ENVELOPE - (COMMANDS["generate"].keys() if op == "chat" else set())
+    named = set(re.findall(r"`(\w+)`", DOCUMENTED[op]))
+    assert names <= named | (COMMANDS["chat"].keys() if op == "template" else set())
+
+
+def test_the_page_names_every_command() -> None:
+    assert DOCUMENTED.keys() == COMMANDS.keys()
