@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -485,6 +486,16 @@ def views(output: str) -> tuple[str, str]:
     """What was on the screen of its own, and what stays."""
     live, _, rest = output.partition(LEAVES_SCREEN)
     return plain(live), plain(rest)
+
+
+def test_a_terminal_counts_what_runs_and_what_has_ended(bench: Bench) -> None:
+    code, output = bench.on_terminal(
+        "complete", PROMPT, "-n", "3", "--max-tokens", "40", "--", "--token-delay", "0.02"
+    )
+    counts = {tuple(map(int, pair)) for pair in re.findall(r"(\d) run, (\d) ended", views(output)[0])}
+    assert code == 0
+    assert (3, 0) in counts
+    assert all(run + ended <= 3 for run, ended in counts)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 from typing import Any
@@ -488,6 +489,7 @@ async def test_a_task_that_is_cancelled_while_it_spawns_leaves_no_process(settin
 # Commands that are not taken
 
 
+QUESTIONS = 2  # later ones that are answered, until a command without an answer is given up
 OVERLOOKS = {"stop_grace": 0.3, "step_timeout": 0.4}
 
 
@@ -515,6 +517,40 @@ async def test_an_extend_that_the_engine_overlooks_ends_its_own_wait(settings) -
             assert running.n == 2
             running.cancel()
             assert isinstance((await collect(running))[-1], Done)
+
+
+class Numbering:
+    """An engine that numbers the lines that it gets, and answers none."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def send(self, line: bytes) -> int:
+        return next(self._numbers)
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+async def test_an_extend_is_given_up_only_when_several_later_questions_were_answered(acknowledged) -> None:
+    """One answer proves nothing: the extend may take longer to read than the question."""
+    exchange, engine = generate_by(lambda exchange: None), Numbering()
+    exchange.sent(engine, engine.send(b""))
+    exchange.deliver([Start(exchange.id, exchange.n, 1, 0, 1)])
+    extending = asyncio.create_task(exchange.extend(b"", 3))
+    await asyncio.sleep(0)
+    if acknowledged:
+        exchange.acknowledge(2)
+    refused = []
+    for asked in range(3, 3 + QUESTIONS):
+        exchange.is_overlooked(asked)
+        await asyncio.sleep(0)
+        refused.append(extending.done())
+    assert refused == [False] * (QUESTIONS - 1) + [not acknowledged]
+    if acknowledged:
+        exchange.deliver([Extend(exchange.id, 3, 6)])
+        assert (await extending).count == 6
+    else:
+        with pytest.raises(CommandRefused, match="has not taken"):
+            await extending
 
 
 async def test_what_is_cancelled_before_it_was_read_has_its_stops(settings) -> None:

@@ -159,3 +159,21 @@ def test_every_setting_has_an_option_and_a_meaning() -> None:
     assert {option.name for option in OPTIONS} | {"engine_args"} == set(Settings.model_fields)
     assert all(option.meaning for option in OPTIONS)
     assert all(option.flag not in config.NOT_SETTINGS for option in OPTIONS)
+
+
+KINDS = {
+    "--model": "FILE",
+    "--api-key-file": "FILE",
+    "--prefix-cache": "DIR",
+    "--host": "TEXT",
+    "--jwt-issuer": "TEXT",
+    "--port": "NUMBER",
+    "--cache-ram": "SIZE",
+    "--request-timeout": "SECONDS",
+}
+
+
+def test_an_option_says_what_kind_of_value_it_takes() -> None:
+    """The help shows it, and shells complete the names of files."""
+    kinds = {option.flag: option.kind for option in OPTIONS}
+    assert {flag: kinds[flag] for flag in KINDS} == KINDS
