@@ -158,7 +158,7 @@ class Exchange:
 
     @property
     def unread(self) -> int:
-        """Weight of the events for which its reader has had a turn."""
+        """Weight of the unread events that were there before the event loop last ran."""
         return self._inbox.unread
 
     @property
@@ -273,5 +273,5 @@ def _with_reason(event: Event, reason: str) -> Event:
 
 
 def new_id() -> str:
-    """Random, 128 bits: never used again, and whoever does not know it cannot cancel it."""
+    """Random, 128 bits: an id is never used again, and a client that does not know it cannot cancel it."""
     return secrets.token_hex(16)

@@ -90,7 +90,7 @@ def _alone(token: Mapping[str, Any]) -> LikelyToken:
 
 @dataclass(slots=True)
 class Text:
-    """What has come of one sequence."""
+    """The text so far of one sequence."""
 
     pieces: list[str] = field(default_factory=list)
     token_lists: list[TokenList] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Text:
 
     @property
     def length(self) -> int:
-        """Tokens; while it runs those whose text has come, near enough."""
+        """Its tokens. While the sequence runs: the stream events so far, which are about as many."""
         return self.stop.length if self.stop else self.count
 
 

@@ -49,11 +49,11 @@ class Aborted(TypedDict):
 
 
 # ----------------------------------------------------------------------------------------------------
-# What is kept
+# The record of one generation
 # ----------------------------------------------------------------------------------------------------
 
 
-ALL, TOKENS, TEXTS, COUNTS = range(4)  # what is kept, always less
+ALL, TOKENS, TEXTS, COUNTS = range(4)  # the parts that a record still has, from all to the fewest
 FORGOTTEN = {
     TOKENS: "the alternatives are forgotten",
     TEXTS: "the tokens are forgotten",
@@ -82,7 +82,7 @@ class Seen:
 
     @property
     def size(self) -> int:
-        """Bytes, near enough."""
+        """Its size in bytes, estimated."""
         return len(self._texts) * (PER_TEXT if self._keeps < COUNTS else 8) + self._said + self._listed
 
     def take(self, events: Iterable[Event]) -> None:

@@ -1,6 +1,6 @@
 """Several prompts in one request of OpenAI's completions: a generation each. Pure.
 
-Events are told apart by the ids of their generations; choices are numbered through all prompts.
+The id of an event names its generation. Choices are counted over all prompts.
 """
 
 from __future__ import annotations

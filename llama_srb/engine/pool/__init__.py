@@ -27,7 +27,7 @@ from llama_srb.engine.pool.terms import OWN, Terms
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.fields import CompletionRequest
 
-log = logging.getLogger("llama_srb.pool")  # as operators know it
+log = logging.getLogger("llama_srb.pool")  # this name is documented
 
 Mode: TypeAlias = Literal["resident", "per-request"]
 PoolState: TypeAlias = Literal["stopped", "loading", "ready", "failed", "draining"]
