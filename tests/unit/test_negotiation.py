@@ -1,0 +1,134 @@
+"""Which form a request is answered in: the rules one by one, then what clients really send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llama_srb.dialects.events import READ_ELSEWHERE
+from llama_srb.dialects.negotiation import (
+    CLIENT_MARKS,
+    GENERIC_AGENT,
+    GENERIC_ALWAYS,
+    GENERIC_FIELDS,
+    RULES,
+    AnswerForm,
+    Asked,
+    accepted,
+    negotiate,
+)
+from llama_srb.request.aliases import CONVERTED, UNSUPPORTED
+from llama_srb.request.fields import ROWS
+from llama_srb.request.parse import Defaults, request_from
+from tests.clients.captured import Captured, read
+
+EVENTS, OPENAI = "events", "openai"
+PATH = "/v1/completions"
+GENERIC = dict.fromkeys(GENERIC_ALWAYS, 0) | {"prompt": "Once"}
+
+
+def asked(body: dict[str, Any], path: str = PATH, default: AnswerForm = "events", **headers: str) -> Asked:
+    return Asked.of(path, body, default=default, **headers)
+
+
+def decided(body: dict[str, Any], path: str = PATH, **headers: str) -> tuple[AnswerForm, str]:
+    form, rule = negotiate(asked(body, path, **headers))
+    return form, rule.name
+
+
+CASES: list[tuple[dict[str, Any], str, dict[str, str], tuple[str, str]]] = [
+    # 1
+    ({"stream": False, "model": "m"}, "/v1/events", {"accept": "application/json"}, (EVENTS, "path")),
+    ({}, "/openai/v1/completions", {}, (OPENAI, "path")),
+    ({}, "/openai/v1/completions", {"accept": "text/event-stream"}, (OPENAI, "path")),
+    # 2
+    ({"stream": True}, PATH, {}, (OPENAI, "body")),
+    ({"stream": False}, PATH, {"accept": "text/event-stream"}, (OPENAI, "body")),
+    ({"model": "m"}, PATH, {}, (OPENAI, "body")),
+    ({"model": ""}, PATH, {}, (OPENAI, "body")),
+    # 3
+    ({}, PATH, {"accept": "application/json"}, (OPENAI, "accept")),
+    ({}, PATH, {"accept": "text/event-stream, Application/JSON; q=0.1"}, (OPENAI, "accept")),
+    ({}, PATH, {"accept": "application/json;q=0, text/event-stream"}, (EVENTS, "accept")),
+    ({"api_type": "x"}, PATH, {"accept": "text/event-stream, */*"}, (EVENTS, "accept")),
+    # 4
+    *(({name: 1}, PATH, {"accept": "*/*"}, (OPENAI, "client-marks")) for name in CLIENT_MARKS),
+    # 5
+    (GENERIC, PATH, {"agent": "node-fetch"}, (OPENAI, "generic")),
+    (
+        GENERIC | {"stop": ["\n"], "logprobs": 5, "seed": 1},
+        PATH,
+        {"agent": "node-fetch"},
+        (OPENAI, "generic"),
+    ),
+    (GENERIC | {"top_k": 4}, PATH, {"agent": "node-fetch"}, (EVENTS, "default")),
+    (GENERIC | {"top_p": None}, PATH, {"agent": "node-fetch"}, (EVENTS, "default")),
+    (GENERIC, PATH, {"agent": "node-fetch/1.0"}, (EVENTS, "default")),
+    (GENERIC, PATH, {"agent": "curl/7.88.1"}, (EVENTS, "default")),
+    # 6
+    ({}, PATH, {}, (EVENTS, "default")),
+    ({}, PATH, {"accept": "*/*"}, (EVENTS, "default")),
+    ({}, PATH, {"accept": "application/json;q=0"}, (EVENTS, "default")),
+    ({}, PATH, {"accept": "application/*, text/*"}, (EVENTS, "default")),
+    (dict.fromkeys((*CLIENT_MARKS, "stream", "model")), PATH, {}, (EVENTS, "default")),
+    ({"n": 2, "logprobs": 1, "echo": True, "best_of": 4, "top_k": 9}, PATH, {}, (EVENTS, "default")),
+]
+
+
+@pytest.mark.parametrize(("body", "path", "headers", "expected"), CASES)
+def test_the_first_rule_that_says_something_decides(
+    body: dict[str, Any], path: str, headers: dict[str, str], expected: tuple[str, str]
+) -> None:
+    assert decided(body, path, **headers) == expected
+
+
+def test_the_last_rule_is_what_the_server_was_started_with() -> None:
+    form, rule = negotiate(asked({"prompt": "Once"}, default="openai"))
+    assert (form, rule.name, rule.is_guess) == (OPENAI, "default", True)
+
+
+def test_only_the_last_three_rules_guess() -> None:
+    assert [rule.is_guess for rule in RULES] == [False, False, False, True, True, True]
+
+
+@pytest.mark.parametrize("header", ["", ",", ";", "q=1", "a/b;q", "a/b;q=x", ";q=0", "a/b;;q=0.5;", "\x00"])
+def test_no_accept_header_is_too_strange(header: str) -> None:
+    assert "application/json" not in accepted(header)
+    assert "application/json" in accepted(header + ", application/json")
+
+
+# The table of client marks, and what our own fields are
+
+
+def test_no_field_or_alias_of_ours_is_a_client_mark() -> None:
+    ours = {name for row in ROWS.values() for name in (row.name, *row.aliases)}
+    assert CLIENT_MARKS.keys().isdisjoint(ours | CONVERTED.keys() | UNSUPPORTED.keys())
+
+
+@pytest.mark.parametrize("mark", CLIENT_MARKS)
+def test_a_client_mark_changes_nothing_in_the_event_stream(mark: str) -> None:
+    defaults = Defaults(n=8, max_n=8, strict=True)
+    plain, marked = (
+        request_from({"prompt": "Once"} | more, defaults, known=READ_ELSEWHERE) for more in ({}, {mark: 1})
+    )
+    assert marked == plain
+
+
+def test_a_generic_body_has_all_that_it_must_have_among_the_14() -> None:
+    assert len(GENERIC_FIELDS) == 14
+    assert GENERIC_ALWAYS < GENERIC_FIELDS
+
+
+# What clients really send
+
+
+@pytest.mark.parametrize("sent", read("http_clients.json"), ids=str)
+def test_scripts_that_say_nothing_get_events(sent: Captured) -> None:
+    headers = {"accept": sent.header("Accept"), "agent": sent.header("User-Agent")}
+    assert decided(sent.fields, sent.target, **headers) == (EVENTS, "default")
+
+
+def test_a_client_of_node_fetch_3_is_told_from_silly_tavern_by_its_body() -> None:
+    agents = {sent.header("User-Agent") for sent in read("http_clients.json")}
+    assert GENERIC_AGENT in agents
