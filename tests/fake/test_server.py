@@ -16,8 +16,8 @@ import aiohttp
 import pytest
 
 from llama_srb import config
+from llama_srb.dialects.negotiation import Asked, negotiate
 from llama_srb.http import server
-from llama_srb.http.handlers.generate import negotiate
 
 FAKE = Path(__file__).parents[1] / "fake_engine.py"
 TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
@@ -479,7 +479,8 @@ NEGOTIATION: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("body", "accept", "dialect"), NEGOTIATION)
 def test_what_the_client_says_chooses_the_dialect(body: dict[str, Any], accept: str, dialect: str) -> None:
-    assert negotiate(body, accept) == dialect
+    asked = Asked.of("/v1/completions", body, accept=accept, default="events")
+    assert negotiate(asked)[0] == dialect
 
 
 async def test_openai_streams_and_folds_the_same_texts(serving: Serving) -> None:
