@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tests.serving import Server
 
 FOLDER = Path(__file__).parent
 
@@ -30,6 +34,27 @@ class Captured:
 
     def header(self, name: str) -> str:
         return next((value for other, value in self.headers if other.lower() == name.lower()), "")
+
+    def having(self, **fields: Any) -> Captured:
+        """The same with other values in its body; the rest of it as it was."""
+        body = compact(self.fields | fields)
+        length = str(len(body.encode()))
+        headers = tuple((n, length if n.lower() == "content-length" else v) for n, v in self.headers)
+        return replace(self, headers=headers, body=body)
+
+    def send(self, server: Server) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """Status, headers and body of the answer to just these bytes."""
+        with contextlib.closing(server.connect()) as connection:
+            self.begin(connection)
+            response = connection.getresponse()
+            return response.status, response.headers, response.read()
+
+    def begin(self, connection: http.client.HTTPConnection) -> None:
+        """Sends it; the caller reads the answer."""
+        connection.putrequest(self.method, self.target, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers:
+            connection.putheader(name, value)
+        connection.endheaders(self.body.encode())
 
     def __str__(self) -> str:
         return f"{self.client} {self.what}"

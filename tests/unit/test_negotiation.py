@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,6 +27,8 @@ from llama_srb.request.aliases import CONVERTED, UNSUPPORTED
 from llama_srb.request.fields import ROWS
 from llama_srb.request.parse import Defaults, request_from
 from tests.clients.captured import Captured, read
+from tests.clients.silly_tavern import SENT
+from tests.conftest import ROOT
 
 EVENTS, OPENAI = "events", "openai"
 PATH = "/v1/completions"
@@ -129,6 +136,74 @@ def test_scripts_that_say_nothing_get_events(sent: Captured) -> None:
     assert decided(sent.fields, sent.target, **headers) == (EVENTS, "default")
 
 
+RULE_OF = {"vllm": "body", "aphrodite": "body", "generic": "generic"}  # without streaming; else client-marks
+
+
+@pytest.mark.parametrize("sent", [one for one in SENT if one.target == PATH], ids=str)
+def test_silly_tavern_gets_openais_form(sent: Captured) -> None:
+    headers = {"accept": sent.header("Accept"), "agent": sent.header("User-Agent")}
+    rule = "body" if sent.fields.get("stream") else RULE_OF.get(sent.client, "client-marks")
+    assert decided(sent.fields, sent.target, **headers) == (OPENAI, rule)
+
+
+def test_silly_tavern_asks_each_of_openais_types_with_and_without_probabilities() -> None:
+    asking = {(one.client, one.what) for one in SENT if one.target == PATH}
+    assert {client for client, _ in asking} == {"koboldcpp", "ooba", "tabby", "vllm", "aphrodite", "generic"}
+    for what in ("whole", "stream", "whole, probabilities", "stream, probabilities"):
+        assert {client for client, done in asking if done == what} == {client for client, _ in asking}
+
+
+def test_generic_sends_nothing_beyond_its_fields() -> None:
+    bodies = [one.fields for one in SENT if (one.client, one.target) == ("generic", PATH)]
+    assert all(GENERIC_ALWAYS <= body.keys() <= GENERIC_FIELDS for body in bodies)
+    assert len(bodies) >= 4
+
+
 def test_a_client_of_node_fetch_3_is_told_from_silly_tavern_by_its_body() -> None:
     agents = {sent.header("User-Agent") for sent in read("http_clients.json")}
     assert GENERIC_AGENT in agents
+
+
+# Each curl of README and docs
+
+
+def commands(text: str) -> Iterator[tuple[list[str], str]]:
+    """The words of each curl line, which may go on over several, and the line below it."""
+    for found in re.finditer(r"(?:\$ |`)(?=curl )", text):
+        lines = text[found.end() :].split("\n")
+        if found[0] == "`":
+            lines = [lines[0].partition("`")[0], ""]
+        for n in range(1, len(lines)):
+            command = "\n".join(lines[:n]).replace("\\\n", " ")
+            if command.count("'") % 2 == 0 and "9090/" in command:
+                yield shlex.split(command)[1:], lines[n].strip()
+                break
+
+
+def url_of(words: list[str]) -> str:
+    url = next(word for word in words if "localhost:9090/" in word)
+    return url if "//" in url else f"http://{url}"
+
+
+def asks_for_completions(words: list[str]) -> bool:
+    return urlsplit(url_of(words)).path in (PATH, "/openai/v1/completions", "/v1/events")
+
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+CURLS = [(page.name, *one) for page in PAGES for one in commands(page.read_text())]
+ASKING = [(words, shown) for _, words, shown in CURLS if asks_for_completions(words)]
+
+
+@pytest.mark.parametrize(("words", "shown"), ASKING)
+def test_each_curl_of_the_docs_gets_the_form_that_they_show(words: list[str], shown: str) -> None:
+    curl = next(sent for sent in read("http_clients.json") if sent.client.startswith("curl"))
+    body = json.loads(words[words.index("-d") + 1])
+    path = urlsplit(url_of(words)).path
+    form, _ = decided(body, path, accept=curl.header("Accept"), agent=curl.header("User-Agent"))
+    assert form == (OPENAI if '"choices"' in shown or '"text_completion"' in shown else EVENTS)
+    assert not shown or shown.startswith(('data: {"event"', '{"id"'))
+
+
+def test_the_docs_curls_are_found() -> None:
+    assert len(CURLS) >= 18
+    assert len(ASKING) >= 6
