@@ -215,7 +215,7 @@ class ChoiceWriter:
         self._plain = request.logprobs is None
 
     def text(self, event: Stream) -> bytes:
-        """The frame of new text. Nearly all frames are of this kind: formatted by hand, they are made faster."""
+        """The frame of new text. Nearly all frames are of this kind, so they are formatted by hand."""
         if not self._plain:
             return self.render(event)
         writer = self._writer
