@@ -1,7 +1,7 @@
 """OpenAI's chat completions: chunks of deltas that end in `data: [DONE]`, or one JSON body of messages. Pure.
 
-The engine writes the prompt and reads the answers, by the model's own template; here its events get OpenAI's
-form. What a model thinks is reasoning_content, as DeepSeek and llama-server name it.
+The engine writes the prompt and parses the answers, with the model's template; this module gives its events
+OpenAI's form. A model's reasoning is `reasoning_content`, as in DeepSeek and llama-server.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,14 +16,14 @@ from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json, wa
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
     UNFINISHED,
-    ChunkEnds,
+    ChunkExtras,
     ChunkWriter,
     Error,
     Head,
-    Marks,
+    RankingFields,
     Usage,
     in_order,
-    marks_of,
+    ranking_fields,
     usage_of,
 )
 from llama_srb.dialects.openai.form import Form, form_of
@@ -34,7 +34,7 @@ from llama_srb.request.values import MAX_LOGPROBS, RequestError, wrong
 
 KIND: Literal["chat.completion"] = "chat.completion"
 N, MAX_TOKENS = 1, -1  # OpenAI's defaults
-PREFIX = "chatcmpl-"  # of ids
+PREFIX = "chatcmpl-"  # before the id
 READ_HERE = frozenset({
     "stream", "stream_options", "model", "user", "logprobs", "top_logprobs", "store", "metadata",
     "service_tier", "safety_identifier", "prompt_cache_key",
@@ -65,7 +65,7 @@ class ChatLogprobs(TypedDict):
 
 
 class Function(TypedDict):
-    """arguments is JSON."""
+    """arguments: a JSON object as text."""
 
     name: str
     arguments: str
@@ -83,7 +83,7 @@ class FunctionDelta(TypedDict):
 
 
 class CallDelta(TypedDict):
-    """A piece of a call; its first one has id, type and name."""
+    """A piece of a tool call; only the first piece has id, type and name."""
 
     index: Count
     id: NotRequired[str]
@@ -105,14 +105,14 @@ class Delta(TypedDict, total=False):
     tool_calls: list[CallDelta]
 
 
-class ChatChoice(Marks):
+class ChatChoice(RankingFields):
     index: Count
     message: Message
     logprobs: ChatLogprobs | None
     finish_reason: ChatFinish
 
 
-class ChatChunkChoice(Marks):
+class ChatChunkChoice(RankingFields):
     index: Count
     delta: Delta
     logprobs: ChatLogprobs | None
@@ -125,14 +125,14 @@ class ChatCompletion(Head, Warned):
     usage: Usage
 
 
-class ChatChunk(Head, ChunkEnds):
+class ChatChunk(Head, ChunkExtras):
     object: Literal["chat.completion.chunk"]
     choices: Annotated[list[ChatChunkChoice], Field(max_length=1)]
 
 
 CHUNKS = Frames(
     ChatChunk | Error,
-    "Frames `data: <ChatChunk>`, each with one choice; `data: [DONE]` last, or a frame with an error.",
+    "Frames `data: <ChatChunk>`, each with one choice; the last frame is `data: [DONE]` or an error.",
 )
 
 # ----------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ CHUNKS = Frames(
 
 
 def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionRequest, Form]:
-    """A body of this dialect as a request and a form; RequestError names what is wrong."""
+    """Reads a body as a request and the form of its answer; RequestError if a field is wrong."""
     form = form_of(body)
     if body.get("messages") is None:
         raise RequestError("messages is missing", param="messages")
@@ -152,7 +152,7 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionReques
 
 
 def _logprobs(body: Mapping[str, Any]) -> int | None:
-    """logprobs says whether, top_logprobs how many alternatives."""
+    """The number of alternatives (top_logprobs); None without logprobs."""
     wanted, top = body.get("logprobs"), body.get("top_logprobs")
     if wanted is not None and not isinstance(wanted, bool):
         raise wrong("logprobs", wanted, "true or false")
@@ -174,7 +174,7 @@ def _one_logprob(token: Mapping[str, Any]) -> LikelyChatToken:
 
 
 def _logprobs_of(tokens: Iterable[Mapping[str, Any]]) -> ChatLogprobs:
-    """Each as JSON at once: with many alternatives a whole answer's are too many objects."""
+    """Each token is serialized now: with many alternatives, a whole answer would be too many objects."""
     return {"content": [as_json(_token(token)) for token in tokens]}
 
 
@@ -200,14 +200,14 @@ def _delta(event: Stream) -> Delta:
 
 
 def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
-    """In OpenAI's words, which depend on whether the choice called a tool."""
+    """OpenAI's finish_reason; called: whether the choice has called a tool."""
     if stop.finish_reason != "stop":
         return UNFINISHED
     return "tool_calls" if called else "stop"
 
 
 class Chunks:
-    """Events as chunks, for one request; created is in seconds since 1970."""
+    """Renders the events of one request as chunks; created is in seconds since 1970."""
 
     def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
         self._writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, model=model, created=created)
@@ -215,13 +215,13 @@ class Chunks:
         self._called: set[int] = set()  # the choices that called a tool
 
     def render(self, events: list[Event]) -> bytes:
-        """Frames for these events, which follow those of the last call."""
+        """The frames of events that follow those of the last call."""
         return b"".join(map(self._render, events))
 
     def _render(self, event: Event) -> bytes:
         match event:
             case Stream(reasoning="", tool_calls=()) if not event.tokens:
-                # Nearly all frames are this one, so it is put together by hand.
+                # Nearly all frames are of this kind, so they are formatted by hand, which is faster.
                 return (
                     b'%b,"choices":[{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b'
                     % (self._writer.head, event.index, orjson.dumps(event.text), self._writer.tail)
@@ -255,7 +255,7 @@ class Chunks:
                 "delta": {},
                 "logprobs": None,
                 "finish_reason": ended,
-                **marks_of(stop),
+                **ranking_fields(stop),
             }
         )
 
@@ -286,14 +286,14 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
 
 
 class Body:
-    """Events folded into one body, for one request; created is in seconds since 1970."""
+    """Builds one body from the events of one request; created is in seconds since 1970."""
 
     def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
         self._request, self._model, self._created = request, model, created
         self._transcript = Transcript(request.n, Text, Text.add)
 
     def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
+        """Takes events that follow those of the last call."""
         self._transcript.take(events)
 
     def fields(self) -> ChatCompletion:
@@ -317,9 +317,9 @@ class Body:
             "message": _message(one),
             "logprobs": _logprobs_of(one.tokens) if self._request.logprobs is not None else None,
             "finish_reason": _finish_reason(stop, called=bool(one.calls)),
-            **marks_of(stop),
+            **ranking_fields(stop),
         }
 
     def json(self) -> bytes:
-        """The same as JSON."""
+        """The body as JSON."""
         return orjson.dumps(self.fields())

@@ -1,7 +1,7 @@
 """`/v1/embeddings`: vectors of texts in OpenAI's form. Pure.
 
-Vectors have length 1. `dimensions` keeps the first ones and brings the rest to length 1 again, which is what
-models are made for that were trained so (Matryoshka); of others the vectors get worse.
+Vectors have length 1. `dimensions` keeps the first numbers of a vector and normalizes it to length 1 again.
+Models with Matryoshka training are made for that; with other models the vectors get worse.
 """
 
 import base64
@@ -26,7 +26,7 @@ NOT_USED = frozenset({"user"})
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """Texts, or their token ids; how many numbers of each vector, and how they are written."""
+    """Texts or lists of token ids, the number of dimensions of their vectors, and the vectors' encoding."""
 
     input: tuple[Text, ...]
     encoding_format: Encoding = "float"
@@ -59,23 +59,23 @@ _READERS: Mapping[str, Reader] = {
 
 
 def parse(body: Mapping[str, Any], *, strict: bool = False) -> EmbeddingRequest:
-    """A body as a request; RequestError names what is wrong."""
+    """Reads a body as a request; RequestError if a field is wrong."""
     used = {name: value for name, value in body.items() if name not in NOT_USED}
     return EmbeddingRequest(**read_fields(used, _READERS, required="input", strict=strict))
 
 
 def shortened(vector: Sequence[float], dimensions: int | None) -> Sequence[float]:
-    """The first numbers, as a vector of length 1."""
+    """The first `dimensions` numbers of a vector, normalized to length 1."""
     if dimensions is None or dimensions == len(vector):
         return vector
     if dimensions > len(vector):
-        raise wrong("dimensions", dimensions, f"at most {len(vector)}, which the model has")
+        raise wrong("dimensions", dimensions, f"at most {len(vector)}, the model's dimensions")
     length = math.hypot(*vector[:dimensions]) or 1.0
     return [number / length for number in vector[:dimensions]]
 
 
 def encoded(vector: Sequence[float], encoding: Encoding) -> Sequence[float] | str:
-    """Numbers, or their 32-bit floats, little-endian, in base64."""
+    """A vector as a list of numbers, or as base64 of 32-bit little-endian floats."""
     if encoding == "float":
         return vector
     floats = array("f", vector)
@@ -103,7 +103,7 @@ class Embeddings(Warned):
 
 
 class Body(TextsBody):
-    """Of one request."""
+    """Builds the body of one request."""
 
     def __init__(self, request: EmbeddingRequest, *, model: str) -> None:
         super().__init__(model=model, warnings=request.warnings)

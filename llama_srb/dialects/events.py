@@ -1,6 +1,6 @@
 """The event stream: start, (prompt,) stream, stop, done as server-sent events, one JSON object each. Pure.
 
-`event` and what it is about come first in each object and stay; more keys may follow.
+The keys that stand first in each object, `event` before all, are stable; later versions may add more keys.
 """
 
 import json
@@ -19,9 +19,9 @@ from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
-DIVERSITY = "arithmetic"  # where the settings allow it: docs/diversity.md has what it brings
+DIVERSITY = "arithmetic"  # the default, if the settings allow it: docs/diversity.md shows its effect
 READ_ELSEWHERE = frozenset({"stream", "model", "user"})
-"""Fields of the negotiation and of OpenAI's clients; they say nothing about the text."""
+"""Fields that the content negotiation reads, or that OpenAI's clients add; they do not change the text."""
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ READ_ELSEWHERE = frozenset({"stream", "model", "user"})
 
 
 class QueuedEvent(TypedDict):
-    """The request waits for room; position 1 is next."""
+    """The request waits in the queue; position 1 is admitted next."""
 
     event: Literal["queued"]
     position: Count
@@ -49,7 +49,7 @@ class StartEvent(Warned):
 
 
 class PromptEvent(TypedDict):
-    """The prompt, when echo asks for it: first all its text, then, with logprobs, its tokens in pieces."""
+    """The prompt, if echo is set: first its whole text, then, with logprobs, its tokens over some events."""
 
     event: Literal["prompt"]
     text: str
@@ -57,7 +57,7 @@ class PromptEvent(TypedDict):
 
 
 class ProgressEvent(TypedDict):
-    """A long prefill: tokens of the prompt processed so far."""
+    """How many tokens of a long prompt are prefilled."""
 
     event: Literal["progress"]
     processed: Count
@@ -65,7 +65,7 @@ class ProgressEvent(TypedDict):
 
 
 class CallPiece(TypedDict):
-    """A piece of a call of a tool; id and name come with the first one only."""
+    """A piece of a tool call; only the first piece has id and name."""
 
     index: Count
     id: NotRequired[str]
@@ -74,9 +74,9 @@ class CallPiece(TypedDict):
 
 
 class StreamEvent(TypedDict):
-    """New text of one sequence; tokens only when logprobs were asked for.
+    """New text of one sequence; tokens only if the request has logprobs.
 
-    Of a chat: reasoning and calls of tools.
+    In a chat also reasoning and tool calls.
     """
 
     event: Literal["stream"]
@@ -88,10 +88,10 @@ class StreamEvent(TypedDict):
 
 
 class StopEvent(TypedDict):
-    """One sequence has ended; length counts tokens, stop is 1 when a stop token or stop string ended it.
+    """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
-    With ranking: sum and mean of its tokens' logprobs, and which share of its pairs of words are different
-    ones. With dedupe: the index of a sequence that it is a duplicate of.
+    With ranking: the sum and the mean of its tokens' logprobs, and distinct_2, the share of different pairs
+    among its pairs of words. With dedupe: the index of the sequence that this one is a duplicate of.
     """
 
     event: Literal["stop"]
@@ -107,7 +107,7 @@ class StopEvent(TypedDict):
 
 
 class ExtendEvent(TypedDict):
-    """The request has more sequences: the new ones are first to count - 1."""
+    """The request got more sequences: their indices are first to count - 1."""
 
     event: Literal["extend"]
     first: Count
@@ -115,7 +115,7 @@ class ExtendEvent(TypedDict):
 
 
 class DoneEvent(TypedDict):
-    """All sequences of the request have ended; with ranking: their order, best first.
+    """All sequences of the request have ended; with ranking: their indices, best first.
 
     timings: milliseconds.
     """
@@ -130,7 +130,7 @@ class DoneEvent(TypedDict):
 
 
 class ErrorEvent(TypedDict):
-    """It ends the request."""
+    """Ends the request."""
 
     event: Literal["error"]
     code: str
@@ -155,8 +155,8 @@ Event = TypeAliasType(
 )
 EVENTS = Frames(
     Event,
-    "Frames `data: <Event>`, each with an empty line behind it; start first, done or error last. "
-    "Lines that begin with a colon say nothing.",
+    "Frames `data: <Event>`, each followed by an empty line; start first, done or error last. "
+    "Lines that begin with a colon are comments.",
 )
 
 # ----------------------------------------------------------------------------------------------------
@@ -165,12 +165,12 @@ EVENTS = Frames(
 
 
 def parse(body: Mapping[str, Any], defaults: Defaults) -> CompletionRequest:
-    """A body of this dialect as a request; RequestError names what is wrong."""
+    """Reads a body as a request; RequestError if a field is wrong."""
     return request_from(body, replace(defaults, diversity=DIVERSITY), known=READ_ELSEWHERE)
 
 
 def render(events: Iterable[engine.Event], warnings: tuple[str, ...] = ()) -> bytes:
-    """Events as frames, in order; warnings go into the start event. What is not for clients is left out."""
+    """Events as frames, in order; the start event gets the warnings. Internal events are skipped."""
     frames = []
     for event in events:
         if type(event) is Start and warnings:
@@ -181,7 +181,7 @@ def render(events: Iterable[engine.Event], warnings: tuple[str, ...] = ()) -> by
 
 
 def _stream(event: Stream) -> bytes:
-    """Nearly all frames are this one, so it is put together by hand."""
+    """Nearly all frames are of this kind, so they are formatted by hand, which is faster."""
     more = _more(event) if event.tokens or event.reasoning or event.tool_calls else b""
     text = orjson.dumps(event.text)
     return b'data: {"event": "stream", "index": %d, "text": %b%b}\n\n' % (event.index, text, more)

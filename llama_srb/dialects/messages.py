@@ -1,4 +1,4 @@
-"""The WebSocket's messages: commands in, the event stream's events out, with the client's own ids. Pure."""
+"""The WebSocket's messages: commands, and the event stream's events with the client's own ids. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,13 +19,13 @@ from llama_srb.request.values import wrong
 
 
 class Named(TypedDict):
-    """id: the client's, of its request."""
+    """id: the client's id of its request."""
 
     id: str
 
 
 class StartMessage(events.StartEvent):
-    """id: the client's; request: the server's."""
+    """id: the client's id of the request. request: the server's id of it."""
 
     request: str
 
@@ -55,7 +55,7 @@ class DoneMessage(events.DoneEvent, Named):
 
 
 class ErrorMessage(events.ErrorEvent, Named):
-    """Without op it ends the request of that id; id is empty where none can be told."""
+    """Without op it ends the request with this id. id is empty if the message had no valid id."""
 
     op: NotRequired[str]
 
@@ -86,7 +86,7 @@ MAX_ID = 128  # characters
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a client wants of its request `id`; body is the rest of the message."""
+    """A client's command for its request `id`; body: the other fields of the message."""
 
     op: str
     id: str
@@ -94,7 +94,7 @@ class Command:
 
 
 def parse(message: str | bytes) -> Command:
-    """One message of a client; RequestError names what is wrong."""
+    """Reads one message of a client; RequestError if a field is wrong."""
     body = parse_body(message.encode(errors="surrogatepass") if isinstance(message, str) else message)
     op, id = body.pop("op", None), body.pop("id", None)
     if op not in OPS:
@@ -105,7 +105,7 @@ def parse(message: str | bytes) -> Command:
 
 
 def render(id: str, batch: Iterable[Event], warnings: tuple[str, ...] = ()) -> Iterator[str]:
-    """Events as messages; the start event tells what the server calls the request, too."""
+    """Events as messages with the client's id; the start event also has the server's id of the request."""
     for event in batch:
         named = replace(event, id=id) if isinstance(event, Start | Queued) else event
         if not (frame := events.render([named], warnings)):
@@ -120,11 +120,11 @@ def render(id: str, batch: Iterable[Event], warnings: tuple[str, ...] = ()) -> I
 def error(
     message: str, *, id: str = "", op: str = "", param: str | None = None, code: str = "invalid_request"
 ) -> str:
-    """What could not be done. Without op it ends the request of that id, with op that goes on."""
+    """An error message. Without op the request of this id has ended; with op only the command has failed."""
     fields = {"event": "error", "code": code, "message": message, "id": id, "op": op, "param": param}
     return orjson.dumps({name: value for name, value in fields.items() if value or name == "id"}).decode()
 
 
 def _with(text: str, **fields: str) -> str:
-    """An object as text, with these fields at its end."""
+    """A JSON object with these fields added at its end."""
     return f"{text[:-1]}, {orjson.dumps(fields).decode()[1:]}"

@@ -1,7 +1,7 @@
-"""`/v1/score`: how likely a model finds texts after a prompt, as one JSON body. Pure.
+"""`/v1/score`: how likely texts are after a prompt, as one JSON body. Pure.
 
-The answer has what lm-eval asks of a text (sum of log-probabilities, whether it is the greedy one) and what a
-writer asks of one (mean, perplexity), and each token's log-probability.
+For each text the answer has the figures that lm-eval needs (the sum of the log-probabilities, greedy or not),
+the mean and the perplexity, and each token's log-probability.
 """
 
 import math
@@ -23,7 +23,7 @@ from llama_srb.request.values import MAX_LOGPROBS, MAX_SCORED, whole, wrong
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Texts that may follow a prompt, all as text or as token ids; logprobs counts alternatives."""
+    """Texts that may follow a prompt, as text or token ids; logprobs: alternatives of each token."""
 
     texts: tuple[Text, ...]
     prompt: Text = ""
@@ -36,8 +36,8 @@ class ScoreRequest:
     def engine_fields(self) -> dict[str, Any]:
         """The engine's score command without op and id."""
         prompt = {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": self.prompt}
-        kept = {} if self.cache else {"cache": False}
-        return {**prompt, "texts": self.texts, "logprobs": self.logprobs, **kept, **lora_fields(self.lora)}
+        cache = {} if self.cache else {"cache": False}
+        return {**prompt, "texts": self.texts, "logprobs": self.logprobs, **cache, **lora_fields(self.lora)}
 
 
 def _switch(value: object) -> bool:
@@ -62,14 +62,14 @@ _READERS: Mapping[str, Reader] = {
 
 
 def parse(body: Mapping[str, Any], *, strict: bool = False) -> ScoreRequest:
-    """A body as a request; RequestError names what is wrong."""
+    """Reads a body as a request; RequestError if a field is wrong."""
     return ScoreRequest(**read_fields(body, _READERS, required="texts", strict=strict))
 
 
 class ScoredText(TypedDict):
     object: Literal["score"]
     index: Count
-    sum: Annotated[float, Field(description="Of the tokens' log-probabilities (natural logarithm).")]
+    sum: Annotated[float, Field(description="The sum of the tokens' log-probabilities (natural logarithm).")]
     mean: Annotated[float | None, Field(description="sum / count; null when count is 0.")]
     perplexity: Annotated[float | None, Field(description="exp(-mean).")]
     count: Annotated[int, Field(ge=0, description="Tokens that have a log-probability.")]
@@ -86,7 +86,7 @@ class ScoredTexts(Warned):
 
 
 class Body(TextsBody):
-    """Of one request."""
+    """Builds the body of one request."""
 
     def __init__(self, request: ScoreRequest, *, model: str) -> None:
         super().__init__(model=model, warnings=request.warnings)
@@ -114,7 +114,7 @@ class Body(TextsBody):
 
 
 def _score(score: Score) -> ScoredText:
-    """A text of which nothing is predicted (its only token is the first of all) has no mean."""
+    """The mean is null if no token is predicted: the text's only token is the first of the sequence."""
     mean = score.logprob / score.count if score.count else None
     return {
         "object": "score",

@@ -1,4 +1,4 @@
-"""text-generation-webui's and TabbyAPI's paths beside /v1/completions, which takes their fields. Pure."""
+"""text-generation-webui's and TabbyAPI's own paths; their completions are /v1/completions. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, told
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, from_server_info
 from llama_srb.dialects.llamacpp import TEMPLATE
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole
 
-TOP = 50  # of the likeliest tokens, if not said
+TOP = 50  # the default number of likeliest tokens
 READ_HERE = frozenset({"stream", "model", "user", "use_samplers", "top_logits", "suffix"})
 
 
@@ -67,7 +67,7 @@ class CardParameters(TypedDict):
 
 
 class ModelCard(TypedDict):
-    """TabbyAPI's; SillyTavern reads id."""
+    """A model in TabbyAPI's form; SillyTavern reads its id."""
 
     id: str
     object: Literal["model"]
@@ -87,31 +87,37 @@ class ModelCards(TypedDict):
 
 
 class Logits(Reply):
-    """Of /v1/internal/logits: probabilities of the next token by its text, the likeliest first."""
+    """The answer of /v1/internal/logits: the next token's probabilities by text, the likeliest first."""
 
     def __init__(self, body: Mapping[str, Any], about: ServerInfo) -> None:
         top = whole("top_logits", body.get("top_logits") or TOP, 1, MAX_LOGPROBS)
         mode = "processed" if switch(body, "use_samplers", False) else "raw"
-        one = {"n": 1, "max_tokens": 1, "min_tokens": 1, "stop": None, "best_of": None}  # an end is no text
+        one = {
+            "n": 1,
+            "max_tokens": 1,
+            "min_tokens": 1,
+            "stop": None,
+            "best_of": None,
+        }  # an end token has no text
         fields = {**body, **one, "logprobs": top, "logprobs_mode": mode}
         defaults = about.defaults_of(1, 1, stream=False)
         super().__init__(request_from(fields, defaults, known=READ_HERE), about, stream=False)
 
     def body(self) -> LogitsAnswer:
         probabilities: dict[str, float] = {}
-        first = next(iter(self.texts[0].tokens), {})  # none if it was cancelled before
+        first = next(iter(self.texts[0].tokens), {})  # there is none if the request was cancelled
         for token in first.get("top", ()):
             probabilities.setdefault(token["text"], math.exp(token["logprob"]))
         return {"logits": probabilities, **self.warned}
 
 
 # ----------------------------------------------------------------------------------------------------
-# What generates nothing
+# Answers of the server and of engine commands
 # ----------------------------------------------------------------------------------------------------
 
 
 def _text(body: Json) -> Json:
-    """TabbyAPI has a switch for the first token; text-generation-webui always puts it."""
+    """TabbyAPI's field add_bos_token says whether BOS is added; text-generation-webui always adds it."""
     special = switch(body, "add_bos_token", True)
     return {"text": text_of(body, "text"), "add_special": special}
 
@@ -167,18 +173,18 @@ def _card(about: ServerInfo) -> ModelCard:
 
 ENCODE = InfoEndpoint(_tokens, "tokenize", _text)
 DECODE = InfoEndpoint(_decoded, "detokenize", ids_of)
-QUESTIONS = {
+INFO_ENDPOINTS = {
     "/v1/internal/encode": ENCODE,
     "/v1/internal/decode": DECODE,
     "/v1/internal/token-count": InfoEndpoint(_length, "tokenize", _text),
     "/v1/internal/chat-prompt": TEMPLATE,
-    "/v1/internal/health": told(_health),
-    "/v1/internal/lora/list": told(_loras),
-    "/v1/internal/model/info": told(_info),
-    "/v1/internal/model/list": told(_names),
+    "/v1/internal/health": from_server_info(_health),
+    "/v1/internal/lora/list": from_server_info(_loras),
+    "/v1/internal/model/info": from_server_info(_info),
+    "/v1/internal/model/list": from_server_info(_names),
     "/v1/token/encode": ENCODE,
     "/v1/token/decode": DECODE,
-    "/v1/model": told(_card),
-    "/v1/model/list": told(_cards),
+    "/v1/model": from_server_info(_card),
+    "/v1/model/list": from_server_info(_cards),
 }
 REPLIES = {"/v1/internal/logits": Logits}

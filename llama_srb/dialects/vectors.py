@@ -1,4 +1,4 @@
-"""Vectors of texts as llama-server and Ollama answer them; embeddings.py has OpenAI's form. Pure."""
+"""Vectors of texts in the forms of llama-server and Ollama; embeddings.py has OpenAI's form. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ Shape: TypeAlias = Callable[[Rows, Done], Any]
 
 
 class LlamacppVector(TypedDict):
-    """A list of one vector: the engine has pooled those of the tokens."""
+    """embedding is a list of one vector, since the engine pools the vectors of the tokens."""
 
     index: Count
     embedding: list[Vector]
@@ -41,7 +41,10 @@ class OllamaVector(Warned):
 
 
 class Vectors(TextsBody):
-    """Of one request; names are those of the field that holds the texts; truncate: long ones are cut."""
+    """Builds the body of one request.
+
+    names: possible names of the field with the texts. truncate: long texts are truncated, not refused.
+    """
 
     def __init__(
         self, body: Mapping[str, Any], names: tuple[str, ...], shape: Shape, *, truncate: bool = False
@@ -56,7 +59,7 @@ class Vectors(TextsBody):
         self._rows: dict[int, Vector] = {}
 
     def shorten(self, texts: Iterable[tuple[Text, int]]) -> None:
-        """The texts as they are embedded, and how many tokens of each went."""
+        """Takes the truncated texts, each with the number of its removed tokens."""
         inputs, cuts = zip(*texts, strict=True)
         self.request = replace(self.request, input=inputs)
         lost = [f"the last {n} tokens of input[{i}] were cut" for i, n in enumerate(cuts) if n]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llama_srb.dialects.koboldai import Seen
+from llama_srb.dialects.koboldai import GenerationRecord
 from llama_srb.engine.events import Event
 from llama_srb.engine.exchange import Exchange
 
@@ -25,7 +25,7 @@ class Watched:
 
     key: tuple[str, str]  # client, genkey
     id: str
-    seen: Seen
+    record: GenerationRecord
     generation: Exchange | None  # None after its request has ended, since it holds the whole prompt
 
     @property
@@ -39,11 +39,11 @@ class Watchlist:
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], Watched] = {}  # the newest last
 
-    def add(self, genkey: str, generation: Exchange, seen: Seen) -> Watched:
+    def add(self, genkey: str, generation: Exchange, record: GenerationRecord) -> Watched:
         """Adds a generation of its client. Above MOST the oldest of the client with the most is removed."""
         key = (generation.client, genkey)
         self._all.pop(key, None)
-        self._all[key] = watched = Watched(key, generation.id, seen, generation)
+        self._all[key] = watched = Watched(key, generation.id, record, generation)
         if len(self._all) > MOST:
             counts = Counter(client for client, _ in self._all)
             most = max(counts.values())
@@ -54,7 +54,7 @@ class Watchlist:
         """Adds the next events of a generation, and forgets text above the limits of bytes."""
         if self._all.get(watched.key) is not watched:
             return
-        watched.seen.take(events)
+        watched.record.take(events)
         sizes = self.sizes
         while sizes and (max(sizes.values()) > SHARE_BYTES or sizes.total() > MOST_BYTES):
             if not self._forget(max(sizes, key=sizes.__getitem__)):
@@ -66,7 +66,7 @@ class Watchlist:
         """Bytes by client."""
         sizes = Counter[str]()
         for (client, _), watched in self._all.items():
-            sizes[client] += watched.seen.size
+            sizes[client] += watched.record.size
         return sizes
 
     def _forget(self, client: str) -> bool:
@@ -79,8 +79,8 @@ class Watchlist:
             if not watched.is_running and len(own) > 1:
                 del self._all[key]
                 return True
-        by_size = sorted(own.values(), key=lambda watched: -watched.seen.size)
-        return any(watched.seen.shrink() for watched in by_size)  # stops at the first that could shrink
+        by_size = sorted(own.values(), key=lambda watched: -watched.record.size)
+        return any(watched.record.shrink() for watched in by_size)  # stops at the first that could shrink
 
     def find(self, client: str, genkey: str) -> Watched | None:
         return self._all.get((client, genkey))

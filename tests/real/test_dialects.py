@@ -296,9 +296,7 @@ def test_openais_suffix_and_ollamas_are_infill_where_the_model_can(able: Server,
     ollama = able.json("POST", "/api/generate", fields | {"model": "able", "stream": False})[1]
     assert ollama["prompt_eval_count"] == n_tokens
     warned = server.json("POST", "/v1/completions", fields | {"stream": False})[1]
-    assert warned["warnings"] == [
-        "suffix is not used: the model has no tokens for what stands between two texts"
-    ]
+    assert warned["warnings"] == ["suffix is not used: the model has no infill tokens"]
     status, error = server.json("POST", "/api/generate", fields)
     assert (status, error) == (400, {"error": "storyteller does not support insert"})
 

@@ -47,5 +47,5 @@ PARSERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }  # fmt: skip
 for dialect in (llamacpp, koboldai, ollama, textgen):
     PARSERS |= {path: reply(make) for path, make in getattr(dialect, "REPLIES", {}).items()}
-    PARSERS |= {path: question(one) for path, one in dialect.QUESTIONS.items() if one.op}
+    PARSERS |= {path: question(one) for path, one in dialect.INFO_ENDPOINTS.items() if one.op}
 PARSERS |= {path: (lambda body, make=make: make(body, ABOUT)) for path, make in VECTORS.items()}

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from llama_srb.dialects import koboldai
-from llama_srb.dialects.koboldai import Seen
+from llama_srb.dialects.koboldai import GenerationRecord
 from llama_srb.engine.events import Again, Done, Extend, Start, Stream, TokenList
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.watchlist import MOST, MOST_BYTES, SHARE_BYTES, Watched, Watchlist
@@ -17,8 +17,8 @@ from llama_srb.request.fields import CompletionRequest
 TEXT = "a" * 1000
 
 
-def seen(n: int = 1, logprobs: int | None = None, prompt: str = "x") -> Seen:
-    return Seen(CompletionRequest(prompt=prompt, n=n, logprobs=logprobs))
+def seen(n: int = 1, logprobs: int | None = None, prompt: str = "x") -> GenerationRecord:
+    return GenerationRecord(CompletionRequest(prompt=prompt, n=n, logprobs=logprobs))
 
 
 def said(index: int, text: str, alternatives: int | None = None) -> Stream:
@@ -29,11 +29,11 @@ def said(index: int, text: str, alternatives: int | None = None) -> Stream:
     return Stream("", index, text, TokenList.of([{"id": 7, "text": text, "logprob": -1.0, "top": top}]))
 
 
-def texts(one: Seen) -> list[str]:
+def texts(one: GenerationRecord) -> list[str]:
     return [result["text"] for result in koboldai.so_far(one)["results"]]
 
 
-def logprobs(one: Seen) -> Any:
+def logprobs(one: GenerationRecord) -> Any:
     return orjson.loads(koboldai.last_logprobs(one, one.tokens()))
 
 
@@ -42,7 +42,9 @@ async def watchlist() -> Watchlist:
     return Watchlist()
 
 
-def add(watchlist: Watchlist, client: str, genkey: str, one: Seen, *, runs: bool = True) -> Watched:
+def add(
+    watchlist: Watchlist, client: str, genkey: str, one: GenerationRecord, *, runs: bool = True
+) -> Watched:
     generation = Exchange(genkey, b"")
     generation.client = client
     watched = watchlist.add(genkey, generation, one)
@@ -64,7 +66,7 @@ def test_all_texts_and_the_first_ones_tokens_are_shown() -> None:
     told = logprobs(one)["logprobs"]
     assert told["tokens"] == [" ä", " c"]
     assert [list(top) for top in told["top_logprobs"]] == [[" 1", " 0"]] * 2
-    assert one.begun == Start("", 2, 3, 0, 11)
+    assert one.start == Start("", 2, 3, 0, 11)
 
 
 def test_what_begins_anew_is_forgotten_and_what_is_added_is_there() -> None:
@@ -117,7 +119,7 @@ async def test_the_oldest_that_is_over_goes_before_anything_of_what_runs(watchli
     running = add(watchlist, "ann", "running", seen(logprobs=0))
     watchlist.take(running, [said(0, "a" * (SHARE_BYTES // 5), 0)])
     assert [watched.key[1] for watched in watchlist.of("ann")] == ["second", "running"]
-    assert "warnings" not in logprobs(running.seen)
+    assert "warnings" not in logprobs(running.record)
 
 
 async def test_what_one_client_says_costs_no_other_one_anything(watchlist: Watchlist) -> None:
@@ -127,8 +129,8 @@ async def test_what_one_client_says_costs_no_other_one_anything(watchlist: Watch
         watched = add(watchlist, "ann", str(number), seen(16, logprobs=100), runs=number % 2 > 0)
         watchlist.take(watched, [said(index, TEXT, 100) for index in range(16)])
     assert total(watchlist) <= 2 * SHARE_BYTES
-    assert texts(other.seen) == ["kept"]
-    assert logprobs(other.seen)["logprobs"]["top_logprobs"] == [{" 0": 0.0}]
+    assert texts(other.record) == ["kept"]
+    assert logprobs(other.record)["logprobs"]["top_logprobs"] == [{" 0": 0.0}]
 
 
 async def test_all_clients_together_are_bounded(watchlist: Watchlist) -> None:
@@ -147,7 +149,7 @@ async def test_many_sequences_that_say_nothing_are_bounded(watchlist: Watchlist)
 async def test_what_another_of_its_name_has_replaced_grows_no_more(watchlist: Watchlist) -> None:
     before, _ = add(watchlist, "ann", "K", seen()), add(watchlist, "ann", "K", seen())
     watchlist.take(before, [said(0, TEXT)])
-    assert texts(before.seen) == [""]
+    assert texts(before.record) == [""]
 
 
 def test_a_name_is_bounded() -> None:

@@ -1,1 +1,1 @@
-"""What several dialects share: fields, texts, a generation as frames or as one body."""
+"""Parts that several dialects share: readers of fields, lists of texts, generations as frames or one body."""

@@ -1,7 +1,7 @@
 """Parts of answers that several APIs share, as types. /openapi.json is made of these types. Pure.
 
-Modules with such types do not import `annotations` from `__future__`: a TypedDict would compile each of them
-from a text, which makes the server's start longer.
+Modules with such types do not import `annotations` from `__future__`: annotations would be texts then, and a
+TypedDict would compile each of them, which makes the server's start longer.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """A stream of texts as an answer: the type of each frame, and how frames are separated."""
+    """A streamed answer: the type of each frame, and a description of how frames are written."""
 
     of: Any
     meaning: str
@@ -38,7 +38,7 @@ class Alternative(TypedDict):
 
 
 class Token(TypedDict):
-    """A token as the engine writes it. Nothing predicts the first token of a prompt: null."""
+    """A token as the engine writes it. The first token of a prompt has no logprob: nothing predicts it."""
 
     id: Count
     text: str
@@ -47,18 +47,18 @@ class Token(TypedDict):
 
 
 def warned(warnings: tuple[str, ...]) -> Warned:
-    """The part of an answer with the warnings; nothing where there are none."""
+    """The field warnings of an answer; no field if there are no warnings."""
     return {"warnings": warnings} if warnings else {}
 
 
 def tokens_json(tokens: TokenList) -> list[Token]:
-    """The engine's tokens, which are JSON already. For the type checker the JSON is still the tokens."""
+    """The engine's tokens, which are JSON already and are copied as they are; typed as the parsed tokens."""
     return cast(list[Token], orjson.Fragment(tokens.json))
 
 
 def as_json(value: T) -> T:
-    """A value that is written at once: as objects the tokens of a whole answer may be gigabytes.
+    """Serializes a value now: as objects, the tokens of a whole answer may take gigabytes.
 
-    For the type checker the JSON is still the value.
+    The result is typed as the value.
     """
     return cast(T, orjson.Fragment(orjson.dumps(value)))

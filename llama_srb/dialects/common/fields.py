@@ -1,4 +1,4 @@
-"""Fields of a body that a dialect reads itself, one by one; RequestError names what is wrong. Pure."""
+"""Readers of single fields of a body, for dialects; RequestError if the value is wrong. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llama_srb.request.values import RequestError, is_tokens, wrong
 
 
 def switch(body: Mapping[str, Any], name: str, default: bool) -> bool:
-    """A field that is true or false; null is absent."""
+    """Reads a field that is true or false; null counts as absent."""
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise wrong(name, value, "true or false")
@@ -17,7 +17,7 @@ def switch(body: Mapping[str, Any], name: str, default: bool) -> bool:
 
 
 def text_of(body: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A field that is a text."""
+    """Reads a field that is a text; without a default the field is required."""
     value = body.get(name)
     if value is None and default is not None:
         return default
@@ -29,7 +29,7 @@ def text_of(body: Mapping[str, Any], name: str, default: str | None = None) -> s
 
 
 def ids_of(body: Mapping[str, Any], name: str = "tokens") -> dict[str, Any]:
-    """Token ids as the engine's argument."""
+    """Reads a list of token ids; returns it as an argument of an engine command."""
     value = body.get(name)
     if not isinstance(value, list) or (value and not is_tokens(value)):
         raise wrong(name, value, "a list of token ids")

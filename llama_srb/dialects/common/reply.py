@@ -1,7 +1,7 @@
-"""What the dialects of other servers have in common: a generation as their frames or as one body. Pure.
+"""A generation as frames or as one body, for the dialects of other servers. Pure.
 
-A dialect says what its JSON looks like; here events are gathered by sequence. ServerInfo is this server, as
-clients are told of it; an InfoEndpoint is a path that generates nothing.
+This module collects the events of each sequence; a dialect subclasses Reply and writes the JSON. ServerInfo
+has the facts of this server that clients may read. An InfoEndpoint is a path that generates nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ SSE = "text/event-stream; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """The server and its model; context is tokens of a sequence, modified and now seconds since 1970."""
+    """The server and its model.
+
+    context: tokens of one sequence. modified, now: seconds since 1970.
+    """
 
     model: str
     path: str = ""
@@ -38,7 +41,7 @@ class ServerInfo:
     context: int = 0
     parallel: int = 1
     chat_template: str = ""
-    cpu: str = ""  # what the engine's products are compiled for
+    cpu: str = ""  # the CPU that the engine's kernels are compiled for
     infill: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
     now: float = 0.0
@@ -46,22 +49,26 @@ class ServerInfo:
     defaults: Defaults = field(default_factory=Defaults)
 
     def defaults_of(self, n: int, max_tokens: int, *, stream: bool, sampling: Json | None = None) -> Defaults:
-        """The server's, but for what a dialect has otherwise."""
+        """The server's defaults, except those of a dialect."""
         own: Json = {"n": n, "max_tokens": max_tokens, "whole": not stream, "sampling": sampling or {}}
         return replace(self.defaults, **own)
 
 
 @dataclass(frozen=True, slots=True)
 class InfoEndpoint:
-    """A path without a generation: an engine's command, or none, its arguments from the body, the answer."""
+    """A path that generates nothing.
+
+    answer: makes the answer from the body, the result of the engine's command, and the server's facts.
+    op: the engine's command; empty if none is needed. arguments: makes its arguments from the body.
+    """
 
     answer: Callable[[Json, Mapping[str, Any], ServerInfo], Any]
     op: str = ""
     arguments: Callable[[Json], Json] = lambda body: {}
 
 
-def told(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
-    """A path that answers what this server says of itself."""
+def from_server_info(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
+    """A path whose answer is made from the server's facts alone."""
     return InfoEndpoint(lambda body, result, about: value(about))
 
 
@@ -79,11 +86,11 @@ class TokenLogprob(LikelyToken):
 
 
 def token_json(token: Mapping[str, Any]) -> TokenLogprob:
-    """A token with its alternatives."""
-    return {**_alone(token), "top_logprobs": list(map(_alone, token.get("top", ())))}
+    """The engine's token as a TokenLogprob."""
+    return {**_likely_token(token), "top_logprobs": list(map(_likely_token, token.get("top", ())))}
 
 
-def _alone(token: Mapping[str, Any]) -> LikelyToken:
+def _likely_token(token: Mapping[str, Any]) -> LikelyToken:
     text = token["text"]
     return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
 
@@ -97,7 +104,7 @@ class Text:
     thoughts: list[str] = field(default_factory=list)  # of a chat
     calls: dict[int, Json] = field(default_factory=dict)  # of a chat's tools: name, arguments as text
     stop: Stop | None = None
-    count: int = 0  # of the pieces
+    count: int = 0  # stream events
     has_new_line: bool = False
 
     @property
@@ -109,6 +116,7 @@ class Text:
         return itertools.chain.from_iterable(self.token_lists)
 
     def add(self, event: Stream) -> None:
+        """Adds the event's text and tokens, for a body."""
         self.pieces.append(event.text)
         if event.tokens:
             self.token_lists.append(event.tokens)
@@ -116,7 +124,7 @@ class Text:
         self.note(event)
 
     def note(self, event: Stream) -> None:
-        """What is still to be known of a piece that was streamed: with logprobs all may be gigabytes."""
+        """Notes only what the last frame needs, for a stream: with logprobs all events may take gigabytes."""
         self.count += 1
         self.has_new_line = self.has_new_line or "\n" in event.text
         for piece in event.tool_calls:
@@ -133,20 +141,21 @@ OneText = TypeVar("OneText", bound=Text)
 
 
 class Transcript(Generic[OneText]):
-    """One request's events by sequence: what is said again begins anew, an extend brings more.
+    """Collects the events of one request by sequence.
 
-    new: a text of which nothing has come. add: takes a stream event into one.
+    An again event clears its sequence, an extend event adds sequences. new: makes an empty text.
+    add: adds a stream event to a text.
     """
 
     def __init__(self, n: int, new: Callable[[], OneText], add: Callable[[OneText, Stream], None]) -> None:
         self._new, self._add = new, add
         self.texts = [new() for _ in range(n)]
-        self.id = ""  # once it is known
-        self.begun: Start | None = None
+        self.id = ""  # empty until the first event
+        self.start: Start | None = None
         self.done: Done | None = None
 
     def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
+        """Takes events that follow those of the last call."""
         for event in events:
             self._take(event)
 
@@ -155,7 +164,7 @@ class Transcript(Generic[OneText]):
             case Queued():
                 self.id = event.id
             case Start():
-                self.id, self.begun = event.id, event
+                self.id, self.start = event.id, event
             case Stream():
                 self._add(self.texts[event.index], event)
             case Stop():
@@ -169,19 +178,20 @@ class Transcript(Generic[OneText]):
 
     @property
     def ordered(self) -> list[int]:
-        """The sequences as a body has them: best first, if they are ranked."""
+        """The indices of the sequences in the order of a body: best first, if they are ranked."""
         return list(self.done.ranking if self.done and self.done.ranking else range(len(self.texts)))
 
 
 class Reply(Transcript[Text]):
-    """One request's answer: frames while it runs, or a body at its end.
+    """The answer to one request: frames while it runs, or one body at its end.
 
-    A dialect writes `piece`, `end`, `body` and `failure`; what a method yields becomes a frame each.
+    A dialect implements `piece`, `end`, `body` and `failure`. Each object that `piece` or `end` yields
+    becomes one frame.
     """
 
-    limit: Limit | None = None  # where a prompt that is too long is cut
+    limit: Limit | None = None  # a longer prompt is truncated; None: it is refused
     content_type: ClassVar[str] = SSE
-    pause: ClassVar[bytes] = b": keep-alive\n\n"  # what keeps an idle stream open
+    pause: ClassVar[bytes] = b": keep-alive\n\n"  # is sent on an idle stream, so that no proxy closes it
 
     def __init__(self, request: CompletionRequest, about: ServerInfo, *, stream: bool) -> None:
         super().__init__(request.n, Text, Text.note if stream else Text.add)
@@ -190,29 +200,29 @@ class Reply(Transcript[Text]):
         self.stream = stream
         self._last = Stop("", 0, 0, 0, "")
 
-    # What a dialect writes
+    # A dialect implements these
 
     def piece(self, event: Stream) -> Iterator[Mapping[str, Any]]:
         raise NotImplementedError
 
     def end(self, index: int, stop: Stop) -> Iterator[Mapping[str, Any]]:
-        """The end of one sequence. The last one comes with done."""
+        """The end of one sequence. For the last one it is called at the done event."""
         raise NotImplementedError
 
     def body(self) -> Any:
         raise NotImplementedError
 
     def failure(self, error: Error) -> Mapping[str, Any]:
-        """What went wrong behind the first byte."""
+        """An error after the first byte was sent."""
         raise NotImplementedError
 
     def frame(self, data: Mapping[str, Any]) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(data)
 
-    # What all have in common
+    # All dialects share these
 
     def render(self, events: Iterable[Event]) -> bytes:
-        """Frames for these events, which follow those of the last call."""
+        """The frames of events that follow those of the last call."""
         return b"".join(self.frame(data) for event in events for data in self.messages(event))
 
     def json(self) -> bytes:
@@ -221,15 +231,15 @@ class Reply(Transcript[Text]):
 
     @property
     def prompt_tokens(self) -> int:
-        return self.begun.prompt_tokens if self.begun else 0
+        return self.start.prompt_tokens if self.start else 0
 
     @property
     def warned(self) -> Warned:
-        """The warnings, for the body or the last frame."""
+        """The field warnings, for the body or the last frame."""
         return warned(self.request.warnings)
 
     def messages(self, event: Event) -> Iterator[Mapping[str, Any]]:
-        """What an event becomes, a frame each."""
+        """The objects of an event's frames."""
         self.take((event,))
         match event:
             case Stream():
@@ -237,7 +247,7 @@ class Reply(Transcript[Text]):
             case Stop() if any(text.stop is None for text in self.texts):
                 yield from self.end(event.index, event)
             case Stop():
-                self._last = event  # its frame has what only done knows: timings
+                self._last = event  # its frame has timings, which come with done
             case Done():
                 yield from self.end(self._last.index, self._last)
             case Error():

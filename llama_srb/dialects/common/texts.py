@@ -1,4 +1,4 @@
-"""Texts that come as a list and are answered one by one: what vectors and scores have in common. Pure."""
+"""Lists of texts, and bodies with one entry for each text: shared by vectors and scores. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Text: TypeAlias = str | list[int]
 
 
 def one_text(name: str, wanted: str, *, empty: bool = True, param: str = "") -> Callable[[object], Text]:
-    """Reads a text, which may be empty, or a list of token ids."""
+    """A reader of a text or a list of token ids; empty: whether the text may be empty."""
 
     def read(value: object) -> Text:
         if isinstance(value, str) and is_text(value) and (value or empty):
@@ -30,7 +30,10 @@ def one_text(name: str, wanted: str, *, empty: bool = True, param: str = "") -> 
 def list_of_texts(
     name: str, most: int, wanted: str, one: Callable[[str], Callable[[object], Text]]
 ) -> Callable[[object], tuple[Text, ...]]:
-    """Reads one text, one list of token ids, or a list of either; one makes the reader of an item's name."""
+    """A reader of one text, one list of token ids, or a list of either.
+
+    one: makes the reader of an item from the item's name, e.g. "input[3]".
+    """
 
     def read(value: object) -> tuple[Text, ...]:
         if isinstance(value, str) or (isinstance(value, list) and is_tokens(value)):
@@ -50,21 +53,21 @@ def model_name(value: object) -> str:
 
 
 class TextsBody:
-    """Events folded into one JSON body; a dialect writes `gather` and `body`."""
+    """Builds one JSON body from events; a dialect implements `gather` and `body`."""
 
     def __init__(self, *, model: str, warnings: tuple[str, ...]) -> None:
         self.model, self.warnings = model, warnings
         self._done: Done | None = None
 
     def gather(self, event: Event) -> None:
-        """One event of those that bring something."""
+        """Takes one event."""
         raise NotImplementedError
 
     def body(self, done: Done) -> Any:
         raise NotImplementedError
 
     def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
+        """Takes events that follow those of the last call."""
         for event in events:
             self._done = event if isinstance(event, Done) else self._done
             self.gather(event)

@@ -1,4 +1,4 @@
-"""KoboldAI and KoboldCpp: `generation`, `watched` (for those who look on at one), `info`. Pure."""
+"""KoboldAI and KoboldCpp: `generation`, `watched` (answers of the polling paths), `info`. Pure."""
 
 from llama_srb.dialects.koboldai.generation import (
     MESSAGES,
@@ -9,17 +9,17 @@ from llama_srb.dialects.koboldai.generation import (
     error_body,
     genkey_of,
 )
-from llama_srb.dialects.koboldai.info import QUESTIONS
-from llama_srb.dialects.koboldai.watched import Seen, aborted, last_logprobs, performance, so_far
+from llama_srb.dialects.koboldai.info import INFO_ENDPOINTS
+from llama_srb.dialects.koboldai.watched import GenerationRecord, aborted, last_logprobs, performance, so_far
 
 __all__ = [
+    "INFO_ENDPOINTS",
     "MESSAGES",
-    "QUESTIONS",
     "REPLIES",
+    "GenerationRecord",
     "KoboldError",
     "KoboldResults",
     "Results",
-    "Seen",
     "aborted",
     "error_body",
     "genkey_of",

@@ -1,7 +1,7 @@
 """KoboldAI and KoboldCpp: generations. Old text-generation-webui's blocking API has the same paths. Pure.
 
-Frames are `event: message` and one line of data; n > 1 is n results. A genkey, which the client chooses,
-names a generation for those who look on, and for who ends it.
+Frames are `event: message` and one line of data; with n > 1 a body has n results. The client chooses a
+genkey, by which it polls or aborts the generation.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,11 +19,11 @@ from llama_srb.request.parse import request_from
 from llama_srb.request.values import wrong
 
 N, MAX_TOKENS = 1, 1024  # koboldcpp's defaults
-SAMPLING = {  # koboldcpp's, where they differ from llama.cpp's
+SAMPLING = {  # koboldcpp's defaults that differ from llama.cpp's
     "temperature": 0.75, "top_k": 100, "top_p": 0.92, "min_p": 0.0, "repeat_last_n": 320,
     "xtc_threshold": 0.2, "dry_penalty_last_n": 320,
 }  # fmt: skip
-LOGPROBS = 5  # alternatives that `logprobs: true` means
+LOGPROBS = 5  # alternatives of each token with `logprobs: true`
 READ_HERE = frozenset({"stream", "model", "memory", "genkey", "trim_stop", "quiet"})
 MAX_GENKEY = 128  # characters
 KINDS = {401: "unauthorized", 503: "service_unavailable"}
@@ -44,7 +44,7 @@ class KoboldError(TypedDict):
 
 
 class KoboldLogprobs(TypedDict):
-    """Of one sequence: an entry a token in each list."""
+    """The tokens of one sequence; each list has one entry for each token."""
 
     content: list[TokenLogprob]
     tokens: list[str]
@@ -65,7 +65,7 @@ class KoboldResults(Warned):
 
 
 class KoboldPiece(Warned):
-    """index: only with n > 1."""
+    """New text of one sequence. index: only with n > 1."""
 
     token: str
     finish_reason: Finish | None
@@ -73,7 +73,7 @@ class KoboldPiece(Warned):
 
 
 MESSAGES = Frames(
-    KoboldPiece | KoboldError, "Frames `event: message` and `data: <KoboldPiece>`, one sequence's in each."
+    KoboldPiece | KoboldError, "Frames `event: message` and `data: <KoboldPiece>`, each of one sequence."
 )
 
 # ----------------------------------------------------------------------------------------------------
@@ -90,9 +90,9 @@ def error_body(
 
 
 class Results(Reply):
-    """Of /api/v1/generate and /api/extra/generate/stream."""
+    """The answer of /api/v1/generate and /api/extra/generate/stream."""
 
-    pause = b""  # KoboldAI Lite's reader takes nothing but events
+    pause = b""  # KoboldAI Lite reads only events, no comments
 
     def __init__(self, body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> None:
         super().__init__(_request(body, about, stream), about, stream=stream)
@@ -145,12 +145,12 @@ def _request(body: Mapping[str, Any], about: ServerInfo, stream: bool) -> Comple
     defaults = about.defaults_of(N, MAX_TOKENS, stream=stream, sampling=SAMPLING)
     memory, prompt = text_of(body, "memory", ""), body.get("prompt")
     whole = memory + prompt if isinstance(prompt, str) else prompt
-    told = {"logprobs": LOGPROBS} if body.get("logprobs") is True else {}
-    return request_from({**body, "prompt": whole, **told}, defaults, known=READ_HERE)
+    count = {"logprobs": LOGPROBS} if body.get("logprobs") is True else {}
+    return request_from({**body, "prompt": whole, **count}, defaults, known=READ_HERE)
 
 
 def logprobs(tokens: Iterable[Mapping[str, Any]]) -> KoboldLogprobs:
-    """The tokens of one sequence as koboldcpp tells them."""
+    """The tokens of one sequence in koboldcpp's form."""
     made: KoboldLogprobs = {"content": [], "tokens": [], "token_logprobs": [], "top_logprobs": []}
     for token in tokens:
         made["content"].append(as_json(token_json(token)))
@@ -162,7 +162,7 @@ def logprobs(tokens: Iterable[Mapping[str, Any]]) -> KoboldLogprobs:
 
 
 def genkey_of(body: Mapping[str, Any]) -> str:
-    """Empty without one: that names the generation which was begun without one."""
+    """The body's genkey; without one the empty text, which is a key like any other."""
     genkey = text_of(body, "genkey", "")
     if len(genkey) > MAX_GENKEY:
         raise wrong("genkey", genkey, f"a text of at most {MAX_GENKEY} characters")

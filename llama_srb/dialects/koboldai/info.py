@@ -8,11 +8,11 @@ from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, told
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
 from llama_srb.dialects.koboldai.generation import MAX_TOKENS
 
-VERSION = "1.104"  # of KoboldCpp: KoboldAI Lite offers what this version can do, up to adaptive-p
-API_VERSION = "1.2.5"  # of KoboldAI's API: stop_sequence and use_default_badwordsids
+VERSION = "1.104"  # of KoboldCpp: KoboldAI Lite offers the features of this version, up to adaptive-p
+API_VERSION = "1.2.5"  # of KoboldAI's API: has stop_sequence and use_default_badwordsids
 
 # ----------------------------------------------------------------------------------------------------
 # Answers
@@ -28,19 +28,19 @@ class CountValue(TypedDict):
 
 
 class SoftPrompts(TypedDict):
-    """There are none."""
+    """This server has no soft prompts."""
 
     values: Annotated[list[Any], Field(max_length=0)]
 
 
 class SoftPrompt(TypedDict):
-    """There is none."""
+    """This server has no soft prompt."""
 
     value: str
 
 
 class NoStory(TypedDict):
-    """There is none."""
+    """This server has no preloaded story."""
 
 
 class TokenCount(TypedDict):
@@ -62,7 +62,7 @@ class TokenCounts(TypedDict):
 
 
 class KoboldVersion(TypedDict):
-    """The version, and which of KoboldCpp's features are here."""
+    """The version, and which of KoboldCpp's features this server has."""
 
     result: str
     version: str
@@ -156,16 +156,16 @@ def _special(body: Json) -> Json:
     return {"text": text_of(body, "prompt"), "add_special": switch(body, "special", True)}
 
 
-QUESTIONS = {
-    "/api/v1/model": told(_model),
-    "/api/v1/info/version": told(_api_version),
-    "/api/v1/config/max_context_length": told(_context),
-    "/api/v1/config/max_length": told(_max_length),
-    "/api/v1/config/soft_prompts_list": told(_no_soft_prompts),
-    "/api/v1/config/soft_prompt": told(_no_soft_prompt),
-    "/api/extra/version": told(_version),
-    "/api/extra/true_max_context_length": told(_context),
-    "/api/extra/preloadstory": told(_no_story),
+INFO_ENDPOINTS = {
+    "/api/v1/model": from_server_info(_model),
+    "/api/v1/info/version": from_server_info(_api_version),
+    "/api/v1/config/max_context_length": from_server_info(_context),
+    "/api/v1/config/max_length": from_server_info(_max_length),
+    "/api/v1/config/soft_prompts_list": from_server_info(_no_soft_prompts),
+    "/api/v1/config/soft_prompt": from_server_info(_no_soft_prompt),
+    "/api/extra/version": from_server_info(_version),
+    "/api/extra/true_max_context_length": from_server_info(_context),
+    "/api/extra/preloadstory": from_server_info(_no_story),
     "/api/extra/tokencount": InfoEndpoint(_token_count, "tokenize", _special),
     "/api/extra/detokenize": InfoEndpoint(_text, "detokenize", lambda body: ids_of(body, "ids")),
     "/api/v1/token-count": InfoEndpoint(_webui_token_count, "tokenize", _special),

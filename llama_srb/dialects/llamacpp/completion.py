@@ -1,6 +1,6 @@
-"""llama.cpp's server: /completion and /infill in their native form. Pure.
+"""llama.cpp's server: /completion and /infill in llama-server's own form. Pure.
 
-A frame has `index` and `content` at its top; one body is an object, or a list of n. Shapes:
+A frame has `index` and `content` at its top level; a body is an object, or a list of n objects. Shapes:
 tools/server/README.md and server-task.cpp of llama.cpp.
 """
 
@@ -28,7 +28,7 @@ N, MAX_TOKENS = 1, -1  # llama-server's defaults
 READ_HERE = frozenset({
     "stream", "model", "return_tokens", "response_fields", "input_prefix", "input_suffix", "input_extra",
 })  # fmt: skip
-KINDS = {  # of an error; others are the client's below 500, and the server's above
+KINDS = {  # error types by status; any other status is the client's error below 500, the server's above
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -42,7 +42,7 @@ STOP_TYPES: Mapping[str, StopType] = {
     "cancelled": "none",
     "error": "none",
 }
-SNIPPET = "\n\n--- snippet ---\n\n"  # before a file, for a model that has no token for that
+SNIPPET = "\n\n--- snippet ---\n\n"  # before a file, for a model without a separator token
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class DrawnToken(TypedDict):
 
 
 class TokenProbability(DrawnToken):
-    """A token with its alternatives, with post_sampling_probs."""
+    """A token with its alternatives, if post_sampling_probs is set."""
 
     top_probs: list[DrawnToken]
 
@@ -90,7 +90,7 @@ class LlamacppPiece(Probabilities):
 
 
 class Timings(TypedDict):
-    """Milliseconds, and tokens per second."""
+    """Times in milliseconds, rates in tokens per second."""
 
     prompt_n: Count
     prompt_ms: float
@@ -103,7 +103,7 @@ class Timings(TypedDict):
 
 
 class LlamacppText(Warned, Probabilities):
-    """A whole text, or the frame that ends one; response_fields leaves only what it names."""
+    """A complete text, or the frame that ends a sequence; with response_fields only the named fields."""
 
     index: Count
     content: str
@@ -125,7 +125,7 @@ class LlamacppText(Warned, Probabilities):
 
 TEXTS = Frames(
     LlamacppPiece | LlamacppText | LlamacppError,
-    "Frames `data: <LlamacppPiece>`, one sequence's in each; a LlamacppText ends a sequence.",
+    "Frames `data: <LlamacppPiece>`, each of one sequence; a LlamacppText ends a sequence.",
 )
 
 # ----------------------------------------------------------------------------------------------------
@@ -143,16 +143,18 @@ def error_body(
 
 
 class Completion(Reply):
-    """Of /completion and /infill."""
+    """The answer of /completion and /infill."""
 
     def __init__(self, body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> None:
         defaults = about.defaults_of(N, MAX_TOKENS, stream=stream)
         request = request_from({**body, "prompt": one_prompt(body.get("prompt"))}, defaults, known=READ_HERE)
-        self._asked = request.logprobs is not None
+        self._has_logprobs = request.logprobs is not None
         self._token = token_json if request.logprobs_mode == "raw" else _drawn_token
         self._paths = _paths(body)
         if body.get("return_tokens") and request.logprobs is None:
-            request = request.model_copy(update={"logprobs": 0})  # only so does the engine tell tokens
+            request = request.model_copy(
+                update={"logprobs": 0}
+            )  # without logprobs the engine sends no tokens
         super().__init__(request, about, stream=stream)
 
     def piece(self, event: Stream) -> Iterator[LlamacppPiece]:
@@ -184,11 +186,11 @@ class Completion(Reply):
         return error_body(500, error.message, code=error.code)
 
     def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Probabilities:
-        made = [as_json(self._token(token)) for token in tokens] if self._asked else []
+        made = [as_json(self._token(token)) for token in tokens] if self._has_logprobs else []
         return {"completion_probabilities": made} if made else {}
 
     def _chosen(self, final: LlamacppText) -> Mapping[str, Any]:
-        """What response_fields names of it, each under its path."""
+        """The fields that response_fields names, each under its path."""
         return {path: value for path in self._paths for value in _at(path, final)} if self._paths else final
 
     def _final(self, index: int, content: str, tokens: Iterable[Mapping[str, Any]]) -> LlamacppText:
@@ -217,7 +219,7 @@ class Completion(Reply):
 
     def _settings(self, index: int) -> Json:
         request = self.request
-        own = {"seed": request.seed_of(index, self.begun.seed)} if self.begun else {}
+        own = {"seed": request.seed_of(index, self.start.seed)} if self.start else {}
         mine = {"n_predict": request.max_tokens, "max_tokens": request.max_tokens, "stop": request.stop}
         return request.sampling.model_dump(mode="json") | mine | {"stream": self.stream} | own
 
@@ -227,7 +229,7 @@ def _stop_type(stop: Stop) -> StopType:
 
 
 def _timings(ms: Mapping[str, float], predicted: int, prompt: int) -> Timings:
-    """Of this sequence; rates are tokens per second."""
+    """Timings of one sequence; rates are tokens per second."""
     made: Json = {}
     for name, n, took in (("prompt", prompt, "prompt_ms"), ("predicted", predicted, "decode_ms")):
         taken = ms.get(took, 0.0)
@@ -237,7 +239,7 @@ def _timings(ms: Mapping[str, float], predicted: int, prompt: int) -> Timings:
 
 
 def _drawn_token(token: Mapping[str, Any]) -> TokenProbability:
-    """The same by probabilities, as with post_sampling_probs."""
+    """A token with probabilities in place of logprobs, for post_sampling_probs."""
     return {**_drawn(token), "top_probs": list(map(_drawn, token.get("top", ())))}
 
 
@@ -252,7 +254,7 @@ def _drawn(token: Mapping[str, Any]) -> DrawnToken:
 
 
 def _paths(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """response_fields: content, timings/prompt_n, …"""
+    """Reads response_fields, a list of paths: content, timings/prompt_n, …"""
     paths = body.get("response_fields") or []
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise wrong("response_fields", paths, "a list of names of fields")
@@ -260,7 +262,7 @@ def _paths(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _at(path: str, data: Any) -> list[Any]:
-    """What stands there, if anything does."""
+    """A list of the value at this path; empty if there is none."""
     for name in path.split("/"):
         if not isinstance(data, dict) or name not in data:
             return []
@@ -283,7 +285,7 @@ def complete(body: Mapping[str, Any], about: ServerInfo) -> Reply:
 
 
 def infill(body: Mapping[str, Any], about: ServerInfo) -> Reply:
-    """/infill: what stands between prefix and suffix; other files before them."""
+    """/infill: the text between prefix and suffix; the prompt begins with the extra files."""
     if missing := [name for name in INFILL if not about.infill.get(name)]:
         raise RequestError(f"this model has no infill token for {' and '.join(missing)}", status=501)
     prefix, suffix = text_of(body, "input_prefix"), text_of(body, "input_suffix")

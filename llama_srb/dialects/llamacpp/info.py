@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, told
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
 from llama_srb.request.fields import CHAT, Sampling
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import RequestError
@@ -18,14 +18,14 @@ from llama_srb.request.values import RequestError
 
 
 class TokenPiece(TypedDict):
-    """A token's text, or its bytes where they are only a part of a character."""
+    """A token's text, or its bytes if they are only a part of a character."""
 
     id: Count
     piece: str | list[Count]
 
 
 class Tokenized(TypedDict):
-    """For vLLM's clients with count and max_model_len."""
+    """The token ids; vLLM's clients also get count and max_model_len."""
 
     count: NotRequired[Count]
     max_model_len: NotRequired[Count]
@@ -33,7 +33,7 @@ class Tokenized(TypedDict):
 
 
 class Detokenized(TypedDict):
-    """The text twice: content for llama-server's clients, prompt for vLLM's."""
+    """The text under two names: content for llama-server's clients, prompt for vLLM's."""
 
     content: str
     prompt: str
@@ -83,7 +83,7 @@ class Slot(TypedDict):
 
 
 def _tokenize(body: Json) -> Json:
-    """llama-server's content, or vLLM's prompt on the same path, which brings the first token by itself."""
+    """Reads llama-server's field content, or vLLM's field prompt, which gets special tokens by default."""
     if body.get("prompt") is not None:
         special = switch(body, "add_special_tokens", True)
         return {"text": text_of(body, "prompt"), "add_special": special}
@@ -98,12 +98,14 @@ def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Tokeniz
     if "pieces" not in result:
         return {"tokens": tokens}
     pieces = map(_piece, result["pieces"])
-    told: list[TokenPiece] = [{"id": id, "piece": piece} for id, piece in zip(tokens, pieces, strict=True)]
-    return {"tokens": told}
+    with_pieces: list[TokenPiece] = [
+        {"id": id, "piece": piece} for id, piece in zip(tokens, pieces, strict=True)
+    ]
+    return {"tokens": with_pieces}
 
 
 def _piece(piece: list[int]) -> str | list[int]:
-    """A token's text; its bytes where they are only a part of a character."""
+    """A token's text, or its bytes if they are only a part of a character."""
     try:
         return bytes(piece).decode()
     except UnicodeDecodeError:
@@ -115,7 +117,7 @@ def _content(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Detoke
 
 
 def template_arguments(body: Json) -> Json:
-    """The fields of a chat, checked as for one."""
+    """The engine's arguments of a chat template, checked as for a chat."""
     fields = {name: value for name, value in body.items() if name in (*CHAT, "reasoning_effort")}
     if fields.get("messages") is None:
         raise RequestError("messages is missing", param="messages")
@@ -147,7 +149,7 @@ def _props(about: ServerInfo) -> Props:
 
 
 def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Slot]:
-    """A slot a place; which of them has which sequence is nowhere said, only how many are busy."""
+    """One slot for each parallel sequence. The engine only counts the busy ones: here the first are busy."""
     busy = result["sequences"]
     return [
         {"id": i, "n_ctx": about.context, "speculative": False, "is_processing": i < busy}
@@ -158,12 +160,12 @@ def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Slo
 TOKENIZE = InfoEndpoint(_tokens, "tokenize", _tokenize)
 DETOKENIZE = InfoEndpoint(_content, "detokenize", ids_of)
 TEMPLATE = InfoEndpoint(_prompt, "template", template_arguments)
-QUESTIONS = {
+INFO_ENDPOINTS = {
     "/tokenize": TOKENIZE,
     "/v1/tokenize": TOKENIZE,
     "/detokenize": DETOKENIZE,
     "/v1/detokenize": DETOKENIZE,
     "/apply-template": TEMPLATE,
-    "/props": told(_props),
+    "/props": from_server_info(_props),
     "/slots": InfoEndpoint(_slots, "status"),
 }

@@ -1,4 +1,4 @@
-"""Ollama: `body` reads, `generation` renders, `info` generates nothing. Pure."""
+"""Ollama: `body` reads requests, `generation` renders answers, `info` answers all other paths. Pure."""
 
 from llama_srb.dialects.ollama.body import model_of
 from llama_srb.dialects.ollama.generation import (
@@ -10,10 +10,10 @@ from llama_srb.dialects.ollama.generation import (
     OllamaError,
     error_body,
 )
-from llama_srb.dialects.ollama.info import QUESTIONS
+from llama_srb.dialects.ollama.info import INFO_ENDPOINTS
 
 __all__ = [
-    "QUESTIONS",
+    "INFO_ENDPOINTS",
     "REPLIES",
     "TEXT_LINES",
     "TURN_LINES",

@@ -1,4 +1,4 @@
-"""Ollama: what a body asks for. Pure."""
+"""Ollama: reads a body as a request. Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ RUNNER = frozenset({  # options of Ollama's runner, which are settings of this s
 
 
 def think_of(body: Mapping[str, Any]) -> Json:
-    """think is true, false, or how much."""
+    """The request field for `think`, which is true, false or a level; any level counts as true."""
     return {} if body.get("think") is None else {"enable_thinking": bool(body["think"])}
 
 
 def message_of(message: object) -> object:
-    """A message with its calls as OpenAI has them: with an id, and arguments as text."""
+    """A message with its tool calls in OpenAI's form: with an id, and the arguments as text."""
     if isinstance(message, dict) and message.get("images"):
-        raise RequestError("messages has images: there are only texts here", param="messages")
+        raise RequestError("messages has images; this server takes only text", param="messages")
     if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
         return message
     return message | {"tool_calls": [_openai_call(i, call) for i, call in enumerate(message["tool_calls"])]}
@@ -51,7 +51,10 @@ def _openai_call(index: int, call: object) -> object:
 def request_of(
     body: Mapping[str, Any], about: ServerInfo, beginning: Json, stream: bool
 ) -> CompletionRequest:
-    """options are sampling fields; format is a schema, or any JSON."""
+    """Reads options, which are sampling fields, and format, which is a JSON schema or "json".
+
+    beginning: the fields of the prompt or the messages.
+    """
     options = body.get("options") or {}
     if not isinstance(options, dict):
         raise wrong("options", options, "an object")
@@ -80,7 +83,7 @@ def _logprobs(body: Mapping[str, Any]) -> Json:
 
 
 def model_of(body: Mapping[str, Any], about: ServerInfo) -> str:
-    """The asked model, if it is ours; Ollama's names have a tag behind a colon."""
+    """The body's model if this server has it; Ollama's model names end with a colon and a tag."""
     name = text_of(body, "model", text_of(body, "name", about.model))
     if name and name.split(":")[0] not in about.names:
         raise RequestError(f"model {name[:100]!r} not found, only {about.model}", param="model", status=404)

@@ -1,7 +1,7 @@
 """Ollama: /api/generate and /api/chat. Pure.
 
-Lines of JSON. With n > 1 a line has `index`; `done` is true only in the last line of all, since clients stop
-reading there, and a sequence that ended before it says so by `done_reason`.
+Lines of JSON. With n > 1 a line has `index`. `done` is true only in the last line of all sequences, since
+clients stop reading there; a line with `done_reason` ends its sequence.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,14 +49,14 @@ class OllamaMessage(TypedDict):
 
 
 class OllamaText(TypedDict):
-    """What /api/generate calls a text, or a piece of one."""
+    """A text, or a piece of one, of /api/generate."""
 
     response: str
     thinking: NotRequired[str]
 
 
 class OllamaTurn(TypedDict):
-    """What /api/chat calls it."""
+    """A text, or a piece of one, of /api/chat."""
 
     message: OllamaMessage
 
@@ -71,7 +71,7 @@ class Logprobs(TypedDict, total=False):
 
 
 class Durations(Warned):
-    """Counts of all sequences; nanoseconds."""
+    """Counts of tokens, over all sequences; durations in nanoseconds."""
 
     total_duration: Count
     load_duration: Count
@@ -143,8 +143,8 @@ class ChatAnswer(OllamaAnswer, OllamaTurn):
     choices: NotRequired[list[TurnChoice]]
 
 
-TEXT_LINES = Frames(GeneratedPiece | GeneratedEnd | OllamaError, "Lines of JSON, one sequence's in each.")
-TURN_LINES = Frames(TurnPiece | TurnEnd | OllamaError, "Lines of JSON, one sequence's in each.")
+TEXT_LINES = Frames(GeneratedPiece | GeneratedEnd | OllamaError, "Lines of JSON, each of one sequence.")
+TURN_LINES = Frames(TurnPiece | TurnEnd | OllamaError, "Lines of JSON, each of one sequence.")
 
 # ----------------------------------------------------------------------------------------------------
 # Answers from events
@@ -159,11 +159,11 @@ def error_body(
 
 
 class Lines(Reply):
-    """Of /api/generate."""
+    """The answer of /api/generate."""
 
     content_type = "application/x-ndjson"
     pause = b""  # a line must be JSON
-    loading = ""  # what was done, where nothing was to be said
+    loading = ""  # the done_reason of a request without a prompt: load or unload
 
     def __init__(self, body: Mapping[str, Any], about: ServerInfo, beginning: Json) -> None:
         model, stream = model_of(body, about), switch(body, "stream", True)
@@ -174,24 +174,24 @@ class Lines(Reply):
         self._head: OllamaHead = {"model": model, "created_at": time_of(about.now)}
 
     def render(self, events: Iterable[Event]) -> bytes:
-        """A line for all of these, where there is one text: SillyTavern reads one object at a time."""
+        """Lines for these events; with n = 1 a single line, since SillyTavern reads one object at a time."""
         lines = [data for event in events for data in self.messages(event)]
-        together = len(lines) > 1 and all("response" in line for line in lines) and len(self.texts) == 1
-        return b"".join(map(self.frame, [_together(lines)] if together else lines))
+        merge = len(lines) > 1 and all("response" in line for line in lines) and len(self.texts) == 1
+        return b"".join(map(self.frame, [_merged(lines)] if merge else lines))
 
-    def said(self, text: str, thought: str, calls: list[OllamaCall]) -> OllamaText | OllamaTurn:
-        """What a piece of text, or all of it, is called."""
+    def text_fields(self, text: str, thought: str, calls: list[OllamaCall]) -> OllamaText | OllamaTurn:
+        """The fields of a text, or of a piece of one."""
         return {"response": text, "thinking": thought} if thought else {"response": text}
 
     def piece(self, event: Stream) -> Iterator[Json]:
         if event.text or event.reasoning or event.tokens:
-            said = self.said(event.text, event.reasoning, [])
-            yield self._line(event.index, said) | self._logprobs(event.tokens) | {"done": False}
+            fields = self.text_fields(event.text, event.reasoning, [])
+            yield self._line(event.index, fields) | self._logprobs(event.tokens) | {"done": False}
 
     def end(self, index: int, stop: Stop) -> Iterator[Json]:
-        if calls := _calls(self.texts[index]):  # a call is told when it is whole
-            yield self._line(index, self.said("", "", calls)) | {"done": False}
-        yield self._line(index, self.said("", "", [])) | self._end(stop)
+        if calls := _calls(self.texts[index]):  # Ollama's clients get a call as one piece
+            yield self._line(index, self.text_fields("", "", calls)) | {"done": False}
+        yield self._line(index, self.text_fields("", "", [])) | self._end(stop)
 
     def failure(self, error: Error) -> OllamaError:
         return {"error": error.message}
@@ -200,10 +200,10 @@ class Lines(Reply):
         return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
 
     def body(self) -> Any:
-        """The first text as Ollama has it; of n > 1 all are in choices."""
+        """The first text in Ollama's form; with n > 1 all texts are in choices."""
         texts: list[Json] = [
             {
-                **self.said(one.text, "".join(one.thoughts), _calls(one)),
+                **self.text_fields(one.text, "".join(one.thoughts), _calls(one)),
                 **self._logprobs(one.tokens),
                 "done_reason": _reason(one.stop),
             }
@@ -216,9 +216,9 @@ class Lines(Reply):
         loaded = {"done_reason": self.loading} if self.loading else {}
         return self._head | texts[0] | self._end(first) | loaded | many
 
-    def _line(self, index: int, said: OllamaText | OllamaTurn) -> Json:
+    def _line(self, index: int, fields: OllamaText | OllamaTurn) -> Json:
         named = {"index": index} if len(self.texts) > 1 else {}
-        return {**self._head, **said, **named}
+        return {**self._head, **fields, **named}
 
     def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Logprobs:
         made = [as_json(token_json(token)) for token in tokens]
@@ -243,9 +243,9 @@ class Lines(Reply):
 
 
 class Messages(Lines):
-    """Of /api/chat."""
+    """The answer of /api/chat."""
 
-    def said(self, text: str, thought: str, calls: list[OllamaCall]) -> OllamaTurn:
+    def text_fields(self, text: str, thought: str, calls: list[OllamaCall]) -> OllamaTurn:
         message: OllamaMessage = {"role": "assistant", "content": text}
         if thought:
             message["thinking"] = thought
@@ -254,8 +254,8 @@ class Messages(Lines):
         return {"message": message}
 
 
-def _together(lines: list[Mapping[str, Any]]) -> Json:
-    """Lines of one text as one."""
+def _merged(lines: list[Mapping[str, Any]]) -> Json:
+    """Lines of one text as one line."""
     whole: Json = {}
     for line in lines:
         for name in ("response", "thinking", "logprobs"):
@@ -265,7 +265,7 @@ def _together(lines: list[Mapping[str, Any]]) -> Json:
 
 
 def _calls(text: Text) -> list[OllamaCall]:
-    """Calls of tools, their arguments as an object."""
+    """The tool calls of a text, with their arguments as objects."""
     return [
         {"function": {"name": call["name"], "arguments": _object_of(call["arguments"])}}
         for _, call in sorted(text.calls.items())
@@ -273,7 +273,7 @@ def _calls(text: Text) -> list[OllamaCall]:
 
 
 def _object_of(text: str) -> Any:
-    """JSON; a call that was cut short has none."""
+    """Arguments as an object; it is empty if the call is incomplete."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -318,7 +318,10 @@ def chat(body: Mapping[str, Any], about: ServerInfo) -> Reply:
 
 
 def _loaded(kind: type[Lines], body: Mapping[str, Any], about: ServerInfo) -> Lines:
-    """Who has nothing to say wants the model to be loaded, or not to be: here it is as long as the server."""
+    """Answers a request without a prompt, which in Ollama loads or unloads the model.
+
+    Here the model is loaded as long as the server runs.
+    """
     named = {name: body[name] for name in ("model", "name") if name in body}
     reply = kind({**named, "stream": False}, about, {"prompt": "", "max_tokens": 0})
     reply.loading = "unload" if body.get("keep_alive") in (0, "0", "0s") else "load"

@@ -8,11 +8,11 @@ from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.common.infill import can_infill
-from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, told
+from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
 from llama_srb.dialects.ollama.body import model_of
 from llama_srb.dialects.ollama.generation import time_of
 
-VERSION = "0.12.0"  # of Ollama: what clients check before they use a field
+VERSION = "0.12.0"  # of Ollama: clients check it before they use newer fields
 
 # ----------------------------------------------------------------------------------------------------
 # Answers
@@ -29,7 +29,7 @@ class Details(TypedDict):
 
 
 class OllamaModel(TypedDict):
-    """digest stands for the file without reading it."""
+    """digest: a hash of the file's path, size and time, since reading the file would take too long."""
 
     name: str
     model: str
@@ -54,7 +54,7 @@ class OllamaLoadedModels(TypedDict):
 
 
 class ShownModel(TypedDict):
-    """model_info: by GGUF's names of metadata."""
+    """model_info: keys are GGUF's metadata keys."""
 
     modelfile: str
     parameters: str
@@ -86,7 +86,7 @@ def _details(about: ServerInfo) -> Details:
 
 
 def _short(count: int) -> str:
-    """4458752 as 4.46M."""
+    """A short form of a count: 4458752 as 4.46M."""
     for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
         if count >= size:
             return f"{count / size:.3g}{letter}"
@@ -111,7 +111,7 @@ def _tags(about: ServerInfo) -> OllamaModels:
 
 
 def _running(about: ServerInfo) -> OllamaLoadedModels:
-    """Loaded it stays, so it expires in a day from now, whenever one asks."""
+    """The loaded model. It stays loaded, so expires_at is always a day from now."""
     model: OllamaLoadedModel = {
         **_entry(about),
         "expires_at": time_of(about.now + 86400),
@@ -137,19 +137,19 @@ def _show(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ShownMode
             "general.parameter_count": about.parameters,
             f"{about.architecture}.context_length": about.context,
         },
-        "capabilities": ["completion", *(["insert"] if can_infill(about.infill) else []), *_chats(about)],
+        "capabilities": ["completion", *(["insert"] if can_infill(about.infill) else []), *_tools(about)],
         "modified_at": time_of(about.modified),
     }
 
 
-def _chats(about: ServerInfo) -> list[str]:
-    """Whether the model's template knows tools is told by what it looks at."""
+def _tools(about: ServerInfo) -> list[str]:
+    """The capability tools, if the model's chat template reads the variable `tools`."""
     return ["tools"] if "tools" in about.chat_template else []
 
 
-QUESTIONS = {
-    "/api/tags": told(_tags),
-    "/api/ps": told(_running),
+INFO_ENDPOINTS = {
+    "/api/tags": from_server_info(_tags),
+    "/api/ps": from_server_info(_running),
     "/api/show": InfoEndpoint(_show),
-    "/api/version": told(_version),
+    "/api/version": from_server_info(_version),
 }

@@ -1,4 +1,7 @@
-"""OpenAI's completions: `form` reads bodies, `completions` and `several` render events. Pure."""
+"""OpenAI's completions: `form` reads bodies, `completions` and `several` render events. Pure.
+
+`several` is for a request with several prompts.
+"""
 
 from llama_srb.dialects.openai.answer import Error, ErrorKind, error_body
 from llama_srb.dialects.openai.completions import CHUNKS, Body, Chunks, Completion

@@ -1,4 +1,4 @@
-"""What answers of OpenAI's completions and chats have in common: parts, errors, chunks as frames. Pure."""
+"""Parts that answers of OpenAI's completions and chats share: types, errors, chunks as frames. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from llama_srb.engine.events import Done, Event, Queued, Stop
 
 END = b"data: [DONE]\n\n"
 UNFINISHED: Literal["length"] = "length"
-"""finish_reason of all that did not end by itself: OpenAI's clients know no "cancelled"."""
+"""finish_reason of each text that did not end by itself: OpenAI's API has no "cancelled"."""
 
 ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error"]
 
@@ -36,7 +36,7 @@ class CachedTokens(TypedDict):
 
 
 class Usage(TypedDict):
-    """Of all choices."""
+    """The tokens of all choices together."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -45,7 +45,7 @@ class Usage(TypedDict):
 
 
 class Scores(TypedDict):
-    """Of a choice, with best_of or rank_by."""
+    """The scores of a choice, with best_of or rank_by."""
 
     logprob: float
     mean_logprob: float
@@ -53,8 +53,8 @@ class Scores(TypedDict):
     distinct_2: float
 
 
-class Marks(TypedDict, total=False):
-    """What ranking and dedupe say of a choice."""
+class RankingFields(TypedDict, total=False):
+    """The fields that ranking and dedupe add to a choice."""
 
     scores: Scores
     duplicate_of: Count
@@ -66,14 +66,14 @@ class Head(TypedDict):
     model: str
 
 
-class ChunkEnds(Warned, total=False):
-    """What few chunks have: warnings the first one, usage and ranking the last one."""
+class ChunkExtras(Warned, total=False):
+    """Fields of the first chunk (warnings) and of the last one (usage, ranking)."""
 
     ranking: tuple[Count, ...]
     usage: Usage | None
 
 
-NO_ENDS: ChunkEnds = {}
+NO_EXTRAS: ChunkExtras = {}
 
 
 def error_body(message: str, *, kind: ErrorKind, param: str | None, code: str | None) -> Error:
@@ -94,26 +94,29 @@ def finish_of(stop: Stop | None) -> Finish:
     return "stop" if stop is not None and stop.finish_reason == "stop" else UNFINISHED
 
 
-def marks_of(stop: Stop | None) -> Marks:
-    """What ranking and dedupe say of a choice."""
-    marks: Marks = {}
+def ranking_fields(stop: Stop | None) -> RankingFields:
+    """The fields that ranking and dedupe add to a choice."""
+    fields: RankingFields = {}
     if stop is None:
-        return marks
+        return fields
     logprob, mean, distinct_2 = stop.logprob, stop.mean_logprob, stop.distinct_2
     if logprob is not None and mean is not None and distinct_2 is not None:
-        marks["scores"] = {
+        fields["scores"] = {
             "logprob": logprob,
             "mean_logprob": mean,
             "length": stop.length,
             "distinct_2": distinct_2,
         }
     if stop.duplicate_of is not None:
-        marks["duplicate_of"] = stop.duplicate_of
-    return marks
+        fields["duplicate_of"] = stop.duplicate_of
+    return fields
 
 
 def in_order(transcript: Transcript[OneText]) -> Iterator[tuple[int, OneText, Stop | None]]:
-    """The choices of a body: place, text, and the stop event, whose duplicate_of is a place, too."""
+    """The choices of a body, best first if ranked: the position in the body, the text, the stop event.
+
+    The stop event's duplicate_of is a position in the body, too.
+    """
     places = {number: i for i, number in enumerate(transcript.ordered)}
     for number, i in places.items():
         text = transcript.texts[number]
@@ -124,41 +127,41 @@ def in_order(transcript: Transcript[OneText]) -> Iterator[tuple[int, OneText, St
 
 
 class ChunkWriter:
-    """Chunks of one answer as frames.
+    """Writes the chunks of one answer as frames.
 
-    Frames begin with `head`, which is known with the answer's id, and end with `tail`. created is in seconds
-    since 1970.
+    A frame begins with `head`, which is set when the answer's id is known, and ends with `tail`. created is
+    in seconds since 1970.
     """
 
     def __init__(self, kind: str, prefix: str, form: Form, *, model: str, created: int) -> None:
-        self._prefix = prefix  # of the id
+        self._prefix = prefix  # before the id
         self._about = {"object": kind, "created": created, "model": model}
         self._wants_usage = form.include_usage
         self.head = b""
         self.tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
 
     def name(self, id: str) -> None:
-        """From now on chunks have this id."""
+        """Sets the id of the chunks that follow."""
         self.head = b"data: " + orjson.dumps({"id": self._prefix + id, **self._about})[:-1]
 
-    def frame(self, choices: Sequence[Mapping[str, Any]], ends: ChunkEnds = NO_ENDS) -> bytes:
-        """One chunk."""
-        fields = orjson.dumps({"choices": choices, **ends})[1:-1]
-        return b"%b,%b%b" % (self.head, fields, b"}\n\n" if "usage" in ends else self.tail)
+    def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras = NO_EXTRAS) -> bytes:
+        """One chunk as a frame."""
+        fields = orjson.dumps({"choices": choices, **extras})[1:-1]
+        return b"%b,%b%b" % (self.head, fields, b"}\n\n" if "usage" in extras else self.tail)
 
     def begin(self, warnings: tuple[str, ...], choices: Sequence[Mapping[str, Any]] = ()) -> bytes:
-        """The first chunk, where there is something to warn of."""
+        """The first chunk with the warnings; empty if there are none."""
         return self.frame(choices, {"warnings": warnings}) if warnings else b""
 
     def end(self, done: Done) -> bytes:
-        """The last chunk, where there is something to tell, and the end of the stream."""
-        ends: ChunkEnds = {"ranking": done.ranking} if done.ranking else {}
+        """The last chunk, if there is a ranking or usage to send, and the end of the stream."""
+        extras: ChunkExtras = {"ranking": done.ranking} if done.ranking else {}
         if self._wants_usage:
-            ends["usage"] = usage_of(done)
-        return (self.frame((), ends) if ends else b"") + END
+            extras["usage"] = usage_of(done)
+        return (self.frame((), extras) if extras else b"") + END
 
     def other(self, event: Event) -> bytes:
-        """What is no chunk: a comment while the request waits, an error."""
+        """The frame of an event without a chunk: a comment while the request is queued, or an error."""
         match event:
             case Queued():
                 return b": queued at position %d\n\n" % event.position

@@ -1,7 +1,7 @@
 """OpenAI's completions: chunks that end in `data: [DONE]`, or one JSON body. Pure.
 
-One choice a frame, its text always a string: clients append it unseen. usage counts all choices. Why a
-sequence ended is said in OpenAI's words: what was cancelled is "length", since its text is not finished.
+Each frame has one choice. Its text is always a string, since clients append it without a check. usage counts
+all choices. A cancelled sequence has the finish_reason "length", since its text is not finished.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,15 +15,15 @@ from typing_extensions import TypedDict
 from llama_srb.dialects.common.answers import Count, Finish, Frames, Warned, as_json, warned
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
-    ChunkEnds,
+    ChunkExtras,
     ChunkWriter,
     Error,
     Head,
-    Marks,
+    RankingFields,
     Usage,
     finish_of,
     in_order,
-    marks_of,
+    ranking_fields,
     usage_of,
 )
 from llama_srb.dialects.openai.form import Form
@@ -31,8 +31,8 @@ from llama_srb.engine.events import Again, Done, Event, Extend, Prompt, Start, S
 from llama_srb.request.fields import CompletionRequest
 
 KIND: Literal["text_completion"] = "text_completion"
-PREFIX = "cmpl-"  # of ids
-REPEATED = (Prompt, Extend, Again)  # events after which choices are told the prompt, if it is to be echoed
+PREFIX = "cmpl-"  # before the id
+REPEATED = (Prompt, Extend, Again)  # events after which choices get the prompt, if the request has echo
 
 # ----------------------------------------------------------------------------------------------------
 # Answers
@@ -40,7 +40,7 @@ REPEATED = (Prompt, Extend, Again)  # events after which choices are told the pr
 
 
 class Logprobs(TypedDict):
-    """Of one choice: an entry a token in each list."""
+    """The tokens of one choice; each list has one entry for each token."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -48,14 +48,14 @@ class Logprobs(TypedDict):
     text_offset: list[Count]
 
 
-class ChunkChoice(Marks):
+class ChunkChoice(RankingFields):
     text: str
     index: Count
     logprobs: Logprobs | None
     finish_reason: Finish | None
 
 
-class Choice(Marks):
+class Choice(RankingFields):
     text: str
     index: Count
     logprobs: Logprobs | None
@@ -68,34 +68,34 @@ class Completion(Head, Warned):
     usage: Usage
 
 
-class Chunk(Head, ChunkEnds):
+class Chunk(Head, ChunkExtras):
     object: Literal["text_completion"]
     choices: Annotated[list[ChunkChoice], Field(max_length=1)]
 
 
 CHUNKS = Frames(
     Chunk | Error,
-    "Frames `data: <Chunk>`, each with one choice; `data: [DONE]` last, or a frame with an error.",
+    "Frames `data: <Chunk>`, each with one choice; the last frame is `data: [DONE]` or an error.",
 )
 
 # ----------------------------------------------------------------------------------------------------
-# What events add to choices
+# Events as pieces of choices
 # ----------------------------------------------------------------------------------------------------
 
 
-class Place:
-    """Where tokens stand in a text that comes in pieces, in characters.
+class OffsetFinder:
+    """Finds the offsets of tokens, in characters, in a text that comes in pieces.
 
-    A piece of a character (its token's text is U+FFFD) stands where the character does, and what follows is
-    looked for behind it.
+    A token that is only a part of a character has the text U+FFFD. It gets the offset of the character; the
+    tokens after it are searched for behind the character.
     """
 
     def __init__(self, offset: int = 0) -> None:
         self._offset = offset  # of _text
-        self._text = ""  # what no token has claimed yet
+        self._text = ""  # the end of the text so far, whose tokens have not come yet
 
     def of(self, text: str, tokens: Iterable[str]) -> list[int]:
-        """Offsets of these tokens, when this text has come since the last call."""
+        """Adds the next piece of text; returns the offsets of the tokens that came with it."""
         self._text += text
         offsets, at, missed = [], 0, 0
         for token in tokens:
@@ -107,13 +107,13 @@ class Place:
         return offsets
 
     def skip(self) -> int:
-        """The end of the text so far, where the next token stands."""
+        """Returns the length of the text so far, which is the offset of the next token."""
         self._offset, self._text = self._offset + len(self._text), ""
         return self._offset
 
 
 def _lists(tokens: Iterable[Mapping[str, Any]], offsets: list[int]) -> Logprobs:
-    """Tokens as OpenAI's four parallel lists; nothing predicts the first token of a prompt: null."""
+    """Tokens as OpenAI's four parallel lists; null for the first token of a prompt: nothing predicts it."""
     made: Logprobs = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": offsets}
     for token in tokens:
         known = token["logprob"] is not None
@@ -124,7 +124,7 @@ def _lists(tokens: Iterable[Mapping[str, Any]], offsets: list[int]) -> Logprobs:
 
 
 def _by_text(others: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Most probable first; of tokens that read alike (pieces of characters) the first counts."""
+    """Logprobs by text, the most probable first; of tokens with equal texts only the first is kept."""
     made: dict[str, float] = {}
     for other in others:
         made.setdefault(other["text"], other["logprob"])
@@ -133,7 +133,7 @@ def _by_text(others: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one event adds to one choice."""
+    """The part that one event adds to one choice."""
 
     index: int
     text: str
@@ -149,21 +149,26 @@ def _chunk_choice(index: int, text: str, logprobs: Logprobs | None, stop: Stop |
     if stop is None:
         return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": None}
     ended = finish_of(stop)
-    return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": ended, **marks_of(stop)}
+    return {
+        "text": text,
+        "index": index,
+        "logprobs": logprobs,
+        "finish_reason": ended,
+        **ranking_fields(stop),
+    }
 
 
 class Pieces:
-    """Events as what they add to choices, first to first + n - 1: chunks write the pieces one by one, a body
-    adds them up.
+    """Converts events to pieces of the choices first to first + n - 1, for chunks and for a body.
 
-    Choices that an extend adds begin with the prompt, too, as far as it has come by then.
+    With echo, choices that an extend adds also begin with the prompt, as far as it has come by then.
     """
 
     def __init__(self, n: int, first: int = 0) -> None:
         self._first, self._n = first, n
-        self._prompt = Place()
-        self._echoed: list[tuple[str, Logprobs | None]] = []  # what every choice begins with
-        self._places: dict[int, Place] = {}  # only with logprobs
+        self._prompt = OffsetFinder()
+        self._echoed: list[tuple[str, Logprobs | None]] = []  # the pieces of the prompt, for each choice
+        self._offsets: dict[int, OffsetFinder] = {}  # by choice
 
     def of(self, event: Event) -> Iterator[Piece]:
         match event:
@@ -180,15 +185,15 @@ class Pieces:
                 new = range(event.first, event.count)
                 yield from (Piece(index, *echoed) for echoed in self._echoed for index in new)
             case Again():
-                self._places.pop(event.index, None)
+                self._offsets.pop(event.index, None)
                 yield from (Piece(event.index, *echoed) for echoed in self._echoed)
             case Stop():
                 yield Piece(event.index, "", None, event)
 
     def _logprobs(self, event: Stream) -> Logprobs | None:
-        if event.index not in self._places:
-            self._places[event.index] = Place(self._prompt.skip())
-        offsets = self._places[event.index].of(event.text, _texts(event.tokens))
+        if event.index not in self._offsets:
+            self._offsets[event.index] = OffsetFinder(self._prompt.skip())
+        offsets = self._offsets[event.index].of(event.text, _texts(event.tokens))
         return _lists(event.tokens, offsets) if event.tokens else None
 
 
@@ -202,7 +207,7 @@ def _texts(tokens: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 class ChoiceWriter:
-    """What events add to choices first to first + n - 1 as frames."""
+    """Renders events as frames of the choices first to first + n - 1."""
 
     def __init__(self, request: CompletionRequest, writer: ChunkWriter, first: int = 0) -> None:
         self._writer = writer
@@ -210,7 +215,7 @@ class ChoiceWriter:
         self._plain = request.logprobs is None
 
     def text(self, event: Stream) -> bytes:
-        """The frame of a new text. Nearly all frames are this one, so it is put together by hand."""
+        """The frame of new text. Nearly all frames are of this kind, so they are formatted by hand."""
         if not self._plain:
             return self.render(event)
         writer = self._writer
@@ -219,16 +224,16 @@ class ChoiceWriter:
         )  # fmt: skip
 
     def render(self, event: Event) -> bytes:
-        """Its frames."""
+        """All frames of an event."""
         return b"".join(self.each(event))
 
     def each(self, event: Event) -> Iterator[bytes]:
-        """The same one by one, and only when it is wanted."""
+        """The frames of an event one by one, each made when it is taken."""
         return (self._writer.frame((piece.choice,)) for piece in self._pieces.of(event))
 
 
 class Chunks:
-    """Events as chunks, for one request; created is in seconds since 1970."""
+    """Renders the events of one request as chunks; created is in seconds since 1970."""
 
     def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
         self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created)
@@ -236,12 +241,15 @@ class Chunks:
         self._warnings = request.warnings
 
     def render(self, events: list[Event]) -> bytes:
-        """Frames for these events, which follow those of the last call."""
+        """The frames of events that follow those of the last call."""
         text = self._choices.text
         return b"".join([text(one) if type(one) is Stream else self._render(one) for one in events])
 
     def frames(self, events: list[Event]) -> bytes | Iterator[bytes]:
-        """The same as render(); what every choice repeats comes one by one, and only when it is wanted."""
+        """As render(); but if each choice repeats the prompt, each frame is made when it is taken.
+
+        All copies of a long prompt at once would take too much memory.
+        """
         if not any(isinstance(event, REPEATED) for event in events):
             return self.render(events)
         return (frame for event in events for frame in self._each(event))
@@ -261,7 +269,7 @@ class Chunks:
 
 @dataclass(slots=True)
 class EchoedText(Text):
-    """A text in pieces that may begin with the prompt."""
+    """The text so far of one choice, and its logprobs; with echo it begins with the prompt."""
 
     logprobs: Logprobs = field(default_factory=lambda: _lists((), []))
 
@@ -274,20 +282,20 @@ class EchoedText(Text):
             self.logprobs["text_offset"] += more["text_offset"]
 
 
-def _in_pieces(text: EchoedText, event: Stream) -> None:
-    """What a stream event adds to a text comes as its pieces."""
+def _ignore(text: EchoedText, event: Stream) -> None:
+    """Adds nothing: Body appends the event's pieces itself."""
 
 
 class Body:
-    """Events folded into one JSON body, for one request; created is in seconds since 1970."""
+    """Builds one JSON body from the events of one request; created is in seconds since 1970."""
 
     def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
         self._request, self._model, self._created = request, model, created
-        self._transcript = Transcript(request.n, EchoedText, _in_pieces)
+        self._transcript = Transcript(request.n, EchoedText, _ignore)
         self._pieces = Pieces(request.n)
 
     def take(self, events: Iterable[Event]) -> None:
-        """Events, which follow those of the last call."""
+        """Takes events that follow those of the last call."""
         for event in events:
             self._transcript.take((event,))
             for piece in self._pieces.of(event):
@@ -315,9 +323,9 @@ class Body:
             "index": index,
             "logprobs": logprobs,
             "finish_reason": ended,
-            **marks_of(stop),
+            **ranking_fields(stop),
         }
 
     def json(self) -> bytes:
-        """The same as JSON."""
+        """The body as JSON."""
         return orjson.dumps(self.fields())

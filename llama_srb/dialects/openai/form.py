@@ -1,4 +1,4 @@
-"""OpenAI's completions: what a body asks for, and in which form it wants the answer. Pure."""
+"""OpenAI's completions: reads a body as a request and the form of its answer. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from llama_srb.request.values import MAX_PROMPTS, RequestError, wrong
 
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
 READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})
-NO_INFILL = "suffix is not used: the model has no tokens for what stands between two texts"
+NO_INFILL = "suffix is not used: the model has no infill tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the client wants its answer, and of which model; None is "whichever there is".
+    """The form of the answer and the wanted model; None: the body names no model.
 
-    limit: where text-generation-webui's clients want a prompt that is too long to be cut; else it is refused.
+    limit: text-generation-webui's clients want a longer prompt to be truncated; without it, it is refused.
     """
 
     stream: bool = False
@@ -32,9 +32,9 @@ class Form:
 def parse(
     body: Mapping[str, Any], defaults: Defaults, infill: Mapping[str, str] = {}
 ) -> tuple[CompletionRequest, Form]:
-    """A body with one prompt as a request and a form; RequestError names what is wrong.
+    """Reads a body with one prompt as a request and the form of its answer; RequestError if a field is wrong.
 
-    infill: the model's tokens for that, if it has any.
+    infill: the model's infill tokens, if it has any.
     """
     form = form_of(body)
     if body.get("messages") is not None:
@@ -48,7 +48,7 @@ def parse(
 
 
 def prompts(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A body a prompt: OpenAI's clients may send a list of them."""
+    """One body for each prompt, since OpenAI's clients may send a list of prompts."""
     many = body.get("prompt")
     if not isinstance(many, list) or not many or not isinstance(many[0], str | list):
         return [body]
@@ -58,7 +58,7 @@ def prompts(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _with_suffix(body: Mapping[str, Any], infill: Mapping[str, str]) -> Mapping[str, Any]:
-    """What stands between prompt and suffix is asked for by the model's own tokens."""
+    """A body with a suffix gets an infill prompt instead, if the model has infill tokens."""
     prompt, suffix = body.get("prompt"), body.get("suffix")
     if not isinstance(suffix, str | None):
         raise wrong("suffix", suffix, "a text")

@@ -1,4 +1,4 @@
-"""Several prompts in one request of OpenAI's completions: a generation each. Pure.
+"""Several prompts in one request of OpenAI's completions: one generation for each. Pure.
 
 The id of an event names its generation. Choices are counted over all prompts.
 """
@@ -27,7 +27,7 @@ from llama_srb.request.fields import CompletionRequest
 
 
 class ChunksOfMany:
-    """Events as chunks of one id; requests by the ids of their generations."""
+    """Renders the events of several generations as chunks with one id; requests: by generation id."""
 
     def __init__(
         self, requests: Mapping[str, CompletionRequest], form: Form, *, model: str, created: int
@@ -44,11 +44,11 @@ class ChunksOfMany:
         self._done: list[Done] = []
 
     def render(self, events: list[Event]) -> bytes:
-        """Frames for these events of one generation."""
+        """The frames of events of one generation."""
         return b"".join(map(self._render, events))
 
     def frames(self, events: list[Event]) -> bytes | Iterator[bytes]:
-        """The same as render(); what every choice repeats comes one by one, and only when it is wanted."""
+        """As render(); but if each choice repeats the prompt, each frame is made when it is taken."""
         if not any(isinstance(event, REPEATED) for event in events):
             return self.render(events)
         return (frame for event in events for frame in self._each(event))
@@ -65,7 +65,7 @@ class ChunksOfMany:
             case Done():
                 self._done.append(event)
                 return self._writer.end(_sum(self._done)) if len(self._done) == len(self._choices) else b""
-        id = event.id  # type: ignore[union-attr]  # what a generation brings has one
+        id = event.id  # type: ignore[union-attr]  # each event of a generation has an id
         choices, moved = self._choices[id], _moved(event, self._first[id])
         if isinstance(moved, Stream):
             return choices.text(moved)
@@ -73,7 +73,7 @@ class ChunksOfMany:
 
 
 def _moved(event: Event, by: int) -> Event:
-    """An event whose choices stand behind those of other prompts."""
+    """An event with its choices' indices moved behind the choices of earlier prompts."""
     match event:
         case Stop(duplicate_of=int() as other):
             return replace(event, index=event.index + by, duplicate_of=other + by)
@@ -83,7 +83,7 @@ def _moved(event: Event, by: int) -> Event:
 
 
 def _sum(parts: Iterable[Done]) -> Done:
-    """The counts of all; an order over several prompts there is none."""
+    """The counts of all generations; there is no ranking over several prompts."""
     first, *others = parts
     for one in others:
         first = replace(
@@ -97,14 +97,14 @@ def _sum(parts: Iterable[Done]) -> Done:
 
 
 class BodyOfMany:
-    """Events folded into one body; requests by the ids of their generations."""
+    """Builds one body from the events of several generations; requests: by generation id."""
 
     def __init__(self, requests: Mapping[str, CompletionRequest], *, model: str, created: int) -> None:
         self._parts = {id: Body(request, model=model, created=created) for id, request in requests.items()}
         self._done: list[Done] = []
 
     def take(self, events: Iterable[Event]) -> None:
-        """Events of one generation, which follow those of the last call."""
+        """Takes events of one generation that follow those of the last call."""
         for event in events:
             self._parts[event.id].take([event])  # type: ignore[union-attr]
             self._done += [event] if isinstance(event, Done) else []
@@ -118,7 +118,7 @@ class BodyOfMany:
         return {**bodies[0], "choices": choices, "usage": usage_of(_sum(self._done))}
 
     def json(self) -> bytes:
-        """The same as JSON."""
+        """The body as JSON."""
         return orjson.dumps(self.fields())
 
 

@@ -32,8 +32,8 @@ OTHERS = (llamacpp, koboldai, ollama, textgen)  # the dialects of other servers
 REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
     path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
 }
-QUESTIONS: Mapping[str, InfoEndpoint] = {
-    path: question for dialect in OTHERS for path, question in dialect.QUESTIONS.items()
+INFO_ENDPOINTS: Mapping[str, InfoEndpoint] = {
+    path: endpoint for dialect in OTHERS for path, endpoint in dialect.INFO_ENDPOINTS.items()
 }
 
 
@@ -68,7 +68,7 @@ class Compatibility:
             yield work
             return
         assert isinstance(work.generation, Exchange)
-        watched = self._watchlist.add(reply.genkey, work.generation, koboldai.Seen(reply.request))
+        watched = self._watchlist.add(reply.genkey, work.generation, koboldai.GenerationRecord(reply.request))
 
         async def rank(events: list[Event]) -> list[Event]:
             ranked = await work.rank(events)
@@ -82,14 +82,14 @@ class Compatibility:
 
     async def ask(self, http: web.Request) -> web.Response:
         """A path that generates nothing: it answers from the server's facts, or with one engine command."""
-        question, about = QUESTIONS[path_of(http)], self.facts.info(http[CALLER])
+        endpoint, about = INFO_ENDPOINTS[path_of(http)], self.facts.info(http[CALLER])
         body = await self.bodies.read(http) if http.method == "POST" else {}
         result: Mapping[str, Any] = {}
-        if question.op:
-            arguments = await parsed(http, question.arguments, body)
+        if endpoint.op:
+            arguments = await parsed(http, endpoint.arguments, body)
             with self.admission.reserve(http[CALLER]) as reservation:
-                result = await reservation.command(question.op, **arguments)
-        return json_response(question.answer(body, result, about))
+                result = await reservation.command(endpoint.op, **arguments)
+        return json_response(endpoint.answer(body, result, about))
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts in another server's form."""
@@ -109,10 +109,10 @@ class Compatibility:
     def _genkey(self, http: web.Request) -> str:
         return koboldai.genkey_of(parse_body(data) if (data := http[BODY]).strip() else {})
 
-    def _watched_by(self, http: web.Request) -> koboldai.Seen | None:
+    def _watched_by(self, http: web.Request) -> koboldai.GenerationRecord | None:
         """The progress of the caller's generation with this genkey."""
         found = self._watchlist.find(http[CALLER].client, self._genkey(http))
-        return found.seen if found else None
+        return found.record if found else None
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation so far."""
@@ -121,9 +121,9 @@ class Compatibility:
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
         """The tokens of a generation so far."""
-        seen = self._watched_by(http)
-        tokens = seen.tokens() if seen else []  # a copy: the generation goes on while a thread renders it
-        body = await asyncio.to_thread(koboldai.last_logprobs, seen, tokens)
+        record = self._watched_by(http)
+        tokens = record.tokens() if record else []  # a copy: the generation goes on while a thread renders it
+        body = await asyncio.to_thread(koboldai.last_logprobs, record, tokens)
         return web.Response(body=body, content_type="application/json")
 
     async def kobold_abort(self, http: web.Request) -> web.Response:
@@ -139,5 +139,5 @@ class Compatibility:
     async def kobold_perf(self, http: web.Request) -> web.Response:
         """How long the caller's last generation took."""
         own = self._watchlist.of(http[CALLER].client)
-        last, running = own[-1].seen if own else None, sum(watched.is_running for watched in own)
+        last, running = own[-1].record if own else None, sum(watched.is_running for watched in own)
         return json_response(koboldai.performance(last, running, self.facts.info(http[CALLER])))
