@@ -9,7 +9,7 @@
 #include "model/self_test.h"
 #include "model/settings_hash.h"
 #include "options.h"
-#include "protocol/events.h"
+#include "protocol/event_line.h"
 #include "protocol/operations.h"
 #include "protocol/ready.h"
 #include "schedule/scheduler.h"

@@ -70,7 +70,8 @@ branch * prefix_tree::open(uint64_t adapters, branch * from, int32_t n_shared) {
     return &b;
 }
 
-// A branch that shares no cells has no parent, since the parent may be removed without a look at it.
+// A branch that shares no cells has no parent: the removal of a parent updates only branches that share its cells, so the
+// pointer of this one would dangle.
 static void set_shared(branch & b, int32_t n) {
     b.n_shared = n;
     b.parent   = n > 0 ? b.parent : nullptr;

@@ -2,7 +2,7 @@
 
 #include "util/json.h"
 #include "util/sandbox.h"
-#include "util/text.h"
+#include "util/utf8.h"
 
 #include <chat.h> // llama.cpp's common/chat.h
 #include <hash/xxhash/xxhash.h>

@@ -87,7 +87,7 @@ static const std::string * find_pattern(const std::vector<std::string> & pattern
     const std::string digits = literal.compare(0, mark.size(), mark) == 0 ? literal.substr(mark.size()) : "";
     const size_t      number = strtoul(digits.c_str(), nullptr, 10);
     if (number >= patterns.size() || digits != std::to_string(number)) {
-        invalid("json_schema", "json_schema: it has a pattern where none is possible");
+        invalid("json_schema", "json_schema: a pattern is not supported at its place in the schema");
     }
     return &patterns[number];
 }

@@ -1,6 +1,6 @@
 #include "protocol/commands.h"
 
-#include "protocol/events.h"
+#include "protocol/event_line.h"
 #include "protocol/operations.h"
 
 #include <algorithm>

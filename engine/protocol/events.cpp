@@ -1,116 +1,122 @@
 #include "protocol/events.h"
 
-#include "util/text.h"
+#include "protocol/event_line.h"
 
-#include <cerrno>
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
-#include <unistd.h>
 
-event_line::event_line(std::string & out, const char * event) : out(out) {
-    out += "{\"event\":\"";
-    out += event;
-    out += '"';
-}
-
-event_line::event_line(std::string & out, const char * event, const std::string & id)
-    : event_line(out, event) {
-    text("id", id);
-}
-
-event_line::~event_line() {
-    out += "}\n";
-}
-
-void event_line::key(const char * name) {
-    out += ",\"";
-    out += name;
-    out += "\":";
-}
-
-event_line & event_line::text(const char * name, std::string_view value) {
-    key(name);
-    append_json_string(out, value);
-    return *this;
-}
-
-event_line & event_line::integer(const char * name, int64_t value) {
-    key(name);
-    out += std::to_string(value);
-    return *this;
-}
-
-event_line & event_line::number(const char * name, double value) {
-    char number[32];
-    snprintf(number, sizeof(number), "%.6g",
-             std::isfinite(value) ? value : 0.0); // JSON has no infinity
-    return raw(name, number);
-}
-
-event_line & event_line::raw(const char * name, std::string_view json_text) {
-    key(name);
-    out += json_text;
-    return *this;
-}
-
-std::string error_line(const std::string & id, const command_error & e, int64_t number) {
-    // messages of parsers and of the system may not be UTF-8
-    std::string bytes = e.what();
-    std::string line;
-    {
-        event_line event(line, "error", id);
-        event.text("code", e.code).text("message", take_utf8(bytes));
-        if (!e.param.empty()) {
-            event.text("param", e.param);
-        }
-        if (number > 0) {
-            event.integer("line", number);
-        }
+static std::string list_of(const std::vector<std::string> & tokens, size_t n_tokens) {
+    std::string list = "[";
+    for (size_t i = 0; i < n_tokens; i++) {
+        list += (i ? "," : "") + tokens[i];
     }
-    return line;
+    return list + "]";
 }
 
-void append_embeddings(std::string & out, const embedding_results & results) {
-    for (const text_vector & v : results.vectors) {
-        std::string numbers;
-        char        number[32];
-        for (const double x : v.numbers) {
-            snprintf(number, sizeof(number), "%.8g", x);
-            numbers += (numbers.empty() ? "[" : ",") + std::string(number);
-        }
-        event_line(out, "embedding", v.id)
-            .integer("index", v.index)
-            .integer("count", v.n_tokens)
-            .raw("embedding", numbers + "]");
-    }
-    for (const embedding_end & e : results.ended) {
-        if (!e.error.empty()) {
-            out += error_line(e.id, command_error("engine_error", e.error));
-            continue;
-        }
-        event_line(out, "done", e.id)
-            .integer("count", e.count)
-            .integer("prompt_tokens", e.n_tokens)
-            .integer("cached_tokens", 0)
-            .integer("completion_tokens", 0)
-            .raw("timings", "{}");
+void append_queued(std::string & out, const std::string & id, int64_t position) {
+    event_line(out, "queued", id).integer("position", position);
+}
+
+void append_accepted(std::string & out, const std::string & id, int64_t line) {
+    event_line(out, "accepted", id).integer("line", line);
+}
+
+void append_extended(std::string & out, const std::string & id, int64_t first, int64_t count) {
+    event_line(out, "extend", id).integer("first", first).integer("count", count);
+}
+
+void append_retry(std::string & out, const std::string & id, int32_t index) {
+    event_line(out, "again", id).integer("index", index);
+}
+
+void append_start(std::string & out, const std::string & id, const start_report & report) {
+    event_line(out, "start", id)
+        .integer("count", report.count)
+        .integer("prompt_tokens", report.n_prompt)
+        .integer("cached_tokens", report.n_cached)
+        .integer("seed", report.seed);
+}
+
+void append_prompt(std::string & out, const std::string & id, const std::string & text,
+                   const std::vector<std::string> & tokens) {
+    event_line event(out, "prompt", id);
+    event.text("text", text);
+    if (!tokens.empty()) {
+        event.raw("tokens", list_of(tokens, tokens.size()));
     }
 }
 
-void write_lines(int fd, std::string & out) {
-    for (size_t n_written = 0; n_written < out.size();) {
-        const ssize_t n = write(fd, out.data() + n_written, out.size() - n_written);
-        if (n < 0 && errno != EINTR) {
-            _exit(errno == EPIPE ? 0 : 1);
-        }
-        n_written += n > 0 ? (size_t) n : 0;
-    }
-    out.clear();
+void append_progress(std::string & out, const std::string & id, int32_t n_processed, int32_t n_all) {
+    event_line(out, "progress", id).integer("processed", n_processed).integer("total", n_all);
 }
 
-int take_stdout() {
-    fflush(stdout);
-    const int fd = dup(STDOUT_FILENO);
-    dup2(STDERR_FILENO, STDOUT_FILENO);
-    return fd;
+void append_stream(std::string & out, const std::string & id, int32_t index, const chat_delta & delta,
+                   const std::vector<std::string> & tokens, size_t n_tokens) {
+    event_line event(out, "stream", id);
+    event.integer("index", index).text("text", delta.content);
+    if (!delta.reasoning.empty()) {
+        event.text("reasoning", delta.reasoning);
+    }
+    if (!delta.tool_calls.empty()) {
+        event.raw("tool_calls", delta.tool_calls);
+    }
+    if (n_tokens > 0) {
+        event.raw("tokens", list_of(tokens, n_tokens));
+    }
+}
+
+void append_stop(std::string & out, const std::string & id, const stop_report & report) {
+    event_line event(out, "stop", id);
+    event.integer("index", report.index)
+        .integer("length", report.length)
+        .integer("stop", std::string_view(report.reason) == "stop")
+        .text("finish_reason", report.reason);
+    if (report.stop_text) {
+        event.text("stop_text", *report.stop_text);
+    }
+    if (report.logprob) {
+        event.number("logprob", *report.logprob);
+    }
+    if (report.duplicate_of) {
+        event.integer("duplicate_of", *report.duplicate_of);
+    }
+}
+
+void append_score(std::string & out, const std::string & id, const score_report & report,
+                  const std::vector<std::string> & tokens) {
+    event_line(out, "score", id)
+        .integer("index", report.index)
+        .integer("count", report.count)
+        .number("logprob", report.sum)
+        .raw("greedy", report.greedy ? "true" : "false")
+        .raw("tokens", list_of(tokens, tokens.size()));
+}
+
+void append_done(std::string & out, const std::string & id, const done_report & report) {
+    char timings[128];
+    snprintf(timings, sizeof(timings), "{\"queued_ms\":%.3f,\"prompt_ms\":%.3f,\"decode_ms\":%.3f}",
+             report.queued_ms, report.prompt_ms, report.decode_ms);
+    event_line(out, "done", id)
+        .integer("count", report.count)
+        .integer("prompt_tokens", report.n_prompt)
+        .integer("cached_tokens", report.n_cached)
+        .integer("completion_tokens", report.n_tokens)
+        .raw("timings", timings);
+}
+
+void append_status(std::string & out, const std::string & id, const status_report & report) {
+    event_line(out, "result", id)
+        .integer("cells", report.n_cells)
+        .integer("cells_used", report.n_used)
+        .integer("cells_idle", report.n_idle)
+        .integer("cells_shared", report.n_shared)
+        .integer("requests", report.n_requests)
+        .integer("queued", report.n_queued)
+        .integer("sequences", report.n_live)
+        .integer("sequences_waiting", report.n_waiting)
+        .integer("commands", report.n_commands)
+        .integer("steps", report.n_steps)
+        .integer("step_tokens", report.n_step_tokens)
+        .integer("step_us", report.t_steps)
+        .integer("model_us", report.t_model);
 }

@@ -1,40 +1,64 @@
-// The lines that the engine writes (protocol 1): JSON objects, one a line. docs/engine-protocol.md describes every line.
+// The events of a request, each as one line. docs/engine-protocol.md describes them.
 #pragma once
 
-#include "model/embedding.h"
-#include "util/json.h"
+#include "chat/chat.h"
 
+#include <cstdint>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
-const int protocol_version = 1;
+void append_queued(std::string & out, const std::string & id, int64_t position);
+// line: the number of the command.
+void append_accepted(std::string & out, const std::string & id, int64_t line);
+void append_extended(std::string & out, const std::string & id, int64_t first, int64_t count);
+void append_retry(std::string & out, const std::string & id, int32_t index);
 
-// Appends one event to a string, field by field; its destructor completes the line.
-class event_line {
-  public:
-    event_line(std::string & out, const char * event, const std::string & id);
-    event_line(std::string & out, const char * event);
-    ~event_line();
-    event_line(const event_line &)             = delete;
-    event_line & operator=(const event_line &) = delete;
-
-    event_line & text(const char * name, std::string_view value);
-    event_line & integer(const char * name, int64_t value);
-    event_line & number(const char * name, double value);
-    event_line & raw(const char * name, std::string_view json_text);
-
-  private:
-    void          key(const char * name);
-    std::string & out;
+struct start_report {
+    int64_t  count    = 0; // sequences
+    int32_t  n_prompt = 0, n_cached = 0;
+    uint32_t seed = 0;
 };
+void append_start(std::string & out, const std::string & id, const start_report & report);
 
-// number: of the command's line; 0: unknown.
-std::string error_line(const std::string & id, const command_error & e, int64_t number = 0);
+// tokens: their logprobs, each as JSON; empty: without logprobs.
+void append_prompt(std::string & out, const std::string & id, const std::string & text,
+                   const std::vector<std::string> & tokens);
+void append_progress(std::string & out, const std::string & id, int32_t n_processed, int32_t n_all);
 
-void append_embeddings(std::string & out, const embedding_results & results);
+// Only the first n_tokens of `tokens` belong to this text.
+void append_stream(std::string & out, const std::string & id, int32_t index, const chat_delta & delta,
+                   const std::vector<std::string> & tokens, size_t n_tokens);
 
-// Writes `out`, in one write if the pipe has room, and clears it. Ends the process when the pipe is closed.
-void write_lines(int fd, std::string & out);
+struct stop_report {
+    int32_t                index     = 0;
+    int64_t                length    = 0; // tokens
+    const char *           reason    = nullptr;
+    const std::string *    stop_text = nullptr; // the stop string that ended it
+    std::optional<double>  logprob;             // the sum
+    std::optional<int32_t> duplicate_of;
+};
+void append_stop(std::string & out, const std::string & id, const stop_report & report);
 
-// A copy of stdout for the events. Descriptor 1 is stderr from then on, because llama.cpp logs to it.
-int take_stdout();
+struct score_report {
+    int32_t index = 0, count = 0;
+    double  sum    = 0.0;
+    bool    greedy = false;
+};
+void append_score(std::string & out, const std::string & id, const score_report & report,
+                  const std::vector<std::string> & tokens);
+
+struct done_report {
+    int64_t count    = 0;
+    int32_t n_prompt = 0, n_cached = 0;
+    int64_t n_tokens  = 0;
+    double  queued_ms = 0.0, prompt_ms = 0.0, decode_ms = 0.0;
+};
+void append_done(std::string & out, const std::string & id, const done_report & report);
+
+struct status_report {
+    int64_t n_cells = 0, n_used = 0, n_idle = 0, n_shared = 0;
+    int64_t n_requests = 0, n_queued = 0, n_live = 0, n_waiting = 0;
+    int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0, t_model = 0; // us
+};
+void append_status(std::string & out, const std::string & id, const status_report & report);

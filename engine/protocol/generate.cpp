@@ -2,7 +2,7 @@
 #include "protocol/values.h"
 #include "sampling/special_tokens.h"
 
-#include "util/text.h"
+#include "util/banned_phrases.h"
 
 #include <algorithm>
 #include <cmath>

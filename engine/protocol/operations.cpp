@@ -1,9 +1,9 @@
 #include "protocol/operations.h"
 
-#include "protocol/events.h"
+#include "protocol/event_line.h"
 #include "protocol/values.h"
 #include "util/json.h"
-#include "util/text.h"
+#include "util/utf8.h"
 
 #include <algorithm>
 #include <limits>

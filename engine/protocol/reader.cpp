@@ -1,6 +1,6 @@
 #include "protocol/reader.h"
 
-#include "protocol/events.h"
+#include "protocol/event_line.h"
 
 #include <cerrno>
 #include <chrono>

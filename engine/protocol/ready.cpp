@@ -1,6 +1,6 @@
 #include "protocol/ready.h"
 
-#include "protocol/events.h"
+#include "protocol/event_line.h"
 #include "util/backend.h"
 
 #include "build-info.h"

@@ -1,6 +1,6 @@
 #include "protocol/workers.h"
 
-#include "protocol/events.h"
+#include "protocol/event_line.h"
 
 #include <algorithm>
 #include <thread>

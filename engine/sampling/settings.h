@@ -6,7 +6,7 @@
 #include "sampling/diversity.h"
 #include "sampling/token_biases.h"
 #include "util/fields.h"
-#include "util/text.h"
+#include "util/word_finder.h"
 
 #include <common.h> // llama.cpp's common/common.h
 

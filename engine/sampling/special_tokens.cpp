@@ -1,5 +1,7 @@
 #include "sampling/special_tokens.h"
 
+#include "util/banned_phrases.h"
+
 #include <common.h> // llama.cpp's common/common.h
 
 const std::vector<llama_token> & end_tokens(const llama_vocab * vocab) {

@@ -1,7 +1,7 @@
 // Tokens of the model's vocabulary that sampling treats in a special way.
 #pragma once
 
-#include "util/text.h"
+#include "util/word_finder.h"
 
 #include "llama.h"
 

@@ -244,7 +244,7 @@ llama_token_data_array token_sampler::candidates_of_chain() const {
 llama_token_data token_sampler::draw_chosen() {
     auto & chosen = buffer_of_thread().chosen;
     if (chosen.empty()) {
-        throw command_error("invalid_request", "every token is banned, so there is none to go on with",
+        throw command_error("invalid_request", "all tokens are banned, so no token is left to sample",
                             "logit_bias");
     }
     if (coupled.is_first) {

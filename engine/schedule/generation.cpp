@@ -1,6 +1,6 @@
 #include "schedule/generation.h"
 
-#include "protocol/reports.h"
+#include "protocol/events.h"
 
 #include <algorithm>
 #include <numeric>
@@ -87,7 +87,7 @@ static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
     s.output.logprobs.resize(s.output.logprobs.size() - std::min(n, s.output.logprobs.size()));
     r.n_tokens -= (int64_t) n;
 
-    // no rewind goes behind the tokens that are held back, and bans behind this place are of other texts
+    // Older bans are useless: a rewind removes only tokens that are held back. Later bans belong to the removed text.
     auto &     banned = s.sampling.banned;
     const auto passed = [&](const auto & b) {
         return b.first > place || b.first + s.output.guard.n_held() < place;
@@ -118,7 +118,7 @@ static const sequence * duplicate_of(const request & r, const sequence & s) {
     return found == r.sequences.end() ? nullptr : &*found;
 }
 
-// A greedy sequence would only have the same text once more, and a sequence without tokens of its own has no other.
+// A greedy sequence would get the same text again, and so would one that has added no token to what it was forked with.
 static bool may_retry(const request & r, const sequence & s) {
     const common_params_sampling & sampling = s.plan.settings->sampling;
     const bool                     greedy   = sampling.temp <= 0.0f && sampling.dynatemp_range <= 0.0f;

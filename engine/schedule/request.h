@@ -5,7 +5,8 @@
 #include "cache/prefix_cache.h"
 #include "protocol/commands.h"
 #include "sampling/token_sampler.h"
-#include "util/text.h"
+#include "util/banned_phrases.h"
+#include "util/stop_strings.h"
 
 #include <deque>
 #include <list>
@@ -28,15 +29,16 @@ class sequence_kind {
   public:
     virtual ~sequence_kind() = default;
 
-    // Planning: the i-th token behind the prompt; how many of these want cells; whether the sequence may have no
-    // further token, where its context has n_left tokens behind the prompt.
-    virtual llama_token token_at(const sequence & s, size_t i) const      = 0;
-    virtual size_t      n_wanted(const sequence & s) const                = 0;
-    virtual bool        is_full(const sequence & s, int32_t n_left) const = 0;
-    // Whether it is computed after prompts, in chunks, instead of before them, in each step; tokens for which running
-    // sequences are preempted if there are no cells.
-    virtual bool    is_background() const = 0;
-    virtual int32_t n_urgent() const      = 0;
+    // Planning: the token at place i after the prompt.
+    virtual llama_token token_at(const sequence & s, size_t i) const = 0;
+    // The number of tokens after the prompt that need cells.
+    virtual size_t n_wanted(const sequence & s) const = 0;
+    // Whether the sequence may have no further token. n_left: tokens that the context has room for after the prompt.
+    virtual bool is_full(const sequence & s, int32_t n_left) const = 0;
+    // True: computed after the prompts of a step, in chunks. False: computed before them, in every step.
+    virtual bool is_background() const = 0;
+    // If there are no cells for this many tokens of it, running sequences are preempted.
+    virtual int32_t n_urgent() const = 0;
 
     // Sampling: the token whose logprob is wanted in the k-th row of this step; none: a token is sampled.
     virtual std::optional<llama_token> given_token(const sequence & s, size_t k) const = 0;

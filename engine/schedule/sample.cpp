@@ -2,6 +2,7 @@
 
 #include "sampling/logprobs.h"
 #include "sampling/special_tokens.h"
+#include "util/utf8.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include "schedule/scheduler.h"
 
+#include "protocol/event_line.h"
 #include "protocol/events.h"
-#include "protocol/reports.h"
 #include "schedule/intake.h"
 #include "util/freed_memory.h"
 

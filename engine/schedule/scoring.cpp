@@ -1,6 +1,6 @@
 #include "schedule/scoring.h"
 
-#include "protocol/reports.h"
+#include "protocol/events.h"
 
 #include <algorithm>
 

@@ -1,8 +1,9 @@
 #include "schedule/update.h"
 
+#include "protocol/event_line.h"
 #include "protocol/events.h"
-#include "protocol/reports.h"
 #include "schedule/generation.h"
+#include "util/utf8.h"
 
 #include <algorithm>
 
