@@ -1,4 +1,4 @@
-"""Fixtures and rules of all tests: the fake engine, settings, and no test may leave a process."""
+"""Fixtures of all tests: the fake engine, its settings, its journal. No test may leave a process behind."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tests.support.waiting import PATIENCE
 pytest_plugins = ["tests.support.skips"]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-ON_BOTH_LOOPS = {"test_engine.py", "test_pool.py"}  # what touches processes: the loops do that differently
+ON_BOTH_LOOPS = {"test_engine.py", "test_pool.py"}  # each loop starts and watches processes in its own way
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, LoopFactory]:
-    """The loops that an async test runs on."""
+    """Async tests of processes run on both loops, the others on asyncio's."""
     loops: dict[str, LoopFactory] = {"asyncio": asyncio.new_event_loop}
     return loops | ({"uvloop": uvloop.new_event_loop} if item.path.name in ON_BOTH_LOOPS else {})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The soak is one test of minutes: begun last, it would keep the other workers waiting for its end."""
+    """Runs the soak test first: it takes minutes, and the other workers would wait for it at the end."""
     items.sort(key=lambda item: item.path.name != "test_soak.py")
 
 
 @pytest.fixture(autouse=True)
 def no_orphans() -> Iterator[None]:
-    """No test leaves a process behind."""
+    """Fails a test whose child processes do not end with it."""
     before = children()
     yield
     deadline = time.monotonic() + PATIENCE
@@ -47,13 +47,13 @@ def no_orphans() -> Iterator[None]:
 
 @pytest.fixture
 def fake_engine() -> Callable[..., tuple[str, ...]]:
-    """The fake engine's argv with the flags of one test: fake_engine("--die-after", 3)."""
+    """Makes the fake engine's argv from a test's flags: fake_engine("--die-after", 3)."""
     return lambda *flags: (*FAKE_ENGINE, *map(str, flags))
 
 
 @pytest.fixture
 def settings(fake_engine: Callable[..., tuple[str, ...]]) -> Callable[..., EngineSettings]:
-    """EngineSettings of a fake engine with flags, and with pauses that suit a test."""
+    """Makes EngineSettings of a fake engine with these flags, and with delays short enough for a test."""
 
     def make(*flags: object, **fields: Any) -> EngineSettings:
         quick: dict[str, Any] = {"stop_grace": 0.5, "restart_delay": 0.05, "restart_delay_max": 0.4}
@@ -63,7 +63,7 @@ def settings(fake_engine: Callable[..., tuple[str, ...]]) -> Callable[..., Engin
 
 
 class Journal:
-    """What the fake engines of a test did, as they wrote it down."""
+    """The file in which a test's fake engines record what they do."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,6 +1,6 @@
 #include "protocol/operations.h"
 #include "protocol/values.h"
-#include "sampling/vocabulary.h"
+#include "sampling/special_tokens.h"
 
 #include "util/text.h"
 

@@ -1,6 +1,6 @@
 #include "sampling/settings.h"
 
-#include "sampling/vocabulary.h"
+#include "sampling/special_tokens.h"
 #include "util/json.h"
 
 #include <sampling.h> // llama.cpp's common/sampling.h

@@ -1,6 +1,6 @@
 #include "sampling/token_sampler.h"
 
-#include "sampling/vocabulary.h"
+#include "sampling/special_tokens.h"
 #include "util/json.h"
 
 #include <algorithm>

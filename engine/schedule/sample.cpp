@@ -1,7 +1,7 @@
 #include "schedule/sample.h"
 
 #include "sampling/logprobs.h"
-#include "sampling/vocabulary.h"
+#include "sampling/special_tokens.h"
 
 #include <algorithm>
 

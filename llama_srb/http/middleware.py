@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__
-from llama_srb.dialects import koboldai, llamacpp, ollama, openai
+from llama_srb.dialects import koboldai, llamacpp, negotiation, ollama, openai
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
 from llama_srb.http.auth.access import Access
@@ -40,6 +40,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
 }
 ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body}
 DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
+FORM_RULE: web.RequestKey[str] = web.RequestKey("form_rule", str)  # that guessed the form of the answer
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
 DIALECT_OF = {route.path: route.dialect for route in ROUTES}
 
@@ -166,6 +167,8 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
     async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = f"llama-srb/{__version__}"
         response.headers["X-Request-Id"] = request_id.get()
+        if FORM_RULE in http:
+            response.headers[negotiation.HEADER] = http[FORM_RULE]
         allowed = access.allowed_origin(http.headers.get("Origin"))
         if allowed is not None:
             response.headers["Access-Control-Allow-Origin"] = allowed

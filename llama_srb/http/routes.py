@@ -91,7 +91,7 @@ class Route:
     @property
     def operation(self) -> str:
         """The operation's unique name: the handler's, or one from the path if a handler serves several."""
-        if self.handler in SHARED_HANDLERS or self.path in SHORT:
+        if self.handler in SHARED_HANDLERS or self.path in SAME:
             return re.sub(r"\W", "_", self.method.lower() + self.path)
         return "_".join([self.handler, *self.parameters])
 
@@ -139,17 +139,26 @@ CANCELLED = {
     **FAILED,
 }
 
-# As in llama-server, for clients whose address was entered without /v1.
-SHORT = {"/models": "/v1/models", "/chat/completions": "/v1/chat/completions"}
+OPENAI = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}")
+SAME = {  # a path, and the path whose row it shares
+    **{path.removeprefix("/v1"): path for path in ("/v1/models", "/v1/chat/completions")},  # llama-server's
+    **{"/openai" + path: path for path in OPENAI},  # beside /openai/v1/completions, by one address
+}
 
 # fmt: off
 OURS: tuple[Route, ...] = (
     Route("POST", "/v1/completions", COMPLETE, "completions",
-        "n continuations of one prompt: OpenAI's form when stream or model is given or JSON accepted, "
-        "else the event stream.",
+        "n continuations of one prompt, as the event stream or in OpenAI's form: rules tell which.",
         {
             200: Answer("The continuations; a stream is chunks when stream is true, else events.",
                 {JSON: Completion, SSE: (openai.CHUNKS, events.EVENTS)}),
+            404: _json("There is no such model.", Error),
+            **GENERATION_ERRORS,
+        }, request="Request"),
+    Route("POST", "/openai/v1/completions", COMPLETE, "openai_completions",
+        "The same, always in OpenAI's form.",
+        {
+            200: Answer("The continuations.", {JSON: Completion, SSE: openai.CHUNKS}),
             404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Request"),
@@ -256,8 +265,8 @@ OURS: tuple[Route, ...] = (
 )
 # fmt: on
 OURS += tuple(
-    dataclasses.replace(route, path=short, summary=f"The same as {route.path}.")
-    for short, path in SHORT.items()
+    dataclasses.replace(route, path=other, summary=f"The same as {path}.")
+    for other, path in SAME.items()
     for route in OURS
     if route.path == path
 )

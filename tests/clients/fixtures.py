@@ -1,6 +1,6 @@
 """Requests as writing tools send them, field by field, and readers that take answers as these tools do.
 
-Of programs that are no libraries: SillyTavern 1.19.0, KoboldAI Lite 27eb1dc, Obsidian Loom, mikupad. Values
+Of programs that are no libraries: KoboldAI Lite 27eb1dc, Obsidian Loom, mikupad. Values
 are their defaults; mikupad's are its names for each API with values of ours.
 """
 
@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 ONCE = "Once upon a time,"
-
-SILLY_TAVERN: dict[str, Any] = json.loads(Path(__file__).with_name("sillytavern.json").read_text())
-"""Requests by type of text completion, as its own code makes them: the file says of which version."""
 
 KOBOLD_LITE: dict[str, Any] = {
     "n": 1, "max_context_length": 1024, "max_length": 8, "rep_pen": 1.05, "temperature": 0.75, "top_p": 0.92,
@@ -71,59 +66,6 @@ def read_as_mikupad(data: bytes) -> tuple[str, list[int]]:
         text += choice.get("text") or one.get("content") or one.get("token") or ""
         candidates += [len(told)] if told else []
     return text, candidates
-
-
-def _appended(fields: dict[str, Any], name: str) -> str:
-    """What JavaScript's += appends: an absent field reads undefined."""
-    value = fields.get(name, "undefined")
-    return "null" if value is None else str(value)
-
-
-def read_as_silly_tavern(data: bytes) -> list[str]:
-    """The text and its swipes: the first choice of each frame, else content by a top-level index."""
-    texts: dict[int, str] = {0: ""}
-    for frame in data.decode().split("\n\n"):
-        payload = "\n".join(line[6:] for line in frame.split("\n") if line.startswith("data: "))
-        if payload == "[DONE]":
-            break
-        if not payload:
-            continue
-        one = json.loads(payload)
-        choice = (one.get("choices") or [{}])[0]
-        if index := choice.get("index", 0):
-            texts[index] = texts.get(index, "") + _appended(choice, "text")
-        elif index := one.get("index", 0):
-            texts[index] = texts.get(index, "") + _appended(one, "content")
-        else:
-            texts[0] += choice.get("text") or one.get("content") or ""
-    return [texts[index] for index in sorted(texts)]
-
-
-def probabilities_as_silly_tavern(data: bytes) -> list[list[Any]]:
-    """For each frame of the first text the candidates beside its token."""
-    found = []
-    for line in data.decode().splitlines():
-        one = json.loads(line[6:]) if line.startswith("data: {") else {}
-        choice = (one.get("choices") or [one])[0]
-        if choice.get("index", 0) == 0 and (
-            told := choice.get("logprobs") or one.get("completion_probabilities")
-        ):
-            first = told[0]["top_logprobs"] if isinstance(told, list) else told["top_logprobs"][0]
-            found.append(list(first))
-    return found
-
-
-def read_ollama_as_silly_tavern(chunks: Iterable[bytes]) -> str:
-    """It waits until what has come is one object; what comes as two at once it never reads."""
-    text, rest = "", ""
-    for chunk in chunks:
-        rest += chunk.decode()
-        try:
-            text, rest = text + json.loads(rest)["response"], ""
-        except json.JSONDecodeError:
-            continue
-    assert rest == "", "the end of the text is lost"
-    return text
 
 
 LITE_EVENT = re.compile(r"^event: (.*)\ndata: (.*)(\r?\n){2}")

@@ -1,10 +1,8 @@
-"""SillyTavern's, KoboldAI Lite's and Obsidian Loom's exact requests against the real server and engine."""
+"""KoboldAI Lite's, mikupad's and Obsidian Loom's exact requests against the real server and engine."""
 
 from __future__ import annotations
 
 import json
-import re
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,12 +12,8 @@ from tests.clients.fixtures import (
     LOOM,
     MIKUPAD,
     ONCE,
-    SILLY_TAVERN,
-    probabilities_as_silly_tavern,
     read_as_kobold_lite,
     read_as_mikupad,
-    read_as_silly_tavern,
-    read_ollama_as_silly_tavern,
 )
 from tests.support.serving import Server
 
@@ -28,100 +22,6 @@ def post(server: Server, path: str, body: Any, kind: str = "application/json") -
     status, headers, data = server.call("POST", path, body)
     assert (status, headers.get_content_type()) == (200, kind), data
     return data
-
-
-SILLY_TYPES = [  # where its server sends each type, and how many texts it reads
-    ("ooba", "/v1/completions", 1),
-    ("koboldcpp", "/v1/completions", 1),
-    ("tabby", "/v1/completions", 3),
-    ("vllm", "/v1/completions", 3),
-    ("aphrodite", "/v1/completions", 3),
-    ("generic", "/v1/completions", 1),
-    ("llamacpp", "/completion", 3),
-]
-UNSUPPORTED = {"ooba": "temperature_last", "tabby": "temperature_last", "aphrodite": "temperature_last"}
-
-
-@pytest.mark.parametrize(("kind", "path", "n"), SILLY_TYPES, ids=lambda value: str(value))
-def test_silly_tavern_reads_a_stream_into_a_text_and_swipes(
-    server: Server, kind: str, path: str, n: int
-) -> None:
-    data = post(server, path, SILLY_TAVERN["default"][kind], "text/event-stream")
-    texts = read_as_silly_tavern(data)
-    assert len(texts) == n
-    assert all(text.startswith(" ") and "undefined" not in text and "null" not in text for text in texts)
-    warnings = re.findall(r'"warnings":(\[.*?\])', data.decode())
-    told = [warning for found in warnings for warning in json.loads(found)]
-    assert [warning.partition(" is ")[0] for warning in dict.fromkeys(told)] == (
-        [UNSUPPORTED[kind]] if kind in UNSUPPORTED else []
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "path", "n"), SILLY_TYPES[:-2] + SILLY_TYPES[-1:], ids=lambda value: str(value)
-)
-def test_silly_tavern_finds_probabilities_beside_each_token(
-    server: Server, kind: str, path: str, n: int
-) -> None:
-    body = SILLY_TAVERN["probabilities"][kind]
-    found = probabilities_as_silly_tavern(post(server, path, body, "text/event-stream"))
-    assert len(found) >= 7
-    assert {len(candidates) for candidates in found} <= {5, 10}
-
-
-@pytest.mark.parametrize(("kind", "path", "n"), SILLY_TYPES, ids=lambda value: str(value))
-def test_silly_tavern_reads_one_body(server: Server, kind: str, path: str, n: int) -> None:
-    answer = json.loads(post(server, path, SILLY_TAVERN["default"][kind] | {"stream": False}))
-    if kind == "llamacpp":
-        assert [(one["index"], type(one["content"])) for one in answer] == [(0, str), (1, str), (2, str)]
-    else:
-        assert [type(choice["text"]) for choice in answer["choices"]] == [str] * n
-
-
-def test_silly_tavern_reads_ollamas_lines_as_they_come(server: Server) -> None:
-    body = SILLY_TAVERN["default"]["ollama"] | {
-        "options": {"num_predict": 40, "temperature": 0, "num_ctx": 8192}
-    }
-    whole = json.loads(post(server, "/api/generate", body | {"stream": False}))
-    with closing(server.connect()) as connection:
-        connection.request("POST", "/api/generate", json.dumps(body))
-        response = connection.getresponse()
-        text = read_ollama_as_silly_tavern(iter(lambda: response.read1(1 << 16), b""))
-    assert text == whole["response"]
-    assert whole["eval_count"] == 40
-
-
-def test_what_silly_tavern_asks_when_it_connects(server: Server) -> None:
-    def get(path: str) -> Any:
-        status, answer = server.json("GET", path)
-        assert status == 200
-        return answer
-
-    assert get("/v1/models")["data"][0]["id"] == "storyteller"
-    assert isinstance(get("/props")["chat_template"], str)
-    assert get("/v1/internal/model/info")["model_name"] == "storyteller"
-    assert get("/v1/model")["id"] == get("/v1/model/list")["data"][0]["id"] == "storyteller"
-    assert get("/api/tags")["models"][0]["name"] == "storyteller:latest"
-    assert get("/api/v1/info/version")["result"] >= "1.2.4"
-
-
-def test_all_of_silly_taverns_tokenizers_count_the_same(server: Server) -> None:
-    def ask(path: str, body: dict[str, Any]) -> Any:
-        return json.loads(post(server, path, body))
-
-    ids = ask("/tokenize", {"content": ONCE})["tokens"]
-    whole = ask("/api/extra/tokencount", {"prompt": ONCE})
-    assert whole == {"value": len(ids) + 1, "ids": [0, *ids]}
-    for path in ("/v1/internal/encode", "/v1/token/encode"):
-        assert ask(path, {"text": ONCE}) == {"tokens": whole["ids"], "length": whole["value"]}
-    for path in ("/tokenize", "/v1/tokenize"):
-        assert ask(path, {"model": "storyteller", "prompt": ONCE})["tokens"] == whole["ids"]
-    for path, name in (
-        ("/detokenize", "content"),
-        ("/v1/token/decode", "text"),
-        ("/v1/internal/decode", "text"),
-    ):
-        assert ask(path, {"tokens": ids})[name] == ONCE
 
 
 def test_kobold_lite_streams_and_polls_and_ends_by_its_genkey(server: Server) -> None:

@@ -538,10 +538,10 @@ async def test_an_extend_is_given_up_only_when_several_later_questions_were_answ
     extending = asyncio.create_task(exchange.extend(b"", 3))
     await asyncio.sleep(0)
     if acknowledged:
-        exchange.acknowledge(2)
+        exchange.commands.acknowledge(2)
     refused = []
     for asked in range(3, 3 + QUESTIONS):
-        exchange.is_overlooked(asked)
+        exchange.commands.is_lost(asked)
         await asyncio.sleep(0)
         refused.append(extending.done())
     assert refused == [False] * (QUESTIONS - 1) + [not acknowledged]

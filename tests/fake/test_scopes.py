@@ -36,6 +36,8 @@ TABLE: Mapping[str, str] = {  # the scopes, one of which lets in: method and pat
         GET /v1/models
         GET /models
         GET /v1/models/{name}
+        GET /openai/v1/models
+        GET /openai/v1/models/{name}
         GET /v1/adapters
         GET /lora-adapters
         GET /v1/presets
@@ -64,6 +66,7 @@ TABLE: Mapping[str, str] = {  # the scopes, one of which lets in: method and pat
     """,
     "complete admin": """
         POST /v1/completions
+        POST /openai/v1/completions
         POST /v1/events
         POST /v1/prefix
         POST /v1/score
@@ -97,6 +100,7 @@ TABLE: Mapping[str, str] = {  # the scopes, one of which lets in: method and pat
     "chat admin": """
         POST /v1/chat/completions
         POST /chat/completions
+        POST /openai/v1/chat/completions
         POST /api/chat
     """,
     "complete chat admin": """
@@ -109,6 +113,7 @@ TABLE: Mapping[str, str] = {  # the scopes, one of which lets in: method and pat
     """,
     "embed admin": """
         POST /v1/embeddings
+        POST /openai/v1/embeddings
         POST /embedding
         POST /embeddings
         POST /api/embed
@@ -128,11 +133,12 @@ EXPECTED = {
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
 EMBEDDING, TOKENS = {"input": "x"}, {"tokens": [1]}
 BODIES: Mapping[str, Any] = {  # of the routes for which BODY is none
-    "/v1/chat/completions": CHAT, "/chat/completions": CHAT,
+    "/v1/chat/completions": CHAT, "/chat/completions": CHAT, "/openai/v1/chat/completions": CHAT,
     "/api/chat": {"model": "storyteller", "stream": False, **CHAT, "options": {"num_predict": 1}},
     "/apply-template": CHAT, "/v1/internal/chat-prompt": CHAT,
     "/v1/score": {"prompt": "x", "texts": ["y"]},
-    "/v1/embeddings": EMBEDDING, "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING,
+    "/v1/embeddings": EMBEDDING, "/openai/v1/embeddings": EMBEDDING,
+    "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING,
     "/v1/internal/encode": {"text": "x"}, "/v1/token/encode": {"text": "x"},
     "/v1/internal/token-count": {"text": "x"}, "/api/extra/detokenize": {"ids": [1]},
     "/v1/completions/{id}/extend": {"add": 1}, "/api/show": {"model": "storyteller"},

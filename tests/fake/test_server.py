@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from llama_srb.http.handlers.generate import negotiate
+from llama_srb.dialects.negotiation import Asked, negotiate
 from tests.support.served import TIMEOUT, Served, Serving, closed, frames
 
 CANCEL_WITHIN = 5.0  # seconds: a step of the silent engine takes 30
@@ -383,7 +383,8 @@ NEGOTIATION: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("body", "accept", "dialect"), NEGOTIATION)
 def test_what_the_client_says_chooses_the_dialect(body: dict[str, Any], accept: str, dialect: str) -> None:
-    assert negotiate(body, accept) == dialect
+    asked = Asked.of("/v1/completions", body, accept=accept, default="events")
+    assert negotiate(asked)[0] == dialect
 
 
 async def test_openai_streams_and_folds_the_same_texts(serving: Serving) -> None:
@@ -398,6 +399,58 @@ async def test_openai_streams_and_folds_the_same_texts(serving: Serving) -> None
     whole = json.loads((await served.post(body))[1])
     assert [choice["text"] for choice in whole["choices"]] == streamed
     assert (status, whole["usage"]["completion_tokens"]) == (200, 8 * 16)
+
+
+GUESSED: list[tuple[str, dict[str, Any], str, str | None]] = [  # path, body, content type, X-Form-Rule
+    ("/v1/completions", {}, "text/event-stream", "default"),
+    ("/v1/completions", {"api_type": "koboldcpp"}, "application/json", "client-marks"),
+    ("/v1/completions", {"stream": False}, "application/json", None),
+    ("/v1/events", {"api_type": "koboldcpp"}, "text/event-stream", None),
+    ("/openai/v1/completions", {}, "application/json", None),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "kind", "rule"), GUESSED)
+async def test_a_header_names_the_rule_that_guessed_the_form(
+    serving: Serving, path: str, body: dict[str, Any], kind: str, rule: str | None
+) -> None:
+    served = await serving()
+    async with served.http.post(served.url + path, json={"prompt": "x", "n": 1} | body) as response:
+        assert (response.status, response.content_type) == (200, kind)
+        assert response.headers.get("X-Form-Rule") == rule
+
+
+async def test_a_refused_guess_is_named_too(serving: Serving) -> None:
+    served = await serving()
+    async with served.http.post(served.url + "/v1/completions", json={"prompt": 1, "user": "u"}) as response:
+        assert (response.status, response.headers["X-Form-Rule"]) == (400, "client-marks")
+
+
+async def test_the_default_form_is_a_setting(serving: Serving) -> None:
+    served = await serving(default_form="openai")
+    for path, kind in (("/v1/completions", "application/json"), ("/v1/events", "text/event-stream")):
+        async with served.http.post(served.url + path, json={"prompt": "x", "n": 1}) as response:
+            assert (response.status, response.content_type) == (200, kind)
+
+
+async def test_accept_may_stand_in_several_lines(serving: Serving) -> None:
+    served = await serving()
+    accept = [("Accept", "*/*"), ("Accept", "application/json")]
+    async with served.http.post(
+        served.url + "/v1/completions", json={"prompt": "x"}, headers=accept
+    ) as response:
+        assert response.content_type == "application/json"
+
+
+async def test_all_of_openais_paths_are_under_openai_too(serving: Serving) -> None:
+    served = await serving()
+    async with served.http.get(served.url + "/openai/v1/models") as response:
+        models = await response.json()
+    async with served.http.get(f"{served.url}/openai/v1/models/{models['data'][0]['id']}") as response:
+        assert response.status == 200
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    status, answer = await served.post(chat, "/openai/v1/chat/completions")
+    assert (status, json.loads(answer)["object"]) == (200, "chat.completion")
 
 
 async def test_accepting_json_gets_json(serving: Serving) -> None:

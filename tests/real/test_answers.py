@@ -20,7 +20,7 @@ from llama_srb.dialects.messages import Message
 from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
-from tests.support.models import CHAT_TOKENS, write_model
+from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_model
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
@@ -51,7 +51,7 @@ def storyteller() -> Iterator[Server]:
 def able(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A model with tokens for infill, and with a chat template that knows tools."""
     path = tmp_path_factory.mktemp("able") / "able.gguf"
-    template = Path(__file__).with_name("chat_template.jinja").read_text()
+    template = CHAT_TEMPLATE.read_text()
     write_model(path, "llama", chat_template=template, control=[*INFILL, *CHAT_TOKENS], context=4096)
     with serving("--model", str(path), "--ctx", "8192") as server:
         yield server

@@ -1,6 +1,6 @@
-"""Every bad input of the API with its answer: one table for the test, which sends them, and for docs/api.md.
+"""Every bad input of the API and the answer to it, as one table. A test sends them; docs/api.md shows them.
 
-Settings are the defaults: --max-body 16MiB, --max-n 1024. Numbers of the context are the bundled model's.
+The settings are the defaults (--max-body 16MiB, --max-n 1024), the context is the bundled model's.
 """
 
 # ruff: noqa: E501 (a table)
@@ -17,7 +17,7 @@ MAX_BODY = 16 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """One request that is refused; body is bytes as they are sent, or a value that is sent as JSON."""
+    """One request that is refused. Bytes are sent as they are, any other body as JSON."""
 
     what: str
     body: Any
@@ -34,12 +34,12 @@ class Case:
 
 
 def field(what: str, message: str, *, param: str = "", **fields: Any) -> Case:
-    """A body whose prompt is fine and one of whose fields is not: the first, unless param says which."""
+    """A body with a valid prompt and one invalid field: `param`, or else the first of `fields`."""
     return Case(what, {"prompt": "x", **fields}, message, param or next(iter(fields)))
 
 
 def number(name: str, low: str, high: str, *values: Any) -> list[Case]:
-    """Values out of a field's bounds, and of a wrong type."""
+    """A case for each of these values, which are out of the field's bounds or of a wrong type."""
     return [
         field(
             f"{name} {json.dumps(value)}",
@@ -205,7 +205,7 @@ SCHEMA = "json_schema: JSON schema conversion failed: JSON schema error at "
 
 
 def structure(name: str, text: Any, message: str) -> Case:
-    """What only the engine can find wrong."""
+    """A structure with a fault that only the engine can find."""
     return Case(
         f"{name} {json.dumps(text)}"[:60], {"prompt": "x", name: text}, message, name, code="invalid_request"
     )

@@ -1,4 +1,4 @@
-"""What tests of the command line share: llama-srb as a process, with the fake engine behind it."""
+"""Runs the command line for its tests: llama-srb as a process, with the fake engine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pathlib import Path
 
 from tests.support.places import FAKE, ROOT
 
-TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
+TIMEOUT = 20.0  # seconds; far above what any test needs, so that only a hang reaches it
 
 
 class Bench:
-    """A folder with an engine, and the ways to start a server in it."""
+    """A folder with an engine; runs commands and servers in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Bench:
 
     @contextlib.contextmanager
     def serving(self, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-        """A server and the line that it greets with."""
+        """Runs a server; yields it and the first line that it prints."""
         command = self.command("serve", *arguments)
         with subprocess.Popen(
             command,
@@ -77,7 +77,7 @@ class Bench:
     def on_terminal(
         self, *arguments: str, size: tuple[int, int] = (80, 24), interrupt_at: str | None = None
     ) -> tuple[int, str]:
-        """Exit code and all output of a process on its own terminal; ^C is typed once a text is there."""
+        """Runs a command on its own terminal, with ^C at a text if given; returns exit code and output."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         environ = {key: value for key, value in self.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
@@ -111,7 +111,7 @@ class Bench:
         raise TimeoutError(output[-1000:])
 
     def engines(self) -> set[int]:
-        """The engines that have been started."""
+        """The ids of the engine processes that were started."""
         lines = self.journal.read_text().splitlines() if self.journal.exists() else []
         return {json.loads(line)["pid"] for line in lines}
 
@@ -123,12 +123,12 @@ class Bench:
 
 
 def plain(output: str) -> str:
-    """A terminal's output without its escape sequences."""
+    """Removes the escape sequences from a terminal's output."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output).replace("\r\n", "\n")
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits to be reaped (by a container's init, say) does not."""
+    """Whether the process runs. A zombie, which waits for its parent (a container's init, say), does not."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return False

@@ -1,4 +1,4 @@
-"""A chat with tools, and sampling that makes the model call them."""
+"""A chat with tools, and sampling settings that make the model call them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOOLS = [tool("weather"), tool("time")]
 
 
 def scripted(*tokens: str) -> dict[str, Any]:
-    """Sampling that says these control tokens first, in this order, and then what it likes."""
+    """Sampling settings that force these control tokens first, in this order; later tokens are free."""
     biases = [[CHAT_TOKENS[token], 199 - 45 * i] for i, token in enumerate(tokens)]
     once = {"presence_penalty": 100, "frequency_penalty": 100, "repeat_last_n": 12}
     others = [[id, False] for token, id in CHAT_TOKENS.items() if token not in tokens]

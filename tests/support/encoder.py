@@ -1,7 +1,7 @@
-"""An encoder that the tests write, BERT's architecture with random weights, and the same in numpy.
+"""Writes an encoder of BERT's architecture with random weights, and computes the same encoder in numpy.
 
-Names and shapes: src/models/bert.cpp of llama.cpp. What it computes is of Devlin et al., 2019 (arXiv
-1810.04805), with the approximation of GELU by tanh.
+Names and shapes: src/models/bert.cpp of llama.cpp. The computation: Devlin et al., 2019 (arXiv 1810.04805),
+with GELU approximated by tanh.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.models import N_EMBD, N_FF, N_HEAD, N_LAYER, N_VOCAB, Tensors
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
-CONTEXT = 300  # more than one default chunk of a causal model
+CONTEXT = 300  # tokens; more than one default chunk of a causal model
 POOLING = {"mean": PoolingType.MEAN, "cls": PoolingType.CLS, "last": PoolingType.LAST}
 
 
@@ -79,7 +79,7 @@ def _attention(x: Matrix, of: Tensors, i: int) -> Matrix:
 
 
 def encoded(tokens: Sequence[int]) -> Matrix:
-    """A row for each token."""
+    """The encoder's output: a row for each token."""
     of = _tensors()
     x: Matrix = of["token_embd.weight"][list(tokens)] + of["token_types.weight"][0].astype(np.float64)
     x = _norm(x + of["position_embd.weight"][: len(tokens)], of, "token_embd_norm")
@@ -92,6 +92,6 @@ def encoded(tokens: Sequence[int]) -> Matrix:
 
 
 def pooled(rows: Matrix, pooling: str) -> Matrix:
-    """One vector of length 1 for the rows of a text."""
+    """The mean of a text's rows, scaled to length 1."""
     vector: Matrix = {"mean": rows.mean(axis=0), "cls": rows[0], "last": rows[-1]}[pooling]
     return vector / np.linalg.norm(vector)

@@ -1,4 +1,4 @@
-"""Bodies that nobody sends by mistake: every POST route, every known name, values that break parsers."""
+"""Generates hostile bodies for every POST route: known field names with values that break parsers."""
 
 # ruff: noqa: E501 (tables)
 
@@ -42,7 +42,7 @@ START = {"prompt": "x", "max_tokens": 1, "n": 1, "stream": False}
 
 
 def body(dice: random.Random) -> bytes:
-    """One of them: bytes that are no JSON, or fields of which some are fine."""
+    """One body: bytes that are not JSON, or fields of which some are valid."""
     if dice.random() < 0.1:
         return dice.choice(BYTES)
     fields = dict(START) if dice.random() < 0.7 else {}
@@ -53,7 +53,7 @@ def body(dice: random.Random) -> bytes:
 
 
 def requests(n: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    """n of them, each with a path."""
+    """n pairs of a path and a body for it."""
     dice = random.Random(seed)
     for _ in range(n):
         yield dice.choice(PATHS), body(dice)

@@ -1,4 +1,4 @@
-"""llama-batched by itself, synchronously: one process, commands in, whole answers out."""
+"""Runs llama-batched without the server, synchronously: sends commands, returns complete answers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from typing import Any
 from tests.support.places import BINARY, STORYTELLER
 from tests.support.processes import cpu
 
-LIMIT = 120.0  # seconds; a bound for what takes milliseconds, on a machine that does other things too
+LIMIT = 120.0  # seconds; an answer takes milliseconds, but the machine may be busy
 
 Event = dict[str, Any]
 
 
 @dataclass
 class Answer:
-    """The events of one request, each with its line's number, and what they come to for each sequence."""
+    """The events of one request, each with the number of its line; texts and tokens by sequence."""
 
     events: list[Event] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class Answer:
 
     @cached_property
     def stops(self) -> list[Event]:
-        """By index; each sequence stops exactly once."""
+        """The stop events, ordered by index. Each sequence stops exactly once."""
         stops = sorted(self.named("stop"), key=lambda event: event["index"])
         assert [stop["index"] for stop in stops] == list(range(self.done["count"]))
         return stops
@@ -70,7 +70,7 @@ class Answer:
 
     @cached_property
     def tokens(self) -> list[list[Event]]:
-        """With logprobs: id, text, logprob, top of each token that is text."""
+        """Needs logprobs: id, text, logprob and top of each token that has text."""
         return [
             [token for event in stream for token in event.get("tokens", [])] for stream in self._streams()
         ]
@@ -85,14 +85,14 @@ class Answer:
 
 
 def unread(pipe: int) -> int:
-    """Bytes that were written to a pipe, and nobody has read yet."""
+    """The number of bytes in a pipe that its reader has not read yet."""
     count = array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]
 
 
 def no_number(word: str) -> Any:
-    """Python reads NaN and Infinity, which JSON has not."""
+    """Refuses NaN and Infinity, which Python's parser accepts and JSON does not have."""
     raise ValueError(f"{word} is no number of JSON")
 
 
@@ -119,7 +119,7 @@ class Lines:
         if kind:
             self._process.kill()
         self._process.stdin.close()
-        self._process.stdout.close()  # it ends at once, whatever runs
+        self._process.stdout.close()  # so that it exits at once, even if requests run
         self._process.wait(LIMIT)
 
     @property
@@ -127,7 +127,7 @@ class Lines:
         return self._process.pid
 
     def send(self, *commands: dict[str, Any]) -> list[str]:
-        """All commands in one write; their ids."""
+        """Sends all commands in one write; returns their ids."""
         commands = tuple({"id": str(next(self._ids))} | command for command in commands)
         for command in commands:
             self._answers.setdefault(command["id"], Answer())
@@ -135,16 +135,16 @@ class Lines:
         return [command["id"] for command in commands]
 
     def write(self, data: bytes) -> None:
-        """Lines that need not be commands."""
+        """Writes lines, which need not be commands."""
         assert self._process.stdin
         while data:
             data = data[os.write(self._process.stdin.fileno(), data) :]
 
     def send_amid(self, command: dict[str, Any]) -> None:
-        """To a request that cannot end yet: nobody reads its lines, which are more than a pipe holds.
+        """Sends a command about a request that cannot have ended: its unread lines fill more than a pipe.
 
-        The engine has read the command before we read on. On a busy machine its thread for that may wait so
-        long for a core that the request would have ended.
+        The engine reads the command before this test reads on. Otherwise, on a busy machine, its reader
+        thread may wait so long for a core that the request ends first.
         """
         self.send(command)
         assert self._process.stdin
@@ -155,7 +155,7 @@ class Lines:
             time.sleep(0.001)
 
     def read(self) -> Event:
-        """The next event; its request's answer has it too."""
+        """Reads the next event, and adds it to its request's answer."""
         assert self._process.stdout
         deadline = time.monotonic() + LIMIT
         while b"\n" not in self._rest:
@@ -173,14 +173,14 @@ class Lines:
         return event
 
     def answers(self, ids: Iterable[str]) -> list[Answer]:
-        """Reads until each of these requests has ended."""
+        """Reads until all of these requests have ended; returns their answers."""
         answers = [self._answers[id] for id in ids]
         while not all(answer.over for answer in answers):
             self.read()
         return answers
 
     def generate_all(self, *requests: dict[str, Any]) -> list[Answer]:
-        """Requests that run beside each other."""
+        """Runs these requests at the same time."""
         ids = self.send(*({"op": "generate"} | request for request in requests))
         return self.answers(ids)
 
@@ -188,19 +188,19 @@ class Lines:
         return self.generate_all(request)[0]
 
     def ask(self, op: str, **fields: Any) -> Event:
-        """The answer to a command that generates nothing."""
+        """Sends a command that generates nothing; returns its answer."""
         (answer,) = self.answers(self.send({"op": op} | fields))
         return answer.events[-1]
 
     def wait_for_trim(self, n_idle: int) -> None:
-        """Until idle prefixes hold at most n_idle cells: while nothing runs, one after the other leaves."""
+        """Waits until idle prefixes hold at most n_idle cells: an idle engine evicts them one by one."""
         deadline = time.monotonic() + LIMIT / 4
         while (status := self.ask("status"))["cells_idle"] > n_idle:
             assert time.monotonic() < deadline, status
             time.sleep(0.001)
 
     def wait_for_sleep(self) -> None:
-        """Until it takes no processor's time."""
+        """Waits until the engine uses no CPU time."""
         deadline = time.monotonic() + LIMIT / 4
         before = -1.0
         while (now := cpu(self.pid)) > before:

@@ -1,8 +1,8 @@
-"""Models of five kinds, written by the tests: random, sharpened, 512 tokens of the bundled vocabulary.
+"""Writes small models of five kinds, with random weights and 512 tokens of the bundled vocabulary.
 
-Random weights say nothing that means anything, but what they say depends on every token before it, so a cell
-that is lost, doubled or misplaced shows. Each is less than 2 MB and written in less than a second. Names and
-shapes: src/models/*.cpp of llama.cpp; a matrix here is (out, in), which GGUF writes as (in, out).
+Their texts have no meaning, but each token depends on every token before it, so a cell that is lost, doubled
+or misplaced changes the text. Each model has less than 2 MB and is written in less than a second. Names and
+shapes: src/models/*.cpp of llama.cpp. A matrix here is (out, in), which GGUF writes as (in, out).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ N_HEAD = 4
 N_FF = 128
 N_LAYER = 2
 N_EXPERT = 8
-WINDOW = 24  # of the sliding kind
+WINDOW = 24  # tokens of a sliding window
 CONTEXT = 1024
 
 # Kinds: metadata and the tensors of one layer
 
 Fields = dict[str, int | float | bool | list[bool]]
-Draw = Callable[..., Matrix]  # normal(*shape, scale): as wide as keeps the size of what it is applied to
+Draw = Callable[..., Matrix]  # normal(*shape, scale), of a width that keeps the size of vectors
 
 
 def _normal(random: np.random.Generator, *shape: int, scale: float = 1.0) -> Matrix:
@@ -84,7 +84,7 @@ def _experts(draw: Draw, near_one: Draw) -> Tensors:
     for name in ("ffn_gate", "ffn_up", "ffn_down"):
         del own[name]
     n_ff = N_FF // 4
-    # The first of four has nearly all of the weight: rounding may choose the fourth, and nothing shows.
+    # The first of four experts has nearly all of the weight: another fourth one, by rounding, has no effect.
     return own | {
         "ffn_gate_inp": draw(N_EXPERT, N_EMBD, scale=12),
         "ffn_gate_exps": draw(N_EXPERT, n_ff, N_EMBD),
@@ -103,7 +103,7 @@ def _mamba(draw: Draw, near_one: Draw) -> Tensors:
         "ssm_conv1d.bias": 0.1 * draw(n_inner),
         "ssm_x": draw(n_rank + 2 * n_state, n_inner, scale=2),
         "ssm_dt": draw(n_inner, n_rank),
-        "ssm_dt.bias": near_one(n_inner) - 4,  # steps of some hundredths: it remembers for a hundred tokens
+        "ssm_dt.bias": near_one(n_inner) - 4,  # steps of some hundredths: a memory of a hundred tokens
         "ssm_a.": -np.tile(states, (n_inner, 1)),
         "ssm_d.": near_one(n_inner),
         "ssm_out": draw(N_EMBD, n_inner, scale=2),
@@ -152,11 +152,12 @@ def write_model(
     merged: Mapping[int, float] | None = None,
     split_max_tensors: int = 0,
 ) -> None:
-    """written_as_ids: token 17 is the text "<17>" and nothing else, so text can give any list of tokens.
+    """Writes a model of this kind.
 
-    control: texts of control tokens, which stand in place of the last ones.
-    merged: the adapters of these seeds (see write_adapter), added to the weights so many times.
-    split_max_tensors: in so many files that none has more tensors; their names are made of `path`.
+    written_as_ids: token 17 has the text "<17>" and no other, so that a text can give any list of tokens.
+    control: texts of control tokens, which replace the last tokens of the vocabulary.
+    merged: by seed, the scale at which an adapter (see write_adapter) is added to the weights.
+    split_max_tensors: the model is split so that no file has more tensors; file names derive from `path`.
     """
     fields, layer = KINDS[kind]
     writer = GGUFWriter(path, kind, split_max_tensors=split_max_tensors)
@@ -188,7 +189,7 @@ CHAT_TOKENS = {
 
 
 def write_chat_model(path: Path) -> None:
-    """A model with a chat template and the control tokens that it names."""
+    """Writes a model with a chat template and the control tokens that the template names."""
     template = CHAT_TEMPLATE.read_text()
     write_model(path, "llama", chat_template=template, control=list(CHAT_TOKENS), context=4096)
 
@@ -197,7 +198,7 @@ RANK = 4
 
 
 def _deltas(seed: int, rank: int = RANK) -> dict[str, tuple[Matrix, Matrix]]:
-    """What an adapter adds to the matrices of llama's and qwen3's layers: a and b, whose product that is."""
+    """An adapter's matrices a and b; their product is added to the weights of llama's and qwen3's layers."""
     draw = partial(_normal, np.random.default_rng(seed))
     shapes = {"attn_q": (N_EMBD, N_EMBD), "attn_v": (N_EMBD // 2, N_EMBD), "ffn_down": (N_EMBD, N_FF)}
     return {
@@ -211,7 +212,7 @@ def write_adapter(path: Path, kind: str, seed: int, rank: int = RANK) -> None:
     writer = GGUFWriter(path, kind)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", float(rank))  # so that scale 1 adds the product itself
+    writer.add_float32("adapter.lora.alpha", float(rank))  # so that scale 1 adds the product unchanged
     for name, (a, b) in _deltas(seed, rank).items():
         writer.add_tensor(f"{name}.lora_a", a)
         writer.add_tensor(f"{name}.lora_b", b)
@@ -223,11 +224,11 @@ def write_adapter(path: Path, kind: str, seed: int, rank: int = RANK) -> None:
 
 def _tensors(draw: Draw, near_one: Draw, layer: Callable[[Draw, Draw], Tensors]) -> Tensors:
     tensors = {
-        "token_embd.weight": draw(N_VOCAB, N_EMBD, scale=3),  # not so large that it drowns what layers add
+        "token_embd.weight": draw(N_VOCAB, N_EMBD, scale=3),  # small enough that the layers' output counts
         "output_norm.weight": near_one(N_EMBD),
         "output.weight": draw(N_VOCAB, N_EMBD, scale=2.5),
     }
-    tensors["output.weight"][0] = 0  # the end of text is seldom the likeliest
+    tensors["output.weight"][0] = 0  # so that the end of text is seldom the likeliest token
     for i in range(N_LAYER):
         for name, tensor in layer(draw, near_one).items():
             full = name.rstrip(".") if "." in name else f"{name}.weight"

@@ -1,7 +1,7 @@
-"""Random small changes of Python files: a comparison, condition, constant, statement or returned value.
+"""Makes small random changes to Python files: a comparison, condition, constant, statement or returned value.
 
-It knows nothing of tests. It leaves alone what is for readers: strings with a space (wording), docstrings,
-f-strings, annotations; and statements outside of functions, without which a module cannot be imported.
+It knows nothing of tests. It does not change wording (strings with a space, docstrings, f-strings), annotations
+or statements outside of functions, without which a module cannot be imported.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ STATEMENTS = (
     ast.Break,
     ast.Continue,
 )
-Change = tuple[str, ast.AST, str]  # kind, what is replaced, by what
+Change = tuple[str, ast.AST, str]  # kind, the node that is replaced, its replacement
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A file with one change: bytes from begin to end become new."""
+    """A file with one change: the bytes from begin to end are replaced by new."""
 
     path: Path
-    lines: tuple[int, ...]  # of what is changed
-    statement: int  # the line in which its statement begins
+    lines: tuple[int, ...]  # the lines that are changed
+    statement: int  # the line in which the changed statement begins
     kind: str
     begin: int
     end: int
@@ -58,7 +58,7 @@ class Mutant:
 
 
 def chosen(files: Iterable[Path], count: int, seed: int) -> list[Mutant]:
-    """Each kind is as likely as the others, and each place of a kind."""
+    """Draws changes at random: each kind is equally likely, and each place of a kind."""
     dice = random.Random(seed)
     kinds: dict[str, list[Mutant]] = defaultdict(list)
     for path in sorted(files):
@@ -70,7 +70,7 @@ def chosen(files: Iterable[Path], count: int, seed: int) -> list[Mutant]:
 
 
 def mutants(path: Path) -> Iterator[Mutant]:
-    """All of a file."""
+    """All possible changes of a file."""
     source = path.read_bytes()
     starts = [0]
     for line in source.splitlines(keepends=True):
@@ -83,7 +83,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
 
 
 def _walk(node: ast.AST, statement: ast.AST | None, in_function: bool) -> Iterator[tuple[Change, ast.AST]]:
-    """Each change in a node, and its statement."""
+    """Yields each change in a node, with its statement."""
     if isinstance(node, ast.JoinedStr) or _is_for_readers(node):
         return
     statement = node if isinstance(node, ast.stmt) else statement
@@ -99,7 +99,7 @@ def _walk(node: ast.AST, statement: ast.AST | None, in_function: bool) -> Iterat
 
 
 def _is_for_readers(node: ast.AST) -> bool:
-    """A docstring, or what only type checkers read."""
+    """Whether it is a docstring, or only for type checkers."""
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.unparse(node.test)
     return isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)

@@ -1,4 +1,4 @@
-"""Programs that tests compile themselves, with the flags of llama.cpp's objects and its libraries."""
+"""Compiles programs for tests, with the flags of llama.cpp's objects and linked with its libraries."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks import peers
 
 
 def tree() -> Path:
-    """llama.cpp's source with the patches."""
+    """The folder of llama.cpp's patched source."""
     return Path(peers.setting("CMAKE_HOME_DIRECTORY"))
 
 
 def libraries() -> list[str]:
-    """What the products need, to be linked behind objects that may replace parts of it."""
+    """The libraries of the matrix products, to be linked after objects that may replace parts of them."""
     found = [path for name in ("ggml-cpu", "ggml-base") for path in peers.objects().rglob(f"lib{name}.a")]
     if len(found) != 2:
         pytest.skip("the engine is a portable build: there are no static libraries to link with")
@@ -26,7 +26,7 @@ def libraries() -> list[str]:
 
 
 def flags_of(source: str) -> list[str]:
-    """The command that compiled a file of llama.cpp's, without the file and where its object went."""
+    """The command that compiled a file of llama.cpp, without its source and output files."""
     entries = json.loads((peers.objects() / "compile_commands.json").read_text())
     entry = next(entry for entry in entries if entry["file"] == str(tree() / source))
     words = shlex.split(entry["command"])

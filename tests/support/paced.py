@@ -1,4 +1,4 @@
-"""A llama-batched whose log can be read, and whose lines are read no further than a test wants."""
+"""Runs llama-batched so that a test chooses how far its lines are read, and can read its log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.places import STORYTELLER
 
 
 class Paced(Lines):
-    """Lines, with the log in a file. What is not read fills the pipe and soon holds up the engine."""
+    """Lines, with the log in a file. Unread lines fill the pipe, and soon block the engine."""
 
     def __init__(self, log: Path, *flags: str, model: Path = STORYTELLER, **env: str) -> None:
         super().__init__(*flags, model=model)
@@ -37,22 +37,22 @@ class Paced(Lines):
         return self._log.read_text(errors="replace")
 
     def wait_for_log(self, condition: Callable[[str], bool]) -> None:
-        """llama.cpp writes its log from a thread of its own, some time later."""
+        """Waits for a line in the log, which llama.cpp writes later, from its own thread."""
         deadline = time.monotonic() + LIMIT / 4
         while not condition(self.log):
             assert time.monotonic() < deadline, self.log[-1000:]
             time.sleep(0.01)
 
     def begin(self, **request: Any) -> str:
-        """Sends a request; its id."""
+        """Sends a request; returns its id."""
         return self.send({"op": "generate"} | request)[0]
 
     def answer(self, id: str) -> Answer:
-        """What has been read of it."""
+        """The part of its answer that was read."""
         return self._answers[id]
 
     def read_until(self, id: str, event: str, index: int | None = None, n: int = 1) -> Answer:
-        """Reads until a request has brought n events of a kind (about one of its sequences)."""
+        """Reads until a request has had n events of this name (of one sequence, if index is given)."""
         answer = self.answer(id)
         while sum(index in (None, found.get("index")) for found in answer.named(event)) < n:
             assert not answer.over, answer.events[-1]
@@ -60,7 +60,7 @@ class Paced(Lines):
         return answer
 
     def finish(self) -> str:
-        """The end of the input: what runs and what is to be written ends, then the process. The log."""
+        """Closes stdin, waits until requests, writes to disk and the process have ended; returns the log."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
@@ -70,9 +70,9 @@ class Paced(Lines):
         return self.log
 
 
-COUNTED = {"LLAMA_KV_CACHE_DEBUG": "1"}  # with -lv 5 llama.cpp logs its count of used cells in each step
+COUNTED = {"LLAMA_KV_CACHE_DEBUG": "1"}  # with -lv 5 llama.cpp logs its number of used cells in each step
 
 
 def cells_used(log: str) -> list[int]:
-    """What llama.cpp counted in each step, before it took the cells for it."""
+    """The number of used cells in each step, before the step takes its own."""
     return [int(n) for n in re.findall(r"find_slot: stream\[0\], .* used = +(\d+)", log)]

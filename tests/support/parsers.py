@@ -1,4 +1,4 @@
-"""What reads a body, for each path that takes one: it makes a line for the engine of it."""
+"""The parser of each path that takes a body: it turns a body into a line for the engine."""
 
 from __future__ import annotations
 

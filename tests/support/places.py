@@ -1,4 +1,4 @@
-"""Where things are in the checkout."""
+"""Paths in the checkout."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "fake_engine"
-FAKE_ENGINE = (sys.executable, "-I", "-S", str(FAKE))  # -I -S: starts in 50 ms
+FAKE_ENGINE = (sys.executable, "-I", "-S", str(FAKE))  # -I -S: Python starts in 50 ms
 BINARY = ROOT / "build" / "bin" / "llama-batched"
 STORYTELLER = ROOT / "models" / "storyteller.gguf"

@@ -1,4 +1,4 @@
-"""Processes of the tests: which there are, what they use, and one at a time."""
+"""Child processes, the CPU time and memory of a process, a lock between processes, programs to install."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 
 def children() -> set[int]:
-    """Processes that this one has started and not yet reaped, zombies included."""
-    lists = list(Path("/proc/self/task").glob("*/children"))  # 100 times faster than ps, where there is one
+    """The ids of child processes that were not reaped yet, zombies included."""
+    lists = list(Path("/proc/self/task").glob("*/children"))  # Linux; 100 times faster than ps
     if lists:
         return {int(pid) for path in lists for pid in text_of(path).split()}
     listing = subprocess.Popen(["ps", "-A", "-o", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
@@ -23,19 +23,19 @@ def children() -> set[int]:
 
 
 def cpu(pid: int) -> float:
-    """Seconds of a core that a process has used."""
+    """The CPU time that a process has used, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def status(pid: int, name: str) -> int:
-    """A number of /proc/PID/status, such as VmRSS in KiB."""
+    """A number from /proc/PID/status, such as VmRSS in KiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
 def text_of(path: Path) -> str:
-    """Nothing, if the thread of this file has ended."""
+    """The file's text; empty if its thread has ended."""
     try:
         return path.read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -44,14 +44,14 @@ def text_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def one_at_a_time(name: str) -> Iterator[None]:
-    """Held by one process of the tests on this machine, the others wait."""
+    """A lock that one test process of this machine holds while the others wait."""
     with open(Path(tempfile.gettempdir()) / f"llama-srb-{os.getuid()}-{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def installed(package: str, *names: str) -> str | None:
-    """The path of a program of the system; as root on Debian its package is installed if it is missing."""
+    """The path of a system program. If it is missing, its package is installed (as root on Debian)."""
     with one_at_a_time(package):
         found = next(filter(None, map(shutil.which, names)), None)
         if found or os.geteuid() != 0 or not shutil.which("apt-get"):

@@ -1,4 +1,4 @@
-"""The whole server in a test's own process, over real sockets, with the fake engine behind it."""
+"""Runs the whole server in the test's process, over real sockets, with the fake engine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from llama_srb.http.auth import api_keys
 from llama_srb.http.auth.api_keys import Key
 from tests.support.places import FAKE
 
-TIMEOUT = 20.0  # far above what any test needs; only a hang reaches it
+TIMEOUT = 20.0  # seconds; far above what any test needs, so that only a hang reaches it
 SECRET = "0123456789" * 4
 
 
 @dataclass
 class Served:
-    """A running server; `url` is its address, `journal` what its fake engine wrote down."""
+    """A running server at `url`; its fake engine records what it does in `journal`."""
 
     url: str
     http: aiohttp.ClientSession
@@ -42,7 +42,7 @@ class Served:
         return frames(data)
 
     async def connect(self, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A raw connection with a request on it, which is closed at the end of the test if not before."""
+        """Sends a request on a raw connection, which is closed at the end of the test at the latest."""
         host, port = self.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         self.stack.push_async_callback(closed, writer)
@@ -57,7 +57,7 @@ class Served:
         return [json.loads(line) for line in self.journal.read_text().splitlines()]
 
     async def note(self, what: str, count: int = 1) -> dict[str, Any]:
-        """Waits until the engine has noted this so often; the last of them."""
+        """Waits until the journal has `count` entries of this kind; returns the last of them."""
         async with asyncio.timeout(TIMEOUT):
             while len(found := [n for n in self.noted() if n["what"] == what]) < count:  # noqa: ASYNC110, it is a file
                 await asyncio.sleep(0.002)
@@ -65,7 +65,7 @@ class Served:
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:
-    """Closes a connection, whatever became of it."""
+    """Closes a connection, also one that is lost."""
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
@@ -76,7 +76,7 @@ Serving = Callable[..., Awaitable[Served]]
 
 @contextlib.asynccontextmanager
 async def servers(folder: Path) -> AsyncIterator[Serving]:
-    """Starts servers: flags are the fake engine's, keywords are settings."""
+    """Yields a function that starts servers: flags are the fake engine's, keywords are settings."""
     journal, engine = folder / "journal", folder / "engine"
     engine.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {journal} "$@"\n')
     engine.chmod(0o755)
@@ -94,7 +94,7 @@ async def servers(folder: Path) -> AsyncIterator[Serving]:
 
 @contextlib.asynccontextmanager
 async def running(settings: config.Settings) -> AsyncIterator[str]:
-    """The real serve(), which makes the real runner and site."""
+    """Runs the real serve() with its real runner and site; yields its address."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(server.serve(settings, on_loading=lambda _: None, on_ready=ready.set_result))
     try:
@@ -108,9 +108,9 @@ async def running(settings: config.Settings) -> AsyncIterator[str]:
 
 
 def frames(data: bytes) -> list[dict[str, Any]]:
-    """The JSON of every frame; comments and [DONE] left out."""
+    """The JSON of every frame, without comments and [DONE]."""
     parts = data.decode().split("\n\n")
-    assert parts.pop() == "", "the last frame is whole"
+    assert parts.pop() == "", "the last frame is complete"
     return [json.loads(part.removeprefix("data: ")) for part in parts if part[:7] == "data: {"]
 
 
@@ -119,6 +119,6 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def key_file(path: Path, *rows: dict[str, Any]) -> Path:
-    """A file in which each row's name is its key, too."""
+    """Writes a file of keys in which each row's name is also its key."""
     api_keys.write(path, [Key(hash=api_keys.hashed(row["name"]), **row) for row in rows])
     return path

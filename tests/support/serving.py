@@ -1,4 +1,4 @@
-"""A real server as a process of its own, for tests that talk to it as its users do."""
+"""Runs ./api.py as a process, for tests that call it as clients do."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ import pytest
 from tests.support.places import ROOT
 
 LASTING = ("--override-kv", "llama.context_length=int:8192")
-"""Flags of the engine: a sequence may be longer than the model was trained for, and last for seconds."""
+"""Engine flags for streams of seconds: sequences may be longer than the model was trained for."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where it listens: http://127.0.0.1:PORT."""
+    """A running server at http://127.0.0.1:PORT."""
 
     url: str
     pid: int
 
     def connect(self) -> http.client.HTTPConnection:
-        """A connection of one's own, so that requests can overlap."""
+        """A new connection, so that requests can overlap."""
         at = urlsplit(self.url)
         assert at.hostname
         return http.client.HTTPConnection(at.hostname, at.port, timeout=60)
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Status, headers and body of one request; bytes go as they are, all else as JSON."""
+        """Status, headers and body of one request. Bytes are sent as they are, any other body as JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         with contextlib.closing(self.connect()) as connection:
             connection.request(method, path, data, {"Content-Type": "application/json"})
@@ -46,17 +46,17 @@ class Server:
         return status, json.loads(data)
 
     def events(self, body: Any, path: str = "/v1/completions") -> list[dict[str, Any]]:
-        """The frames of a stream; comments and [DONE] left out."""
+        """The frames of a stream, without comments and [DONE]."""
         status, _, data = self.call("POST", path, body)
         assert status == 200, data
         *parts, rest = data.decode().split("\n\n")
-        assert rest == "", "the last frame is whole"
+        assert rest == "", "the last frame is complete"
         return [json.loads(part.removeprefix("data: ")) for part in parts if part[:7] == "data: {"]
 
 
 @contextlib.contextmanager
 def serving(*arguments: str) -> Iterator[Server]:
-    """Runs ./api.py on a free port until the end of the block."""
+    """Runs ./api.py on a free port for the length of the block."""
     command = [sys.executable, str(ROOT / "api.py"), "--port", "0", "--stop-grace", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -70,13 +70,13 @@ def serving(*arguments: str) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """One with the bundled model; conftest.py of a folder imports it."""
+    """A server with the bundled model. A folder's conftest.py imports this fixture."""
     with serving("--ctx", "8192") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Server]:
-    """One whose streams are still running when something is done about them."""
+    """A server whose streams last long enough to be cancelled or extended."""
     with serving("--ctx", "16384", "--", *LASTING) as server:
         yield server

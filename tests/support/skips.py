@@ -1,4 +1,4 @@
-"""In CI (CI=true) a test that is skipped or expected to fail is a failure, unless it stands in this list."""
+"""In CI (CI=true) a test that is skipped or expected to fail is a failure, unless it is in this list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-MAY_SKIP = {  # the beginning of a test's id: why CI's machine cannot run it
+MAY_SKIP = {  # the beginning of a test's id: the reason why CI cannot run it
     "tests/real/test_training.py": "CI does not install the extra `train`: PyTorch is larger than all else",
     "tests/real/test_cpu_check.py::test_a_portable_engine_takes": "CI builds the engine for its own CPU",
     "tests/real/test_folder.py::test_a_folder_that_may_not_be_used": "CI is root, who may use every folder",
@@ -18,7 +18,7 @@ CollectReports = Generator[None, pytest.CollectReport, pytest.CollectReport]
 
 
 def fail_unlisted_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Makes a failure of a report that says skipped or xfailed, where the machine is CI's."""
+    """In CI, turns the report of a skip or an expected failure into a failure."""
     if os.environ.get("CI") and report.skipped and not report.nodeid.startswith(tuple(MAY_SKIP)):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else getattr(report, "wasxfail", "")
         if hasattr(report, "wasxfail"):

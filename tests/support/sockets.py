@@ -1,4 +1,4 @@
-"""WebSockets of a served server."""
+"""WebSockets of a server in the test's process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def connected(served: Served, **headers: str) -> AsyncIterator[ClientWebSo
 
 
 async def until(socket: ClientWebSocketResponse, last: Callable[[dict[str, Any]], bool]) -> Told:
-    """Messages up to the one that is waited for."""
+    """Receives messages until `last` is true of one; returns them all."""
     told: Told = []
     while not told or not last(told[-1]):
         told.append(await socket.receive_json(timeout=10))

@@ -1,4 +1,4 @@
-"""Waits with a bound, so that a test that would hang fails."""
+"""Waits with a time limit, so that a test that would hang fails."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-PATIENCE = 30.0  # seconds; a bound for what takes a second or two, on a machine that does other things too
+PATIENCE = 30.0  # seconds; the waits take a second or two, but the machine may be busy
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Waits for a condition that nothing announces."""
+    """Polls until the condition holds."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 (nothing would set an event)
             await asyncio.sleep(0.005)
 
 
 async def soon(awaitable: Awaitable[Any]) -> Any:
-    """The result of what must not take long."""
+    """Awaits with the time limit; returns the result."""
     async with asyncio.timeout(PATIENCE):
         return await awaitable
 
 
 async def collect(generation: AsyncIterator[list[Any]]) -> list[Any]:
-    """All events to the end."""
+    """All events of a generation, to its end."""
     async with asyncio.timeout(PATIENCE):
         return [event async for events in generation for event in events]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from aiohttp import web
 
 from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, scores
 from llama_srb.dialects.common.answers import warned
+from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.ranking import ranking
@@ -19,18 +20,10 @@ from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import Bodies, parsed
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.handlers.work import truncated, work_of
-from llama_srb.http.middleware import DIALECT, json_response, log_summary, refused
+from llama_srb.http.middleware import DIALECT, FORM_RULE, json_response, log_summary, refused
 from llama_srb.http.streaming import BodyBuilder, Responder, Work, summary_of, unranked
 from llama_srb.request.fields import CHAT, CompletionRequest
 from llama_srb.request.values import RequestError
-
-Dialect: TypeAlias = Literal["openai", "events"]
-
-
-def negotiate(body: Mapping[str, Any], accept: str) -> Dialect:
-    """Which dialect /v1/completions answers in: OpenAI's if `stream`, `model` or Accept: JSON ask for it."""
-    openai = body.get("stream") is not None or body.get("model") is not None or "application/json" in accept
-    return "openai" if openai else "events"
 
 
 class Generate:
@@ -42,15 +35,26 @@ class Generate:
         self.facts, self.admission, self.bodies, self.responder = facts, admission, bodies, responder
 
     async def completions(self, http: web.Request) -> web.StreamResponse:
-        """n continuations in one of two dialects (negotiate)."""
+        """n continuations, in the form that the rules of dialects/negotiation choose."""
         body = await self.bodies.read(http)
-        if negotiate(body, http.headers.get("Accept", "")) == "events":
+        if self._form_of(http, body) == "events":
             return await self._events(http, body)
         return await self._openai(http, body)
 
-    async def events(self, http: web.Request) -> web.StreamResponse:
-        """n continuations as the event stream, for any Accept header."""
-        return await self._events(http, await self.bodies.read(http))
+    events = openai_completions = completions  # their paths are what the first rule reads
+
+    def _form_of(self, http: web.Request, body: Mapping[str, Any]) -> AnswerForm:
+        asked = Asked.of(
+            http.path,
+            body,
+            accept=",".join(http.headers.getall("Accept", ())),
+            agent=http.headers.get("User-Agent", ""),
+            default=self.facts.settings.default_form,
+        )
+        form, rule = negotiate(asked)
+        if rule.is_guess:
+            http[FORM_RULE] = rule.name
+        return form
 
     async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
         http[DIALECT] = "events"  # also on OpenAI's path

@@ -1,4 +1,4 @@
-#include "sampling/vocabulary.h"
+#include "sampling/special_tokens.h"
 
 #include <common.h> // llama.cpp's common/common.h
 

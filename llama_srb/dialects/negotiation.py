@@ -1,0 +1,146 @@
+"""Which form a request for completions is answered in: OpenAI's, or the event stream. Pure.
+
+Six rules, of which the first that says something decides. They are one table, which docs/api.md shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+AnswerForm: TypeAlias = Literal["events", "openai"]
+
+HEADER = "X-Form-Rule"  # of answers: the name of a rule that only guesses, as the last three do
+OPENAI_PREFIX = "/openai/v1/"
+
+CLIENT_MARKS = {
+    "api_type": "SillyTavern",
+    "api_server": "SillyTavern",
+    "truncation_length": "SillyTavern, clients of text-generation-webui",
+    "include_reasoning": "SillyTavern, clients of OpenRouter",
+    "legacy_api": "older SillyTavern",
+    "user": "clients of OpenAI",
+}
+"""Fields that mean nothing to the event stream, and who sends them. No field or alias of ours may be here."""
+
+GENERIC_AGENT = "node-fetch"  # of node-fetch 3, by which SillyTavern calls
+GENERIC_ALWAYS = frozenset({"max_tokens", "temperature", "top_p", "frequency_penalty", "presence_penalty"})
+GENERIC_FIELDS = frozenset({
+    "model", "prompt", "stream", "temperature", "top_p", "frequency_penalty", "presence_penalty", "stop",
+    "seed", "logit_bias", "logprobs", "max_tokens", "n", "best_of",
+})  # fmt: skip
+"""All that SillyTavern 1.19.0 sends to a server of the type Generic (its constant OPENAI_KEYS)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the rules read of a request. given: its fields that are not null."""
+
+    path: str
+    given: frozenset[str]
+    accept: str
+    agent: str
+    default: AnswerForm
+
+    @classmethod
+    def of(
+        cls, path: str, body: Mapping[str, Any], *, accept: str = "", agent: str = "", default: AnswerForm
+    ) -> Asked:
+        """accept and agent are the headers Accept and User-Agent; default is --default-form."""
+        given = frozenset(name for name, value in body.items() if value is not None)
+        return cls(path, given, accept, agent, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row. form: as the table shows it; decide: the form, None where the rule says nothing.
+
+    is_guess: the client has not said it, so the answer names the rule.
+    """
+
+    name: str
+    when: str
+    form: str
+    decide: Callable[[Asked], AnswerForm | None]
+    is_guess: bool = False
+
+
+def _by_path(asked: Asked) -> AnswerForm | None:
+    if asked.path == "/v1/events":
+        return "events"
+    return "openai" if asked.path.startswith(OPENAI_PREFIX) else None
+
+
+def _by_body(asked: Asked) -> AnswerForm | None:
+    return "openai" if asked.given & {"stream", "model"} else None
+
+
+def _by_accept(asked: Asked) -> AnswerForm | None:
+    named = accepted(asked.accept)
+    if "application/json" in named:
+        return "openai"
+    return "events" if "text/event-stream" in named else None
+
+
+def _by_marks(asked: Asked) -> AnswerForm | None:
+    return "openai" if asked.given & CLIENT_MARKS.keys() else None
+
+
+def _as_generic(asked: Asked) -> AnswerForm | None:
+    is_generic = asked.agent == GENERIC_AGENT and GENERIC_ALWAYS <= asked.given <= GENERIC_FIELDS
+    return "openai" if is_generic else None
+
+
+def _by_default(asked: Asked) -> AnswerForm:
+    return asked.default
+
+
+def accepted(header: str) -> set[str]:
+    """The media types that an Accept header names, but for those with q=0."""
+    return {kind for kind, quality in map(_media_range, header.split(",")) if quality > 0}
+
+
+def _media_range(text: str) -> tuple[str, float]:
+    """A media type and its q; one that is not readable is 1, as an absent one."""
+    kind, *parameters = (part.strip().lower() for part in text.split(";"))
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            return kind, _number(value.strip())
+    return kind, 1.0
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 1.0
+
+
+# fmt: off
+RULES = (
+    Rule("path", "its path is `/v1/events`, or begins with `/openai/v1/`", "events; OpenAI's", _by_path),
+    Rule("body", "`stream` (true or false) or `model` is in the body", "OpenAI's", _by_body),
+    Rule("accept", "`Accept` names `application/json` with q > 0, else `text/event-stream`; `*/*` is no name",
+        "OpenAI's; events", _by_accept),
+    Rule("client-marks",
+        "one of these is in the body: " + ", ".join(f"`{name}`" for name in CLIENT_MARKS),
+        "OpenAI's", _by_marks, is_guess=True),
+    Rule("generic",
+        f"`User-Agent` is `{GENERIC_AGENT}`, and the body has all of "
+        + ", ".join(f"`{name}`" for name in sorted(GENERIC_ALWAYS)) + ", and beyond them only "
+        + ", ".join(f"`{name}`" for name in sorted(GENERIC_FIELDS - GENERIC_ALWAYS - {"model", "stream"})),
+        "OpenAI's", _as_generic, is_guess=True),
+    Rule("default", "none of these holds", "that of `--default-form`: events", _by_default, is_guess=True),
+)
+# fmt: on
+
+
+def negotiate(asked: Asked) -> tuple[AnswerForm, Rule]:
+    """The form of the answer, and the rule that decided."""
+    for rule in RULES:
+        form = rule.decide(asked)
+        if form is not None:
+            return form, rule
+    raise AssertionError("the last rule always decides")
