@@ -98,7 +98,7 @@ class Settings(BaseModel):
     max_body: Annotated[int, BeforeValidator(_size)] = Field(16 << 20, ge=1, le=64 << 20,
         description="Largest request body, in bytes or as 16MiB.")
     default_form: Literal["events", "openai"] = Field("events",
-        description="Form of the answers of /v1/completions to requests that don't tell which one they want.")
+        description="Form of /v1/completions' answers if no other rule of the form applies.")
     strict: bool = Field(False,
         description="Refuse unknown request fields, instead of a warning, and names of other models.")
     presets: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,

@@ -140,23 +140,23 @@ CANCELLED = {
 }
 
 OPENAI = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}")
-SAME = {  # a path, and the path whose row it shares
+SAME = {  # a path → the path whose row it shares
     **{path.removeprefix("/v1"): path for path in ("/v1/models", "/v1/chat/completions")},  # llama-server's
-    **{"/openai" + path: path for path in OPENAI},  # beside /openai/v1/completions, by one address
+    **{"/openai" + path: path for path in OPENAI},  # a client of /openai/v1/completions has one base URL
 }
 
 # fmt: off
 OURS: tuple[Route, ...] = (
     Route("POST", "/v1/completions", COMPLETE, "completions",
-        "n continuations of one prompt, as the event stream or in OpenAI's form: rules tell which.",
+        "n continuations of one prompt, as the event stream or in OpenAI's form, which rules choose.",
         {
-            200: Answer("The continuations; a stream is chunks when stream is true, else events.",
+            200: Answer("The continuations; a stream has chunks in OpenAI's form, otherwise events.",
                 {JSON: Completion, SSE: (openai.CHUNKS, events.EVENTS)}),
             404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/openai/v1/completions", COMPLETE, "openai_completions",
-        "The same, always in OpenAI's form.",
+        "The same as /v1/completions, but always in OpenAI's form.",
         {
             200: Answer("The continuations.", {JSON: Completion, SSE: openai.CHUNKS}),
             404: _json("There is no such model.", Error),
