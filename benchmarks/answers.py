@@ -1,4 +1,4 @@
-"""What a side is asked, and what its answer says: tokens, and when each of them came. Pure."""
+"""A benchmark's request, and its answer: tokens, and the time at which each one came. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: n sequences of so many tokens each; fields of sampling go to engines only."""
+    """One request: n sequences with `tokens` tokens each. sampling: fields that only engines get."""
 
     prompt: tuple[int, ...]
     n: int
@@ -24,14 +24,14 @@ class Ask:
 
 
 def words(count: int, seed: object) -> tuple[int, ...]:
-    """Random ids; they are plain words in each of the vocabularies, the smallest of which has 2,048."""
+    """Random token ids that are plain words in all vocabularies; the smallest vocabulary has 2,048 tokens."""
     draw = random.Random(repr(seed))
     return tuple(draw.randrange(300, 2000) for _ in range(count))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """When each token's text came, in seconds from the request on, and how many tokens; by sequence."""
+    """By sequence: the times of its tokens, in seconds since the request, and its length in tokens."""
 
     times: dict[int, list[float]]
     lengths: dict[int, int]
@@ -47,18 +47,18 @@ class Answer:
 
     @property
     def rate(self) -> float:
-        """Tokens per second over all sequences but for the first ones, which belong to the prompt."""
-        took = max(self.last - self.first, 0.001)  # a late reader may find all of it in one read
+        """Tokens per second over all sequences, without first tokens, whose time belongs to the prompt."""
+        took = max(self.last - self.first, 0.001)  # a slow reader may get all tokens in one read
         return sum(length - 1 for length in self.lengths.values()) / took
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds between neighbouring tokens of a sequence, of all sequences."""
+        """Seconds between successive tokens of a sequence, for all sequences."""
         return [b - a for times in self.times.values() for a, b in itertools.pairwise(times)]
 
 
 def answer_of(began: float, reads: Iterable[tuple[float, bytes]], n: int) -> Answer:
-    """What the bytes meant, worked out when the clock has stopped: our lines or frames, or llama-server's."""
+    """Parses the bytes after the measurement: our lines or frames, or llama-server's frames."""
     times: dict[int, list[float]] = {}
     lengths: dict[int, int] = {}
     cached = 0
@@ -76,7 +76,7 @@ def answer_of(began: float, reads: Iterable[tuple[float, bytes]], n: int) -> Ans
 
 
 def messages(reads: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, Message]]:
-    """The JSON objects, one a line or frame, with the time of the read that completed each."""
+    """The JSON objects, one for each line or frame, with the time of the read that completed it."""
     rest = b""
     for at, data in reads:
         *lines, rest = (rest + data).split(b"\n")
@@ -87,7 +87,7 @@ def messages(reads: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, Mess
 
 
 def bench_table(text: str) -> Iterator[Figures]:
-    """The rows of llama-batched-bench's table, by its heads: PP, TG, B, N_KV, S_PP t/s, S_TG t/s and more."""
+    """The rows of llama-batched-bench's table, by column: PP, TG, B, N_KV, S_PP t/s, S_TG t/s and more."""
     lines = [line.strip("| \n") for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.split("|")] for line in lines if not line.startswith("-")]
     return (dict(zip(cells[0], map(float, row), strict=True)) for row in cells[1:])

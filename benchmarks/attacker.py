@@ -1,6 +1,6 @@
-"""The attacks of one key on a server, in a process of their own: benchmarks/attacks.py starts it.
+"""Attacks of one key on a server, in a separate process, which benchmarks/attacks.py starts.
 
-Each attack is one request, sent again and again. What was wrong is printed, a line each.
+Each attack repeats one request. Prints one line for each failure.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any, TypeAlias
 
 import aiohttp
 
-WRITER, ATTACKER = "writer", "attacker"  # keys, by their names
-MARKS = {WRITER: "zqwriterqz", ATTACKER: "zqattackerqz"}  # in all that a key sends, so also in what it gets
+WRITER, ATTACKER = "writer", "attacker"  # names of keys
+MARKS = {WRITER: "zqwriterqz", ATTACKER: "zqattackerqz"}  # each request of a key has its mark
 LARGE = 15_000_000  # bytes of a body, below --max-body
-STALL = 5.0  # seconds for which a reader reads nothing
+STALL = 5.0  # seconds in which a slow reader reads nothing
 
 Json: TypeAlias = dict[str, Any]
 
 
-class Seen(Exception):
-    """Something of another key was in an answer."""
+class Leak(Exception):
+    """An answer has a text of another key."""
 
 
 @dataclass
 class Client:
-    """A key's requests; all that comes back is searched for the other key's mark."""
+    """Sends the requests of one key; searches all answers for the other key's mark."""
 
     url: str
     name: str
     http: aiohttp.ClientSession
     dice: random.Random = field(default_factory=random.Random)
-    scale: float = 1.0  # of the attacks' sizes
+    scale: float = 1.0  # factor of the attacks' sizes
     answers: Counter[int] = field(default_factory=Counter)
     number: Iterator[int] = field(default_factory=itertools.count)
 
@@ -50,7 +50,7 @@ class Client:
 
     @property
     def new(self) -> str:
-        """A word that nobody has sent yet."""
+        """A word that was never sent before."""
         return f"{self.mark}{os.getpid()}x{next(self.number)}"
 
     def many(self, count: int) -> int:
@@ -65,7 +65,7 @@ class Client:
         other = next(mark for name, mark in MARKS.items() if name != self.name)
         if other.encode() in data:
             at = data.index(other.encode())
-            raise Seen(f"{self.name} got {data[max(0, at - 100) : at + 100]!r}")
+            raise Leak(f"{self.name} got {data[max(0, at - 100) : at + 100]!r}")
         return data
 
     async def post(self, path: str, body: Json | bytes) -> tuple[int, bytes]:
@@ -83,7 +83,7 @@ async def client(url: str, name: str, seed: int = 7, scale: float = 1.0) -> Asyn
         yield Client(url, name, http, random.Random(seed), scale)
 
 
-# Attacks: one request each, again and again
+# Attacks: each one repeats one request
 
 Attack: TypeAlias = Callable[[Client], Awaitable[object]]
 
@@ -108,8 +108,8 @@ async def grammars(c: Client) -> None:
 
 
 async def templates(c: Client) -> None:
-    said = {"role": "user", "content": c.prompt(100)}
-    messages = [said, {"role": "assistant", "content": "Yes. " * 100}] * c.many(4000)
+    question = {"role": "user", "content": c.prompt(100)}
+    messages = [question, {"role": "assistant", "content": "Yes. " * 100}] * c.many(4000)
     await c.post("/apply-template", {"messages": messages})
     await c.post("/v1/chat/completions", {"messages": messages, "max_tokens": 1})
 
@@ -120,7 +120,7 @@ async def stops(c: Client) -> None:
 
 
 async def slow_readers(c: Client) -> None:
-    """One of two reads nothing, the other one 4 kB in a while."""
+    """Half of the readers read nothing, the others 4 kB each 0.1 s."""
     body = {"prompt": c.prompt(), "n": c.many(512), "max_tokens": 100, "ignore_eos": True, "logprobs": 100}
     paths = ("/v1/events", "/completion", "/api/extra/generate/stream")
     async with c.http.post(c.url + c.dice.choice(paths), json=body | {"stream": True}) as response:
@@ -144,7 +144,7 @@ async def rankings(c: Client) -> None:
 
 
 async def websockets(c: Client) -> None:
-    """Begun and ended, as fast as it goes."""
+    """Requests that are started and cancelled as fast as possible."""
     async with c.http.ws_connect(c.url + "/v1/ws") as socket:
         for i in range(c.many(500)):
             fields = {"prompt": c.prompt(), "n": 16, "max_tokens": 200, "logprobs": 20}
@@ -157,7 +157,7 @@ async def websockets(c: Client) -> None:
 
 
 async def connections(c: Client) -> None:
-    """Opened and left, with and without half a request."""
+    """Connections that are opened and closed, with and without an incomplete request."""
     host, port = c.url.removeprefix("http://").split(":")
     for sent in (
         b"",
@@ -199,33 +199,33 @@ async def vectors(c: Client) -> None:
     await c.post("/v1/embeddings", {"input": [c.prompt(200) for _ in range(c.many(2048))]})
 
 
-async def looking_on(c: Client) -> None:
-    """KoboldCpp's polling of what has many alternatives."""
+async def polling(c: Client) -> None:
+    """KoboldCpp's polling of generations with many alternatives."""
     body = {"prompt": c.prompt(), "max_length": 800, "n": c.many(32), "logprobs": 100, "genkey": c.new}
 
-    async def look() -> None:
+    async def poll() -> None:
         while True:
             await c.post("/api/extra/generate/check", {"genkey": body["genkey"]})
             await c.post("/api/extra/last_logprobs", {"genkey": body["genkey"]})
 
-    looking = asyncio.create_task(look())
+    poller = asyncio.create_task(poll())
     try:
         await c.post("/api/v1/generate", body)
     finally:
-        looking.cancel()
-        await asyncio.wait({looking})
+        poller.cancel()
+        await asyncio.wait({poller})
 
 
 ATTACKS: dict[str, Attack] = {
     made.__name__: made
     for made in (
         tokenize, detokenize, schemas, grammars, templates, stops, slow_readers, rankings, websockets,
-        connections, nesting, biases, prefixes, scores, vectors, looking_on,
+        connections, nesting, biases, prefixes, scores, vectors, polling,
     )
 }  # fmt: skip
 
 
-# Requests that would once have ended the engine, or others' requests, and normal ones: for the soak
+# For the soak test: normal requests, and requests that ended the engine or other requests in old versions
 
 
 def _ban() -> Json:
@@ -233,7 +233,7 @@ def _ban() -> Json:
 
 
 def hostile(c: Client) -> tuple[str, Json | bytes]:
-    """One that is refused, or ends by itself."""
+    """A request that is refused, or ends by itself."""
     once: Json = {"prompt": c.prompt(), "n": 2, "max_tokens": 5}
     kwargs: Any = {"a": 1}
     for _ in range(200):
@@ -253,7 +253,7 @@ def hostile(c: Client) -> tuple[str, Json | bytes]:
     ])  # fmt: skip
 
 
-NORMAL: tuple[tuple[str, Json, bytes], ...] = (  # path, fields, and what a whole answer has
+NORMAL: tuple[tuple[str, Json, bytes], ...] = (  # path, fields, and a text that a complete answer has
     ("/v1/events", {"n": 4, "max_tokens": 60, "echo": True}, b'"event": "done"'),
     ("/v1/completions", {"n": 2, "max_tokens": 40, "echo": True, "stream": True}, b"[DONE]"),
     ("/v1/completions", {"n": 3, "max_tokens": 30, "echo": True, "stream": False, "logprobs": 3}, b'"usage"'),
@@ -267,7 +267,7 @@ NORMAL: tuple[tuple[str, Json, bytes], ...] = (  # path, fields, and what a whol
         "/v1/events",
         {"n": 1, "max_tokens": 3, "temperature": "{}"},
         b"{}",
-    ),  # an error that quotes what was sent
+    ),  # an error that quotes the value that was sent
 )
 
 
@@ -279,11 +279,11 @@ def normal(c: Client) -> tuple[str, Json, bytes]:
     return path, prompt | filled, end.replace(b"{}", word.encode())
 
 
-# The attacker, a process of its own
+# The attacker process
 
 
 async def attack(names: list[str], url: str, width: int, seconds: float, scale: float) -> list[str]:
-    """What was wrong."""
+    """Runs attacks; returns the failures."""
     until, wrong = time.monotonic() + seconds, list[str]()
     async with client(url, ATTACKER, os.getpid(), scale) as c:
 
@@ -292,10 +292,10 @@ async def attack(names: list[str], url: str, width: int, seconds: float, scale: 
                 try:
                     async with asyncio.timeout(max(0.1, until - time.monotonic())):
                         await one(c)
-                except Seen as seen:
-                    wrong.append(str(seen))
+                except Leak as leak:
+                    wrong.append(str(leak))
                 except (TimeoutError, aiohttp.ClientError, OSError):
-                    await asyncio.sleep(0.01)  # it is over, cut off or sent away, as it may be
+                    await asyncio.sleep(0.01)  # allowed: the server may refuse or end an attack
 
         async with asyncio.TaskGroup() as group:
             for name in names:
@@ -320,9 +320,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("attacks", nargs="+", choices=[*ALL])
-    parser.add_argument("--width", type=int, default=1, help="requests of an attack at once")
+    parser.add_argument("--width", type=int, default=1, help="requests at once of each attack")
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--scale", type=float, default=1, help="of the attacks' sizes")
+    parser.add_argument("--scale", type=float, default=1, help="factor of the attacks' sizes")
     wanted = parser.parse_args()
     wrong = asyncio.run(attack(wanted.attacks, wanted.url, wanted.width, wanted.seconds, wanted.scale))
     print("\n".join(wrong))

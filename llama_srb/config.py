@@ -1,6 +1,6 @@
 """A server's settings: one table, filled from the command line, the environment (LLAMA_SRB_*), a TOML file.
 
-The only module that reads argv and the environment. The command line goes before the environment, that before
+Only this module reads argv and the environment. The command line overrides the environment, which overrides
 the file. cli.py makes its options, and docs/operations.md its table, from `OPTIONS`.
 """
 
@@ -22,15 +22,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from llama_srb import bundled
 
 PREFIX = "LLAMA_SRB_"
-NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # the file; build.sh's
+NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # two are for build.sh
 
 
 class SettingsError(Exception):
-    """The operator asked for what cannot be; the message is one line with the name as it was written."""
+    """A setting is wrong; the message is one line with the setting's name as the operator wrote it."""
 
 
 def _size(value: object) -> object:
-    """Bytes, also as "16 MiB" or "16M"."""
+    """Reads a number of bytes, also as "16 MiB" or "16M"."""
     units = {"": 0, "K": 1, "M": 2, "G": 3}
     if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", value.strip(), re.I)):
         return int(match[1]) << 10 * units[match[2].upper()]
@@ -42,12 +42,12 @@ def _at_home(path: Path | None) -> Path | None:
 
 
 def _words(value: object) -> object:
-    """Several texts, also as one: split at commas and spaces."""
+    """Reads several words; a text is split at commas and spaces."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
 def _files(value: object) -> object:
-    """Several files, also as one text: split at commas."""
+    """Reads several paths; a text is split at commas."""
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list | tuple):
         return names
@@ -55,12 +55,12 @@ def _files(value: object) -> object:
 
 
 def _arguments(value: object) -> object:
-    """Engine arguments, also as one text in a shell's notation."""
+    """Reads engine arguments; a text is split as a shell does."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
 
 
 class Settings(BaseModel):
-    """One row a setting, named as in the file; --with-dashes is the option, LLAMA_SRB_NAME the variable."""
+    """One row for each setting, named as in the file; --NAME with dashes is its option."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False)
 
@@ -70,98 +70,96 @@ class Settings(BaseModel):
     lora: Annotated[tuple[Path, ...], BeforeValidator(_files)] = Field((),
         description="LoRA adapters to load, with commas between them; their ids are 0, 1 and so on.")
     host: str = Field("127.0.0.1",
-        description="Address to listen on; 0.0.0.0 is every one of the machine.")
+        description="Address to listen on; 0.0.0.0 is all addresses of the machine.")
     port: int = Field(9090, ge=0, le=65535,
-        description="Port to listen on; 0 takes a free one.")
+        description="Port to listen on; 0 is any free port.")
     n: int = Field(8, ge=1,
-        description="Continuations of a request that doesn't say how many; the default is at most --max-n.")
+        description="Continuations of a request without n; the default is at most --max-n.")
     max_n: int = Field(1024, ge=1,
         description="Most continuations that one request may ask for; the default is at least --n.")
     ctx: int | None = Field(None, ge=1, le=2**31 - 1,
         description="Tokens in the engine's KV cache, shared by all sequences (default: the engine decides).")
     parallel: int = Field(32, ge=1, le=256,
-        description="Sequences that are generated at the same time; further ones wait.")
+        description="Sequences that are generated at the same time; more sequences wait.")
     cache_cells: int | None = Field(None, ge=0, le=2**31 - 1,
-        description="Tokens of that cache that idle prompts and continuations may hold (default: a quarter).")
+        description="Tokens of the KV cache for idle prompts and continuations (default: a quarter).")
     cache_ram: Annotated[int, BeforeValidator(_size)] = Field(4 << 30, ge=0, le=2**63 - 1,
-        description="What no longer fits there goes to memory, up to this size.")
+        description="Host memory for prompts that are evicted from the KV cache.")
     prefix_cache: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
-        description="Folder that keeps computed prompts, for a later start and the mode per-request.")
+        description="Folder that stores computed prompts for later starts and for the mode per-request.")
     prefix_cache_size: Annotated[int, BeforeValidator(_size)] = Field(16 << 30, ge=0, le=2**63 - 1,
-        description="Size of that folder; what was used longest ago goes.")
+        description="Size of that folder; the least recently used prompts are removed first.")
     engine_mode: Literal["resident", "per-request"] = Field("resident",
-        description="One engine for all requests, or a process for each.")
+        description="One engine for all requests, or one process for each request.")
     max_engines: int = Field(4, ge=1, le=1024,
-        description="Processes at the same time in the mode per-request.")
+        description="Engine processes at the same time in the mode per-request.")
     engine: Annotated[Path, AfterValidator(Path.expanduser)] = Field(bundled.engine(),
         description="The engine's program.")
     max_body: Annotated[int, BeforeValidator(_size)] = Field(16 << 20, ge=1, le=64 << 20,
         description="Largest request body, in bytes or as 16MiB.")
     default_form: Literal["events", "openai"] = Field("events",
-        description="Form of the answers of /v1/completions to requests that don't tell which one they want.")
+        description="Form of /v1/completions' answers if no other rule of the form applies.")
     strict: bool = Field(False,
-        description="Refuse unknown request fields instead of naming them in warnings, and names of other "
-        "models.")
+        description="Refuse unknown request fields, instead of a warning, and names of other models.")
     presets: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
-        description="Folder of TOML files, each a preset that requests may name, beside the shipped ones.")
+        description="Folder of TOML files; each is a preset that requests may name, as the built-in ones.")
     cors: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("localhost",),
-        description="Origins of web pages that may call this server; localhost is every page of this "
-        "computer and its programs, * all, empty none.")
+        description="Origins of web pages that may call this server; localhost: pages and programs of this "
+        "computer, *: all, empty: none.")
     allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field((),
-        description="More names under which a server without keys may be called, beside localhost, its own "
-        "and addresses; * is all.")
+        description="More host names under which a server without keys may be called, beside localhost, its "
+        "own name and addresses; *: all.")
     insecure: bool = Field(False,
-        description="Listen to other computers without asking for a key.")
+        description="Accept requests of other computers without a key.")
     api_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_words)] = Field((),
-        description="Keys of which requests must have one; better in the environment than on a command line.")
+        description="Keys; a request must have one of them. The environment is safer than the command line.")
     api_key_file: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
         description="File of keys, made by `llama-srb keys`; SIGHUP reads it again.")
     jwt_secret: SecretStr | None = Field(None,
-        description="Secret of HS256 tokens that are taken for keys, 32 bytes at least.")
+        description="Secret of JWTs (HS256), which are accepted like keys; at least 32 bytes.")
     jwt_keys: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
-        description="Public keys of such tokens (RS256, ES256, HS256): a JWKS, or one key as PEM.")
+        description="Public keys of JWTs (RS256, ES256, HS256): a JWKS, or one key as PEM.")
     jwt_audience: str | None = Field(None,
-        description="Who such a token must be for (aud).")
+        description="Audience (aud) that JWTs must have.")
     jwt_issuer: str | None = Field(None,
-        description="Who must have made it (iss).")
+        description="Issuer (iss) that JWTs must have.")
     tls_cert: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
-        description="Certificate and its chain as PEM, for https; needs --tls-key.")
+        description="Certificate chain as PEM, for https; needs --tls-key.")
     tls_key: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
         description="The certificate's private key as PEM.")
     max_queue: int = Field(256, ge=0, le=100_000,
-        description="Requests that may wait for their start, each prompt of a list counted; more get 503.")
+        description="Requests that may wait in the queue, each prompt of a list counted; more get 503.")
     max_unread: int = Field(250_000, ge=1, le=10_000_000,
-        description="Events that a client may be behind, tokens and alternatives of logprobs counted too; "
-        "then its connection is ended. An answer in one piece may hold four times as many of those.")
+        description="Unread events of a client, tokens and alternatives of logprobs counted too; above this "
+        "its connection is ended. An answer in one piece may have four times as many.")
     queue_timeout: float | None = Field(None, gt=0, le=86400,
-        description="Seconds after which a request that still waits gets an error (default: none).")
+        description="Seconds after which a request that is still queued gets an error (default: none).")
     request_timeout: float | None = Field(None, gt=0, le=86400,
-        description="Seconds after which what a request still generates is cancelled; one that generates "
-        "nothing gets an error (default: none).")
+        description="Seconds after which a generation is cancelled; a request that generates nothing gets an "
+        "error (default: none).")
     load_timeout: float | None = Field(None, gt=0, le=86400,
-        description="Seconds after which an engine that still loads is ended (default: none).")
+        description="Seconds after which an engine that is still loading is ended (default: none).")
     step_timeout: float = Field(120.0, ge=10, le=86400,
-        description="Seconds without a decode step after which an engine that has requests is ended, and "
-        "another one started.")
+        description="Seconds without a decode step after which an engine that has requests is restarted.")
     body_timeout: float = Field(30.0, gt=0, le=3600,
-        description="Seconds within which a request's body must be there.")
+        description="Seconds within which a request's body must arrive.")
     write_timeout: float = Field(60.0, gt=0, le=86400,
-        description="Seconds without anything read of what waits for a client, after which its connection is "
-        "ended: more than a phone between two cells takes.")
+        description="Seconds in which a client reads nothing although data waits for it, after which its "
+        "connection is ended; longer than a phone needs to change cells.")
     idle_timeout: float = Field(75.0, gt=0, le=86400,
         description="Seconds after which a connection without a request is closed.")
     keep_alive: float = Field(15.0, gt=0, le=3600,
-        description="Seconds of silence after which a stream gets a comment line: proxies keep it open.")
+        description="Seconds of silence after which a stream gets a comment line: so proxies keep it open.")
     stop_grace: float = Field(5.0, ge=0, le=3600,
-        description="Seconds that running requests may take to finish when the server is stopped.")
+        description="Seconds that running requests may take to finish when the server stops.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info",
-        description="What is logged to stderr.")
+        description="Lowest level of the messages that are logged to stderr.")
     log_format: Literal["text", "json"] = Field("text",
-        description="Log lines for people, or an object a line for programs.")
+        description="Log lines as text for people, or as JSON for programs.")
     log_prompts: bool = Field(False,
-        description="Log the lines to and from engines at the level debug: they hold all prompts and texts.")
+        description="Log the lines to and from engines at the level debug; they have all prompts and texts.")
     engine_args: Annotated[tuple[str, ...], BeforeValidator(_arguments)] = Field((),
-        description="Arguments for llama-batched itself; on the command line what stands behind --.")
+        description="Arguments for llama-batched itself; on the command line those after --.")
     # fmt: on
 
     @property
@@ -183,7 +181,7 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting as a command line shows it; choices is empty when any value may stand there."""
+    """One setting as a command line shows it; choices is empty if it is not one of a few values."""
 
     name: str
     flag: str
@@ -203,12 +201,12 @@ _KINDS: dict[object, str] = {
     Path | None: "DIR",
     tuple[Path, ...]: "FILE,…",
 }
-FILES = frozenset({"api_key_file", "jwt_keys", "tls_cert", "tls_key"})  # that may be absent
+FILES = frozenset({"api_key_file", "jwt_keys", "tls_cert", "tls_key"})  # optional files, not folders
 PATHS = FILES | {"model", "engine", "prefix_cache", "lora", "presets"}
 
 
 def _as_size(value: int) -> str:
-    """Bytes as people write them: 4G."""
+    """Bytes in a short form: 4G."""
     power = max(power for power in range(4) if value % (1 << 10 * power) == 0)
     return f"{value >> 10 * power}{'BKMG'[power].strip('B')}"
 
@@ -224,7 +222,7 @@ def _option(name: str) -> Option:
 
 OPTIONS = tuple(_option(name) for name in Settings.model_fields if name != "engine_args")
 
-# Engine flags that are this server's to give: llama.cpp takes the last of two, or prints something and exits.
+# Engine flags that only the server may give: llama.cpp takes the last of two, or prints something and exits.
 _OURS = {
     "--parallel": "-np --parallel",
     "--ctx": "-c --ctx-size",
@@ -243,19 +241,19 @@ _SECRET = re.compile(rf"{PREFIX}|.*PASSW(OR)?D|(.*_)?(TOKEN|SECRET|CREDENTIAL|KE
 
 
 def child_environment() -> dict[str, str]:
-    """What a child process inherits: all but this server's settings, and what is secret by its name."""
+    """The environment of a child process: without this server's settings and variables with secret names."""
     return {name: value for name, value in os.environ.items() if not _SECRET.match(name)}
 
 
 def environment(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What a server of these settings, and of no others, inherits; None is absent. SettingsError."""
+    """The environment of a server with only these settings; None is absent. SettingsError: unknown name."""
     _refuse_unknown(settings, Settings.model_fields, "")
     given = {name: value for name, value in settings.items() if value is not None}
     return child_environment() | {PREFIX + name.upper(): _as_text(name, one) for name, one in given.items()}
 
 
 def _as_text(name: str, value: object) -> str:
-    """As a variable has it."""
+    """A setting's value as the text of a variable."""
     if isinstance(value, list | tuple):
         return (shlex.join if name == "engine_args" else ",".join)(map(str, value))
     return str(value)
@@ -267,7 +265,7 @@ def arguments() -> list[str]:
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-    """Our arguments and the engine's, which stand behind the first `--`; None when there is no `--`."""
+    """The server's arguments and, after the first `--`, the engine's; None if there is no `--`."""
     if "--" not in argv:
         return list(argv), None
     at = list(argv).index("--")
@@ -279,7 +277,7 @@ def load(
 ) -> Settings:
     """Settings from options (names as in `Settings`; None is absent), the environment and the file.
 
-    SettingsError when a name is unknown, a value out of bounds or the file unreadable.
+    SettingsError if a name is unknown, a value is out of bounds or the file is unreadable.
     """
     file = config or environ.get(PREFIX + "CONFIG")
     sources: dict[str, str] = {}
@@ -292,18 +290,18 @@ def load(
         for written, value in found.items():
             if value is not None:
                 name = _name(written)
-                values[name], sources[name] = value, source.format(_spelling(written, found is options))
+                values[name], sources[name] = value, source.format(_shown_name(written, found is options))
     settings = _validated(values, sources)
     _check_engine_args(settings.engine_args)
     return settings
 
 
-def _spelling(written: str, is_option: bool) -> str:
+def _shown_name(written: str, is_option: bool) -> str:
     return "--" + written.replace("_", "-") if is_option else written
 
 
 def _name(written: str) -> str:
-    """The setting that a key or a variable means."""
+    """The name of the setting for a key of a file or a variable."""
     return written.removeprefix(PREFIX).lower().replace("-", "_")
 
 
@@ -322,7 +320,7 @@ def _from_file(file: str | None) -> dict[str, object]:
 
 
 def _beside(file: str, value: object) -> object:
-    """A relative path in a file is meant from where the file is."""
+    """Resolves a relative path in a file: it is relative to the file's folder."""
     if isinstance(value, list):
         return [_beside(file, one) for one in value]
     return Path(file).resolve().parent / Path(value).expanduser() if isinstance(value, str) else value
@@ -359,7 +357,7 @@ AT_MOST = {"n": "max_n"}  # a setting, and the setting that bounds it
 
 
 def _within_bounds(settings: Settings, sources: Mapping[str, str]) -> Settings:
-    """A default gives way to what was said, in both directions; SettingsError when both were said."""
+    """Adapts a default to the given setting that bounds it; SettingsError if both are given and conflict."""
     for name, bound in AT_MOST.items():
         value, most = getattr(settings, name), getattr(settings, bound)
         if value <= most:
@@ -384,4 +382,4 @@ def _check_engine_args(engine_args: Iterable[str]) -> None:
         flag = argument.partition("=")[0]
         flag = flag.replace("_", "-") if flag.startswith("--") else flag  # as llama.cpp does
         if (instead := OWNED_FLAGS.get(flag)) is not None:
-            raise SettingsError(f"{argument} behind -- is not for the engine here; use {instead}")
+            raise SettingsError(f"{argument} after -- is a setting of the server; use {instead}")

@@ -1,6 +1,6 @@
-"""Which form a request for completions is answered in: OpenAI's, or the event stream. Pure.
+"""Chooses the form of the answer to a completion request: OpenAI's, or the event stream. Pure.
 
-Six rules, of which the first that says something decides. They are one table, which docs/api.md shows.
+Six rules stand in one table, which docs/api.md shows. The first rule that applies decides.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 AnswerForm: TypeAlias = Literal["events", "openai"]
 
-HEADER = "X-Form-Rule"  # of answers: the name of a rule that only guesses, as the last three do
+HEADER = "X-Form-Rule"  # answer header with the name of the rule, if it is a guess, as the last three are
 OPENAI_PREFIX = "/openai/v1/"
 
 CLIENT_MARKS = {
@@ -22,20 +22,20 @@ CLIENT_MARKS = {
     "legacy_api": "older SillyTavern",
     "user": "clients of OpenAI",
 }
-"""Fields that mean nothing to the event stream, and who sends them. No field or alias of ours may be here."""
+"""Fields without effect on the event stream, and the clients that send them. None may be a field of ours."""
 
-GENERIC_AGENT = "node-fetch"  # of node-fetch 3, by which SillyTavern calls
+GENERIC_AGENT = "node-fetch"  # the User-Agent of node-fetch 3, which SillyTavern uses
 GENERIC_ALWAYS = frozenset({"max_tokens", "temperature", "top_p", "frequency_penalty", "presence_penalty"})
 GENERIC_FIELDS = frozenset({
     "model", "prompt", "stream", "temperature", "top_p", "frequency_penalty", "presence_penalty", "stop",
     "seed", "logit_bias", "logprobs", "max_tokens", "n", "best_of",
 })  # fmt: skip
-"""All that SillyTavern 1.19.0 sends to a server of the type Generic (its constant OPENAI_KEYS)."""
+"""All fields that SillyTavern 1.19.0 sends to a server of the type Generic (its constant OPENAI_KEYS)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the rules read of a request. given: its fields that are not null."""
+    """The parts of a request that the rules read. given: its fields that are not null."""
 
     path: str
     given: frozenset[str]
@@ -54,9 +54,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row. form: as the table shows it; decide: the form, None where the rule says nothing.
+    """One row. form: the table's text. decide: returns the form, or None if the rule does not apply.
 
-    is_guess: the client has not said it, so the answer names the rule.
+    is_guess: the client has not asked for the form, so the answer names the rule.
     """
 
     name: str
@@ -97,12 +97,12 @@ def _by_default(asked: Asked) -> AnswerForm:
 
 
 def accepted(header: str) -> set[str]:
-    """The media types that an Accept header names, but for those with q=0."""
+    """The media types that an Accept header names, except those with q=0."""
     return {kind for kind, quality in map(_media_range, header.split(",")) if quality > 0}
 
 
 def _media_range(text: str) -> tuple[str, float]:
-    """A media type and its q; one that is not readable is 1, as an absent one."""
+    """A media type and its q, which is 1 if it is absent or unreadable."""
     kind, *parameters = (part.strip().lower() for part in text.split(";"))
     for parameter in parameters:
         name, _, value = parameter.partition("=")

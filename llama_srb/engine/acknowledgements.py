@@ -1,7 +1,7 @@
 """Which commands of one request its engine has acknowledged: the one that begins it, and its extends.
 
-The engine reads commands in order. A command is lost when it is not acknowledged and two later questions are
-answered.
+The engine reads commands in order. A command is lost if it is not acknowledged and the engine has answered
+two later status commands of the watchdog.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from llama_srb.engine.events import Error, Extend
 
-OVERLOOKED = 2  # later questions that are answered before a command counts as lost
+OVERLOOKED = 2  # answers to later status commands, after which a command is lost
 NOT_TAKEN = "the engine has not taken the command"
 
 Answer: TypeAlias = Extend | Error | None
@@ -21,14 +21,14 @@ Answer: TypeAlias = Extend | Error | None
 
 @dataclass(slots=True)
 class Command:
-    """A command that was sent; line is its number among all that the engine got."""
+    """A command that was sent; line is its number among all lines that the engine got."""
 
     line: int = 0
     is_acknowledged: bool = False
-    n_overlooked: int = 0  # answers to questions that were sent later
+    n_overlooked: int = 0  # answers to status commands that were sent later
 
     def is_lost(self, asked: int) -> bool:
-        """Counts the answer to the question in line `asked`."""
+        """Counts the answer to the status command in line `asked`."""
         self.n_overlooked += self.line < asked and not self.is_acknowledged
         return self.n_overlooked >= OVERLOOKED
 
@@ -41,12 +41,12 @@ class ExtendCommand(Command):
     answer: asyncio.Future[Answer] | None = None
 
     def end(self, answer: Answer) -> None:
-        if self.answer is not None and not self.answer.done():  # else its client has left
+        if self.answer is not None and not self.answer.done():  # done: its client has left
             self.answer.set_result(answer)
 
 
 class Acknowledgements:
-    """Of one request's commands, as the engine's events tell them."""
+    """Tracks the commands of one request, from the engine's events."""
 
     def __init__(self, id: str) -> None:
         self.added = 0  # sequences that extends ask for, without the refused ones
@@ -64,7 +64,7 @@ class Acknowledgements:
         return not self._begin.is_acknowledged or not all(one.is_acknowledged for one in self._extends)
 
     def begin(self, line: int) -> None:
-        """An engine gets the request as its line of this number."""
+        """The command that begins the request was sent to an engine, as the line of this number."""
         self._begin = Command(line)
 
     def begun(self) -> None:
@@ -79,19 +79,19 @@ class Acknowledgements:
         return answer
 
     def acknowledge(self, line: int) -> None:
-        """The engine has this line, and will answer it."""
+        """The engine has read this line."""
         for one in (self._begin, *self._extends):
             one.is_acknowledged = one.is_acknowledged or line == one.line
 
     def answer_extend(self, event: Extend) -> bool:
-        """Answers the oldest extend; False when there is none."""
+        """Answers the oldest extend; False if there is none."""
         if not self._extends:
             return False
         self._extends.popleft().end(event)
         return True
 
     def refuse(self, error: Error) -> bool:
-        """The engine refuses a line; False when it is none of these extends."""
+        """The engine has refused a line; False if it is not one of these extends."""
         for one in self._extends:
             if one.line == error.line:
                 self._refuse(one, error)
@@ -104,20 +104,20 @@ class Acknowledgements:
         one.end(error)
 
     def is_lost(self, asked: int) -> bool:
-        """Counts the answer to the question in line `asked`, and refuses the extends that are lost.
+        """Counts the answer to the status command in line `asked`, and fails the extends that are lost.
 
-        True when the command that begins the request is lost.
+        True if the command that begins the request is lost.
         """
         for one in [one for one in self._extends if one.is_lost(asked)]:
             self._refuse(one, Error("engine_error", NOT_TAKEN, self._id))
         return not self._begin.is_acknowledged and self._begin.is_lost(asked)
 
     def withdraw_extends(self) -> None:
-        """The engine is gone, and another one gets the request as it began."""
+        """The engine has died; another one gets the request as it began."""
         self.added -= sum(one.add for one in self._extends)
         self.end_extends()
 
     def end_extends(self) -> None:
-        """No answer can come any more."""
+        """Ends all extends without an answer, since the request has ended."""
         while self._extends:
             self._extends.popleft().end(None)

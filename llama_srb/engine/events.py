@@ -254,7 +254,7 @@ def shows_step(event: Event) -> bool:
     return computed or (isinstance(event, Stop) and event.finish_reason != "cancelled")
 
 
-def bulk(events: list[Event]) -> int:
+def content_size(events: list[Event]) -> int:
     """Estimates the memory of the events' contents, in units of a plain event (about 300 bytes).
 
     A token, an alternative to it, 256 characters of text and 8 numbers of a vector count 1 each. The events
@@ -262,7 +262,7 @@ def bulk(events: list[Event]) -> int:
     """
     held = 0
     for event in events:
-        if type(event) is Stream:  # nearly all are
+        if type(event) is Stream:  # first, since nearly all events are of this type
             if event.tokens:
                 held += event.tokens.size
             if len(event.text) > UNIT or event.reasoning or event.tool_calls:

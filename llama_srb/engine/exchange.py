@@ -1,9 +1,9 @@
-"""One command and the events that answer it, and why there may be no engine to ask.
+"""One command and the events that answer it; the errors of engines.
 
-EngineError             the operator must act: it died, does not load, speaks another protocol
-├── EngineUnavailable   there is no engine to ask: not built, pool stopped or draining
+EngineError             the operator must act: the engine died, does not load, speaks another protocol
+├── EngineUnavailable   no engine can take the command: not built, pool stopped or draining
 └── CommandRefused      the engine answered a command with an error event
-ProtocolError           (codec.py) the engine wrote what is no event: our fault
+ProtocolError           (codec.py) the engine wrote a line that is not an event: our fault
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Literal, Protocol, Self, TypeAlias
 
 from llama_srb.engine.acknowledgements import Acknowledgements
 from llama_srb.engine.commands import encode_cancel
-from llama_srb.engine.events import Done, Error, Event, Extend, Queued, Result, Stop, bulk
+from llama_srb.engine.events import Done, Error, Event, Extend, Queued, Result, Stop, content_size
 
 CLOSING = (Done, Error, Result)
-"""Events after which a request is over."""
+"""The events that end a request."""
 
 
 class EngineError(Exception):
-    """The engine failed; the message says how, with its last log lines."""
+    """The engine failed; the message has the cause and the engine's last log lines."""
 
 
 class EngineUnavailable(EngineError):
-    """There is no engine to ask: its program is missing, or the pool is stopped or draining."""
+    """No engine can take the command: its program is missing, or the pool is stopped or draining."""
 
 
 class CommandRefused(EngineError):
@@ -43,36 +43,36 @@ ExchangeState: TypeAlias = Literal["new", "active", "cancelling", "done"]
 
 
 class Sender(Protocol):
-    """Where commands go: an engine."""
+    """An engine, as its exchanges see it."""
 
     def send(self, line: bytes) -> int:
-        """Sends a command; its number among all."""
+        """Sends a command; returns its number among all lines that the engine got."""
 
 
 class Inbox:
     """The events of one request that its reader has not taken yet."""
 
     def __init__(self) -> None:
-        self.unread = 0  # weight of what the reader could have taken before the newest events came
+        self.unread = 0  # weight of the events that the reader has not processed, without the newest list
         self._pending: list[Event] = []
         self._weight = 0  # of the pending events: their number, and their tokens and alternatives
-        self._in_hand = 0  # weight of the events that the reader took last, until it comes back
+        self._in_hand = 0  # weight of the events that the reader took last and may still process
         self._is_closed = self._is_over = False
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, events: list[Event]) -> None:
-        """Adds events; the reader sleeps until wake()."""
+        """Adds events; they do not wake the reader, wake() does."""
         if not self._is_closed:
             self._pending += events
             self.unread = self._in_hand + self._weight
-            self._weight += len(events) + bulk(events)
+            self._weight += len(events) + content_size(events)
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def take(self) -> list[Event]:
-        """Waits for events; the list is empty when all were taken, and no more can come."""
+        """Waits for events and returns all of them; the list is empty after the last event."""
         self._in_hand = 0
         while not self._pending:
             if self._is_over:
@@ -85,11 +85,11 @@ class Inbox:
         return events
 
     def end(self) -> None:
-        """No more events can come."""
+        """Marks that no more events will come."""
         self._is_over = True
 
     def close(self) -> None:
-        """The reader has left."""
+        """Drops all events, also later ones: the reader has left."""
         self._is_closed = True
         self._pending.clear()
         self._weight = self._in_hand = self.unread = 0
@@ -103,11 +103,12 @@ class Exchange:
     | cancel()          | done, all cancelled  | sends it, cancelling  | nothing            | nothing |
     | cancel(index)     | sent once active     | sends it              | nothing            | nothing |
     | extend(line)      | None                 | sends it, waits       | None               | None    |
-    | leaving the block | done, unseen         | cancel(), unseen      | the rest is unseen | nothing |
-    | deliver(events)   | done if closing      | seen; done if closing | the same           | nothing |
+    | leaving the block | done, unread         | cancel(), unread      | the rest is unread | nothing |
+    | deliver(events)   | done if closing      | read; done if closing | the same           | nothing |
     | lost(message)     | (never)              | error; new if queued  | error              | nothing |
 
-    It is over when the engine says so, not when its reader loses interest: until then the engine has its id.
+    It ends when the engine reports the end, not when its reader leaves: until then the engine uses its id.
+    "unread": no reader gets the events. "closing": Done, Error or Result.
     """
 
     def __init__(
@@ -124,10 +125,10 @@ class Exchange:
         self.line = line
         self.state: ExchangeState = "new"
         self.commands = Acknowledgements(id)
-        self.engine: Sender | None = None  # once the command is sent
+        self.engine: Sender | None = None  # None until the command is sent
         self.client = ""  # only this client sees and ends the request without knowing its id
         self.timeout: float | None = None  # seconds that its client allows
-        self.cancelled = False  # as a whole, by anybody
+        self.cancelled = False  # as a whole, by its client or by the server
         self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled or done
         self.last: Event | None = None  # the last event that came, read or not
         self.on_events: Callable[[list[Event]], None] = lambda events: None  # sees them before the reader
@@ -137,7 +138,7 @@ class Exchange:
         self._on_done = on_done
         self._reason = ""  # finish_reason in place of "cancelled"
         self._cancelled_early: list[int] = []
-        self._begun = False  # the engine has told more of it than that it waits
+        self._begun = False  # the engine has sent an event other than queued and extend
         self._inbox = Inbox()
 
     async def __aenter__(self) -> Self:
@@ -153,17 +154,17 @@ class Exchange:
 
     @property
     def n(self) -> int:
-        """How many sequences it has; 0 when it generates none."""
+        """The number of its sequences; 0 if it generates nothing."""
         return self._n + self.commands.added
 
     @property
     def unread(self) -> int:
-        """Weight of the unread events that were there before the event loop last ran."""
+        """Weight of the events that the reader has not processed, without the newest list."""
         return self._inbox.unread
 
     @property
     def waits(self) -> bool:
-        """Whether nothing of it has begun."""
+        """Whether it has not begun."""
         return self.state in ("new", "active") and not self._begun
 
     def __aiter__(self) -> Self:
@@ -176,13 +177,13 @@ class Exchange:
         raise StopAsyncIteration
 
     def expire(self) -> None:
-        """Ends it all; the finish_reason of what is not over is timeout."""
+        """Ends the request; sequences that still run get the finish_reason timeout."""
         if self.state == "active":
             self._reason = "timeout"
         self.cancel()
 
     def cancel(self, index: int | None = None) -> None:
-        """Ends it all, or only the sequence `index`; the command is written before this returns."""
+        """Ends the request, or only the sequence `index`; the command is written before this returns."""
         self.cancelled = self.cancelled or (index is None and self.state != "done")
         if self.state == "new" and index is None:
             self.deliver([Done(self.id, 0, 0, 0, 0)])
@@ -195,9 +196,9 @@ class Exchange:
                 self._set_ending()
 
     async def extend(self, line: bytes, add: int) -> Extend | None:
-        """Sends a command for `add` more sequences; None when there is nothing (any more) to extend.
+        """Sends a command for `add` more sequences; None if the request does not run, or ends first.
 
-        CommandRefused when the engine refuses it; the request goes on.
+        CommandRefused if the engine refuses it; the request continues.
         """
         if self.state != "active" or self.engine is None:
             return None
@@ -207,14 +208,14 @@ class Exchange:
         return answer
 
     def sent(self, engine: Sender, line: int) -> None:
-        """The engine has the command now, as its line of this number."""
+        """Is called when the command was sent to the engine, as the line of this number."""
         self.state, self.engine = "active", engine
         self.commands.begin(line)
         for index in self._cancelled_early:
             self.cancel(index)
 
     def deliver(self, events: list[Event]) -> None:
-        """Takes what one read brought, or a final event of our own; a closing event is always the last."""
+        """Takes the events of one read, or a final event of the server's own; a closing event is the last."""
         if self.state == "done":
             return
         self.commands.begun()
@@ -229,19 +230,19 @@ class Exchange:
         self.on_events(events)
         for event in events:
             if type(event) is Extend and self.commands.answer_extend(event):
-                self._restartable = False  # its line asks for fewer
+                self._restartable = False  # its line asks for fewer sequences
         if isinstance(self.last, CLOSING):
             self._close()
         self._inbox.wake()
 
     def fail(self, code: str, message: str) -> None:
-        """Ends it with an error that no engine wrote; an engine that works on it is told."""
+        """Ends the request with an error of the server's own; an engine that runs it gets a cancel."""
         if self.state == "active":
             self.cancel()
         self.deliver([Error(code, message, self.id)])
 
     def lost(self, message: str) -> None:
-        """The engine is gone: an error, or back to new if the engine had only said that it has to wait."""
+        """The engine has died: an error, or the state new again if the request was only queued."""
         if self._restartable and self.state == "active" and self.last is not None and not self._begun:
             self.state, self.engine, self.last = "new", None, None
             self.commands.withdraw_extends()
@@ -262,7 +263,7 @@ class Exchange:
 
 
 def _cancelled(done: Done, n: int) -> list[Event]:
-    """What n sequences come to that were cancelled before any of them began: the engine tells only done."""
+    """The events of n sequences that were cancelled before they began: the engine sends only done."""
     return [*(Stop(done.id, i, 0, 0, "cancelled") for i in range(n)), replace(done, count=n)]
 
 

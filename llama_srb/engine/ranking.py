@@ -19,7 +19,18 @@ from statistics import median
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from llama_srb.engine.events import Again, Done, Error, Event, Extend, Start, Stop, Stream, TokenList, bulk
+from llama_srb.engine.events import (
+    Again,
+    Done,
+    Error,
+    Event,
+    Extend,
+    Start,
+    Stop,
+    Stream,
+    TokenList,
+    content_size,
+)
 from llama_srb.request.fields import CompletionRequest
 
 Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
@@ -316,7 +327,7 @@ class _BestOf:
         self._candidates = [Candidate() for _ in range(request.candidates)]
 
     async def take(self, events: list[Event]) -> list[Event]:
-        self._held += bulk(events)
+        self._held += content_size(events)
         if self._max_held is not None and self._held > self._max_held:
             self._candidates.clear()
             return [_too_many(self._max_held)]

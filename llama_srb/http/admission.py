@@ -200,7 +200,7 @@ class Reservation(Observer):
         if self._session is not None:
             self._session.add(exchange, lambda refusal: exchange.fail(refusal.code or "", refusal.message))
 
-    def told(self, exchange: Exchange, events: list[Event]) -> None:
+    def received(self, exchange: Exchange, events: list[Event]) -> None:
         if (clock := self._running.get(exchange)) is None:
             return
         if exchange.n:

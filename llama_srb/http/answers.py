@@ -1,4 +1,4 @@
-"""What this server's own paths answer that no dialect makes, as types. Pure."""
+"""The types of answers that handlers make, not dialects. Pure."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -11,12 +11,12 @@ from llama_srb.http.observe.metrics import Totals
 from llama_srb.request.fields import ROWS
 
 # ----------------------------------------------------------------------------------------------------
-# Requests that run
+# Running requests
 # ----------------------------------------------------------------------------------------------------
 
 
 class Extended(Warned):
-    """The new sequences are first to count - 1."""
+    """The new sequences have the indices first to count - 1."""
 
     id: str
     first: Count
@@ -28,7 +28,7 @@ class Computed(Warned):
     prompt_tokens: Count
     cached_tokens: Count
     superseded: NotRequired[
-        Annotated[Literal[True], Field(description="The next one came before it was done.")]
+        Annotated[Literal[True], Field(description="A newer prefix of the same client has replaced it.")]
     ]
 
 
@@ -43,14 +43,14 @@ class Cancelled(TypedDict):
 
 
 class EmbeddingFacts(TypedDict):
-    only: Annotated[bool, Field(description="It generates nothing.")]
+    only: Annotated[bool, Field(description="The model makes only vectors; it generates no text.")]
     pooling: Literal["mean", "cls", "last", "rank"]
     dimensions: Count
     max_tokens: Count
 
 
 class ModelMeta(TypedDict):
-    """What the file says of itself; n_ctx and embedding are the engine's."""
+    """Facts from the model file's header; n_ctx and embedding come from the engine."""
 
     name: str
     architecture: str
@@ -114,7 +114,7 @@ class FieldRow(TypedDict):
 
 
 class Fields(TypedDict):
-    """converted: what fields of other servers become, by name."""
+    """converted: by the name of another server's field, the field that it becomes."""
 
     samplers: list[FieldRow]
     request: list[FieldRow]
@@ -133,14 +133,16 @@ class Healthy(TypedDict):
 class Unhealthy(TypedDict):
     status: Literal["loading", "failed", "draining", "stopped"]
     progress: Annotated[float, Field(ge=0, le=1)]
-    error: NotRequired[Annotated[str, Field(description="Of failed: why, and what to do.")]]
+    error: NotRequired[Annotated[str, Field(description="With status failed: the cause, and what to do.")]]
 
 
 class Stats(Totals):
-    """tasks: of the server."""
+    """tasks: asyncio tasks of the server."""
 
     status: PoolState
     requests_open: Count
     engine_memory_bytes: Count
-    engine: Annotated[dict[str, Any], Field(description="Its own counts of cells, requests and sequences.")]
+    engine: Annotated[
+        dict[str, Any], Field(description="The engine's counts of cells, requests and sequences.")
+    ]
     tasks: Count

@@ -1,7 +1,7 @@
-"""The paths of other servers' APIs as one table: of it routes.py makes rows, openapi/ schemas. Pure data.
+"""The paths of other servers' APIs as one table; routes.py makes rows of it, openapi/ schemas. Pure data.
 
-handler is a method of one of handlers/: `reply` generates, `ask` does not. Which dialect a path belongs to
-decides the form of its errors; the types of its answers are in that module of dialects/.
+handler is the name of a method in handlers/: `reply` generates, `ask` does not. The dialect of a path decides
+the form of its errors; the types of its answers are in the dialect's module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Scopes: TypeAlias = tuple[str, ...]
 
 JSON, SSE, NDJSON = "application/json", "text/event-stream", "application/x-ndjson"
 
-NO_KEY: Scopes = ()  # what a route asks of a key: one of these scopes, or no key at all
+NO_KEY: Scopes = ()  # a key must have one of the route's scopes; a route without scopes needs no key
 COMPLETE: Scopes = ("complete",)
 CHAT: Scopes = ("chat",)
 COMPLETE_OR_CHAT: Scopes = ("complete", "chat")
@@ -58,8 +58,8 @@ EVERY_KEY: Scopes = ("complete", "chat", "embed", "metrics")
 class Path:
     """One row.
 
-    scopes: one of them lets a key in. answers: a type or a stream by content type; request: properties of a
-    body, None where there is none.
+    scopes: a key must have one of them. answers: by content type, a type or a stream. request: the properties
+    of the body; None: there is no body.
     """
 
     dialect: str
@@ -73,7 +73,7 @@ class Path:
 
     @property
     def name(self) -> str:
-        """Its schema's name begins so: /api/extra/version is ApiExtraVersion."""
+        """The first part of its schema's name: ApiExtraVersion for /api/extra/version."""
         words = self.path.replace("_", "/").replace("-", "/").split("/")
         return "".join(word[:1].upper() + word[1:] for word in words)
 
@@ -126,90 +126,95 @@ NATIVE_VECTORS = {JSON: list[LlamacppVector]}
 # fmt: off
 PATHS = (
     Path("llamacpp", "POST", "/completion", COMPLETE, "reply",
-        "llama-server's own form: n objects, or frames.", NATIVE, PROMPT),
-    Path("llamacpp", "POST", "/completions", COMPLETE, "reply", "The same.", NATIVE, PROMPT),
+        "n continuations in llama-server's form: objects, or frames.", NATIVE, PROMPT),
+    Path("llamacpp", "POST", "/completions", COMPLETE, "reply", "The same as /completion.", NATIVE, PROMPT),
     Path("llamacpp", "POST", "/infill", COMPLETE, "reply",
-        "What stands between input_prefix and input_suffix, if the model has tokens for that.", NATIVE,
+        "The text between input_prefix and input_suffix, if the model has infill tokens.", NATIVE,
         {"input_prefix": TEXT, "input_suffix": TEXT, "input_extra": {"type": ["array", "null"]}, **PROMPT}),
     Path("llamacpp", "POST", "/tokenize", COMPLETE, "ask",
-        "Token ids of content (llama-server), or of prompt with the first token (vLLM).",
+        "Token ids of content (llama-server), or of prompt with special tokens (vLLM).",
         {JSON: Tokenized}, TOKENIZE),
     Path("llamacpp", "POST", "/apply-template", COMPLETE_OR_CHAT, "ask",
-        "The prompt that a chat would have.", {JSON: ChatPrompt},
+        "The prompt of a chat, made by the model's template.", {JSON: ChatPrompt},
         {"messages": MESSAGES, "tools": ANY, "chat_template_kwargs": ANY}),
-    Path("llamacpp", "POST", "/v1/tokenize", COMPLETE, "ask", "The same (Aphrodite).",
+    Path("llamacpp", "POST", "/v1/tokenize", COMPLETE, "ask", "The same as /tokenize (Aphrodite).",
         {JSON: Tokenized}, TOKENIZE),
     Path("llamacpp", "POST", "/detokenize", COMPLETE, "ask", "The text of tokens.",
         {JSON: Detokenized}, TOKENS),
-    Path("llamacpp", "POST", "/v1/detokenize", COMPLETE, "ask", "The same.", {JSON: Detokenized}, TOKENS),
-    Path("llamacpp", "GET", "/props", EVERY_KEY, "ask", "The model and the defaults of sampling.",
+    Path("llamacpp", "POST", "/v1/detokenize", COMPLETE, "ask", "The same as /detokenize.",
+        {JSON: Detokenized}, TOKENS),
+    Path("llamacpp", "GET", "/props", EVERY_KEY, "ask", "The model and the default sampling settings.",
         {JSON: Props}),
     Path("llamacpp", "GET", "/slots", EVERY_KEY, "ask", "A slot for each of --parallel sequences.",
         {JSON: list[Slot]}),
     Path("llamacpp", "POST", "/embedding", EMBED, "vectors", "Vectors of texts.", NATIVE_VECTORS, CONTENT),
-    Path("llamacpp", "POST", "/embeddings", EMBED, "vectors", "The same.", NATIVE_VECTORS, CONTENT),
+    Path("llamacpp", "POST", "/embeddings", EMBED, "vectors", "The same as /embedding.",
+        NATIVE_VECTORS, CONTENT),
 
     Path("koboldai", "POST", "/api/v1/generate", COMPLETE, "reply",
-        "n results; old text-generation-webui's blocking API, too.",
+        "n results; also the blocking API of old text-generation-webui.",
         {JSON: koboldai.KoboldResults}, KOBOLD),
     Path("koboldai", "POST", "/api/extra/generate/stream", COMPLETE, "reply",
-        "Frames `event: message`.", {SSE: koboldai.MESSAGES}, KOBOLD),
+        "n results as frames `event: message`.", {SSE: koboldai.MESSAGES}, KOBOLD),
     Path("koboldai", "POST", "/api/extra/generate/check", COMPLETE, "kobold_check",
-        "What the caller's generation of a genkey has said until now.", {JSON: TextsSoFar}, GENKEY),
+        "The texts so far of the caller's generation with a genkey.", {JSON: TextsSoFar}, GENKEY),
     Path("koboldai", "GET", "/api/extra/generate/check", COMPLETE, "kobold_check",
-        "The same without a genkey.", {JSON: TextsSoFar}),
+        "The same as POST, without a genkey.", {JSON: TextsSoFar}),
     Path("koboldai", "POST", "/api/extra/abort", COMPLETE, "kobold_abort",
-        "Ends the caller's generation of a genkey.",
+        "Ends the caller's generation with a genkey.",
         {JSON: Aborted}, GENKEY),
     Path("koboldai", "POST", "/api/extra/last_logprobs", COMPLETE, "kobold_logprobs",
-        "The tokens of the caller's generation of a genkey.", {JSON: LastLogprobs}, GENKEY),
+        "The tokens of the caller's generation with a genkey.", {JSON: LastLogprobs}, GENKEY),
     Path("koboldai", "GET", "/api/extra/last_logprobs", COMPLETE, "kobold_logprobs",
-        "The same without a genkey.", {JSON: LastLogprobs}),
+        "The same as POST, without a genkey.", {JSON: LastLogprobs}),
     Path("koboldai", "GET", "/api/extra/perf", COMPLETE, "kobold_perf",
         "How long the caller's last generation took.",
         {JSON: Performance}),
-    Path("koboldai", "POST", "/api/extra/tokencount", COMPLETE, "ask", "How many tokens, and which.",
+    Path("koboldai", "POST", "/api/extra/tokencount", COMPLETE, "ask", "The number of tokens, and their ids.",
         {JSON: TokenCount}, {"prompt": TEXT, "special": MAYBE_SWITCH}),
     Path("koboldai", "POST", "/api/extra/detokenize", COMPLETE, "ask", "The text of tokens.",
         {JSON: DetokenizedText}, {"ids": IDS}),
-    Path("koboldai", "POST", "/api/v1/token-count", COMPLETE, "ask", "Old text-generation-webui's count.",
+    Path("koboldai", "POST", "/api/v1/token-count", COMPLETE, "ask",
+        "The number of tokens (old text-generation-webui).",
         {JSON: TokenCounts}, {"prompt": TEXT}),
     Path("koboldai", "GET", "/api/v1/model", EVERY_KEY, "ask", "The model's name.", {JSON: TextResult}),
     Path("koboldai", "GET", "/api/v1/info/version", EVERY_KEY, "ask", "The version of KoboldAI's API.",
         {JSON: TextResult}),
     Path("koboldai", "GET", "/api/v1/config/max_context_length", EVERY_KEY, "ask", "Tokens of one sequence.",
         {JSON: CountValue}),
-    Path("koboldai", "GET", "/api/v1/config/max_length", EVERY_KEY, "ask", "max_length when it is not given.",
+    Path("koboldai", "GET", "/api/v1/config/max_length", EVERY_KEY, "ask", "The default of max_length.",
         {JSON: CountValue}),
-    Path("koboldai", "GET", "/api/v1/config/soft_prompts_list", EVERY_KEY, "ask", "None.",
+    Path("koboldai", "GET", "/api/v1/config/soft_prompts_list", EVERY_KEY, "ask", "An empty list.",
         {JSON: SoftPrompts}),
-    Path("koboldai", "GET", "/api/v1/config/soft_prompt", EVERY_KEY, "ask", "None.", {JSON: SoftPrompt}),
+    Path("koboldai", "GET", "/api/v1/config/soft_prompt", EVERY_KEY, "ask", "An empty name.",
+        {JSON: SoftPrompt}),
     Path("koboldai", "GET", "/api/extra/version", EVERY_KEY, "ask",
-        "The version of KoboldCpp whose features are here.", {JSON: KoboldVersion}),
+        "The version of KoboldCpp whose API this server has.", {JSON: KoboldVersion}),
     Path("koboldai", "GET", "/api/extra/true_max_context_length", EVERY_KEY, "ask", "Tokens of one sequence.",
         {JSON: CountValue}),
-    Path("koboldai", "GET", "/api/extra/preloadstory", EVERY_KEY, "ask", "None.", {JSON: NoStory}),
+    Path("koboldai", "GET", "/api/extra/preloadstory", EVERY_KEY, "ask", "An empty object.",
+        {JSON: NoStory}),
 
     Path("openai", "POST", "/v1/internal/encode", COMPLETE, "ask", "text-generation-webui: token ids.",
         {JSON: Encoded}, ENCODE),
     Path("openai", "POST", "/v1/internal/decode", COMPLETE, "ask", "text-generation-webui: text.",
         {JSON: Decoded}, TOKENS),
     Path("openai", "POST", "/v1/internal/token-count", COMPLETE, "ask",
-        "text-generation-webui: how many tokens.", {JSON: Length}, ENCODE),
+        "text-generation-webui: the number of tokens.", {JSON: Length}, ENCODE),
     Path("openai", "POST", "/v1/internal/logits", COMPLETE, "reply",
-        "text-generation-webui: how likely each of the likeliest next tokens is.",
+        "text-generation-webui: the probabilities of the likeliest next tokens.",
         {JSON: LogitsAnswer},
         {"prompt": ANY, "use_samplers": MAYBE_SWITCH, "top_logits": MAYBE_COUNT}),
     Path("openai", "POST", "/v1/internal/chat-prompt", COMPLETE_OR_CHAT, "ask",
-        "text-generation-webui: the prompt that a chat would have.", {JSON: ChatPrompt},
+        "text-generation-webui: the prompt of a chat.", {JSON: ChatPrompt},
         {"messages": MESSAGES}),
     Path("openai", "POST", "/v1/internal/stop-generation", COMPLETE_OR_CHAT, "stop_generation",
-        "text-generation-webui: ends what the caller generates by OpenAI's paths.",
+        "text-generation-webui: ends the caller's generations on OpenAI's paths.",
         {JSON: Literal["OK"]}),
-    Path("openai", "GET", "/v1/internal/health", EVERY_KEY, "ask", "text-generation-webui: it answers.",
+    Path("openai", "GET", "/v1/internal/health", EVERY_KEY, "ask", "text-generation-webui: the server runs.",
         {JSON: Status}),
     Path("openai", "GET", "/v1/internal/lora/list", EVERY_KEY, "ask",
-        "text-generation-webui: none; requests name adapters by id (/v1/adapters).",
+        "text-generation-webui: an empty list; requests name adapters by id (/v1/adapters).",
         {JSON: LoraNames}),
     Path("openai", "GET", "/v1/internal/model/info", EVERY_KEY, "ask", "text-generation-webui: the model.",
         {JSON: textgen.WebuiModel}),
@@ -223,7 +228,8 @@ PATHS = (
     Path("openai", "GET", "/v1/model/list", EVERY_KEY, "ask", "TabbyAPI: all models.",
         {JSON: ModelCards}),
 
-    Path("ollama", "POST", "/api/generate", COMPLETE, "reply", "Lines of JSON, or one object.",
+    Path("ollama", "POST", "/api/generate", COMPLETE, "reply",
+        "n continuations: lines of JSON, or one object.",
         {JSON: ollama.Generated, NDJSON: ollama.TEXT_LINES}, OLLAMA),
     Path("ollama", "POST", "/api/chat", CHAT, "reply", "n answers to a chat: lines of JSON, or one object.",
         {JSON: ollama.ChatAnswer, NDJSON: ollama.TURN_LINES},
@@ -238,14 +244,15 @@ PATHS = (
         {JSON: ShownModel},
         {"model": TEXT}),
     Path("ollama", "GET", "/api/tags", EVERY_KEY, "ask", "The model.", {JSON: OllamaModels}),
-    Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The model, which is loaded.",
+    Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded model.",
         {JSON: OllamaLoadedModels}),
-    Path("ollama", "GET", "/api/version", EVERY_KEY, "ask", "The version of Ollama whose API this is.",
+    Path("ollama", "GET", "/api/version", EVERY_KEY, "ask",
+        "The version of Ollama whose API this server has.",
         {JSON: OllamaVersion}),
 )
 # fmt: on
 
-ERRORS: Mapping[str, Any] = {  # of a dialect; the others have OpenAI's
+ERRORS: Mapping[str, Any] = {  # error types by dialect; other dialects have OpenAI's
     "llamacpp": llamacpp.LlamacppError,
     "koboldai": koboldai.KoboldError,
     "ollama": ollama.OllamaError,

@@ -1,4 +1,4 @@
-"""The HTTP API as one table: handlers/ registers its rows, openapi.py and docs/api.md are made from them."""
+"""The HTTP API as one table: handlers/ registers its rows; openapi/ and docs/api.md are made from them."""
 
 from __future__ import annotations
 
@@ -44,9 +44,15 @@ from llama_srb.http.foreign import (
 JSON, SSE, PLAIN = "application/json", "text/event-stream", "text/plain"
 PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 PARAMETERS: dict[str, tuple[str, Schema]] = {
-    "id": ("The id of the start event, or of OpenAI's answers, with `cmpl-`.", {"type": "string"}),
+    "id": (
+        "The request's id, from the start event or, with `cmpl-`, from OpenAI's answers.",
+        {"type": "string"},
+    ),
     "name": ("The id of a model.", {"type": "string"}),
-    "index": ("The sequence, from 0.", {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
+    "index": (
+        "The index of the sequence, from 0.",
+        {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+    ),
     "file": ("A file of the studio.", {"type": "string"}),
 }
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
@@ -55,7 +61,7 @@ PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # other parameters are any tex
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One status: when it comes, and by content type what the body is: a type, a stream, several streams."""
+    """One status of a route. content: by content type, the body: a type, a stream, or several streams."""
 
     meaning: str
     content: Mapping[str, Any]
@@ -111,46 +117,46 @@ Document = Annotated[dict[str, Any], Field(description="OpenAPI 3.1")]
 
 
 NOT_ALLOWED = {
-    403: _json("A page of another origin, another name of this server, or a key without the scope.", Error),
+    403: _json("The origin or the host name is not allowed, or the key lacks the scope.", Error),
 }
-FAULT = {500: _json("The engine died, or a fault of this server.", Error)}
+FAULT = {500: _json("The engine died, or the server has a fault.", Error)}
 FAILED = {
-    401: _json("The server asks for a key, and there is none, an unknown or an expired one.", Error),
+    401: _json("The key is missing, unknown or expired.", Error),
     **NOT_ALLOWED,
     **FAULT,
 }
 GENERATION_ERRORS = {
-    400: _json("The body is wrong, or the prompt longer than the context: field, value and bound.", Error),
+    400: _json("The body is wrong, or the prompt exceeds the context; has field, value and bound.", Error),
     413: _json("The body is larger than --max-body.", Error),
-    429: _json("More than the key may ask for: requests at once, or tokens a minute; Retry-After.", Error),
+    429: _json("The key's limit of requests at once or of tokens a minute; see Retry-After.", Error),
     **FAILED,
-    503: _json("The queue is full, time is up, the engine cannot be started, or the server stops.", Error),
+    503: _json("The queue is full, a time limit is over, no engine runs, or the server stops.", Error),
 }
 CANCELLED = {
-    200: _json("It ends; its stream ends with what it had.", Cancelled),
-    400: _json("It has no sequence of this index.", Error),
-    404: _json("Nothing of this id is running.", Error),
+    200: _json("It is cancelled; its stream ends with the text so far.", Cancelled),
+    400: _json("The request has no sequence with this index.", Error),
+    404: _json("No request with this id is running.", Error),
     **FAILED,
 }
 
 OPENAI = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}")
-SAME = {  # a path, and the path whose row it shares
+SAME = {  # a path → the path whose row it shares
     **{path.removeprefix("/v1"): path for path in ("/v1/models", "/v1/chat/completions")},  # llama-server's
-    **{"/openai" + path: path for path in OPENAI},  # beside /openai/v1/completions, by one address
+    **{"/openai" + path: path for path in OPENAI},  # a client of /openai/v1/completions has one base URL
 }
 
 # fmt: off
 OURS: tuple[Route, ...] = (
     Route("POST", "/v1/completions", COMPLETE, "completions",
-        "n continuations of one prompt, as the event stream or in OpenAI's form: rules tell which.",
+        "n continuations of one prompt, as the event stream or in OpenAI's form, which rules choose.",
         {
-            200: Answer("The continuations; a stream is chunks when stream is true, else events.",
+            200: Answer("The continuations; a stream has chunks in OpenAI's form, otherwise events.",
                 {JSON: Completion, SSE: (openai.CHUNKS, events.EVENTS)}),
             404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/openai/v1/completions", COMPLETE, "openai_completions",
-        "The same, always in OpenAI's form.",
+        "The same as /v1/completions, but always in OpenAI's form.",
         {
             200: Answer("The continuations.", {JSON: Completion, SSE: openai.CHUNKS}),
             404: _json("There is no such model.", Error),
@@ -165,94 +171,96 @@ OURS: tuple[Route, ...] = (
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
     Route("POST", "/v1/events", COMPLETE, "events",
-        "n continuations of one prompt as the event stream, whatever the client accepts.",
+        "n continuations of one prompt, always as the event stream.",
         {200: Answer("The continuations.", {SSE: events.EVENTS}), **GENERATION_ERRORS}, request="Request"),
     Route("POST", "/v1/completions/{id}/extend", COMPLETE_OR_CHAT, "extend",
-        "More continuations for a running request, in its stream: new ones, or forks of one.",
+        "Adds continuations to a running request, in its stream: new ones, or forks of one.",
         {
-            200: _json("They are first to count - 1.", Extended),
-            404: _json("Nothing of this id is running; continue goes on from what is over.", Error),
+            200: _json("The new sequences are first to count - 1.", Extended),
+            404: _json("No request with this id is running; `continue` is for ended ones.", Error),
             **GENERATION_ERRORS,
         }, request="Extension"),
     Route("POST", "/v1/prefix", COMPLETE, "prefix",
         "Prefills a prompt and generates nothing, so that a later request starts at once. A newer prefix of "
         "the same client supersedes it, and it yields to other requests.",
         {
-            200: _json("It is computed, or superseded.", Computed),
+            200: _json("The prefix is computed, or superseded.", Computed),
             404: _json("There is no such model.", Error),
-            409: _json("Nothing is kept between requests: per-request without --prefix-cache.", Error),
+            409: _json("The mode per-request without --prefix-cache has no prefix cache.", Error),
             **GENERATION_ERRORS,
         }, request="Prefix"),
     Route("POST", "/v1/score", COMPLETE, "score",
         "Scores of several texts after one prompt: log-probabilities, perplexity.",
         {
-            200: _json("One entry a text, in their order.", ScoredTexts),
+            200: _json("One entry for each text, in the order of the texts.", ScoredTexts),
             404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Score"),
     Route("POST", "/v1/embeddings", EMBED, "embeddings",
         "Vectors of texts, in OpenAI's form.",
         {
-            200: _json("One entry a text, in their order.", Embeddings),
+            200: _json("One entry for each text, in the order of the texts.", Embeddings),
             404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="EmbeddingInput"),
     Route("DELETE", "/v1/completions/{id}", COMPLETE_OR_CHAT, "cancel",
         "Ends a request.", CANCELLED),
     Route("DELETE", "/v1/completions/{id}/{index}", COMPLETE_OR_CHAT, "cancel",
-        "Ends one sequence of a request; the others go on.", CANCELLED),
+        "Ends one sequence of a request; the others continue.", CANCELLED),
     Route("GET", "/v1/ws", COMPLETE, "websocket",
-        "A WebSocket: many requests on one connection, each with an id of the client's; the event stream's "
-        "events.",
+        "A WebSocket: many requests on one connection, each with an id that the client chooses; answers are "
+        "the event stream's events.",
         {
             101: Answer("The connection is a WebSocket now.", {}),
-            400: _json("The client asked for no WebSocket.", Error),
+            400: _json("The request is not a WebSocket handshake.", Error),
             **FAILED,
         }),
     Route("GET", "/v1/models", EVERY_KEY, "models",
-        "The model, with what its file says of itself.",
+        "The model, with facts from its file.",
         {200: _json("A list of one.", Models), **FAILED}),
     Route("GET", "/v1/adapters", EVERY_KEY, "adapters",
-        "The LoRA adapters that requests may name; scale is that of requests which name none.",
+        "The LoRA adapters that requests may name; scale is for requests without `lora`.",
         {200: _json("A list.", Adapters), **FAILED}),
     Route("GET", "/lora-adapters", EVERY_KEY, "lora_adapters",
-        "The same list as llama-server has it.",
+        "The same list in llama-server's form.",
         {200: _json("A list.", list[Adapter]), **FAILED}),
     Route("GET", "/v1/models/{name}", EVERY_KEY, "model_named",
         "One model.",
         {200: _json("The model.", Model), 404: _json("There is no such model.", Error), **FAILED}),
     Route("GET", "/v1/presets", EVERY_KEY, "presets",
-        "Every preset, which a request may name: what it is for, and its fields.",
+        "The presets that a request may name: description and fields.",
         {200: _json("A list.", Presets), **FAILED}),
     Route("GET", "/v1/samplers", EVERY_KEY, "samplers",
-        "Every request field: name, type, default, bounds, aliases, meaning; what others become.",
+        "All request fields: name, type, default, bounds, aliases, meaning; how other servers' fields are "
+        "converted.",
         {200: _json("The table.", Fields), **FAILED}),
     Route("GET", "/openapi.json", EVERY_KEY, "openapi",
         "This API as an OpenAPI 3.1 document.",
         {200: _json("The document.", Document), **FAILED}),
     Route("GET", "/metrics", METRICS, "metrics",
-        "What the server counts and measures, in Prometheus' form.",
-        {200: Answer("All of it.", {PLAIN: str}), **FAILED}),
+        "The server's counts and times, in Prometheus' text format.",
+        {200: Answer("The metrics.", {PLAIN: str}), **FAILED}),
     Route("GET", "/v1/stats", METRICS, "stats",
-        "The counts, and what the engine runs now.",
-        {200: _json("All of it.", Stats), **FAILED}),
+        "The server's counts, and the engine's status, as JSON.",
+        {200: _json("The counts.", Stats), **FAILED}),
     Route("GET", "/health/live", NO_KEY, "live",
-        "Whether the server answers at all.",
-        {200: _json("It does.", Healthy), **NOT_ALLOWED, **FAULT}),
+        "Whether the server runs.",
+        {200: _json("It runs.", Healthy), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health/ready", NO_KEY, "ready",
-        "As /health.",
-        {200: _json("They are.", Healthy), **NOT_ALLOWED, **FAULT,
+        "The same as /health.",
+        {200: _json("The engine is ready.", Healthy), **NOT_ALLOWED, **FAULT,
          503: _json("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
     Route("GET", "/", NO_KEY, "studio",
-        "The studio, a page to write with n candidates.",
-        {200: Answer("The page.", {PAGE[0]: str}), 304: Answer("As it was.", {}), **NOT_ALLOWED, **FAULT}),
+        "The studio: a page for writing with n candidates.",
+        {200: Answer("The page.", {PAGE[0]: str}), 304: Answer("It has not changed.", {}),
+         **NOT_ALLOWED, **FAULT}),
     Route("GET", "/studio/{file}", NO_KEY, "studio",
         "A file of the studio.",
-        {200: Answer("The file.", dict.fromkeys(PAGE, str)), 304: Answer("As it was.", {}),
+        {200: Answer("The file.", dict.fromkeys(PAGE, str)), 304: Answer("It has not changed.", {}),
          404: _json("There is no such file.", Error), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health", NO_KEY, "health",
-        "Whether requests are served at once.",
-        {200: _json("They are.", Healthy), **NOT_ALLOWED, **FAULT,
+        "Whether the engine is ready, so that requests start at once.",
+        {200: _json("The engine is ready.", Healthy), **NOT_ALLOWED, **FAULT,
          503: _json("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
 )
 # fmt: on
@@ -265,11 +273,11 @@ OURS += tuple(
 
 
 def _of_others(path: foreign.Path) -> Route:
-    """A row of another server's API; what may go wrong is the same as here, told in its own form."""
+    """The route of another server's path; it has the errors of our own routes, in its dialect's form."""
     error = foreign.ERRORS.get(path.dialect, Error)
-    wrong = GENERATION_ERRORS if path.request is not None else FAILED | {503: GENERATION_ERRORS[503]}
-    wrong = wrong | MORE_ERRORS.get(path.path, {})
-    answers = {status: _json(answer.meaning, error) for status, answer in wrong.items()}
+    errors = GENERATION_ERRORS if path.request is not None else FAILED | {503: GENERATION_ERRORS[503]}
+    errors = errors | MORE_ERRORS.get(path.path, {})
+    answers = {status: _json(answer.meaning, error) for status, answer in errors.items()}
     answers[200] = Answer(path.summary, path.answers)
     body = path.name + "Body" if path.request is not None else ""
     return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
@@ -277,7 +285,7 @@ def _of_others(path: foreign.Path) -> Route:
 
 NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
 MORE_ERRORS = {
-    "/infill": {501: _json("The model has no tokens for that.", Error)},
+    "/infill": {501: _json("The model has no infill tokens.", Error)},
     "/api/generate": NO_SUCH_MODEL,
     "/api/chat": NO_SUCH_MODEL,
     "/api/embed": NO_SUCH_MODEL,

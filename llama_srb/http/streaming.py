@@ -16,7 +16,7 @@ from aiohttp import web
 from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.dialects import events
-from llama_srb.engine.events import Done, Error, Event, Prompt, bulk
+from llama_srb.engine.events import Done, Error, Event, Prompt, content_size
 from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.http.middleware import log_summary, refused
@@ -121,7 +121,9 @@ class Responder:
         held = 0
         async with self._opened(work) as generation:
             async for batch in generation:
-                held += bulk(batch) + sum((work.echoes - 1) * bulk([e]) for e in batch if type(e) is Prompt)
+                held += content_size(batch) + sum(
+                    (work.echoes - 1) * content_size([e]) for e in batch if type(e) is Prompt
+                )
                 if held > self.max_held:
                     raise _too_large(self.max_held)
                 answer.take(await work.rank(batch))
@@ -163,7 +165,7 @@ async def _rendered(events: list[Event], render: Render) -> AsyncIterator[bytes]
     loop = asyncio.get_running_loop()
     since = loop.time()
     for piece in _pieces(events):
-        data = render(piece) if bulk(piece) < THREAD else await asyncio.to_thread(render, piece)
+        data = render(piece) if content_size(piece) < THREAD else await asyncio.to_thread(render, piece)
         for part in (data,) if isinstance(data, bytes) else data:
             yield part
             if loop.time() - since > SLICE:
@@ -173,12 +175,12 @@ async def _rendered(events: list[Event], render: Render) -> AsyncIterator[bytes]
 
 def _pieces(events: list[Event]) -> Iterator[list[Event]]:
     """Splits long lists of events, which slow readers and ranked candidates have, by size."""
-    if len(events) + bulk(events) <= LONG:
+    if len(events) + content_size(events) <= LONG:
         yield events
         return
     piece, size = list[Event](), 0
     for event in events:
-        own = 1 + bulk([event])
+        own = 1 + content_size([event])
         if piece and size + own > LONG:
             yield piece
             piece, size = [], 0

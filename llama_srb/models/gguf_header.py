@@ -1,8 +1,8 @@
-"""What a GGUF file says of itself: name, architecture, size, quantisation, context.
+"""Reads the header of a GGUF file: name, architecture, size, quantisation, context.
 
-Reads the header only and steps over arrays. The gguf package needs seconds for a vocabulary of 250,000 texts,
-and its import alone needs 0.1 s at every start of the server. So the two tables are our own;
-tests/unit/test_model_info.py compares them with that package's.
+It skips arrays. The gguf package takes seconds for a vocabulary of 250,000 texts, and its import alone takes
+0.1 s at each start of the server. So the two tables are our own; tests/unit/test_model_info.py compares them
+with the tables of that package.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -24,7 +24,7 @@ BLOCK_SIZES: dict[int, tuple[int, int]] = {
     34: (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 36), 41: (128, 18),
 }  # fmt: skip
 
-# llama.cpp's file types (llama.h, llama_ftype), by which people know a quantisation
+# llama.cpp's file types (llama.h, llama_ftype): the usual names of quantisations
 FILE_TYPES: dict[int, str] = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S",
     12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K",
@@ -60,7 +60,7 @@ class ModelFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """context is the training length in tokens; None is "the file does not say"."""
+    """The facts in a GGUF header. context: the training length in tokens; None: the header has none."""
 
     path: Path
     name: str
@@ -78,7 +78,7 @@ class _Truncated(Exception):
 
 @dataclass(slots=True)
 class _Header:
-    """A place in the file that moves on with each read."""
+    """A reader at a position of the file; each read moves the position."""
 
     data: mmap.mmap
     at: int = 0
@@ -98,13 +98,13 @@ class _Header:
         return self.data[self.at - size : self.at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """A scalar or a text; an array is stepped over and reads as None."""
+        """Reads a scalar or a text; skips an array and returns None."""
         if kind == STRING:
             return self.text()
         if kind == ARRAY:
             return self._skip_array()
         if kind not in SCALARS:
-            raise ValueError(f"holds a value of the unknown type {kind}")
+            raise ValueError(f"it has a value of the unknown type {kind}")
         return self.number(SCALARS[kind])
 
     def _skip_array(self) -> None:
@@ -112,7 +112,7 @@ class _Header:
         if kind in SCALARS:
             return self.skip(count * SCALARS[kind].size)
         if kind != STRING:
-            raise ValueError(f"holds an array of the unknown type {kind}")
+            raise ValueError(f"it has an array of the unknown type {kind}")
         data, at, end = self.data, self.at, len(self.data) - 8
         for _ in range(count):
             if at > end:
@@ -129,13 +129,13 @@ class _Tensor:
 
     @property
     def end(self) -> int:
-        """Bytes from the start of the tensor data; of a type newer than this table only where it starts."""
+        """The end in bytes from the start of the tensor data; the start if this table lacks the type."""
         elements, size = BLOCK_SIZES.get(self.type, (1, 0))
         return self.offset + self.elements // elements * size
 
 
 def read(path: str | Path) -> ModelInfo:
-    """What the file says of itself; ModelFileError if it is missing, empty, truncated or not a GGUF."""
+    """Reads a file's header; ModelFileError if it is missing, empty, truncated or not a GGUF."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -159,7 +159,7 @@ def _read(path: Path, header: _Header, size: int) -> ModelInfo:
     header.skip(4)
     version = header.number(U32)
     if version not in (2, 3):
-        raise ValueError(f"GGUF version {version}; only 2 and 3, little-endian, are served")
+        raise ValueError(f"GGUF version {version}; only versions 2 and 3, little-endian, are supported")
     n_tensors, n_values = header.number(U64), header.number(U64)
     metadata: dict[str, Any] = {}
     for _ in range(n_values):
@@ -174,7 +174,7 @@ def _tensor(header: _Header) -> _Tensor:
     header.text()
     n_dimensions = header.number(U32)
     if n_dimensions > MAX_DIMENSIONS:
-        raise ValueError(f"a tensor has {n_dimensions} dimensions; at most {MAX_DIMENSIONS} exist")
+        raise ValueError(f"a tensor has {n_dimensions} dimensions; at most {MAX_DIMENSIONS} are possible")
     elements = math.prod(header.number(U64) for _ in range(n_dimensions))
     return _Tensor(elements, header.number(U32), header.number(U64))
 

@@ -1,6 +1,6 @@
-"""How the value of a field reads that comes in several shapes: each is brought to one, or is an error.
+"""Normalises fields whose values have several shapes: each shape is converted to one, or is an error.
 
-The rows of fields.py say what each field means. Pure.
+The rows of fields.py have the meaning of each field. Pure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LoraScales: TypeAlias = tuple[tuple[int, float], ...]
 
 
 def prompt(value: object) -> object:
-    """A text, or the ids of its tokens."""
+    """A text, or a list of token ids."""
     if isinstance(value, str):
         if not is_text(value):
             raise RequestError("prompt holds a lone surrogate, which is no character", param="prompt")
@@ -72,7 +72,7 @@ def texts(name: str) -> Callable[[object], object]:
 
 
 def breakers(value: object) -> object:
-    """A list of texts; or the same as a JSON string; or the inside of one: `"\\n", ":"`; or `a,b`."""
+    """A list of texts; or a JSON list as text, with or without its brackets: `"\\n", ":"`; or `a,b`."""
     if isinstance(value, str) and not set(value) & set('["'):
         value = value.split(",")
     if isinstance(value, str):
@@ -98,7 +98,7 @@ SAMPLER_ALIASES = (
     {name.replace("_", gap): name for name in SAMPLER_NAMES for gap in ("_", "-", "")}
     | SAMPLER_ALIASES
 )  # fmt: skip
-# Steps that other servers have between theirs; their own fields say in `warnings` that they do nothing here.
+# Samplers of other servers that this one lacks: they are dropped, and their own fields give warnings.
 FOREIGN_SAMPLERS = frozenset({
     "quadratic_sampling", "epsilon_cutoff", "eta_cutoff", "tfs", "top_a", "mirostat", "skew",
     "encoder_repetition_penalty", "no_repeat_ngram", "tail_free_sampling", "tfs_z",
@@ -113,7 +113,7 @@ def _sampler_name(item: object) -> str:
 
 
 def samplers(value: object) -> object:
-    """Names, or llama.cpp's letters in one text."""
+    """A list of names, names in one text, or llama.cpp's letters."""
     if (
         isinstance(value, str)
         and value
@@ -156,20 +156,20 @@ def logit_bias(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class SequenceName:
-    """A sequence, running or over; at: only its first tokens, so many. Without id: of the request at hand."""
+    """Names a sequence, running or ended. at: only its first tokens. No id: a sequence of this request."""
 
     index: int
     at: int | None = None
     id: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """As the engine reads it."""
+        """The object for the engine."""
         given = {"id": self.id} if self.id else {}
         return given | {"index": self.index} | ({} if self.at is None else {"at": self.at})
 
 
 def sequence_name(name: str, *, with_id: bool) -> Callable[[object], object]:
-    """{"id", "index", "at"}; null is absent, and an id may be as OpenAI's answers write it: cmpl-…"""
+    """A reader of {"id", "index", "at"}; null is absent. The id may have OpenAI's prefix: cmpl-…"""
     known = ("id", "index", "at") if with_id else ("index", "at")
 
     def normalise(value: object) -> object:
@@ -193,7 +193,7 @@ continued = sequence_name("continue", with_id=True)
 
 
 def plain_id(name: str, value: object) -> str:
-    """An id of ours: that of the start event, or the same behind OpenAI's `cmpl-` or `chatcmpl-`."""
+    """The id of a request, without OpenAI's prefix `cmpl-` or `chatcmpl-` if it has one."""
     id = value.removeprefix("chat").removeprefix("cmpl-") if isinstance(value, str) and is_text(value) else ""
     if not id:
         raise wrong(name, value, "the id of a request")
@@ -201,7 +201,7 @@ def plain_id(name: str, value: object) -> str:
 
 
 def structure_text(name: str) -> Callable[[object], object]:
-    """A grammar or a regular expression; an empty one is none, as other servers have it."""
+    """A grammar or a regular expression; an empty text is absent, as in other servers."""
 
     def normalise(value: object) -> object:
         if value is not None and not is_text(value):
@@ -212,8 +212,8 @@ def structure_text(name: str) -> Callable[[object], object]:
 
 
 def schema(value: object) -> object:
-    """A JSON schema as JSON, which keeps the order of its properties: they are written in this order."""
-    if value == "":  # none, as an empty grammar is
+    """A JSON schema as JSON; it keeps the order of the properties, which is their order in the output."""
+    if value == "":  # absent, as an empty grammar is
         return None
     if isinstance(value, str) and is_text(value):
         _require_shallow_text("json_schema", value)
@@ -228,15 +228,15 @@ def schema(value: object) -> object:
 
 
 def _as_json(name: str, value: object) -> str:
-    """As JSON, which keeps the order of keys."""
+    """A value as JSON; it keeps the order of keys."""
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError as error:  # from Python, or a number or a character that JSON has not
-        raise RequestError(f"{name} is no JSON: {error}", param=name) from None
+    except orjson.JSONEncodeError as error:  # a Python object, or a number or character that JSON cannot have
+        raise RequestError(f"{name} cannot be written as JSON: {error}", param=name) from None
 
 
 def _from_json(name: str, value: object) -> object:
-    """What may be given as JSON in a text; a text that is none stays, to be refused."""
+    """Parses a value that may also be given as JSON text; other values are returned as they are."""
     if not isinstance(value, str) or not is_text(value):
         return value
     _require_shallow_text(name, value)
@@ -247,29 +247,31 @@ def _from_json(name: str, value: object) -> object:
 
 
 def _require_shallow_text(name: str, text: str) -> None:
-    """JSON in a text may be as deep as a field's value can be in a body."""
+    """JSON text may have as many levels as a field's value in a body."""
     require_shallow(name, text, MAX_DEPTH - 1, name)
 
 
-_OF_A_MESSAGE = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")
+_MESSAGE_KEYS = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")
 
 
 def messages(value: object) -> object:
-    """Each with a role and a text, or parts of type text; what else clients say of one is dropped."""
+    """A list of messages; each has a role and a text, or parts of type text. Unknown keys are dropped."""
     if value is None:
         return None
     value = _from_json("messages", value)
     if not isinstance(value, list | tuple) or not value:
         raise wrong("messages", value, "a list of messages, at least one")
     if len(value) > MAX_MESSAGES:
-        raise RequestError(f"messages has {len(value)}; it may have {MAX_MESSAGES}", param="messages")
+        raise RequestError(
+            f"messages has {len(value)} messages; it may have {MAX_MESSAGES}", param="messages"
+        )
     return _as_json("messages", [_message(f"messages[{i}]", one) for i, one in enumerate(value)])
 
 
 def _message(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong(name, value, "an object: role, content", "messages")
-    message = {key: value[key] for key in _OF_A_MESSAGE if value.get(key) is not None}
+    message = {key: value[key] for key in _MESSAGE_KEYS if value.get(key) is not None}
     if not isinstance(message.get("role"), str):
         raise wrong(f"{name}.role", message.get("role"), "a text", "messages")
     content = message.setdefault("content", "")
@@ -277,12 +279,12 @@ def _message(name: str, value: object) -> dict[str, Any]:
         raise wrong(f"{name}.content", content, "a text or a list of parts of type text", "messages")
     for part in content if isinstance(content, list) else ():
         if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
-            raise wrong(f"{name}.content", part, "a part of type text: there are no others here", "messages")
+            raise wrong(f"{name}.content", part, "a part of type text, the only type here", "messages")
     return message
 
 
 def tools(value: object) -> object:
-    """Functions by name; an empty list is none."""
+    """A list of functions with names; an empty list is absent."""
     value = _from_json("tools", value)
     if value in (None, [], ()):
         return None
@@ -292,7 +294,7 @@ def tools(value: object) -> object:
 
 
 def tool_name(tool: object) -> str | None:
-    """The name of a function; None where it is none."""
+    """The name of a tool's function; None if the tool is not a function with a name."""
     function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
     name = function.get("name") if isinstance(function, dict) else None
     return name if isinstance(name, str) else None
@@ -309,14 +311,14 @@ def kwargs(value: object) -> object:
 
 
 def choices(value: object) -> object:
-    """Unlike stop strings, none may be empty, and there must be one."""
+    """A list of at least one text; unlike stop strings, no text may be empty."""
     if value in ("", [], ()) or (isinstance(value, list | tuple) and not all(value)):
         raise wrong("choice", value, "a list of texts, at least one, none of them empty")
     return None if value is None else texts("choice")(value)
 
 
 def one_of(name: str, names: tuple[str, ...]) -> Callable[[object], object]:
-    """One of some names."""
+    """A reader of a value that is one of these names."""
 
     def normalise(value: object) -> object:
         if value is not None and value not in names:
@@ -327,7 +329,7 @@ def one_of(name: str, names: tuple[str, ...]) -> Callable[[object], object]:
 
 
 def lora_scales(value: object) -> object:
-    """[{"id", "scale"}]: so much of these adapters, and nothing of the others; scale is 1 unless given."""
+    """A list of {"id", "scale"}; scale is 1 if absent. Adapters that it does not name are off."""
     if value is None:
         return None
     if not isinstance(value, list | tuple) or len(value) > MAX_ADAPTERS:
@@ -348,12 +350,12 @@ def _lora_scale(place: int, entry: object) -> tuple[int, float]:
 
 
 def lora_fields(scales: LoraScales | None) -> dict[str, Any]:
-    """As the engine reads it; None leaves the adapters as they were loaded."""
+    """The engine's field; None leaves the adapters as they were loaded."""
     return {} if scales is None else {"lora": [{"id": id, "scale": scale} for id, scale in scales]}
 
 
 def logprobs_mode(value: object) -> object:
-    """Also as vLLM has it: raw_logprobs, processed_logprobs."""
+    """raw or processed, or vLLM's names: raw_logprobs, processed_logprobs."""
     mode = value.removesuffix("_logprobs") if isinstance(value, str) else value
     if mode not in ("raw", "processed"):
         raise wrong("logprobs_mode", value, '"raw" or "processed"')

@@ -1,4 +1,4 @@
-"""Bounds and kinds of values, and the error that says what is wrong with one. Knows no field."""
+"""Bounds and types of values, and the error for a wrong value. Knows no field."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 INT32_MAX = 2**31 - 1
 MAX_LOGPROBS = 100
-MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of stop, breakers, ... and of one of them: the engine's limits
+MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of a list such as stop, and of one of its texts: the engine's limits
 MAX_BIAS = 1e9
-MAX_INDEX = 100_000  # of a sequence: the engine's limit
+MAX_INDEX = 100_000  # index of a sequence: the engine's limit
 MAX_MESSAGES = 10_000
 MAX_ADAPTERS = 1024
 MAX_ADAPTER_SCALE = 100  # the engine's limit
 MAX_EMBEDDED = 2048  # texts of one request: OpenAI's limit, and the engine's
 MAX_SCORED = 1024  # texts of one request: the engine's limit
-MAX_PROMPTS = 256  # of one request
-MAX_DEPTH = 64  # of nested JSON in a body: the engine's limit for a line, in which no value stands deeper
-MAX_WARNINGS = 16  # finding the nearest name takes a millisecond; a body may hold a million unknown ones
+MAX_PROMPTS = 256  # prompts of one request
+MAX_DEPTH = 64  # levels of JSON in a body: the engine's limit for a line, in which no value is nested deeper
+MAX_WARNINGS = 16  # a body may have a million unknown names, and each search for the nearest name takes 1 ms
 
 
 class RequestError(Exception):
-    """The client asked for what cannot be; the message names field, value and bound; status is HTTP's."""
+    """The client's request is wrong; the message has field, value and bound; status is the HTTP status."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class RequestError(Exception):
         param: str | None = None,
         status: int = 400,
         code: str | None = None,
-        retry_after: int | None = None,  # seconds until it may go better
+        retry_after: int | None = None,  # seconds until the request may succeed
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -45,7 +45,7 @@ class RequestError(Exception):
 
 
 def shown(value: object) -> str:
-    """A value as JSON would write it, cut short: an error must not repeat a prompt."""
+    """A value as JSON, cut to 60 characters: an error must not repeat a prompt."""
     if isinstance(value, list | tuple | dict) and len(value) > 8:
         return f"a{'n object' if isinstance(value, dict) else ' list'} of {len(value)}"
     text = json.dumps(value, default=str)
@@ -53,7 +53,7 @@ def shown(value: object) -> str:
 
 
 def wrong(name: str, value: object, wanted: str, param: str | None = None) -> RequestError:
-    """Says what a field is and what it must be."""
+    """The error for a wrong value: names the field, the value and the wanted value."""
     return RequestError(f"{name} is {shown(value)}; it must be {wanted}", param=param or name)
 
 
@@ -62,9 +62,9 @@ _NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
 
 
 def require_shallow(name: str, text: bytes | str, most: int = MAX_DEPTH, param: str | None = None) -> None:
-    """RequestError for JSON that is nested deeper; counted before parsing, since what follows is recursive.
+    """RequestError if JSON has more levels; counted before parsing, since the parsers are recursive.
 
-    At most 40 ns a byte, where all are brackets; JSON with few brackets costs 1 ns a byte.
+    It takes 1 ns for each byte if brackets are few, and 40 ns if all bytes are brackets.
     """
     data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if data.count(b"[") + data.count(b"{") <= most:
@@ -76,7 +76,7 @@ def require_shallow(name: str, text: bytes | str, most: int = MAX_DEPTH, param: 
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:
-    """A whole number within bounds; 8.0 is one, true is none."""
+    """Reads a whole number within bounds; 8.0 is accepted, true is not."""
     value = int(value) if isinstance(value, float) and value.is_integer() else value
     bounds = f"between {low} and {high}"
     if not isinstance(value, int) or isinstance(value, bool):
@@ -87,27 +87,27 @@ def whole(name: str, value: object, low: int, high: int) -> int:
 
 
 def is_number(value: object) -> bool:
-    """A finite number; true is none."""
+    """Whether a value is a finite number; true is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_token(value: object) -> bool:
-    """A number that can be a token's id."""
+    """Whether a value can be a token id."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
 
 
 def token_id(value: object) -> object:
-    """A text of digits as its number; int() itself refuses thousands of digits, so only few are looked at."""
+    """Converts a text of at most 10 digits to its number: int() raises an error for thousands of digits."""
     if isinstance(value, str) and len(value) <= 10 and value.isascii() and value.isdecimal():
         return int(value)
     return value
 
 
 def is_tokens(value: Collection[Any]) -> bool:
-    """Whether each of them, and there are some, can be a token id; a prompt may be a million of them."""
+    """Whether a list is not empty and all items can be token ids; fast, since a prompt may have a million."""
     return set(map(type, value)) == {int} and 0 <= min(value) <= max(value) <= INT32_MAX
 
 
 def is_text(value: object) -> bool:
-    """A str without lone surrogates, which no UTF-8 can carry."""
+    """Whether a value is a str without lone surrogates, which UTF-8 cannot encode."""
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value))

@@ -44,7 +44,7 @@ CANNOT_START: list[tuple[list[str], str]] = [
     (["--engine", "plain"], "./build.sh"),
     (["--port", "99999"], "--port is '99999'; it must be less than or equal to 65535"),
     (["--config", "bad.toml"], "did you mean port?"),
-    (["--", "-c", "5"], "-c behind -- is not for the engine here; use --ctx"),
+    (["--", "-c", "5"], "-c after -- is a setting of the server; use --ctx"),
     (["--", "--protocol", "2"], "speaks protocol 2"),
     (["--engine-mode", "per-request", "--", "--protocol", "2"], "speaks protocol 2"),
     (["--", "--exit-while-loading", "3"], "exit code 3"),

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from benchmarks.attacker import ATTACKER, MARKS, WRITER, Seen, client
+from benchmarks.attacker import ATTACKER, MARKS, WRITER, Leak, client
 from benchmarks.attacks import soak
 
 SECONDS = float(os.environ.get("TWO_KEYS_SECONDS", "20"))
@@ -25,5 +25,5 @@ async def test_one_keys_attacks_cost_another_key_no_request_and_show_it_nothing(
 async def test_what_belongs_to_another_key_would_be_found() -> None:
     async with client("", WRITER) as writer:
         assert writer.checked(writer.prompt().encode())
-        with pytest.raises(Seen):
+        with pytest.raises(Leak):
             writer.checked(b"once " + MARKS[ATTACKER].encode())

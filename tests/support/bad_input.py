@@ -316,8 +316,7 @@ CHATS = [
     ),
     chat(
         "a picture in a message",
-        'messages[0].content is {"type": "image_url"}; it must be a part of type text: there are '
-        "no others here",
+        'messages[0].content is {"type": "image_url"}; it must be a part of type text, the only type here',
         messages=[{"role": "user", "content": [{"type": "image_url"}]}],
     ),
     chat(

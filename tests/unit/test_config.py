@@ -145,7 +145,7 @@ def test_the_engine_is_told_where_prefixes_may_stay() -> None:
 
 @pytest.mark.parametrize("flag", [*OWNED_FLAGS, "--ctx-size=9", "--ctx_size"])
 def test_engine_flags_that_are_ours_are_refused(flag: str) -> None:
-    with pytest.raises(SettingsError, match="behind --") as caught:
+    with pytest.raises(SettingsError, match="after --") as caught:
         load({"engine_args": ("-t", "4", flag)}, environ={})
     assert flag in str(caught.value)
 

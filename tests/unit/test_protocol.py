@@ -29,7 +29,7 @@ from llama_srb.engine.events import (
     Stop,
     Stream,
     TokenList,
-    bulk,
+    content_size,
     shows_step,
 )
 from llama_srb.request.fields import CompletionRequest, Extension
@@ -212,7 +212,13 @@ def test_what_an_event_holds_is_counted_by_its_memory() -> None:
     others = [{"id": 1, "text": '"logprob":', "logprob": -1.0}] * 20
     tokens = TokenList.of([{"id": 1, "text": "a", "logprob": -1.0, "top": others}])
     assert (
-        bulk([Stream("a", 0, "x"), Stream("a", 0, "x", tokens), Score("a", 0, 1, -1.0, False, tokens)]) == 42
+        content_size(
+            [Stream("a", 0, "x"), Stream("a", 0, "x", tokens), Score("a", 0, 1, -1.0, False, tokens)]
+        )
+        == 42
     )
-    assert bulk([Prompt("a", "x" * 2560, tokens), Stream("a", 0, "x" * 2560)]) == 10 + 21 + 10
-    assert bulk([Embedding("a", 0, 1, (0.0,) * 800), Stream("a", 0, "", reasoning="x" * 2560)]) == 100 + 10
+    assert content_size([Prompt("a", "x" * 2560, tokens), Stream("a", 0, "x" * 2560)]) == 10 + 21 + 10
+    assert (
+        content_size([Embedding("a", 0, 1, (0.0,) * 800), Stream("a", 0, "", reasoning="x" * 2560)])
+        == 100 + 10
+    )

@@ -752,7 +752,7 @@ def test_the_effort_of_reasoning_is_the_templates() -> None:
             "messages",
             'messages[0].content is {"type": "image_url", "image_url": "x"}; it must be a part of type text',
         ),
-        ({"messages": HELLO * 10_001}, "messages", "messages has 10001; it may have 10000"),
+        ({"messages": HELLO * 10_001}, "messages", "messages has 10001 messages; it may have 10000"),
         ({"prompt": "x"}, "messages", "only one of messages and prompt may be given"),
         ({"tools": [{"type": "x"}]}, "tools", "tools is"),
         (

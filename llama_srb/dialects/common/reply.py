@@ -101,8 +101,8 @@ class Text:
 
     pieces: list[str] = field(default_factory=list)
     token_lists: list[TokenList] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)  # of a chat
-    calls: dict[int, Json] = field(default_factory=dict)  # of a chat's tools: name, arguments as text
+    thoughts: list[str] = field(default_factory=list)  # the pieces of reasoning, in a chat
+    calls: dict[int, Json] = field(default_factory=dict)  # tool calls by index: id, name, arguments as text
     stop: Stop | None = None
     count: int = 0  # stream events
     has_new_line: bool = False

@@ -1,7 +1,7 @@
-"""Which engine serves a request: one that stays (resident) or its own (per-request); restarts what crashes.
+"""Which engine serves a request: one for all (resident), or one for each (per-request).
 
 A pool knows engines and requests, not HTTP. Both modes run the same engine in the same `async with`; they
-differ in how long the block lasts and in who shares it.
+differ in how long the block lasts and in which requests share it. A crashed resident engine is restarted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PoolState: TypeAlias = Literal["stopped", "loading", "ready", "failed", "drainin
 
 
 class Pool:
-    """Takes requests and finds them an engine.
+    """Takes requests and gives each to an engine.
 
     |              | stopped     | loading              | ready   | failed             | draining       |
     |--------------|-------------|----------------------|---------|--------------------|----------------|
@@ -47,11 +47,11 @@ class Pool:
     | renew()      | Unavailable | a new engine, beside | same    | a new one: ready   | Unavailable    |
     | stop(grace)  | nothing     | draining             | same    | same               | ends it sooner |
 
-    Unavailable is EngineUnavailable, which says why.
+    Unavailable is EngineUnavailable; its message has the reason.
 
-    resident: loading until the first engine is ready, and after each crash; stopped, with wait_ready() saying
-    why, if the first load fails; failed when each engine dies in its first step. per-request: ready from
-    start to stop.
+    resident: the state is loading until the first engine is ready, and after each crash. It is stopped if the
+    first load fails; wait_ready() raises the cause. It is failed if each engine dies in its first step.
+    per-request: the state is ready from start to stop.
     """
 
     def __init__(self, settings: EngineSettings, *, mode: Mode = "resident", max_engines: int = 4) -> None:
@@ -78,17 +78,17 @@ class Pool:
 
     @property
     def ready(self) -> Ready | None:
-        """What the last engine that was ready said of itself."""
+        """The ready event of the last engine that was ready."""
         return self.host.ready
 
     @property
     def failure(self) -> str | None:
-        """Why it has failed or could not start, and what to do."""
+        """Why the pool has failed or could not start, and what to do; None if it has not."""
         return None if self.host.failure is None else str(self.host.failure)
 
     @property
     def progress(self) -> float:
-        """How much of the model is loaded, 0 to 1."""
+        """The part of the model that is loaded, 0 to 1."""
         return self.host.progress
 
     async def wait_ready(self) -> Ready | None:
@@ -111,7 +111,7 @@ class Pool:
         await self.stop()
 
     async def start(self) -> None:
-        """Begins to load without waiting for it; EngineUnavailable when there is no such program."""
+        """Begins to load and returns at once; EngineUnavailable if the engine's program does not exist."""
         if self.state != "stopped":
             return
         program = self.engines.settings.command[0]
@@ -120,25 +120,25 @@ class Pool:
         self.host = self._new_host()
         self._running, self._draining = True, False
         self.host.begin()
-        self.change.tell()
+        self.change.notify()
 
     async def renew(self) -> None:
-        """Loads a new engine beside the one that serves, then gives it all that comes from now on.
+        """Loads a new engine beside the current one; from then on the new one gets all requests.
 
-        The old one ends when its last request has. EngineError when the new one does not load: all stays.
-        So it does when the pool has failed, and the new one dies of the requests that are to prove it.
+        The old engine ends after its last request. EngineError if the new one does not load, or if the pool
+        has failed and the new one dies of its test requests: then the old one stays, or the failure.
         """
         self._require_open(but=("failed",))
         await self.host.renew()
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Takes no more, lets what is here go on for `grace` seconds, then ends the rest and the engines."""
+        """Takes no more requests, waits up to `grace` seconds for the open ones, then ends all engines."""
         if self.state == "stopped":
-            await self._end()  # of successors, where the first load has failed
+            await self._end()  # if the first load has failed, a successor may still load
             return
         self._draining = True
         self.host.close()
-        self.change.tell()
+        self.change.notify()
         try:
             async with asyncio.timeout(grace):
                 while self.requests:
@@ -150,21 +150,21 @@ class Pool:
             await self._end()
 
     async def _end(self) -> None:
-        """Every task, and with it every process, is ended; a request's task ends with it."""
+        """Ends every task, and with it every process."""
         self.host.end()
         try:
             await self.engines.end()
         finally:
             self._running = False
-            self.change.tell()
+            self.change.notify()
 
     # Requests
 
     def generate(self, request: CompletionRequest, terms: Terms = OWN) -> Exchange:
-        """A request's events: `async with pool.generate(r) as g: async for events in g: …`, sent on entering.
+        """Generates: `async with pool.generate(r) as g: async for events in g: …`; entering sends it.
 
-        Has id and cancel(index=None). No list of events is empty, the last one ends with Done or Error;
-        leaving the block early cancels at once. EngineUnavailable when the pool is stopped or draining.
+        The result has id and cancel(index=None). No list of events is empty; the last event is Done or Error.
+        Leaving the block early cancels the request. EngineUnavailable if the pool is stopped or draining.
         """
         id = new_id()
         exchange = self._exchange(id, encode_generate(id, request, terms.client), request.candidates, terms)
@@ -172,24 +172,24 @@ class Pool:
         return exchange
 
     def generate_all(self, requests: list[CompletionRequest], terms: Terms = OWN) -> MultiGeneration:
-        """As generate(), of several requests at once; one id names them all."""
+        """As generate(), for several requests at once; one id names all of them."""
         return MultiGeneration([self.generate(request, terms) for request in requests], self.requests.groups)
 
     def prefix(self, request: CompletionRequest, terms: Terms = OWN) -> Exchange:
-        """Computes a request's prompt, to be used like generate(); ends with Done or Error.
+        """Computes a request's prompt; used like generate(), ends with Done or Error.
 
-        It ends its client's one before if that is not done: `cancelled` of that one says so.
+        It cancels the client's previous prefix if that is not done; that one's `cancelled` is true then.
         """
         id = new_id()
         return self._exchange(id, encode_prefix(id, request, terms.client), 0, terms, replaces=True)
 
     def run(self, op: str, terms: Terms = OWN, **arguments: Any) -> Exchange:
-        """Any other command that takes its time, to be used like generate(); ends with Done or Error."""
+        """Runs any other command that may take long; used like generate(), ends with Done or Error."""
         id = new_id()
         return self._exchange(id, encode(op, id, terms.client, **arguments), 0, terms)
 
     async def command(self, op: str, terms: Terms = OWN, **arguments: Any) -> Mapping[str, Any]:
-        """The answer to tokenize, status, …; CommandRefused if the engine refuses it, or died."""
+        """Returns the answer to tokenize, status, …; CommandRefused if the engine refuses it or dies."""
         async with self.run(op, terms, **arguments) as exchange:
             async for events in exchange:
                 match events[-1]:
@@ -210,7 +210,7 @@ class Pool:
             on_done=partial(self.requests.leave, terms),
         )
         exchange.client = terms.client
-        exchange.on_events = partial(terms.observer.told, exchange)
+        exchange.on_events = partial(terms.observer.received, exchange)
         return exchange
 
     def _take(self, terms: Terms, replaces: bool, exchange: Exchange) -> None:

@@ -22,7 +22,7 @@ class Change:
         """Waits for the next change."""
         await self._event.wait()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wakes all waiting tasks; the next change needs a new event."""
         self._event.set()
         self._event = asyncio.Event()
@@ -45,7 +45,7 @@ class Engines:
     @contextlib.asynccontextmanager
     async def start(self) -> AsyncIterator[Engine]:
         """Spawns an engine, and ends it when the block is left."""
-        engine = Engine(self.settings, self._change.tell)
+        engine = Engine(self.settings, self._change.notify)
         self.processes.add(engine)
         self.on_start()
         try:

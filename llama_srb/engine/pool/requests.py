@@ -84,7 +84,7 @@ class Requests:
         if self._prefixes.get(exchange.client) is exchange:
             del self._prefixes[exchange.client]
         terms.observer.over(exchange)
-        self._change.tell()
+        self._change.notify()
 
 
 def _fail(exchanges: list[Exchange], code: str, message: str) -> None:

@@ -119,7 +119,7 @@ class Resident:
         if self.engine is engine:
             self.engine, self._serving = None, False
             self._first_steps.ended(engine.program, engine.first_step_signal, works=engine.stepped)
-            self._change.tell()
+            self._change.notify()
         elif self.failure is not None:
             self._requests.fail_waiting(str(self.failure))
         elif self.engine is not None and self.state == "ready":
@@ -203,7 +203,7 @@ class Resident:
         """From now on this engine gets all new requests, and now the waiting ones."""
         self.engine, self.ready, self._serving = engine, ready, True
         self._submit_waiting(engine)
-        self._change.tell()
+        self._change.notify()
 
     def _submit_waiting(self, engine: Engine) -> None:
         for exchange in self._requests.waiting:
@@ -224,7 +224,7 @@ class Resident:
         if self.ready is None:  # no engine has ever been ready, so none has requests to finish
             self.end()
         self._requests.fail_waiting(str(failure))
-        self._change.tell()
+        self._change.notify()
 
 
 async def _survives_proof(engine: Engine) -> bool:

@@ -17,8 +17,8 @@ class Observer:
     def entered(self, exchange: Exchange) -> None:
         """The pool has the exchange, but no engine has it yet. The observer may end it here."""
 
-    def told(self, exchange: Exchange, events: list[Event]) -> None:
-        """Events of the exchange have come."""
+    def received(self, exchange: Exchange, events: list[Event]) -> None:
+        """The exchange has received events."""
 
     def over(self, exchange: Exchange) -> None:
         """The exchange is done; exchange.last says how. Also called if it never entered the pool."""

@@ -58,8 +58,8 @@ class Control:
         id, index = plain_id("id", http.match_info["id"]), http.match_info.get("index")
         if not self.admission.pool.requests.cancel(id, None if index is None else int(index)):
             return error_response(404, f"no request {id} is running", param="id")
-        told: Cancelled = {"id": id, "cancelled": True}
-        return json_response(told)
+        answer: Cancelled = {"id": id, "cancelled": True}
+        return json_response(answer)
 
     async def stop_generation(self, http: web.Request) -> web.Response:
         """Ends the caller's generations on OpenAI's paths."""

@@ -148,14 +148,14 @@ class Generate:
         if isinstance(last, Error):
             return refused(last)
         assert isinstance(last, Done)
-        told: Computed = {
+        answer: Computed = {
             "id": last.id,
             "prompt_tokens": last.prompt_tokens,
             "cached_tokens": last.cached_tokens,
         }
         if generation.cancelled:
-            told["superseded"] = True
-        return json_response({**told, **warned(request.warnings)})
+            answer["superseded"] = True
+        return json_response({**answer, **warned(request.warnings)})
 
     async def score(self, http: web.Request) -> web.Response:
         """Log-probabilities of several texts after one prompt."""

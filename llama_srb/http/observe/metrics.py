@@ -1,6 +1,6 @@
-"""What the server counts and measures of itself; pure of HTTP. Names are Prometheus', times in seconds.
+"""The server's counts and times, as Prometheus metrics; times are in seconds. Knows no HTTP.
 
-Times are those of this process: from a request's arrival to the event's, without the way to the client.
+Times are measured in this process, from a request's arrival to an event's arrival, without the network.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from llama_srb.engine.events import Done, Event, Stream
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 PREFIX = "llama_srb"
-FIRST = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-BETWEEN = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+FIRST_TOKEN = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+BETWEEN_TOKENS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 # fmt: off
-GAUGES = {  # of the engine's status
+GAUGES = {  # fields of the engine's status
     "cells": "Cells of the KV cache.",
-    "cells_used": "Cells that hold something.",
-    "cells_idle": "Cells of prompts and continuations that nobody uses now.",
-    "cells_shared": "Cells that would be used besides if nothing were shared.",
+    "cells_used": "Cells in use.",
+    "cells_idle": "Cells of idle prompts and continuations.",
+    "cells_shared": "Additional cells that would be needed without sharing.",
     "requests": "Requests that the engine runs.",
-    "queued": "Requests that wait in the engine.",
+    "queued": "Requests in the engine's queue.",
     "sequences": "Sequences that share each decode step.",
-    "sequences_waiting": "Sequences that wait for a place.",
+    "sequences_waiting": "Sequences that wait to be scheduled.",
 }
-COUNTS = {  # its name in the engine's status, how many there are one here; each process begins anew
+COUNTS = {  # name in the engine's status, divisor, help text; a new process counts from 0
     "steps": ("steps", 1, "Decode steps."),
-    "step_tokens": ("step_tokens", 1, "Tokens in them; by steps it is the size of a batch."),
-    "step_seconds": ("step_us", 1e6, "Time in them."),
-    "model_seconds": ("model_us", 1e6, "Of this, in the model; the rest is draws, events and bookkeeping."),
+    "step_tokens": ("step_tokens", 1, "Tokens in decode steps; divided by the steps: the batch size."),
+    "step_seconds": ("step_us", 1e6, "Time in decode steps."),
+    "model_seconds": ("model_us", 1e6, "Part of it in the model; the rest is sampling, events, bookkeeping."),
 }
 # fmt: on
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationMetrics:
-    """What the events of all generations are counted in."""
+    """The metrics that the events of all generations update."""
 
     prompt_tokens: Counter
     cached_tokens: Counter
@@ -54,7 +54,7 @@ class GenerationMetrics:
 
 
 class Totals(TypedDict):
-    """What was counted since the server began."""
+    """The counts since the server's start."""
 
     uptime_seconds: float
     requests: Count
@@ -69,27 +69,25 @@ class Totals(TypedDict):
 
 
 class Metrics:
-    """One server's; each has a registry of its own, so that several may live in one process."""
+    """The metrics of one server; each has its own registry, so that one process may run several servers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.began = time.time()
-        self._requests = self._counter(
-            "requests", "Requests, when they are over.", ["path", "dialect", "status"]
-        )
+        self._requests = self._counter("requests", "Requests that have ended.", ["path", "dialect", "status"])
         self._generations = GenerationMetrics(
             self._counter("prompt_tokens", "Tokens of prompts."),
-            self._counter("cached_tokens", "Those of them that were in the cache."),
+            self._counter("cached_tokens", "Tokens of prompts that were in the prefix cache."),
             self._counter("completion_tokens", "Tokens that were generated."),
-            self._histogram("first_token_seconds", "From arrival to the first text.", FIRST),
-            self._histogram("between_tokens_seconds", "Between texts of a request.", BETWEEN),
+            self._histogram("first_token_seconds", "From arrival to the first text.", FIRST_TOKEN),
+            self._histogram("between_tokens_seconds", "Between texts of a request.", BETWEEN_TOKENS),
         )
         self._starts = self._counter("engine_starts", "Engine processes that were started.")
-        self._running = self._gauge("requests_open", "Requests that are here, running or waiting.")
+        self._running = self._gauge("requests_open", "Requests that are running or queued.")
         self._memory = self._gauge("engine_memory_bytes", "Resident memory of all engine processes.")
         self._up = self._gauge("engine_ready", "1 when requests are served at once.")
         self._counts = {name: self._counter("engine_" + name, text) for name, (_, _, text) in COUNTS.items()}
-        self._counted = dict.fromkeys(COUNTS, 0)  # of the process that was asked last
+        self._counted = dict.fromkeys(COUNTS, 0)  # the counts in the last status of an engine
         self._of_engine = {name: self._gauge("engine_" + name, text) for name, text in GAUGES.items()}
 
     def _counter(self, name: str, about: str, labels: list[str] | None = None) -> Counter:
@@ -101,39 +99,39 @@ class Metrics:
     def _histogram(self, name: str, about: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"{PREFIX}_{name}", about, buckets=buckets, registry=self.registry)
 
-    # What happens
+    # Updates
 
     def answered(self, path: str, dialect: str, status: str) -> None:
-        """A request is over; the path is a route's, with its parameters' names."""
+        """Counts a request that has ended; path is the route's, with the names of its parameters."""
         self._requests.labels(path, dialect, status).inc()
 
     def engine_started(self) -> None:
         self._starts.inc()
 
     def clock(self) -> Clock:
-        """For one generation's events."""
+        """A clock for the events of one generation."""
         return Clock(self._generations)
 
-    # What it shows
+    # Output
 
     def set_state(self, *, ready: bool, open: int, memory: int, engine: Mapping[str, Any]) -> None:
-        """What is so at this moment; the engine's status is empty when it cannot be asked."""
+        """Sets the current values; engine is its status, empty if no engine can be asked."""
         self._up.set(ready)
         self._running.set(open)
         self._memory.set(memory)
         for name, gauge in self._of_engine.items():
             gauge.set(engine.get(name, float("nan")))
-        for name, (told, one, _) in COUNTS.items():
-            before, now = self._counted[name], int(engine.get(told, self._counted[name]))
-            self._counts[name].inc((now - before if now >= before else now) / one)
+        for name, (field, divisor, _) in COUNTS.items():
+            before, now = self._counted[name], int(engine.get(field, self._counted[name]))
+            self._counts[name].inc((now - before if now >= before else now) / divisor)
             self._counted[name] = now
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' form."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def totals(self) -> Totals:
-        """The counts as an object; what has labels by these."""
+        """The counts as an object; a count with labels is summed over them."""
         found: dict[str, Any] = {"uptime_seconds": round(time.time() - self.began, 3)}
         for family in self.registry.collect():
             if family.type == "counter":
@@ -144,12 +142,12 @@ class Metrics:
 
 
 class Clock:
-    """Takes one generation's events as they come."""
+    """Measures the times and counts the tokens of one generation."""
 
     def __init__(self, metrics: GenerationMetrics) -> None:
         self._metrics = metrics
         self._began = time.monotonic()
-        self._last: float | None = None  # when text came
+        self._last: float | None = None  # time of the last text
 
     def take(self, events: list[Event]) -> None:
         if any(type(event) is Stream for event in events):
@@ -168,7 +166,7 @@ class Clock:
 
 
 def memory_of(pid: int) -> int:
-    """Resident bytes of a process; 0 where that cannot be known (not Linux, or it is gone)."""
+    """Resident bytes of a process; 0 if unknown: not Linux, or the process has ended."""
     try:
         with open(f"/proc/{pid}/status") as status:
             lines = [line.split() for line in status if line.startswith("VmRSS:")]

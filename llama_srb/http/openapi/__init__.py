@@ -1,6 +1,6 @@
 """The HTTP API as an OpenAPI document: the operations are the rows of routes.py.
 
-`requests` has the schemas of bodies, `answers` those of answers. Knows neither aiohttp nor processes.
+`requests` makes the schemas of request bodies, `answers` those of answers. Knows no aiohttp and no processes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ KEYS: dict[str, Schema] = {
 
 ABOUT = """n continuations of one prompt, all streaming at once, the prompt computed once.
 
-Every error has OpenAI's body. A method that a path does not take is 405 with Allow, an unknown path 404.
-OPTIONS answers 204 for pages of the origins that --cors names."""
+Errors have the form of their path's dialect. A wrong method of a path is 405 with Allow, an unknown path 404.
+OPTIONS answers 204 for pages of the origins that --cors allows."""
 
 
 def document(defaults: Defaults, version: str) -> Schema:
-    """The whole API as OpenAPI 3.1; defaults are the server's."""
+    """The whole API as an OpenAPI 3.1 document; defaults: the server's."""
     answers = answer_schemas()
     paths: dict[str, Schema] = {}
     for route in ROUTES:

@@ -1,6 +1,6 @@
-"""Schemas of answers, made of the types that the rows of routes.py name: each TypedDict is a component. Pure.
+"""Schemas of answers, made from the types in the rows of routes.py; each TypedDict is a component. Pure.
 
-Making them takes tenths of a second, so they are made once, when the document is first asked for.
+Making them takes some 0.1 s, so they are made once, at the first request of the document.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from llama_srb.http.routes import ROUTES
 
 class _Untitled(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
-        return False  # it would repeat the field's name
+        return False  # a title would repeat the field's name
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSchemas:
-    """components: schemas by name; by_type: of each type that an answer or a frame is."""
+    """components: schemas by name. by_type: the schema of each type of an answer or a frame."""
 
     components: Mapping[str, Schema]
     by_type: Mapping[Any, Schema]
 
     def of(self, content: Any) -> Schema:
-        """The schema of one row's content: of a type, of a stream, or of several streams."""
+        """The schema of an answer's content, which is a type, a stream, or several streams."""
         match content:
             case tuple():
                 return {"anyOf": [self.of(one) for one in content]}
@@ -47,13 +47,13 @@ class AnswerSchemas:
 
 @functools.cache
 def answer_schemas() -> AnswerSchemas:
-    """Those of all routes, made at once, so that they share their components."""
+    """The schemas of all routes, made together, so that they share their components."""
     types = tuple(dict.fromkeys(_types()))
-    together: Any = GenericAlias(tuple, types)
-    whole = TypeAdapter(together).json_schema(
+    all_types: Any = GenericAlias(tuple, types)
+    schema = TypeAdapter(all_types).json_schema(
         ref_template="#/components/schemas/{model}", schema_generator=_Untitled
     )
-    return AnswerSchemas(whole["$defs"], dict(zip(types, whole["prefixItems"], strict=True)))
+    return AnswerSchemas(schema["$defs"], dict(zip(types, schema["prefixItems"], strict=True)))
 
 
 def _types() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Schemas of requests: the rows of request/fields.py and the bodies of other servers' APIs. Pure."""
+"""Schemas of request bodies, from the rows of request/fields.py and of other servers' paths. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from llama_srb.request.values import (
 
 
 def _object(properties: Schema, *required: str, **more: Any) -> Schema:
-    """An object of these properties; more: other keywords of JSON Schema."""
-    needed = {"required": list(required)} if required else {}
-    return {"type": "object", "properties": properties, **needed, **more}
+    """The schema of an object with these properties; more: other keywords of JSON Schema."""
+    keyword = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": properties, **keyword, **more}
 
 
 def _maybe(kind: str, description: str, **more: Any) -> Schema:
-    """A property that may be null, which is absent."""
+    """The schema of a property that may be null; null counts as absent."""
     return {"type": [kind, "null"], **more, "description": description}
 
 
@@ -129,7 +129,7 @@ OF_TYPE: dict[str, Schema] = {
     "sequence": {"$ref": "#/components/schemas/SequenceName"},
 }
 
-# Of the fields that become others: where more can be said than that.
+# Shapes of some of the fields that are converted to others.
 CONVERTED_SHAPES: dict[str, Schema] = {
     "response_format": {
         "type": ["object", "null"],
@@ -141,31 +141,32 @@ CONVERTED_SHAPES: dict[str, Schema] = {
     "preset": {"type": ["string", "null"]},
 }
 
-# What OpenAI's clients send beside the rows; the dialects read these themselves.
+# Fields of OpenAI's clients that are not rows; the dialects read them.
 OPENAI_FIELDS: dict[str, Schema] = {
     "stream": {
         "type": ["boolean", "null"],
-        "description": "Given, true or false, it asks for OpenAI's form: chunks, or one body.",
+        "description": "If given, true or false, the answer has OpenAI's form: chunks, or one body.",
     },
     "stream_options": {
         "type": ["object", "null"],
         "properties": {"include_usage": {"type": ["boolean", "null"]}},
-        "description": "include_usage: a last chunk without choices has the usage of all.",
+        "description": "include_usage: the last chunk, without choices, has the usage of all choices.",
     },
     "model": {
         "type": ["string", "null"],
-        "description": "The served model's name; given, it asks for OpenAI's form.",
+        "description": "The model's name; if given, the answer has OpenAI's form.",
     },
     "user": {"description": "Not used."},
     "truncation_length": {
         "type": ["integer", "null"],
         "minimum": 0,
         "maximum": INT32_MAX,
-        "description": "text-generation-webui's: a prompt that is too long for so many tokens, the answer's "
-        "among them, is cut from the left and warned of; else it is refused. Not of the event stream.",
+        "description": "text-generation-webui's limit of tokens, prompt and answer together: a longer prompt "
+        "is truncated at its beginning, with a warning; without this field it is refused. Not in the event "
+        "stream.",
     },
     "suffix": {
-        "description": "What follows; used where the model has infill tokens, else named in warnings."
+        "description": "The text after the generated one; a warning if the model has no infill tokens."
     },
 }
 
@@ -180,7 +181,7 @@ def _base(row: Row) -> Schema:
 
 
 def _field(row: Row, *, of_one: bool) -> Schema:
-    """A row as a property; where a number stands, a list of one per sequence may, unless of_one sequence."""
+    """A row as a property; a number may also be a list with one for each sequence, except with of_one."""
     base = _base(row)
     shapes = [*base.get("anyOf", [base]), {"type": "null"}]
     if row.is_number and row.name in OVERRIDE_ROWS and not of_one:
@@ -215,7 +216,7 @@ def _request(defaults: Defaults) -> Schema:
         name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
         for name, values in UNSUPPORTED.items()
     }
-    not_used = {"description": "Not used; it says nothing about the text."}
+    not_used = {"description": "Not used; it does not change the text."}
     neutral |= dict.fromkeys(sorted(NON_SAMPLING_FIELDS), not_used)
     return _object(
         _fields(rows, "Request") | converted | neutral | OPENAI_FIELDS,
@@ -230,38 +231,39 @@ def _request(defaults: Defaults) -> Schema:
 
 
 def _chat_request(defaults: Defaults) -> Schema:
-    """As any request, but for what OpenAI's clients write otherwise in a chat."""
+    """As _request(), but with the fields of a chat of OpenAI's clients."""
     schema = _request(defaults)
     properties = {
         name: field for name, field in schema["properties"].items() if name not in ("prompt", "suffix")
     }
     return _object(
         properties | CHAT_FIELDS,
-        description="A chat and how to answer it. n defaults to 1, max_tokens to the end or the context.",
+        description="A chat and how to answer it. n defaults to 1; max_tokens has no limit but the context.",
         anyOf=schema["anyOf"][-1:],
     )
 
 
 CHAT_FIELDS: dict[str, Schema] = {
     "logprobs": _maybe("boolean", "Log-probabilities of each token."),
-    "top_logprobs": _maybe("integer", "And of this many alternatives.", minimum=0, maximum=MAX_LOGPROBS),
+    "top_logprobs": _maybe(
+        "integer", "Number of alternatives for each token.", minimum=0, maximum=MAX_LOGPROBS
+    ),
 }
 
 
 PREFIX: Schema = {
     "allOf": [{"$ref": "#/components/schemas/Request"}],
-    "description": "The prompt or messages; it may be all the request that will follow, of which nothing "
-    "else is used.",
+    "description": "The prompt or messages. It may be the whole later request; other fields are not used.",
     "properties": {"continue": {"type": "null"}},
 }
 
 
 def _named_sequence(*needed: str) -> Schema:
-    """A sequence: id of its request (unless that is clear), index, and how many of its tokens."""
+    """The schema of a sequence's name; needed: its required properties, of which id may be left out."""
     properties: dict[str, Schema] = {
-        "id": {"type": "string", "minLength": 1, "description": "Of its request, with or without `cmpl-`."},
+        "id": {"type": "string", "minLength": 1, "description": "The request's id, with or without `cmpl-`."},
         "index": {"type": "integer", "minimum": 0, "maximum": MAX_INDEX},
-        "at": _maybe("integer", "Only its first tokens, so many.", minimum=0, maximum=INT32_MAX),
+        "at": _maybe("integer", "Only this many of its first tokens.", minimum=0, maximum=INT32_MAX),
     }
     named = {name: properties[name] for name in (*needed, "at")}
     return _object(named, *needed, additionalProperties=False)
@@ -271,20 +273,20 @@ EXTENSION = _object(
     {
         "add": _maybe(
             "integer",
-            "How many more; with those that there are at most --max-n.",
+            "Number of new sequences; with the existing ones at most --max-n.",
             minimum=0,
             maximum=MAX_INDEX,
             default=1,
         ),
         "max_tokens": _maybe(
             "integer",
-            "Tokens per sequence from now on, also of those that run.",
+            "New limit of tokens of each sequence, also of the running ones.",
             minimum=-1,
             maximum=INT32_MAX,
         ),
         "fork": {
             "anyOf": [_named_sequence("index"), {"type": "null"}],
-            "description": "The new ones begin as this one of the request; only what follows is streamed.",
+            "description": "The new sequences begin as this one; only their new text is streamed.",
         },
     }
 )
@@ -299,20 +301,20 @@ def _texts_or_ids(most: int, description: str) -> Schema:
 MODEL = _maybe("string", "The served model's name.")
 SCORE = _object(
     {
-        "texts": _texts_or_ids(MAX_SCORED, "What is scored, each by itself after the same prompt."),
+        "texts": _texts_or_ids(MAX_SCORED, "The texts to score, each one after the same prompt."),
         "prompt": {
             "anyOf": [*TEXT_OR_IDS["anyOf"], {"type": "null"}],
             "default": "",
-            "description": "What stands before each of them; computed once. It is not scored.",
+            "description": "The text before each of them; computed once, not scored.",
         },
         "logprobs": _maybe(
             "integer",
-            "So many of the likeliest tokens beside each token.",
+            "Number of alternatives for each token.",
             minimum=0,
             maximum=MAX_LOGPROBS,
             default=0,
         ),
-        "cache": _maybe("boolean", "Use and keep the computed prompt.", default=True),
+        "cache": _maybe("boolean", "Use the prefix cache, and add the prompt to it.", default=True),
         "lora": {"anyOf": [ADAPTERS, {"type": "null"}], "description": ROWS["lora"].meaning},
         "model": MODEL,
     },
@@ -327,7 +329,7 @@ EMBEDDING_INPUT = _object(
             "description": "base64: 32-bit floats, little-endian.",
         },
         "dimensions": _maybe(
-            "integer", "Only the first numbers, so many, brought to length 1 again.", minimum=1
+            "integer", "Only this many first numbers, normalized to length 1 again.", minimum=1
         ),
         "model": MODEL,
         "user": {"description": "Not used."},
@@ -337,12 +339,12 @@ EMBEDDING_INPUT = _object(
 
 
 def neutral_text(values: tuple[object, ...]) -> str:
-    """The values at which a field does nothing, in words."""
+    """The values with which a field has no effect, in words."""
     return " or ".join("empty" if value in ("", []) else str(value).lower() for value in values)
 
 
 def schemas(defaults: Defaults) -> dict[str, Schema]:
-    """All of them by name; defaults are the server's."""
+    """All schemas of request bodies by name; defaults: the server's."""
     return {
         "Request": _request(defaults),
         "ChatRequest": _chat_request(defaults),
@@ -353,7 +355,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "SequenceName": _named_sequence("id", "index"),
         "Override": _object(
             _fields(OVERRIDE_ROWS, "Override", of_one=True),
-            description="What one sequence has otherwise than its request.",
+            description="Fields of one sequence that differ from its request.",
         ),
         **{path.name + "Body": _object(path.request) for path in foreign.PATHS if path.request is not None},
     }
