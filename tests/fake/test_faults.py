@@ -19,7 +19,7 @@ from tests.support.served import Served, Serving
 
 # fmt: off
 FAULTS = {
-    "engine killed": "real/test_life.py::test_a_killed_engine_is_an_error_for_what_it_ran_and_the_next_request_works",
+    "engine killed": "real/test_life.py::test_a_killed_engine_is_an_error_for_its_requests_and_the_next_one_works",
     "engine hangs": "fake/test_engine.py::test_an_engine_that_makes_no_step_is_ended_with_its_reason",
     "engine stopped": "real/test_faults.py::test_an_engine_that_is_stopped_is_ended_and_another_one_started",
     "a long prompt, which is no hang": "real/test_faults.py::test_a_long_prompt_is_no_hang",
@@ -33,13 +33,13 @@ FAULTS = {
     "disk of the prefix cache full": "real/test_store.py::test_a_full_disk_is_a_line_in_the_log",
     "file of the prefix cache damaged": "real/test_store.py::test_any_damage_is_a_line_in_the_log_and_a_miss",
     "folder of the prefix cache deleted": "real/test_folder.py::test_a_folder_that_was_deleted_is_made_again",
-    "FIFO in the folder of the prefix cache": "real/test_folder.py::test_what_is_no_file_is_passed_over",
+    "FIFO in the folder of the prefix cache": "real/test_folder.py::test_an_entry_that_is_no_file_is_ignored",
     "disk of the prefix cache hangs": "real/test_folder.py::test_a_request_does_not_wait_for_a_disk_that_hangs",
     "model file replaced, no SIGHUP": "real/test_faults.py::test_a_model_file_that_is_replaced_or_gone_disturbs_nobody",
     "model file replaced, SIGHUP":
-        "real/test_life.py::test_another_model_in_the_place_of_the_first_is_served_without_a_request_lost",
+        "real/test_life.py::test_a_replaced_model_is_served_after_sighup_without_a_request_lost",
     "model file replaced by a broken one":
-        "real/test_life.py::test_a_broken_model_in_the_place_of_the_first_changes_nothing",
+        "real/test_life.py::test_after_sighup_with_a_broken_model_the_old_engine_serves_on",
     "model file with a hostile chat template": "real/test_hostile_models.py::test_a_template_harms_its_own_chats_only",
     "attacks on the server's HTTP": "fake/test_attacks.py::test_an_attack_gets_its_answer",
     "model file lies about its sizes": "real/test_faults.py::test_a_model_file_with_false_lengths_is_an_error_and_no_crash",
