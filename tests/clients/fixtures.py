@@ -1,7 +1,7 @@
-"""Requests as writing tools send them, field by field, and readers that take answers as these tools do.
+"""Exact requests of writing tools, and functions that read answers as these tools do.
 
-Of programs that are no libraries: SillyTavern 1.19.0, KoboldAI Lite 27eb1dc, Obsidian Loom, mikupad. Values
-are their defaults; mikupad's are its names for each API with values of ours.
+The tools are programs, not libraries: SillyTavern 1.19.0, KoboldAI Lite 27eb1dc, Obsidian Loom, mikupad.
+Values are their defaults; for mikupad the names are its own for each API, with values chosen here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 ONCE = "Once upon a time,"
 
 SILLY_TAVERN: dict[str, Any] = json.loads(Path(__file__).with_name("sillytavern.json").read_text())
-"""Requests by type of text completion, as its own code makes them: the file says of which version."""
+"""Requests by type of text completion, as its own code makes them. The file names the version."""
 
 KOBOLD_LITE: dict[str, Any] = {
     "n": 1, "max_context_length": 1024, "max_length": 8, "rep_pen": 1.05, "temperature": 0.75, "top_p": 0.92,
@@ -45,7 +45,7 @@ def _renamed(**names: str) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in _MIKUPAD.items()}
 
 
-MIKUPAD: dict[str, dict[str, Any]] = {  # by the path that it asks for the type
+MIKUPAD: dict[str, dict[str, Any]] = {  # by path, one for each type of API
     "/completion": _MIKUPAD | {"cache_prompt": True, "post_sampling_probs": True},
     "/api/extra/generate/stream": _renamed(
         n_ctx="max_context_length", n_predict="max_length", n_probs="logprobs", repeat_penalty="rep_pen",
@@ -61,7 +61,7 @@ MIKUPAD: dict[str, dict[str, Any]] = {  # by the path that it asks for the type
 
 
 def read_as_mikupad(data: bytes) -> tuple[str, list[int]]:
-    """The text, and how many candidates stand beside each piece of it."""
+    """The text, and the number of candidates for each piece of it."""
     text, candidates = "", []
     for line in data.decode().splitlines():
         one = json.loads(line[6:]) if line.startswith("data: {") else {}
@@ -74,13 +74,13 @@ def read_as_mikupad(data: bytes) -> tuple[str, list[int]]:
 
 
 def _appended(fields: dict[str, Any], name: str) -> str:
-    """What JavaScript's += appends: an absent field reads undefined."""
+    """The text that JavaScript's += appends: an absent field becomes "undefined"."""
     value = fields.get(name, "undefined")
     return "null" if value is None else str(value)
 
 
 def read_as_silly_tavern(data: bytes) -> list[str]:
-    """The text and its swipes: the first choice of each frame, else content by a top-level index."""
+    """The text and its swipes: the first choice of each frame, or else content by a top-level index."""
     texts: dict[int, str] = {0: ""}
     for frame in data.decode().split("\n\n"):
         payload = "\n".join(line[6:] for line in frame.split("\n") if line.startswith("data: "))
@@ -100,7 +100,7 @@ def read_as_silly_tavern(data: bytes) -> list[str]:
 
 
 def probabilities_as_silly_tavern(data: bytes) -> list[list[Any]]:
-    """For each frame of the first text the candidates beside its token."""
+    """The candidates of the token, for each frame of the first text."""
     found = []
     for line in data.decode().splitlines():
         one = json.loads(line[6:]) if line.startswith("data: {") else {}
@@ -114,7 +114,7 @@ def probabilities_as_silly_tavern(data: bytes) -> list[list[Any]]:
 
 
 def read_ollama_as_silly_tavern(chunks: Iterable[bytes]) -> str:
-    """It waits until what has come is one object; what comes as two at once it never reads."""
+    """It parses its buffer as one object, so it never reads two objects that arrive at once."""
     text, rest = "", ""
     for chunk in chunks:
         rest += chunk.decode()
@@ -130,7 +130,7 @@ LITE_EVENT = re.compile(r"^event: (.*)\ndata: (.*)(\r?\n){2}")
 
 
 def read_as_kobold_lite(data: bytes) -> tuple[str, str | None]:
-    """The text and why it ended: events one after the other from the beginning of the buffer."""
+    """The text and its finish reason: it reads events one by one from the beginning of its buffer."""
     rest, text, reason = data.decode(), "", None
     while found := LITE_EVENT.match(rest):
         rest = rest[found.end() :]
