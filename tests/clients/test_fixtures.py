@@ -60,7 +60,7 @@ def test_silly_tavern_reads_a_stream_into_a_text_and_swipes(
 @pytest.mark.parametrize(
     ("kind", "path", "n"), SILLY_TYPES[:-2] + SILLY_TYPES[-1:], ids=lambda value: str(value)
 )
-def test_silly_tavern_finds_probabilities_beside_each_token(
+def test_silly_tavern_finds_the_probabilities_of_each_token(
     server: Server, kind: str, path: str, n: int
 ) -> None:
     body = SILLY_TAVERN["probabilities"][kind]

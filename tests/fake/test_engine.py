@@ -303,7 +303,7 @@ QUOTING = {
 
 
 @pytest.mark.parametrize("flags", QUOTING.values(), ids=QUOTING)
-async def test_no_error_quotes_what_the_engine_wrote(settings, flags: tuple[object, ...]) -> None:
+async def test_no_error_quotes_the_engines_line(settings, flags: tuple[object, ...]) -> None:
     """The line may be about another client's request."""
     async with Engine(settings("--endless", *flags)) as engine:
         await soon(engine.loaded())

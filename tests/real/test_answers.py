@@ -202,7 +202,7 @@ def test_a_per_request_server_refuses_a_prefix_as_described(description: Descrip
 ENDLESS = {"max_tokens": -1, "max_length": None, "ignore_eos": True}
 
 
-def test_a_full_queue_is_told_in_each_dialects_form(description: Description) -> None:
+def test_a_full_queue_is_an_error_in_each_dialects_form(description: Description) -> None:
     flags = ("--ctx", "8192", "--parallel", "1", "--max-queue", "1", "--", *LASTING)
     with serving(*flags) as server, closing(server.connect()) as waiting, ExitStack() as stack:
         opened(stack, server, "/v1/events", {"prompt": ONCE, "n": 1, **ENDLESS}).readline()
@@ -239,7 +239,7 @@ def engine_of(server: Server) -> int:
     return pid
 
 
-def test_an_engine_that_dies_is_told_in_each_dialects_form(description: Description) -> None:
+def test_a_dead_engine_is_an_error_in_each_dialects_form(description: Description) -> None:
     with serving("--ctx", "65536", "--", *LASTING) as server, ExitStack() as stack:
         whole: dict[str, Any] = {}
         streams: dict[str, tuple[bytes, HTTPResponse]] = {}

@@ -51,7 +51,7 @@ def test_the_file_is_that_of_the_card() -> None:
     assert len(data) <= MOST_BYTES
 
 
-def test_the_metadata_says_who_made_it_and_what_it_takes() -> None:
+def test_the_metadata_has_the_expected_names_and_licence() -> None:
     fields = GGUFReader(MODEL).fields
     assert {name: fields[name].contents() for name in METADATA} == METADATA
     assert "tokenizer.chat_template" not in fields

@@ -51,7 +51,7 @@ def test_messages_become_the_prompt_that_the_template_makes(engine: Lines) -> No
     assert answer.lengths == [4, 4]
 
 
-def test_a_chat_and_its_prompt_as_text_say_the_same(engine: Lines) -> None:
+def test_a_chat_and_its_prompt_as_text_have_the_same_answer(engine: Lines) -> None:
     same = {"n": 3, "max_tokens": 12, "sampling": {"seed": 5, **scripted()}}
     answer = chat(engine, **same, echo=True)
     prompt = answer.named("prompt")[0]["text"]
@@ -134,7 +134,7 @@ def test_an_answer_can_go_on_from_its_beginning(engine: Lines) -> None:
     assert not message(answer, 0)["content"].startswith("It is")
 
 
-def test_a_fork_tells_only_what_follows(engine: Lines) -> None:
+def test_a_fork_streams_only_the_text_after_its_place(engine: Lines) -> None:
     """Unread lines block the engine, so that the fork comes in mid-stream."""
     request = {"messages": HELLO, "max_tokens": 400, "logprobs": 1000, "sampling": scripted()}
     (id,) = engine.send({"op": "chat"} | request)
@@ -176,7 +176,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "param", "pattern"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_is_wrong_is_said(engine: Lines, fields: dict[str, Any], param: str, pattern: str) -> None:
+def test_an_invalid_chat_is_refused_with_a_message(
+    engine: Lines, fields: dict[str, Any], param: str, pattern: str
+) -> None:
     answer = chat(engine, **fields)
     assert answer.events[-1]["event"] == "error", answer.events[-1]
     assert answer.events[-1]["param"] == param

@@ -149,7 +149,7 @@ def test_vectors_are_those_of_openais_form(server: Server) -> None:
 STOP = {"prompt": ONCE, "max_tokens": 60, "stop": ["a"], "seed": 3}
 
 
-def test_how_a_text_stopped_is_told_in_each_dialects_words(server: Server) -> None:
+def test_each_dialect_reports_the_stop_in_its_own_form(server: Server) -> None:
     native = server.json("POST", "/completion", STOP)[1]
     assert (native["stop_type"], native["stopping_word"]) == ("word", "a")
     kobold = server.json("POST", "/api/v1/generate", STOP | {"trim_stop": False})[1]["results"][0]

@@ -62,7 +62,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return path, request.param
 
 
-def test_an_encoder_computes_what_numpy_does(encoder: tuple[Path, str]) -> None:
+def test_an_encoder_computes_the_same_as_numpy(encoder: tuple[Path, str]) -> None:
     path, pooling = encoder
     with Lines("-t", "1", model=path) as engine:
         for text, vector in zip(TEXTS, embed(engine, *TEXTS), strict=True):
@@ -129,7 +129,7 @@ def test_a_generating_model_gives_the_mean_of_what_llama_cpp_computes(engine: Li
         assert distance(vector, pooled(rows[1:], "mean")) > 2 * CLOSE or len(rows) > 50
 
 
-def test_a_vector_does_not_depend_on_its_neighbours_nor_on_what_runs(engine: Lines) -> None:
+def test_a_vector_does_not_depend_on_its_neighbours_or_running_requests(engine: Lines) -> None:
     """The third text has more tokens than the chunk beside a stream; forty texts have more than a batch."""
     alone = [embed(engine, text)[0] for text in TEXTS]
     story = {"op": "generate", "prompt": "Once", "n": 4, "max_tokens": 150, "min_tokens": 150}

@@ -50,7 +50,7 @@ def test_a_cancel_shows_nothing_of_a_stop_string_that_a_banned_phrase_held_back(
     assert answer.stops[0]["finish_reason"] in ("cancelled", "stop")
 
 
-def test_a_fork_streams_what_was_held_back_where_it_begins(bigram: Path) -> None:
+def test_a_fork_streams_the_held_back_text_at_its_place(bigram: Path) -> None:
     with Lines("-t", "1", model=bigram) as engine:
         (greedy,) = engine.generate(**ONCE, max_tokens=40).texts
         request = {"max_tokens": 60, "stop": [greedy + " QQQ"]}

@@ -284,7 +284,7 @@ def test_a_prefix_yields_to_a_request(slow: Paced) -> None:
     assert request.lengths == [20, 20]
 
 
-def test_a_prefix_of_what_does_not_fit_is_an_error(engine: Paced) -> None:
+def test_a_prefix_longer_than_the_context_is_an_error(engine: Paced) -> None:
     error = engine.ask("prefix", prompt=LONG * 2)
     assert (error["event"], error["code"], error["param"]) == ("error", "context_exceeded", "prompt")
 
@@ -319,7 +319,7 @@ def test_an_extended_limit_is_that_of_all_running_sequences(engine: Paced) -> No
 
 
 @pytest.mark.parametrize("at", [9, None, 0])
-def test_a_fork_goes_on_from_the_shared_tokens(engine: Paced, at: int | None) -> None:
+def test_a_fork_continues_from_the_shared_tokens(engine: Paced, at: int | None) -> None:
     greedy = RUNNING | {"sampling": {"temperature": 0}}
     id = engine.begin(**greedy)
     engine.read_until(id, "stream", index=2, n=15)
@@ -359,7 +359,7 @@ FAULTY: dict[str, Request] = {
 
 
 @pytest.mark.parametrize("fields", FAULTY.values(), ids=FAULTY)
-def test_a_faulty_extend_harms_nobody(engine: Paced, fields: Request) -> None:
+def test_an_invalid_extend_affects_no_request(engine: Paced, fields: Request) -> None:
     id = engine.begin(**RUNNING)
     engine.read_until(id, "start")
     engine.send_amid({"op": "extend", "id": id} | fields)

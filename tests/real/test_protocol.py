@@ -278,7 +278,7 @@ async def test_cancel_ends_added_sequences_too(engine: Engine) -> None:
     assert events[-1].count == 41
 
 
-async def test_a_faulty_extend_disturbs_nobody(engine: Engine) -> None:
+async def test_an_invalid_extend_affects_no_request(engine: Engine) -> None:
     async with story(engine) as exchange:
         extend(engine, "unknown", add=1)
         extend(engine, exchange.id, fork={"index": 99})
@@ -419,7 +419,7 @@ UNREADABLE = [
 ]
 
 
-async def test_lines_without_a_readable_id_disturb_nobody(engine: Engine) -> None:
+async def test_lines_without_a_readable_id_affect_no_request(engine: Engine) -> None:
     async with story(engine, max_tokens=50) as running:
         for line in (*UNREADABLE, b"", b"  "):
             engine.send(line + b"\n")
@@ -456,7 +456,7 @@ def test_an_engine_without_work_exits_at_end_of_file(argv: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
-def test_an_engine_whose_output_nobody_reads_exits(argv: tuple[str, ...], busy: bool) -> None:
+def test_an_engine_whose_output_is_closed_exits(argv: tuple[str, ...], busy: bool) -> None:
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     work = encode("generate", "1", prompt="Once", max_tokens=1500, sampling={"ignore_eos": True})
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=null, bufsize=0) as process:

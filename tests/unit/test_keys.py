@@ -27,7 +27,7 @@ SECRET = "0123456789" * 4
 RSA, EC = rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())
 
 
-def test_a_file_holds_what_was_written_and_no_key(tmp_path: Path) -> None:
+def test_a_file_has_the_written_entries_and_no_key(tmp_path: Path) -> None:
     file, key = tmp_path / "keys.json", api_keys.new_key()
     rows = (
         Key(name="ann", hash=api_keys.hashed(key), max_n=4, expires=datetime(2100, 1, 1, tzinfo=UTC)),
