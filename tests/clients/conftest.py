@@ -1,4 +1,4 @@
-"""Real clients call the same servers as the tests of the real engine."""
+"""The servers of tests/real, for real clients."""
 
 from tests.real.conftest import chat_model, lasting, server
 

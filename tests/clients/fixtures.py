@@ -1,7 +1,7 @@
-"""Requests as writing tools send them, field by field, and readers that take answers as these tools do.
+"""Exact requests of writing tools, and functions that read answers as these tools do.
 
-Of programs that are no libraries: KoboldAI Lite 27eb1dc, Obsidian Loom, mikupad. Values
-are their defaults; mikupad's are its names for each API with values of ours.
+The tools are programs, not libraries: KoboldAI Lite 27eb1dc, Obsidian Loom, mikupad. Values are their
+defaults; for mikupad the names are its own for each API, with values chosen here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _renamed(**names: str) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in _MIKUPAD.items()}
 
 
-MIKUPAD: dict[str, dict[str, Any]] = {  # by the path that it asks for the type
+MIKUPAD: dict[str, dict[str, Any]] = {  # by path, one for each type of API
     "/completion": _MIKUPAD | {"cache_prompt": True, "post_sampling_probs": True},
     "/api/extra/generate/stream": _renamed(
         n_ctx="max_context_length", n_predict="max_length", n_probs="logprobs", repeat_penalty="rep_pen",
@@ -56,7 +56,7 @@ MIKUPAD: dict[str, dict[str, Any]] = {  # by the path that it asks for the type
 
 
 def read_as_mikupad(data: bytes) -> tuple[str, list[int]]:
-    """The text, and how many candidates stand beside each piece of it."""
+    """The text, and the number of candidates for each piece of it."""
     text, candidates = "", []
     for line in data.decode().splitlines():
         one = json.loads(line[6:]) if line.startswith("data: {") else {}
@@ -72,7 +72,7 @@ LITE_EVENT = re.compile(r"^event: (.*)\ndata: (.*)(\r?\n){2}")
 
 
 def read_as_kobold_lite(data: bytes) -> tuple[str, str | None]:
-    """The text and why it ended: events one after the other from the beginning of the buffer."""
+    """The text and its finish reason: it reads events one by one from the beginning of its buffer."""
     rest, text, reason = data.decode(), "", None
     while found := LITE_EVENT.match(rest):
         rest = rest[found.end() :]

@@ -45,7 +45,7 @@ def test_kobold_lite_without_streaming_and_with_logprobs(server: Server) -> None
     assert last == {"logprobs": result["logprobs"]}
 
 
-def test_a_genkey_aborts_what_runs(lasting: Server) -> None:
+def test_a_genkey_aborts_its_generation(lasting: Server) -> None:
     body = {"prompt": ONCE, "max_length": 100000, "genkey": "K1", "n": 2, "use_default_badwordsids": True}
     connection = lasting.connect()
     connection.request("POST", "/api/extra/generate/stream", json.dumps(body))
@@ -57,7 +57,7 @@ def test_a_genkey_aborts_what_runs(lasting: Server) -> None:
     connection.close()
 
 
-def test_kobolds_memory_stands_before_the_prompt(server: Server) -> None:
+def test_kobolds_memory_is_put_before_the_prompt(server: Server) -> None:
     fields = {"max_length": 4, "temperature": 0, "logprobs": True}
     first, second = (
         json.loads(post(server, "/api/v1/generate", fields | body))["results"][0]
@@ -66,7 +66,7 @@ def test_kobolds_memory_stands_before_the_prompt(server: Server) -> None:
     assert (first["text"], first["prompt_tokens"]) == (second["text"], second["prompt_tokens"])
 
 
-def test_what_kobold_lite_asks_when_it_connects(server: Server) -> None:
+def test_kobold_lites_requests_at_its_connection_are_answered(server: Server) -> None:
     version = server.json("GET", "/api/extra/version")[1]
     assert (version["result"], tuple(map(int, version["version"].split("."))) >= (1, 104)) == (
         "KoboldCpp",
@@ -78,9 +78,7 @@ def test_what_kobold_lite_asks_when_it_connects(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("path", "body"), MIKUPAD.items(), ids=list(MIKUPAD))
-def test_mikupad_reads_a_text_and_the_candidates_beside_it(
-    server: Server, path: str, body: dict[str, Any]
-) -> None:
+def test_mikupad_reads_a_text_and_its_candidates(server: Server, path: str, body: dict[str, Any]) -> None:
     data = post(server, path, body, "text/event-stream")
     text, candidates = read_as_mikupad(data)
     assert text.startswith(" ")
@@ -89,7 +87,7 @@ def test_mikupad_reads_a_text_and_the_candidates_beside_it(
     assert all(0 < n <= 10 for n in candidates)
 
 
-def test_loom_says_nothing_of_streams_and_reads_json(server: Server) -> None:
+def test_loom_sends_no_stream_field_and_reads_json(server: Server) -> None:
     choices = json.loads(post(server, "/v1/completions", LOOM))["choices"]
     assert [type(choice["text"]) for choice in choices] == [str] * 5
     status, answer = server.json("POST", "/v1/completions", LOOM | {"n": 0})

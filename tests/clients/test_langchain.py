@@ -64,6 +64,6 @@ def test_texts_become_vectors(server: Server) -> None:
     assert vectors.embed_query(ONCE) == pytest.approx(rows[0], abs=1e-3)
 
 
-def test_what_is_refused_is_told(completions: OpenAI) -> None:
+def test_a_refusal_is_raised_with_its_message(completions: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="temperature is -1"):
         completions.invoke(ONCE, temperature=-1)

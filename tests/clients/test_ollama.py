@@ -28,7 +28,7 @@ def test_it_lists_and_shows_the_model(client: Client) -> None:
     assert [one.model for one in client.ps().models] == ["storyteller:latest"]
 
 
-def test_it_generates_in_one_piece_and_in_many(client: Client) -> None:
+def test_it_generates_in_one_body_and_in_a_stream(client: Client) -> None:
     options = {"num_predict": 8, "seed": 7, "temperature": 0.7}
     whole = client.generate("storyteller", ONCE, raw=True, options=options)
     assert (whole.done, whole.done_reason, whole.eval_count) == (True, "length", 8)
@@ -44,7 +44,7 @@ def test_a_format_is_obeyed(client: Client) -> None:
     assert "".join(answer.response.split()) == '{"age":7}'
 
 
-def test_errors_are_told(client: Client) -> None:
+def test_errors_are_raised_with_their_messages(client: Client) -> None:
     with pytest.raises(ResponseError, match="model 'llama3' not found") as missing:
         client.generate("llama3", ONCE)
     assert missing.value.status_code == 404
@@ -53,7 +53,7 @@ def test_errors_are_told(client: Client) -> None:
     assert wrong.value.status_code == 400
 
 
-def test_it_chats_in_one_piece_and_in_many(client: Client) -> None:
+def test_it_chats_in_one_body_and_in_a_stream(client: Client) -> None:
     messages = [{"role": "user", "content": "Tell me of a fox."}]
     options = {"num_predict": 8, "seed": 7}
     whole = client.chat("storyteller", messages, options=options)

@@ -57,7 +57,7 @@ def test_eight_choices_in_one_body(openai: OpenAI) -> None:
     assert (answer.object, answer.model) == ("text_completion", "storyteller")
 
 
-def test_eight_choices_stream_one_a_chunk(openai: OpenAI) -> None:
+def test_eight_choices_stream_with_one_choice_a_chunk(openai: OpenAI) -> None:
     chunks = stream(openai, n=8)
     assert all(len(chunk.choices) == 1 for chunk in chunks)
     assert all(type(chunk.choices[0].text) is str for chunk in chunks)
@@ -92,7 +92,7 @@ def test_usage_is_one_chunk_without_choices_and_null_before_it(openai: OpenAI) -
 
 
 def test_a_seed_gives_the_same_choices_and_another_others(openai: OpenAI) -> None:
-    complete(openai)  # from here on the prompt is known, so that the next two compute the same
+    complete(openai)  # caches the prompt, so that the next two requests compute the same
     first, again, other = (texts([complete(openai, n=4, seed=seed)], 4) for seed in (1, 1, 2))
     assert first == again != other
 
@@ -138,7 +138,9 @@ def test_echo_begins_every_choice_with_the_prompt(openai: OpenAI, prompt: Any) -
 
 
 @pytest.mark.parametrize(("prompt", "first"), [(ONCE, False), (ONCE_IDS, True)], ids=["text", "ids"])
-def test_echo_with_logprobs_begins_with_the_prompts(openai: OpenAI, prompt: Any, first: bool) -> None:
+def test_echo_with_logprobs_begins_with_the_prompts_logprobs(
+    openai: OpenAI, prompt: Any, first: bool
+) -> None:
     for choice in complete(openai, prompt=prompt, n=2, echo=True, logprobs=1).choices:
         logprobs = logprobs_of(choice)
         assert "".join(logprobs["tokens"]) == choice.text
@@ -158,14 +160,14 @@ def test_max_tokens_0_scores_the_prompt_only(openai: OpenAI) -> None:
     assert answer.usage.completion_tokens == 0
 
 
-def test_a_biased_token_comes_and_a_banned_one_does_not(openai: OpenAI) -> None:
+def test_a_biased_token_is_drawn_and_a_banned_one_is_not(openai: OpenAI) -> None:
     assert complete(openai, logit_bias={"435": 100}).choices[0].text == " upon" * 6
     free, banned = (complete(openai, temperature=0, logit_bias=bias) for bias in ({}, {"397": -100}))
     assert free.choices[0].text.startswith(" there")
     assert not banned.choices[0].text.startswith(" there")
 
 
-def test_sampler_fields_of_ours_go_through_extra_body(openai: OpenAI) -> None:
+def test_this_servers_sampler_fields_work_in_extra_body(openai: OpenAI) -> None:
     answer = complete(openai, n=2, extra_body={"temperature": [0, 0], "top_k": 1, "min_p": 0.1})
     assert len(set(texts([answer], 2))) == 1
 
@@ -179,7 +181,7 @@ REFUSALS: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-def test_another_models_name_is_answered_by_the_one_that_is_here(openai: OpenAI) -> None:
+def test_a_request_for_another_model_is_answered_by_the_loaded_one(openai: OpenAI) -> None:
     assert complete(openai, model="gpt-4").model == "storyteller"
     with pytest.raises(NotFoundError) as raised:
         openai.models.retrieve("gpt-4")
@@ -188,7 +190,7 @@ def test_another_models_name_is_answered_by_the_one_that_is_here(openai: OpenAI)
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["body", "stream"])
 @pytest.mark.parametrize(("fields", "error", "param"), REFUSALS, ids=[row[2] for row in REFUSALS])
-def test_what_is_wrong_is_an_error_that_names_the_field(
+def test_an_invalid_field_is_an_error_that_names_it(
     openai: OpenAI, fields: dict[str, Any], error: type[Exception], param: str, streamed: bool
 ) -> None:
     with pytest.raises(error) as caught:
@@ -206,7 +208,7 @@ def test_leaving_early_ends_the_request(openai: OpenAI, server: Server) -> None:
     ) as chunks:
         id = next(iter(chunks)).id.removeprefix("cmpl-")
     while server.call("DELETE", f"/v1/completions/{id}")[0] != 404:
-        pass  # until the server knows; a request that went on would take seconds
+        pass  # until the server has noticed; an uncancelled request would take seconds
     assert complete(openai).choices[0].text
 
 

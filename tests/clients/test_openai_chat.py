@@ -43,9 +43,9 @@ def stream(
 
 
 def a_call() -> dict[str, Any]:
-    """Says a call of a tool, and nothing behind it."""
+    """Sampling settings that force a tool call, and end the text after it."""
     script = scripted("<tool_call>", "</tool_call>")
-    script["logit_bias"].append([0, 300])  # the end, as soon as it is allowed
+    script["logit_bias"].append([0, 300])  # token 0 ends the text as soon as the grammar allows it
     return script
 
 
@@ -71,7 +71,7 @@ def test_eight_answers_stream(openai: OpenAI) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_a_stream_and_a_body_say_the_same(openai: OpenAI) -> None:
+def test_a_stream_and_a_body_have_the_same_messages(openai: OpenAI) -> None:
     script = {"temperature": 0, **scripted()}
     whole = chat(openai, script=script).choices[0].message.content
     parts = [
@@ -80,7 +80,7 @@ def test_a_stream_and_a_body_say_the_same(openai: OpenAI) -> None:
     assert "".join(parts) == whole
 
 
-def test_each_choice_calls_the_tool_that_is_required(openai: OpenAI) -> None:
+def test_each_choice_calls_the_required_tool(openai: OpenAI) -> None:
     choice = {"type": "function", "function": {"name": "weather"}}
     answer = chat(openai, n=3, tools=TOOLS, tool_choice=choice, max_tokens=400, script=a_call())
     for one in answer.choices:
@@ -93,7 +93,7 @@ def test_each_choice_calls_the_tool_that_is_required(openai: OpenAI) -> None:
         assert json.loads(call.function.arguments)["city"] in CITIES
 
 
-def test_the_pieces_of_a_call_are_put_together_by_the_client(openai: OpenAI) -> None:
+def test_the_client_joins_the_pieces_of_a_call(openai: OpenAI) -> None:
     with openai.chat.completions.stream(
         model="chat", messages=HELLO, tools=TOOLS, tool_choice="required", max_tokens=400,
         extra_body=a_call(),
@@ -118,7 +118,7 @@ def test_a_call_and_its_result_go_into_the_next_prompt(openai: OpenAI) -> None:
     assert answer.usage.prompt_tokens > called.usage.prompt_tokens
 
 
-def test_thoughts_are_reasoning_content(openai: OpenAI) -> None:
+def test_reasoning_is_reasoning_content(openai: OpenAI) -> None:
     fields: dict[str, Any] = {"script": {"seed": 3, **scripted("<think>")}, "max_tokens": 9}
     message = chat(openai, **fields).choices[0].message
     thought = message.model_dump()["reasoning_content"]
@@ -161,7 +161,7 @@ def test_logprobs_are_those_of_the_tokens(openai: OpenAI) -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_is_wrong_is_a_bad_request(openai: OpenAI, fields: dict[str, Any], param: str) -> None:
+def test_an_invalid_chat_is_a_bad_request(openai: OpenAI, fields: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         chat(openai, **fields)
     assert caught.value.param == param

@@ -1,4 +1,4 @@
-"""This package's own client against the real server and the real engine, and servers started from Python."""
+"""This package's client with the real server and engine, and servers started from Python."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def chatting(chat_model: Path) -> Iterator[Client]:
         yield client
 
 
-def test_texts_become_tokens_and_tokens_texts(client: Client) -> None:
+def test_texts_are_tokenized_and_detokenized(client: Client) -> None:
     assert client.tokenize(ONCE) == ONCE_IDS
     assert client.tokenize(ONCE, special=True) == [0, *ONCE_IDS]
     assert client.detokenize(ONCE_IDS) == ONCE
@@ -79,7 +79,7 @@ def test_fields_of_other_servers_and_presets_are_fields(client: Client) -> None:
     assert choice.text.startswith("{")
 
 
-async def test_both_clients_ask_the_same(client: Client, waiting: AsyncClient) -> None:
+async def test_both_clients_get_the_same_answers(client: Client, waiting: AsyncClient) -> None:
     assert await waiting.tokenize(ONCE) == client.tokenize(ONCE)
     assert await waiting.detokenize(ONCE_IDS) == client.detokenize(ONCE_IDS)
     [ours], [theirs] = await waiting.score(ONCE, [" there"]), client.score(ONCE, [" there"])
@@ -102,7 +102,7 @@ def test_one_sequence_of_a_running_stream_is_cancelled(patient: Client) -> None:
     assert [choice.length for choice in stream.choices][:3] == [1000] * 3
 
 
-def test_the_best_of_more_come_best_first(client: Client) -> None:
+def test_best_of_returns_the_best_first(client: Client) -> None:
     with client.stream(ONCE, n=2, best_of=6, max_tokens=8, diversity="none") as stream:
         stops = {event.index: event for event in stream if isinstance(event, Stop)}
     assert stream.answer.done
@@ -115,7 +115,7 @@ def test_the_best_of_more_come_best_first(client: Client) -> None:
     assert len(client.complete(ONCE, n=3, best_of=5, max_tokens=2)) == 3
 
 
-def test_a_sequence_that_there_is_not_cannot_be_cancelled(patient: Client) -> None:
+def test_cancelling_an_unknown_sequence_is_an_error(patient: Client) -> None:
     with patient.stream(ONCE, n=2, max_tokens=-1, ignore_eos=True) as stream:
         with pytest.raises(RequestRefused, match="index is 2; it must be at most 1"):
             stream.cancel(2)
@@ -139,7 +139,7 @@ async def test_a_chat_thinks_and_calls_tools(chatting: Client) -> None:
     assert call["arguments"].startswith("{")
 
 
-def test_a_chat_is_computed_before_it_is_asked_for(chatting: Client) -> None:
+def test_a_chats_prefix_is_computed_in_advance(chatting: Client) -> None:
     messages = [{"role": "user", "content": "Tell me of a fox and of a hare that met in the wood."}]
     n_tokens = chatting.prefix(messages=messages)
     with chatting.stream(messages=messages, n=2, max_tokens=1) as stream:
@@ -153,7 +153,7 @@ def test_a_chat_is_computed_before_it_is_asked_for(chatting: Client) -> None:
 # Keys
 
 
-async def test_a_key_goes_with_every_request() -> None:
+async def test_a_key_is_sent_with_every_request() -> None:
     with serving("--ctx", "16384", "--api-key", "hunter2", "--", *LASTING) as server:
         with Client(server.url, api_key="hunter2") as client:
             assert client.tokenize("Once") == [417]
@@ -168,10 +168,10 @@ async def test_a_key_goes_with_every_request() -> None:
             client.complete(ONCE)
 
 
-# Servers of one's own
+# Servers started from Python
 
 
-def test_a_server_is_there_for_a_block() -> None:
+def test_a_server_runs_for_the_length_of_a_block() -> None:
     with llama_srb.serve(ctx=1024, parallel=4, engine_args=["-t", "1"], api_key="hunter2") as client:
         assert client.url.startswith("http://127.0.0.1:")
         assert len(client.complete(ONCE, n=6, max_tokens=2)) == 6
@@ -179,7 +179,7 @@ def test_a_server_is_there_for_a_block() -> None:
         other.complete(ONCE)
 
 
-def test_a_server_ends_with_what_goes_wrong_in_its_block() -> None:
+def test_an_exception_in_its_block_ends_a_server() -> None:
     def leave() -> None:
         with llama_srb.serve(ctx=1024) as client, client.stream(ONCE, max_tokens=-1, ignore_eos=True):
             raise ZeroDivisionError

@@ -1,6 +1,6 @@
-"""schemathesis calls every operation of /openapi.json with what it thinks up: no 500, nothing undescribed.
+"""schemathesis calls every operation of /openapi.json with generated input: no 500, no undescribed answer.
 
-Examples are few and always the same; generations are kept short by the engine's small context.
+The examples are few and always the same; the engine's small context keeps generations short.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.support.serving import Server, serving
 
 
 def no_500(ctx: Any, response: Any, case: Any) -> None:
-    """501 and 503 are answers, too; 500 is described everywhere, and must never come."""
+    """501 and 503 are allowed. 500 is described for every route, but must never be answered."""
     assert response.status_code != 500, response.text
 
 
 CHECKS = [no_500, status_code_conformance, content_type_conformance]
-ELSEWHERE = "/v1/ws"  # speaks another protocol
+ELSEWHERE = "/v1/ws"  # a WebSocket
 FEW = settings(
     max_examples=12, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -46,7 +46,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
-def test_no_operation_fails_or_answers_what_is_not_described(server: Server, operation: Any) -> None:
+def test_no_operation_fails_or_has_an_undescribed_answer(server: Server, operation: Any) -> None:
     right, wrong = (operation.as_strategy(generation_mode=mode) for mode in GenerationMode)
 
     @FEW

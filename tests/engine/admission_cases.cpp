@@ -1,4 +1,4 @@
-// Which requests are admitted: tables of what is active and what waits.
+// Admission: tables of active and waiting requests, and of the requests that are admitted.
 #include "cases.h"
 #include "world.h"
 
@@ -6,7 +6,7 @@ static std::string letters_of(size_t n, char letter) {
     return std::string(n, letter);
 }
 
-// A request by what admission looks at.
+// A request, by the facts that admission uses.
 struct waiting {
     std::string id, client;
     size_t      n_prompt;
@@ -90,7 +90,7 @@ static void run(const admission_row & row) {
             a.n      = r.n;
             w.ask(a);
         }
-        if (list == &row.active) { // as if they had been alone: they run, and hold their cells
+        if (list == &row.active) { // admitted alone, so they run, and have their cells
             while (!w.requests.queue.empty()) {
                 w.requests.active.push_back(std::move(w.requests.queue.front()));
                 w.requests.queue.pop_front();

@@ -7,7 +7,7 @@
 
 struct test_case {
     std::string           name; // of letters, digits, commas and spaces
-    std::function<void()> run;  // throws std::string: what was expected, and what was found
+    std::function<void()> run;  // throws std::string: the expected and the found value
 };
 
 void add_admission_cases(std::vector<test_case> & cases);

@@ -1,8 +1,8 @@
-// Branches, their cells, and which of them are evicted.
+// Branches, their cells, and their eviction.
 #include "cases.h"
 #include "world.h"
 
-// A branch with these tokens, decoded; from: whose first cells it shares.
+// A branch with these tokens, decoded; from: the branch whose first cells it shares.
 static branch * grow(world & w, const std::string & text, branch * from = nullptr, int32_t n_shared = 0) {
     branch *  b = w.prefixes.tree.open(0, from, n_shared);
     step_plan plan;
@@ -167,7 +167,7 @@ static void run_snapshot() {
     expect_equal("used 70, idle 0, shared 0", counts_of(w));
 }
 
-// Candidates of one prompt have one part for it: what a live branch has in cells is not restored again.
+// Snapshots of candidates share the part of their prompt. A part whose cells a live branch has is not restored again.
 static void run_shared_parts() {
     world_params p;
     p.n_cells   = 256;

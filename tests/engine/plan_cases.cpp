@@ -1,5 +1,5 @@
-// State -> plan: each row is a set of requests and the letters that were sampled in each step; what is expected is the
-// text of the plan of each step.
+// State -> plan: each row has a set of requests, the letters that are sampled in each step, and the expected text of
+// each step's plan.
 #include "cases.h"
 #include "world.h"
 

@@ -1,4 +1,4 @@
-// What several steps come to: known prefixes, the prefill budget, preemption, steps that fail, forks, scores.
+// Cases of several steps: cached prefixes, the prefill budget, preemption, steps that fail, forks, scores.
 #include "cases.h"
 #include "world.h"
 
@@ -39,7 +39,7 @@ static void run_longer_prompt() {
                  w.step("yz"));
 }
 
-// A client sends a sequence's text as its next prompt: the tokenizer splits it otherwise.
+// A client sends a sequence's text as its next prompt, and the tokenizer splits it into other tokens.
 static void run_other_split() {
     world w;
     w.ask({"a", "ab"});
@@ -95,7 +95,7 @@ static void run_common_prompt() {
 struct budget_row {
     const char * name;
     int64_t      t_us;      // of the first prompt's step, 200 tokens
-    int32_t      n_prefill; // of the second prompt's first step, beside a sequence
+    int32_t      n_prefill; // of the second prompt's first step, in which a sequence runs
 };
 
 static const budget_row budgets[] = {
@@ -142,7 +142,7 @@ static world_params narrow() {
     return p;
 }
 
-// Steps until other sequences run; returns how many.
+// Makes steps until other sequences run; returns their number.
 static int step_until_changed(world & w) {
     const std::string running = w.running();
     for (int n = 1; n < 200; n++) {
@@ -207,7 +207,7 @@ static void run_resume() {
     expect(preempt_youngest(w.requests, w.prefixes.tree), "nothing is preempted");
     expect_equal("a.0", w.running());
     w.take_events();
-    // its prompt begins again, as the cells of the other sequence; then it takes up the cells that it had
+    // it begins again with the prompt's cells, which the other sequence has; then its own idle cells are found
     w.step("x");
     expect_equal("a.0 a.1", (w.step("xz"), w.running()));
     expect_equal("a stream index=0 text=x\na stream index=0 text=x\na stream index=1 text=z\n",
@@ -258,7 +258,7 @@ static void run_fork() {
     w.step("x");
     w.step("y");
     w.step("z");
-    w.extend("a", 1, 0, 2); // begins with "xy", whose cells are there
+    w.extend("a", 1, 0, 2); // begins with "xy", whose cells are cached
     w.step("u");
     const std::string plan = w.step("vw");
     expect_equal("tokens 0: cells 1 from 6: 21*\n"

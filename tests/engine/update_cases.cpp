@@ -1,5 +1,5 @@
-// Sampled tokens -> update: each row is a request and the letters that its sequences sample in each step; what is
-// expected are its events. $ is the end-of-text token.
+// Sampled tokens -> update: each row has a request, the letters that its sequences sample in each step, and the
+// expected events. $ is the end-of-text token.
 #include "cases.h"
 #include "world.h"
 
@@ -228,7 +228,7 @@ static void run_rewind_bans_the_first_token() {
     expect_equal("tokens 0: cells 1 from 3: 24*\na.0: row 0\n", w.step("u"));
 }
 
-// A phrase whose end the text repeats: each rewind bans one more token, but none of a place that is passed.
+// The phrase comes twice. Each rewind bans its first token at its place, and forgets the bans of earlier places.
 static void run_rewinds_forget_places_that_are_passed() {
     world     w;
     request & r = w.ask(with_banned("yz"));
@@ -237,7 +237,7 @@ static void run_rewinds_forget_places_that_are_passed() {
     expect_equal("0:25", banned_of(r.sequences[0]));
     w.step("x");
     w.step("y");
-    w.step("z"); // 1:y; place 0 is passed
+    w.step("z"); // 1:y; the ban of place 0 is forgotten
     expect_equal("1:25", banned_of(r.sequences[0]));
 }
 

@@ -1,5 +1,5 @@
-// The engine's parts around a plan, without a model: cells that are counted, a vocabulary of letters, and samples that a
-// test gives.
+// The engine's parts that make and use a plan, without a model: cells are simulated, the vocabulary has letters, and a
+// test gives the sampled tokens.
 #pragma once
 
 #include "schedule/admission.h"
@@ -46,7 +46,7 @@ class test_cells final : public cell_memory {
     std::map<llama_seq_id, std::map<llama_pos, cell>> by_id;
 };
 
-// A request of a test.
+// A test's request.
 struct asked {
     std::string id     = "";
     std::string prompt = "";
@@ -73,17 +73,17 @@ class world {
 
     // A command, in the queue.
     request & ask(const asked & a);
-    // More sequences; fork: -1, or the index of the sequence that they begin as, with so many of its tokens.
+    // Adds sequences. fork: -1, or the index of the sequence that they fork, after its first `at` tokens.
     void extend(const std::string & id, int32_t n, int32_t fork = -1, int32_t at = -1);
 
-    // Admits, and plans a step; the events of prompts that begin are written.
+    // Admits requests, plans a step, and writes the events of prompts that begin.
     step_plan plan();
-    // The plan was decoded in so many microseconds. A row without a given token is sampled: the next letter. With * at the
-    // end the letter before it serves any number of rows.
+    // Decodes the plan, which takes t_us microseconds, and updates. Each row that is sampled gets the next letter. With
+    // * at the end the letter before it serves any number of rows.
     void finish(const step_plan & plan, const std::string & sampled, int64_t t_us = 1000);
-    // All of this; returns the plan as text.
+    // A whole step: plan and finish; returns the plan as text.
     std::string step(const std::string & sampled = "", int64_t t_us = 1000);
-    // The events since the last call, a line each: id, event, and fields but timings.
+    // The events since the last call, a line each: id, event, and fields without timings.
     std::string take_events();
     // "a.0 a.1": the sequences that run.
     std::string running() const;

@@ -1,4 +1,4 @@
-"""Servers of a test's own, with the fake engine."""
+"""Servers in the test's process, with the fake engine."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support.served import Serving, servers
 
 @pytest.fixture
 async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
-    """Starts servers: flags are the fake engine's, keywords are settings."""
+    """A function that starts servers: flags are the fake engine's, keywords are settings."""
     async with servers(tmp_path) as start:
         yield start

@@ -1,9 +1,9 @@
-"""An operating system that a test plays: time stands still, and processes do as they are told.
+"""A simulated operating system: a test moves the time and decides what each process does.
 
-The pool, its engines and asyncio's own readers are the real ones; what is played is what they ask the system
-for: the time, a process, its pipes, signals, its end. Nothing happens but by a call, so a test can put
-anything between any two turns of the loop, and says the same again with the same calls. A turn takes 20 µs: a
-real process would need milliseconds for each step, and no test could choose between which of them it dies.
+The pool, its engines and asyncio's readers are real. Time, processes, pipes, signals and exit codes are
+simulated. Everything happens by a call, so a test can put any event between two iterations of the event
+loop, and the same calls have the same result. An iteration takes 20 µs; a real process needs milliseconds for
+a step, and no test could choose the step after which it dies.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 
 from llama_srb.engine.codec import PROTOCOL
 
-PIDS = itertools.count(1 << 30)  # above every real one, and none comes again
-MOST_TURNS = 2000  # until nothing is left to do; far more is a loop that never rests
+PIDS = itertools.count(1 << 30)  # above every real id, and never reused
+MOST_TURNS = 2000  # iterations until the event loop is idle; more are a loop that never becomes idle
 
 
 class World(asyncio.SelectorEventLoop):
-    """time() is `now`; turn() is one turn of the loop; subprocess_exec plays."""
+    """An event loop: time() is `now`, turn() is one iteration, subprocess_exec starts simulated processes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.processes: list[Process] = []
-        self.spawns = True  # else the program is not there
-        self.faults: list[dict[str, Any]] = []  # that nobody has read
+        self.spawns = True  # if False, the program does not exist
+        self.faults: list[dict[str, Any]] = []  # exceptions that no task has awaited
         self.set_exception_handler(lambda _, context: self.faults.append(context))
 
     def time(self) -> float:
@@ -41,11 +41,11 @@ class World(asyncio.SelectorEventLoop):
 
     @property
     def rests(self) -> bool:
-        """Whether only time or a process can bring it on."""
+        """Whether the loop is idle: only time or a process can cause a next event."""
         return not self._ready  # type: ignore[attr-defined]
 
     def rest(self, check: Callable[[], None] = lambda: None) -> None:
-        """Turns until it rests."""
+        """Runs iterations until the loop is idle."""
         for _ in range(MOST_TURNS):
             if self.rests:
                 return
@@ -65,7 +65,7 @@ class World(asyncio.SelectorEventLoop):
         self.processes.append(process)
         try:
             await asyncio.sleep(0)
-        except asyncio.CancelledError:  # as asyncio's own
+        except asyncio.CancelledError:  # as asyncio does
             process.take_signal(signal.SIGKILL)
             process.get_pipe_transport(0).close()
             await process._wait()  # noqa: SLF001 (as asyncio names it)
@@ -77,14 +77,14 @@ class World(asyncio.SelectorEventLoop):
         return [process for process in self.processes if process.returncode is None]
 
     def killpg(self, pid: int, number: int) -> None:
-        """In the place of os.killpg."""
+        """Replaces os.killpg."""
         found = [process for process in self.alive if process.pid == pid]
         if not found:
             raise ProcessLookupError
         found[0].take_signal(number)
 
     def end(self) -> None:
-        """Ends what is left of a test that has failed."""
+        """Ends the tasks and processes that a failed test has left."""
         for process in self.alive:
             process.end(-signal.SIGKILL)
         for task in asyncio.all_tasks(self):
@@ -93,20 +93,20 @@ class World(asyncio.SelectorEventLoop):
             if not asyncio.all_tasks(self):
                 break
             self.advance(0.1)
-        for process in self.processes:  # a task that was cancelled before it began has closed nothing
+        for process in self.processes:  # a task that was cancelled before its start has closed nothing
             process.get_pipe_transport(0).close()
         self.close()
 
 
 class Process(asyncio.SubprocessTransport):
-    """One engine, its own transport. It does nothing by itself but end when it is told to."""
+    """One engine process and its transport. By itself it only ends when it is told to."""
 
     def __init__(self, world: World, protocol: Any, pid: int) -> None:
         super().__init__()
         self.world, self.protocol, self.pid = world, protocol, pid
         self.returncode: int | None = None
         self.is_ready = self.hangs = self.eof = False
-        self.open: dict[str, dict[str, Any]] = {}  # its requests: the command
+        self.open: dict[str, dict[str, Any]] = {}  # the commands of its requests, by id
         self.started: set[str] = set()
         self.steps = 0
         self._inbox = b""
@@ -114,7 +114,7 @@ class Process(asyncio.SubprocessTransport):
         self._stdin = _Stdin(self)
         protocol.connection_made(self)
 
-    # What asyncio asks of a transport
+    # asyncio's interface of a transport
 
     def get_pid(self) -> int:
         return self.pid
@@ -134,7 +134,7 @@ class Process(asyncio.SubprocessTransport):
         self._waiters.append(self.world.create_future())
         return await self._waiters[-1]
 
-    # What reaches it
+    # Input: signals and bytes
 
     def take_signal(self, number: int) -> None:
         if self.returncode is None and (number == signal.SIGKILL or not self.hangs):
@@ -151,7 +151,7 @@ class Process(asyncio.SubprocessTransport):
         if self.eof and not self.hangs and not self.open and self.returncode is None:
             self.end(0)
 
-    # What it does
+    # Output and exit
 
     def say(self, event: str, **fields: Any) -> None:
         self.write(json.dumps({"event": event, **fields}).encode() + b"\n")
@@ -166,7 +166,7 @@ class Process(asyncio.SubprocessTransport):
                  max_sequences=8, backend="played")  # fmt: skip
 
     def obey(self, queued: bool = False) -> None:
-        """Reads what was written to it."""
+        """Reads its input, and acts on it."""
         *lines, self._inbox = self._inbox.split(b"\n")
         for command in map(json.loads, lines):
             id = command["id"]
@@ -182,11 +182,11 @@ class Process(asyncio.SubprocessTransport):
         self._end_if_told()
 
     def lose(self) -> None:
-        """What was written to it is read, and forgotten."""
+        """Reads its input, and ignores it."""
         self._inbox = b""
 
     def step(self, id: str) -> None:
-        """A token for a request."""
+        """Writes a token of a request."""
         self._start(id)
         self.steps += 1
         self.say("stream", id=id, index=0, text=" x")
@@ -207,7 +207,7 @@ class Process(asyncio.SubprocessTransport):
             self.say("start", id=id, count=n, prompt_tokens=1, cached_tokens=0, seed=1)
 
     def behave(self) -> None:
-        """All that it owes, unless it hangs."""
+        """Does everything that a healthy engine would do, unless it hangs."""
         if self.hangs or self.returncode is not None:
             return
         if not self.is_ready:
@@ -218,7 +218,7 @@ class Process(asyncio.SubprocessTransport):
             self.finish(id)
 
     def end(self, code: int) -> None:
-        """By whatever: its pipes end and its parent learns it, one after the other."""
+        """Ends with this exit code: both pipes close and the parent is notified, one after another."""
         self.returncode = code
         for tell in (self._lose_output, self._lose_stderr, self._exit):
             self.world.call_soon(tell)

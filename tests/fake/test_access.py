@@ -1,4 +1,4 @@
-"""Who is let in, over real sockets: keys, scopes, limits, origins, names, TLS."""
+"""Access control, over real sockets: keys, scopes, limits, origins, host names, TLS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BODY = {"prompt": "x", "n": 1, "max_tokens": 2}
 async def ask(
     served: Served, headers: dict[str, str], path: str = "/v1/events", body: Any = BODY
 ) -> tuple[int, Any]:
-    """Status, and the error's code where there is one."""
+    """The status, and the error's code if there is one."""
     status, data = await served.post(body, path, **headers)
     return status, json.loads(data)["error"]["code"] if status >= 400 else None
 
@@ -40,11 +40,11 @@ async def ask(
 # Keys
 
 
-async def test_without_keys_nobody_is_asked(serving: Serving) -> None:
+async def test_without_keys_no_key_is_needed(serving: Serving) -> None:
     assert await ask(await serving(), {}) == (200, None)
 
 
-async def test_a_key_is_taken_from_either_header_and_no_other_place(serving: Serving) -> None:
+async def test_a_key_is_read_from_either_header_and_no_other_place(serving: Serving) -> None:
     served = await serving(api_key="one two")
     for headers in (bearer("one"), {"Authorization": "bearer two"}, {"X-Api-Key": "two"}):
         assert await ask(served, headers) == (200, None)
@@ -63,7 +63,7 @@ async def test_health_and_preflights_need_no_key(serving: Serving) -> None:
         assert response.status == 204
 
 
-async def test_scopes_and_ends_of_keys(serving: Serving, tmp_path: Path) -> None:
+async def test_scopes_and_expiry_of_keys_are_enforced(serving: Serving, tmp_path: Path) -> None:
     past = datetime.now(UTC) - timedelta(hours=1)
     file = key_file(
         tmp_path / "keys",
@@ -80,7 +80,7 @@ async def test_scopes_and_ends_of_keys(serving: Serving, tmp_path: Path) -> None
     assert await ask(served, bearer("admin"), "/v1/chat/completions", chat) == (200, None)
 
 
-async def test_limits_of_a_key(serving: Serving, tmp_path: Path) -> None:
+async def test_limits_of_a_key_are_enforced(serving: Serving, tmp_path: Path) -> None:
     file = key_file(
         tmp_path / "keys",
         {"name": "few", "max_n": 2},
@@ -107,7 +107,7 @@ async def test_limits_of_a_key(serving: Serving, tmp_path: Path) -> None:
         assert (response.status, 55 <= int(response.headers["Retry-After"]) <= 70) == (429, True)
 
 
-async def test_tokens_are_keys(serving: Serving) -> None:
+async def test_jwts_are_keys(serving: Serving) -> None:
     served = await serving(jwt_secret=SECRET, jwt_audience="srb")
     claims = {"sub": "ann", "aud": "srb", "exp": time.time() + 60}
     token = jwt.encode(claims | {"scope": "complete"}, SECRET, "HS256")
@@ -184,7 +184,7 @@ async def test_sighup_reads_the_keys_again_and_keeps_them_if_it_cannot(
 
 
 def told_to(pid: int) -> bytes:
-    """A process's environment and command line."""
+    """A process's environment and command line, as text."""
     return b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("environ", "cmdline"))
 
 
@@ -194,7 +194,7 @@ PLAIN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GGML_CUDA_P2P", "KEYBOARD",
 
 
 async def test_an_engine_gets_no_secrets(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in its environment nor on its command line, from wherever the server has them."""
+    """Neither in its environment nor on its command line, wherever the server read the secrets."""
     for name in SECRETS:
         monkeypatch.setenv(name, "hunter2")
     for name in PLAIN:
@@ -208,7 +208,9 @@ async def test_an_engine_gets_no_secrets(serving: Serving, monkeypatch: pytest.M
         assert [name for name in (*PLAIN, "PATH") if f"\0{name}=".encode() not in b"\0" + told] == []
 
 
-def test_the_doctors_programs_get_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_the_doctor_runs_get_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "engine"
     program.write_text(f"#!/bin/sh\nenv > {tmp_path}/told\necho version 1\n")
     program.chmod(0o755)
@@ -219,7 +221,7 @@ def test_the_doctors_programs_get_no_secrets(tmp_path: Path, monkeypatch: pytest
     assert ("hunter2" in told, "PATH=" in told) == (False, True)
 
 
-FORMS = [  # of a refusal, by a path of each API
+FORMS = [  # the form of a refusal, by a path of each API
     (
         "/completion",
         {"error": {"code": 401, "message": "there is no such key", "type": "authentication_error"}},
@@ -230,7 +232,7 @@ FORMS = [  # of a refusal, by a path of each API
 
 
 @pytest.mark.parametrize(("path", "answer"), FORMS)
-async def test_who_has_no_key_is_told_in_the_form_of_each_api(
+async def test_a_missing_key_is_a_401_in_the_form_of_each_api(
     serving: Serving, path: str, answer: dict[str, Any]
 ) -> None:
     served = await serving(api_key="one")
@@ -238,7 +240,7 @@ async def test_who_has_no_key_is_told_in_the_form_of_each_api(
         assert (response.status, await response.json()) == (401, answer)
 
 
-# Web pages and names
+# Web pages and host names
 
 PAGES: list[tuple[dict[str, Any], dict[str, str], str | None]] = [
     ({}, {"Origin": "https://evil.example"}, "origin_not_allowed"),
@@ -256,7 +258,7 @@ PAGES: list[tuple[dict[str, Any], dict[str, str], str | None]] = [
     ({"cors": "https://good.example"}, {"Origin": "https://good.example"}, None),
     ({"cors": "https://good.example"}, {"Origin": "https://evil.example"}, "origin_not_allowed"),
     ({"cors": "*"}, {"Origin": "https://evil.example"}, None),
-    # Names that such a page may have given to this address
+    # Host names that such a page may have resolved to this address
     ({}, {"Host": "evil.example:9090"}, "host_not_allowed"),
     ({}, {"Host": "127.0.0.1.evil.example"}, "host_not_allowed"),
     ({}, {"Host": "localhost"}, None),
@@ -273,24 +275,24 @@ PAGES: list[tuple[dict[str, Any], dict[str, str], str | None]] = [
 async def test_only_pages_of_named_origins_may_call_by_a_known_name(
     serving: Serving, options: dict[str, Any], headers: dict[str, str], refusal: str | None
 ) -> None:
-    """A simple request, as a form or text/plain sends it, has no preflight: it must be refused itself."""
+    """A simple request (a form's, or of text/plain) has no preflight, so it must be refused itself."""
     served = await serving(**options)
     answered = await ask(served, {**headers, "Content-Type": "text/plain"})
     assert answered == (403 if refusal else 200, refusal)
     assert [note["what"] for note in served.noted()].count("generate") == (refusal is None)
 
 
-async def test_a_page_of_the_server_itself_may_call(serving: Serving) -> None:
+async def test_the_servers_own_pages_may_call(serving: Serving) -> None:
     served = await serving(cors="")
     assert await ask(served, {"Origin": served.url}) == (200, None)
 
 
-async def test_with_a_key_the_name_does_not_matter(serving: Serving) -> None:
+async def test_with_a_key_the_host_name_does_not_matter(serving: Serving) -> None:
     served = await serving(api_key="one")
     assert await ask(served, {"Host": "tunnel.example", **bearer("one")}) == (200, None)
 
 
-# Starting
+# The start
 
 
 UNSAFE = [
@@ -304,21 +306,21 @@ UNSAFE = [
 
 
 @pytest.mark.parametrize(("options", "said"), UNSAFE)
-async def test_a_server_that_would_be_unsafe_does_not_start(options: dict[str, str], said: str) -> None:
+async def test_an_unsafe_server_does_not_start(options: dict[str, str], said: str) -> None:
     settings = config.load({"engine": sys.executable, "port": 0, **options}, environ={})
     with pytest.raises(server.StartError, match=said):
         await server.serve(settings, on_loading=lambda _: None, on_ready=lambda _: None)
 
 
 @pytest.mark.parametrize("options", [{"insecure": True}, {"api_key": "one"}])
-async def test_it_listens_elsewhere_with_keys_or_when_told_so(
+async def test_it_listens_on_other_addresses_with_keys_or_when_told_so(
     serving: Serving, options: dict[str, Any]
 ) -> None:
     served = await serving(host="0.0.0.0", **options)
     assert await ask(served, bearer("one")) == (200, None)
 
 
-async def test_https_with_a_certificate(serving: Serving, tmp_path: Path) -> None:
+async def test_https_is_served_with_a_certificate(serving: Serving, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
@@ -354,7 +356,7 @@ def test_keys_are_added_listed_and_revoked(tmp_path: Path) -> None:
     assert command("list", *file).stdout == ""
 
 
-def test_what_cannot_be_done_with_keys_is_told(tmp_path: Path) -> None:
+def test_failed_keys_commands_say_why(tmp_path: Path) -> None:
     file = ("--file", str(tmp_path / "keys.json"))
     command("add", "ann", *file)
     for arguments, said in (

@@ -1,4 +1,4 @@
-"""Whatever reaches the engine has taken its places before: key, queue and time hold for each path alike."""
+"""Every command for the engine needs a reservation: limits of keys, queue and time apply to each path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = "one two three four five six seven eight nine ten"
 SAYS_WORDS = [{"role": "user", "content": WORDS}]
 ENDLESS = {"prompt": "x", "n": 1, "max_tokens": -1}
 GENERATE = {"op": "generate", "prompt": "x", "n": 1, "max_tokens": -1}
-PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # a path that brings each op to the engine, and its body
+PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # by op: a path that sends it to the engine, a body
     "generate": ("/v1/events", {"prompt": WORDS, "n": 1, "max_tokens": 2}),
     "chat": ("/v1/chat/completions", {"messages": SAYS_WORDS, "max_tokens": 2}),
     "prefix": ("/v1/prefix", {"prompt": WORDS}),
@@ -34,15 +34,15 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # a path that brings each o
     "detokenize": ("/v1/internal/decode", {"tokens": list(range(10))}),
     "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),
 }
-OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its place
+OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its reservation
 OWN = {("watchdog.py", "status"), ("info.py", "status"), ("server.py", "status")}
-"""Questions of the server itself: the watchdog's, those of /metrics and /v1/stats, that at the start."""
-ANSWERED = [op for op in PATHS if op != "template"]  # by the fake engine
+"""Commands of the server itself: the watchdog's, those for /metrics and /v1/stats, and one at the start."""
+ANSWERED = [op for op in PATHS if op != "template"]  # ops that the fake engine answers
 each_op = pytest.mark.parametrize("op", PATHS)
 
 
 async def ask(served: Served, op: str, key: str = "") -> tuple[int, str | None]:
-    """Status and the error's code."""
+    """The status and the error's code."""
     path, body = PATHS[op]
     status, data = await served.post(body, path, **(bearer(key) if key else {}))
     return status, json.loads(data)["error"]["code"] if status >= 400 else None
@@ -50,7 +50,7 @@ async def ask(served: Served, op: str, key: str = "") -> tuple[int, str | None]:
 
 @contextlib.asynccontextmanager
 async def endless(served: Served, key: str = "") -> AsyncIterator[Any]:
-    """A generation that runs or waits for the length of the block; its first event."""
+    """A generation that runs or waits for the length of the block; yields its first event."""
     headers = bearer(key) if key else {}
     async with served.http.post(served.url + "/v1/events", json=ENDLESS, headers=headers) as response:
         yield await response.content.readuntil(b"\n\n")
@@ -60,7 +60,7 @@ def begun(served: Served) -> list[str]:
     return [note["what"] for note in served.noted() if note["what"] in PATHS]
 
 
-# Which path takes places
+# Paths and reservations
 
 
 def ops() -> set[str]:
@@ -71,7 +71,7 @@ def ops() -> set[str]:
     )
 
 
-def test_each_op_of_the_protocol_is_asked_for_here() -> None:
+def test_each_op_of_the_protocol_has_a_path_here() -> None:
     assert ops() == {*PATHS, *OF_ONE_THAT_RUNS, *(op for _, op in OWN)}
 
 
@@ -81,7 +81,7 @@ NO_SERVER = {"complete.py", "client.py"}
 
 
 def asked_without_places(file: Path) -> set[tuple[str, str]]:
-    """Calls that reach the engine and pass by admission.py: file, and the op or the call."""
+    """Calls to the engine without a reservation: file, and the op or the call."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -95,12 +95,12 @@ def asked_without_places(file: Path) -> set[tuple[str, str]]:
     return found
 
 
-def test_nothing_but_the_servers_own_questions_passes_by() -> None:
+def test_only_the_servers_own_commands_bypass_admission() -> None:
     files = [file for file in (ROOT / "llama_srb").rglob("*.py") if file.name not in THE_POOLS | NO_SERVER]
     assert set().union(*map(asked_without_places, files)) == OWN
 
 
-async def test_the_servers_own_questions_need_no_place(serving: Serving, tmp_path: Path) -> None:
+async def test_the_servers_own_commands_need_no_slot(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1, "scopes": ["complete", "metrics"]})
     served = await serving("--endless", api_key_file=str(file), parallel=1, max_queue=1)
     async with endless(served, "one"):
@@ -109,7 +109,7 @@ async def test_the_servers_own_questions_need_no_place(serving: Serving, tmp_pat
                 assert response.status == 200
 
 
-async def test_the_status_is_asked_once_however_many_want_it(serving: Serving) -> None:
+async def test_concurrent_requests_share_one_status_command(serving: Serving) -> None:
     served = await serving("--endless", "--hang-after", "1")
     async with endless(served):
         await served.note("hanging")
@@ -118,11 +118,11 @@ async def test_the_status_is_asked_once_however_many_want_it(serving: Serving) -
                 assert (await response.json())["requests_open"] <= 2
 
 
-# Requests at once
+# Concurrent requests
 
 
 @each_op
-async def test_each_op_counts_for_concurrent_but_a_prefix(serving: Serving, tmp_path: Path, op: str) -> None:
+async def test_each_op_but_a_prefix_counts_as_concurrent(serving: Serving, tmp_path: Path, op: str) -> None:
     file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1})
     served = await serving("--endless", api_key_file=str(file))
     async with endless(served, "one"):
@@ -130,7 +130,7 @@ async def test_each_op_counts_for_concurrent_but_a_prefix(serving: Serving, tmp_
         assert await ask(served, op, "one") == expected
 
 
-async def test_a_prefix_keeps_no_real_request_out(serving: Serving, tmp_path: Path) -> None:
+async def test_a_prefix_takes_no_slot_from_a_request(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1})
     served = await serving("--token-delay", "0.05", api_key_file=str(file))
     prefix = asyncio.create_task(served.post({"prompt": "x " * 1000}, "/v1/prefix", **bearer("one")))
@@ -141,12 +141,14 @@ async def test_a_prefix_keeps_no_real_request_out(serving: Serving, tmp_path: Pa
 
 
 @pytest.mark.parametrize("op", [op for op in ANSWERED if op != "prefix"])
-async def test_of_many_at_once_only_so_many_are_taken(serving: Serving, tmp_path: Path, op: str) -> None:
+async def test_of_many_requests_at_once_only_max_concurrent_are_admitted(
+    serving: Serving, tmp_path: Path, op: str
+) -> None:
     file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2}, {"name": "other"})
     served = await serving("--endless", "--hang-after", "1", api_key_file=str(file))
     async with endless(served, "other"):
         await served.note("generate")
-        await asyncio.sleep(0.05)  # until it hangs: nothing is answered any more
+        await asyncio.sleep(0.05)  # until the engine hangs, and answers nothing more
         asked = [asyncio.create_task(ask(served, op, "two")) for _ in range(20)]
         done, left = await asyncio.wait(asked, timeout=2)
         assert {task.result() for task in done} == {(429, "rate_limit_exceeded")}
@@ -156,7 +158,7 @@ async def test_of_many_at_once_only_so_many_are_taken(serving: Serving, tmp_path
         await asyncio.wait(left)
 
 
-async def test_a_list_of_prompts_takes_as_many_places(serving: Serving, tmp_path: Path) -> None:
+async def test_a_list_of_prompts_takes_as_many_slots(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
     served = await serving("--endless", api_key_file=str(file))
 
@@ -174,8 +176,8 @@ async def test_a_list_of_prompts_takes_as_many_places(serving: Serving, tmp_path
         assert [(await of("a", "b"))[0], (await of("a"))[0]] == [429, 200]
 
 
-async def test_a_refusal_says_when_to_try_again_where_that_can_help(serving: Serving, tmp_path: Path) -> None:
-    """Soon, if a request of the key may be over then; never, if the list is longer than its bound."""
+async def test_a_refusal_has_retry_after_if_a_retry_can_succeed(serving: Serving, tmp_path: Path) -> None:
+    """A retry can succeed when a request of the key has ended, but not with a list longer than the limit."""
     file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
     served = await serving("--endless", api_key_file=str(file))
     async with endless(served, "two"):
@@ -189,7 +191,7 @@ async def test_a_refusal_says_when_to_try_again_where_that_can_help(serving: Ser
     assert waits == ["1", None]
 
 
-async def test_a_list_of_prompts_ends_and_all_its_places_are_free(serving: Serving, tmp_path: Path) -> None:
+async def test_when_a_list_of_prompts_ends_all_its_slots_are_free(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
     served = await serving("--endless", api_key_file=str(file))
     body = {"prompt": ["a", "b"], "n": 1, "max_tokens": -1, "stream": True}
@@ -205,14 +207,14 @@ PACKET = 300
 
 
 async def generated(served: Served, socket: ClientWebSocketResponse) -> int:
-    """How many the engine has got; a cancel comes after all of them."""
+    """The number of generates that the engine has read; a cancel follows them all."""
     await socket.send_json({"op": "cancel", "id": "0"})
     await until(socket, event("done", id="0"))
     return begun(served).count("generate")
 
 
 async def refusals(socket: ClientWebSocketResponse, count: int) -> set[str]:
-    """The codes of so many errors."""
+    """Reads so many errors; returns their codes."""
     async with asyncio.timeout(10):
         return {(await until(socket, event("error")))[-1]["code"] for _ in range(count)}
 
@@ -221,13 +223,13 @@ async def test_commands_in_one_packet_are_counted_one_by_one(serving: Serving, t
     file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
     served = await serving("--endless", api_key_file=str(file))
     async with connected(served, **bearer("two")) as socket:
-        for at in range(PACKET):  # nothing of it yields to the server
+        for at in range(PACKET):  # without yielding to the server
             await socket.send_json(GENERATE | {"id": str(at)})
         assert await refusals(socket, PACKET - 2) == {"rate_limit_exceeded"}
         assert await generated(served, socket) == 2
 
 
-async def test_a_generate_and_its_cancel_in_one_packet_give_the_place_back(
+async def test_a_generate_and_its_cancel_in_one_packet_release_the_slot(
     serving: Serving, tmp_path: Path
 ) -> None:
     file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1})
@@ -241,7 +243,7 @@ async def test_a_generate_and_its_cancel_in_one_packet_give_the_place_back(
     assert await ask(served, "generate", "one") == (200, None)
 
 
-async def test_a_connection_that_is_lost_gives_its_places_back(serving: Serving, tmp_path: Path) -> None:
+async def test_a_lost_connection_releases_its_slots(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
     served = await serving("--endless", api_key_file=str(file))
     for at in range(1, 4):
@@ -257,7 +259,7 @@ async def test_a_connection_that_is_lost_gives_its_places_back(serving: Serving,
     assert (await served.post(both, **bearer("two")))[0] == 200
 
 
-async def test_an_engine_that_dies_gives_all_places_back(serving: Serving, tmp_path: Path) -> None:
+async def test_an_engine_that_dies_releases_all_slots(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "two", "concurrent": 2})
     served = await serving("--poison", "arsenic", api_key_file=str(file))
     both = {"prompt": ["a", "arsenic"], "max_tokens": 1000, "n": 1, "stream": False}
@@ -267,10 +269,10 @@ async def test_an_engine_that_dies_gives_all_places_back(serving: Serving, tmp_p
 
 
 @pytest.mark.parametrize(("mode", "rounds"), [("resident", 20), ("per-request", 4)])
-async def test_whatever_its_clients_do_all_places_are_free_in_the_end(
+async def test_after_random_clients_all_slots_are_free(
     serving: Serving, tmp_path: Path, mode: str, rounds: int
 ) -> None:
-    """Clients that leave at any time, whatever they have asked for."""
+    """Clients of every path, which leave at any time."""
     most, dice = 6, random.Random(3)
     file = key_file(tmp_path / "keys", {"name": "six", "concurrent": most})
     served = await serving("--endless", api_key_file=str(file), parallel=4, engine_mode=mode)
@@ -303,7 +305,7 @@ async def test_whatever_its_clients_do_all_places_are_free_in_the_end(
             await asyncio.sleep(0.02)
 
 
-async def test_what_is_asked_inside_of_a_request_needs_no_second_place(
+async def test_a_command_for_a_requests_own_use_needs_no_second_slot(
     serving: Serving, tmp_path: Path
 ) -> None:
     file = key_file(tmp_path / "keys", {"name": "one", "concurrent": 1, "scopes": ["complete", "embed"]})
@@ -325,7 +327,7 @@ async def test_what_is_asked_inside_of_a_request_needs_no_second_place(
 
 @contextlib.asynccontextmanager
 async def full(serving: Serving) -> AsyncIterator[Served]:
-    """A server on which one runs, and one waits, which is the most."""
+    """A server with one running and one waiting request, which is the maximum."""
     served = await serving("--endless", parallel=1, max_queue=1)
     async with endless(served) as first, endless(served) as second:
         assert b'"start"' in first
@@ -334,7 +336,7 @@ async def full(serving: Serving) -> AsyncIterator[Served]:
 
 
 @each_op
-async def test_each_op_asks_the_queue(serving: Serving, op: str) -> None:
+async def test_each_op_is_refused_by_a_full_queue(serving: Serving, op: str) -> None:
     async with full(serving) as served:
         path, body = PATHS[op]
         async with served.http.post(served.url + path, json=body) as response:
@@ -342,7 +344,7 @@ async def test_each_op_asks_the_queue(serving: Serving, op: str) -> None:
             assert (await response.json())["error"]["code"] == "queue_full"
 
 
-async def test_a_list_of_prompts_that_the_queue_cannot_hold_is_refused_as_a_whole(serving: Serving) -> None:
+async def test_a_list_of_prompts_too_long_for_the_queue_is_refused_as_a_whole(serving: Serving) -> None:
     served = await serving("--endless", parallel=1, max_queue=4)
     body = {"prompt": list("abcde"), "n": 1, "max_tokens": 2, "stream": False}
     status, data = await served.post(body)
@@ -351,7 +353,7 @@ async def test_a_list_of_prompts_that_the_queue_cannot_hold_is_refused_as_a_whol
     assert (await served.post(body | {"prompt": list("abcd")}))[0] == 200
 
 
-async def test_commands_in_one_packet_ask_the_queue_one_by_one(serving: Serving) -> None:
+async def test_commands_in_one_packet_are_checked_against_the_queue_one_by_one(serving: Serving) -> None:
     served = await serving("--endless", parallel=1, max_queue=4)
     async with connected(served) as socket:
         for at in range(50):
@@ -364,11 +366,11 @@ async def test_commands_in_one_packet_ask_the_queue_one_by_one(serving: Serving)
 
 
 @each_op
-async def test_each_op_ends_with_its_time(serving: Serving, op: str) -> None:
+async def test_each_op_ends_at_its_timeout(serving: Serving, op: str) -> None:
     served = await serving("--endless", "--hang-after", "1", request_timeout=1)
     running = asyncio.create_task(served.post(ENDLESS, "/v1/events"))
     await served.note("hanging")
-    if op in ("generate", "chat"):  # a stream may have begun
+    if op in ("generate", "chat"):  # whose stream may have begun
         path, body = PATHS[op]
         assert b"timed_out" in (await served.post(body, path))[1]
     else:
@@ -383,11 +385,11 @@ async def test_a_prefix_that_takes_too_long_is_an_error(serving: Serving) -> Non
     await served.note("cancel")
 
 
-# Tokens
+# Budgets of tokens
 
 
 @pytest.mark.parametrize("op", ANSWERED)
-async def test_each_op_is_paid(serving: Serving, tmp_path: Path, op: str) -> None:
+async def test_each_op_is_charged(serving: Serving, tmp_path: Path, op: str) -> None:
     file = key_file(tmp_path / "keys", {"name": "poor", "tokens_per_minute": 5})
     served = await serving(api_key_file=str(file))
     assert await ask(served, op, "poor") == (200, None)
@@ -395,7 +397,7 @@ async def test_each_op_is_paid(serving: Serving, tmp_path: Path, op: str) -> Non
         assert await ask(served, another, "poor") == (429, "rate_limit_exceeded")
 
 
-async def test_what_is_asked_inside_of_a_request_is_not_paid_beside_it(
+async def test_a_command_for_a_requests_own_use_is_not_charged_twice(
     serving: Serving, tmp_path: Path
 ) -> None:
     file = key_file(tmp_path / "keys", {"name": "poor", "tokens_per_minute": 150})
@@ -406,7 +408,7 @@ async def test_what_is_asked_inside_of_a_request_is_not_paid_beside_it(
     assert await ask(served, "generate", "poor") == (200, None)
 
 
-async def test_who_has_spent_all_extends_nothing(serving: Serving, tmp_path: Path) -> None:
+async def test_without_tokens_left_an_extend_is_refused(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "poor", "tokens_per_minute": 5})
     served = await serving("--endless", api_key_file=str(file))
     async with connected(served, **bearer("poor")) as socket:
@@ -428,7 +430,7 @@ async def test_extends_in_one_packet_are_bounded(serving: Serving) -> None:
         assert await refusals(socket, 10) == {"queue_full"}
 
 
-async def test_an_extend_beyond_max_n_is_told(serving: Serving, tmp_path: Path) -> None:
+async def test_an_extend_beyond_max_n_is_refused(serving: Serving, tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "few", "max_n": 2})
     served = await serving("--endless", api_key_file=str(file))
     async with connected(served, **bearer("few")) as socket:

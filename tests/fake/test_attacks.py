@@ -1,6 +1,6 @@
-"""What nobody sends by mistake, below and around the bodies of requests; the server is the real program.
+"""Attacks on the real server program by HTTP heads, connections, WebSocket frames and slow readers.
 
-Each gets an answer or loses its connection; others are served meanwhile, and the log has no traceback.
+Each gets an answer or loses its connection. Other clients are served meanwhile, and the log has no traceback.
 """
 
 # ruff: noqa: E501 (tables)
@@ -32,7 +32,7 @@ PATIENCE = 20.0  # seconds
 HOST = b" HTTP/1.1\r\nHost: localhost\r\n"
 SMALL = b'{"prompt":"x","n":1,"max_tokens":1}'
 ENDLESS = b'{"prompt":"x","n":64,"max_tokens":-1,"logprobs":20}'
-MEMORY = 128  # MiB that an attack may cost
+MEMORY = 128  # MiB by which the server may grow in an attack
 FLAGS = ("--body-timeout", "2", "--idle-timeout", "2", "--max-unread", "4000", "--log-level", "info")
 
 
@@ -41,18 +41,18 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="look
 
 @dataclass(frozen=True)
 class Target:
-    """The server that is attacked."""
+    """The attacked server, and its state before the attack."""
 
     port: int
     pid: int
     log: Path
-    idle: int  # descriptors
+    idle: int  # open descriptors before the attack
 
     def connect(self, patience: float = PATIENCE) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=patience)
 
     def answer(self, *pieces: bytes) -> bytes:
-        """The first that comes back; pieces are sent a moment apart."""
+        """Sends the pieces, a moment apart; returns the first bytes of the answer."""
         with self.connect() as client, contextlib.suppress(ConnectionError, TimeoutError):
             for piece in pieces:
                 client.sendall(piece)
@@ -91,7 +91,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture(autouse=True)
 def _unharmed(target: Target) -> Iterator[None]:
-    """After each attack others are served, and nothing was a surprise."""
+    """After each attack the server serves others, has no traceback in its log and no open descriptor."""
     before = target.memory
     yield
     assert b" 200 " in target.answer(post(SMALL))[:20]
@@ -114,7 +114,7 @@ def chunked(*parts: bytes) -> bytes:
 
 
 BOMB = gzip.compress(bytes(1 << 28), 9)
-ATTACKS: dict[str, tuple[bytes, bytes]] = {  # what is sent, and the status of the answer
+ATTACKS: dict[str, tuple[bytes, bytes]] = {  # the bytes that are sent, and the status of the answer
     "no host": (b"GET /health HTTP/1.1\r\n\r\n", b"400"),
     "two hosts": (get(b"/health", b"Host: evil.example"), b"400"),
     "a host that is none": (b"GET /health HTTP/1.1\r\nHost: [::1\r\n\r\n", b"403"),
@@ -173,12 +173,12 @@ def test_an_attack_gets_its_answer(target: Target, sent: bytes, code: bytes) -> 
 
 
 DEEP = [("/v1/events", depth) for depth in range(960, 1000)]
-DEEP += [(path, 980) for path in PATHS if path != "/v1/internal/stop-generation"]  # which reads no body
+DEEP += [(path, 980) for path in PATHS if path != "/v1/internal/stop-generation"]  # this route reads no body
 
 
 @pytest.mark.parametrize("inner", [b"1", b"NaN"])
 def test_a_body_that_is_nested_too_deeply_is_a_400(target: Target, inner: bytes) -> None:
-    """Python stops at about 1,000 levels, in what reads a body or in what tells of it."""
+    """Python's recursion ends at about 1,000 levels, in the parser or in the message about it."""
     for path, depth in DEEP:
         body = b'{"prompt":' + b"[" * depth + inner + b"]" * depth + b"}"
         answer = target.answer(post(body, path=path.encode()))
@@ -196,14 +196,14 @@ def test_rubbish_after_a_request_ends_the_connection(target: Target) -> None:
 
 
 @pytest.mark.parametrize("sent", [chunked(b"5\r\n{"), chunked(), post(b"")[:-4] + b"9\r\n\r\n{"])
-def test_a_body_that_stops_is_408(target: Target, sent: bytes) -> None:
+def test_an_unfinished_body_is_408(target: Target, sent: bytes) -> None:
     assert b" 408 " in target.answer(sent)
 
 
-def test_hundreds_come_while_the_server_is_busy(target: Target) -> None:
+def test_hundreds_of_connections_to_a_busy_server_are_all_served(target: Target) -> None:
     with contextlib.ExitStack() as stack:
         os.kill(target.pid, signal.SIGSTOP)
-        try:  # whoever finds the queue full tries again after a second
+        try:  # a full queue makes the kernel retry after a second
             clients = [stack.enter_context(target.connect(0.9)) for _ in range(500)]
         finally:
             os.kill(target.pid, signal.SIGCONT)
@@ -214,7 +214,7 @@ def test_hundreds_come_while_the_server_is_busy(target: Target) -> None:
     eventually(lambda: target.descriptors <= target.idle)
 
 
-def test_heads_that_drip_keep_nobody_out(target: Target) -> None:
+def test_slow_heads_keep_no_other_client_out(target: Target) -> None:
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(target.connect()) for _ in range(200)]
         for client in slow:
@@ -225,7 +225,7 @@ def test_heads_that_drip_keep_nobody_out(target: Target) -> None:
     eventually(lambda: target.descriptors <= target.idle)
 
 
-def test_2000_requests_in_one_piece_are_answered_in_order(target: Target) -> None:
+def test_2000_pipelined_requests_are_answered_in_order(target: Target) -> None:
     with target.connect() as client:
         client.sendall(get(b"/health") * 2000 + get(b"/nowhere", b"Connection: close"))
         data = b"".join(iter(lambda: client.recv(1 << 16), b""))
@@ -233,27 +233,27 @@ def test_2000_requests_in_one_piece_are_answered_in_order(target: Target) -> Non
 
 
 def test_a_reader_that_falls_behind_loses_its_connection_without_reading(target: Target) -> None:
-    """uvloop, which the program has and the other tests have not, closes what is unread only when told to abort."""
+    """On uvloop, which only the real program uses, a transport with unread data is closed by abort only."""
     with target.connect() as client:
         client.sendall(post(ENDLESS))
         eventually(lambda: "unread events" in target.log.read_text())
         eventually(lambda: target.descriptors <= target.idle)
 
 
-def test_large_bodies_have_a_place_or_are_sent_away(target: Target) -> None:
+def test_large_bodies_have_a_slot_or_are_refused(target: Target) -> None:
     body = b'{"prompt":"x","n":1,"max_tokens":1,"junk":"' + b"a" * (2 << 20) + b'"}'
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(target.connect()) for _ in range(17)]
         for client in clients:
             client.sendall(post(body)[:1000])
-        answered, _, _ = select.select(clients, [], [], PATIENCE)  # whose head was read last, whichever it is
+        answered, _, _ = select.select(clients, [], [], PATIENCE)  # the client whose head was read last
         said = answered[0].recv(1 << 16)
         assert (b" 503 " in said, b"Retry-After: 5" in said) == (True, True)
     eventually(lambda: b" 200 " in target.answer(post(body)))
 
 
-def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
-    """A pipe holds 64 KiB; these are ten times that."""
+def test_an_unread_log_does_not_block_the_server(tmp_path: Path) -> None:
+    """A pipe holds 64 KiB; these log lines have ten times as much."""
     name = b"X-Request-Id: " + b"n" * 64
     with Bench(tmp_path).serving("--log-level", "info") as (server, greeting):
         port = int(greeting.split()[0].rpartition(":")[2])
@@ -264,7 +264,7 @@ def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
         assert data.count(b" 404 ") == 2001
         assert b'"done"' in target.answer(post(SMALL))
         assert server.stderr is not None
-        watch = threading.Timer(PATIENCE, server.kill)  # else this would read for ever
+        watch = threading.Timer(PATIENCE, server.kill)  # otherwise a failure would read for ever
         watch.start()
         line = next(line for line in server.stderr if "nobody read the log" in line)
         assert int(line.split(": ")[1].split()[0]) > 500
@@ -273,7 +273,7 @@ def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
         watch.cancel()
 
 
-def test_an_engine_that_says_much_is_served_where_nobody_reads_the_log(tmp_path: Path) -> None:
+def test_an_unread_log_does_not_block_an_engine_that_logs_much(tmp_path: Path) -> None:
     with Bench(tmp_path).serving("--log-level", "debug", "--", "--stderr-flood") as (server, greeting):
         target = Target(int(greeting.split()[0].rpartition(":")[2]), server.pid, tmp_path, 0)
         with target.connect() as client:
@@ -281,7 +281,7 @@ def test_an_engine_that_says_much_is_served_where_nobody_reads_the_log(tmp_path:
             assert b'"done"' in b"".join(iter(lambda: client.recv(1 << 16), b""))
 
 
-def test_a_server_whose_log_nobody_reads_ends_when_told(tmp_path: Path) -> None:
+def test_a_server_with_an_unread_log_ends_on_sigterm(tmp_path: Path) -> None:
     with Bench(tmp_path).serving("--log-level", "info") as (server, greeting):
         port = int(greeting.split()[0].rpartition(":")[2])
         with Target(port, server.pid, tmp_path, 0).connect() as client:
@@ -333,7 +333,7 @@ def command(id: int) -> bytes:
 
 
 CLOSED = b"\x88\x02"  # a close frame with a code
-FLOODS: dict[str, tuple[bytes, bytes]] = {  # frames, and what must be in the answer
+FLOODS: dict[str, tuple[bytes, bytes]] = {  # frames, and bytes that the answer must have
     "a reserved opcode": (frame(5, b"{}"), CLOSED + struct.pack(">H", 1002)),
     "a length of 2^62": (frame(1, b"x", length=2**62), CLOSED + struct.pack(">H", 1009)),
     "fragments beyond --max-body": (frame(1, b"{", last=False) + frame(0, bytes(1 << 20), last=False) * 17,
@@ -367,7 +367,7 @@ def test_a_flood_of_frames_is_answered_or_ends_the_connection(
     assert told in data
 
 
-# What is there of messages that are not whole
+# Unfinished messages
 
 
 def upgraded(stack: contextlib.ExitStack, target: Target) -> socket.socket:
@@ -380,7 +380,7 @@ def upgraded(stack: contextlib.ExitStack, target: Target) -> socket.socket:
 
 
 def told_to_close(client: socket.socket, code: int) -> bool:
-    """Whether a close frame of this code has come, or comes soon."""
+    """Whether a close frame with this code arrives soon."""
     data, told = b"", b"\x88" + b"?" + struct.pack(">H", code)
     with contextlib.suppress(ConnectionError, TimeoutError):
         client.settimeout(PATIENCE)
@@ -392,8 +392,8 @@ def told_to_close(client: socket.socket, code: int) -> bool:
 HALF = frame(1, b'{"op":"generate",', last=False) + frame(0, b" " * (1 << 19), last=False) * 3
 
 
-def test_fragments_of_large_messages_have_a_place_or_are_sent_away(target: Target) -> None:
-    """The 16 keep their places for --body-timeout, 2 s, so on a slow machine it is tried again."""
+def test_fragments_of_large_messages_have_a_slot_or_are_refused(target: Target) -> None:
+    """The 16 hold their slots for --body-timeout, 2 s, so on a slow machine the test tries again."""
     large = b'{"prompt":"x","n":1,"max_tokens":1,"junk":"' + b"a" * (2 << 20) + b'"}'
 
     def sent_away() -> bool:
@@ -411,7 +411,7 @@ def test_fragments_of_large_messages_have_a_place_or_are_sent_away(target: Targe
     eventually(lambda: b" 200 " in target.answer(post(large)))
 
 
-def test_a_large_message_that_stops_is_closed(target: Target) -> None:
+def test_an_unfinished_large_message_closes_the_connection(target: Target) -> None:
     """--body-timeout is 2 s."""
     with contextlib.ExitStack() as stack:
         client = upgraded(stack, target)
@@ -419,7 +419,7 @@ def test_a_large_message_that_stops_is_closed(target: Target) -> None:
         assert told_to_close(client, 1008)
 
 
-def test_a_large_message_has_its_place_until_its_request_is_over(target: Target) -> None:
+def test_a_large_message_holds_its_slot_until_its_request_has_ended(target: Target) -> None:
     fields = {"op": "generate", "id": "a", "prompt": "x", "n": 1, "max_tokens": -1, "junk": "a" * (1 << 21)}
     with contextlib.ExitStack() as stack:
         clients = [upgraded(stack, target) for _ in range(16)]
@@ -431,7 +431,7 @@ def test_a_large_message_has_its_place_until_its_request_is_over(target: Target)
         with contextlib.suppress(ConnectionError):
             refused.sendall(HALF)
         assert told_to_close(refused, 1013)
-    with contextlib.ExitStack() as stack:  # the ends of the others are seen one by one
+    with contextlib.ExitStack() as stack:  # the server notices the others' ends one by one
         eventually(
             lambda: (
                 b" 200 "
@@ -455,7 +455,7 @@ STALLED = {
 
 @pytest.mark.parametrize("sent", STALLED.values(), ids=STALLED)
 def test_a_reader_that_reads_nothing_is_cut_off_alone(tmp_path: Path, sent: bytes) -> None:
-    """With as many unread events as one likes; a WebSocket's client says that it lives, too."""
+    """With any number of unread events, and although a WebSocket's client answers pings."""
     flags = ("--write-timeout", "2", "--max-unread", "10000000", "--log-level", "info", "--keep-alive", "1")
     with Bench(tmp_path).serving(*flags, "--", "--endless", "--flood") as (server, greeting):
         port = int(greeting.split()[0].rpartition(":")[2])
@@ -479,11 +479,11 @@ def test_a_reader_that_reads_nothing_is_cut_off_alone(tmp_path: Path, sent: byte
                 pass
 
 
-# What a client has the server remember
+# Memory of generations
 
 
-def test_what_is_remembered_of_kobolds_generations_is_little(tmp_path: Path) -> None:
-    """8 times 4 MB of a prompt, and 100 alternatives of each of 200 tokens in 4 texts: once 250 MiB."""
+def test_remembered_generations_of_kobolds_clients_take_little_memory(tmp_path: Path) -> None:
+    """8 prompts of 4 MB, and 4 texts of 200 tokens with 100 alternatives each: unbounded, 250 MiB."""
     flags = ("--alternatives", "--torrent", "--endless", "--flood")
     with Bench(tmp_path).serving("--log-level", "info", "--", *flags) as (server, greeting):
         target = Target(int(greeting.split()[0].rpartition(":")[2]), server.pid, tmp_path, 0)
@@ -503,7 +503,7 @@ def test_what_is_remembered_of_kobolds_generations_is_little(tmp_path: Path) -> 
         assert (status(server.pid, "VmRSS") - idle) // 1024 < MEMORY
 
 
-# Readers of what is long
+# Readers of long events
 
 
 MANY = {"prompt": "x", "n": 512, "max_tokens": 10**6, "logprobs": 100, "stream": True}
@@ -521,7 +521,7 @@ LONG: dict[str, tuple[bytes, tuple[str, ...]]] = {
 def test_a_slow_reader_of_long_events_costs_little(
     tmp_path: Path, sent: bytes, flags: tuple[str, ...]
 ) -> None:
-    """250,000 unread events, tokens and alternatives, which is the bound, take 90 MiB."""
+    """The bound of 250,000 unread events, tokens and alternatives takes 90 MiB."""
     flags = ("--log-level", "info", "--", "--alternatives", "--endless", "--flood", *flags)
     with Bench(tmp_path).serving(*flags) as (server, greeting):
         target = Target(int(greeting.split()[0].rpartition(":")[2]), server.pid, tmp_path, 0)
@@ -531,7 +531,7 @@ def test_a_slow_reader_of_long_events_costs_little(
         with (
             client,
             contextlib.suppress(ConnectionError, TimeoutError),
-        ):  # the latter: an answer in one piece was it
+        ):  # too large: the answer came in one piece
             client.connect(("127.0.0.1", target.port))
             client.settimeout(5)
             client.sendall(sent)

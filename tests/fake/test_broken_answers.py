@@ -1,4 +1,4 @@
-"""Whatever a server answers, the client raises its own exceptions and no others."""
+"""For any answer of a server the client raises its own exceptions and no others."""
 
 # ruff: noqa: E501 (tables)
 from __future__ import annotations
@@ -54,7 +54,7 @@ QUESTIONS: dict[str, tuple[Ask, Any]] = {
 
 
 def written(answer: Any) -> httpx.Response:
-    """An answer as a server sends it: a list is a stream."""
+    """The bytes of an answer; a list is a stream."""
     if not isinstance(answer, list):
         return plain(json.dumps(answer).encode())
     return stream(b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in answer))
@@ -109,18 +109,18 @@ def test_a_broken_answer_is_a_server_error(question: str, response: httpx.Respon
 
 
 @pytest.mark.parametrize(("ask", "answer"), QUESTIONS.values(), ids=QUESTIONS)
-def test_the_whole_answers_of_this_table_are_fine(ask: Ask, answer: Any) -> None:
+def test_the_unbroken_answers_of_this_table_are_valid(ask: Ask, answer: Any) -> None:
     assert called(ask, written(answer)) is not None
 
 
-def test_errors_are_what_they_say() -> None:
+def test_errors_have_their_status_code_and_message() -> None:
     with pytest.raises(RequestRefused, match="no"):
         called(QUESTIONS["complete"][0], written([FAILED]))
     with pytest.raises(RequestRefused, match="no"):
         called(QUESTIONS["tokenize"][0], httpx.Response(400, json=REFUSAL))
 
 
-async def test_the_asynchronous_client_gives_the_same() -> None:
+async def test_the_asynchronous_client_raises_the_same_exceptions() -> None:
     def answered(request: httpx.Request) -> httpx.Response:
         return plain(b"{}")
 
@@ -133,13 +133,13 @@ async def test_the_asynchronous_client_gives_the_same() -> None:
                 await ask()
 
 
-# Any change of a whole answer
+# Random changes of valid answers
 
 ODD = (None, True, -1, 10**30, 1e400, 0.5, "", "x", [], [None], {}, {"index": 0}, [[]], float("nan"))
 
 
 def places(answer: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where a value stands."""
+    """The paths of all values."""
     rows = (
         answer.items() if isinstance(answer, dict) else enumerate(answer) if isinstance(answer, list) else ()
     )
@@ -149,7 +149,7 @@ def places(answer: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def changed(answer: Any, path: tuple[Any, ...], odd: object) -> Any:
-    """A copy with another value there; "gone" takes it away."""
+    """A copy with another value at this path; "gone" removes it."""
     made = copy.deepcopy(answer)
     holder = made
     for key in path[:-1]:
@@ -162,7 +162,7 @@ def changed(answer: Any, path: tuple[Any, ...], odd: object) -> Any:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_one_changed_value_is_an_answer_or_our_error(question: str) -> None:
+def test_one_changed_value_is_an_answer_or_the_clients_error(question: str) -> None:
     ask, answer = QUESTIONS[question]
     for path in places(answer):
         for odd in ("gone", *ODD):
@@ -170,7 +170,7 @@ def test_one_changed_value_is_an_answer_or_our_error(question: str) -> None:
                 called(ask, written(changed(answer, path, odd)))
 
 
-def test_any_bytes_are_an_answer_or_our_error() -> None:
+def test_any_bytes_are_an_answer_or_the_clients_error() -> None:
     dice = random.Random(7)
     whole = {name: written(answer).read() for name, (_, answer) in QUESTIONS.items()}
     for name, data in whole.items():

@@ -1,4 +1,4 @@
-"""llama-srb and ./api.py as processes: what they print, how they exit, what they leave behind."""
+"""llama-srb and ./api.py as processes: their output, exit codes, and no process left behind."""
 
 import contextlib
 import json
@@ -53,7 +53,7 @@ CANNOT_START: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "reason"), CANNOT_START, ids=lambda value: str(value)[:50])
-def test_what_cannot_start_says_why_in_one_line(bench: Bench, arguments: list[str], reason: str) -> None:
+def test_a_failed_start_says_why_in_one_line(bench: Bench, arguments: list[str], reason: str) -> None:
     make_files(bench.folder)
     ended = bench.run("serve", *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -63,7 +63,7 @@ def test_what_cannot_start_says_why_in_one_line(bench: Bench, arguments: list[st
     bench.assert_no_orphan()
 
 
-def test_a_taken_port_is_named(bench: Bench) -> None:
+def test_the_error_of_a_taken_port_names_it(bench: Bench) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = bench.run("serve", "--port", str(port))
@@ -103,7 +103,7 @@ def test_help_shows_every_option(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("mode", ["resident", "per-request"])
-def test_it_greets_with_its_address_and_a_curl_that_works(bench: Bench, mode: str) -> None:
+def test_it_prints_its_address_and_a_curl_that_works(bench: Bench, mode: str) -> None:
     with bench.serving("--engine-mode", mode) as (process, greeting):
         address, _, curl = greeting.strip().partition("   try: ")
         assert urllib.request.urlopen(address + "/health", timeout=TIMEOUT).status == 200
@@ -163,7 +163,7 @@ def test_a_second_signal_does_not_wait(bench: Bench) -> None:
     ):
         process.send_signal(signal.SIGTERM)
         address = greeting.split()[0].removeprefix("http://").split(":")
-        while connectable(address[0], int(address[1])):  # the first signal has been taken
+        while connectable(address[0], int(address[1])):  # until the first signal was handled
             time.sleep(0.005)
         process.send_signal(signal.SIGTERM)
         assert b"shutting_down" in read_all(client)
@@ -249,7 +249,7 @@ PROMPT = "Once upon a time,"
 
 
 def texts(n: int, tokens: int, seed: int = 7) -> list[str]:
-    """What the fake engine says."""
+    """The texts of the fake engine."""
     return ["".join(story(PROMPT, seed, index, tokens)) for index in range(n)]
 
 
@@ -264,7 +264,7 @@ def test_a_pipe_gets_numbered_texts_in_order(bench: Bench) -> None:
     bench.assert_no_orphan()
 
 
-def test_n_is_8_unless_said_otherwise(bench: Bench) -> None:
+def test_n_is_8_by_default(bench: Bench) -> None:
     assert complete(bench, PROMPT).stdout.count("[") == 8
     assert bench.run("complete", PROMPT, LLAMA_SRB_N="3").stdout.count("[") == 3
 
@@ -280,7 +280,7 @@ def test_the_prompt_comes_from_an_argument_stdin_or_a_file(bench: Bench) -> None
     assert all(ended.returncode == 0 for ended in ways)
 
 
-def test_only_one_line_feed_is_taken_from_the_end_of_stdin(bench: Bench) -> None:
+def test_only_one_line_feed_is_removed_from_the_end_of_stdin(bench: Bench) -> None:
     ended = complete(bench, "-", "-n", "1", "--echo", stdin="x\n\n")
     assert ended.stdout.startswith("[0] x\n ")
 
@@ -319,13 +319,13 @@ def test_a_server_gives_what_an_engine_gives(bench: Bench, form: str) -> None:
 
 
 def events_of(stdout: str) -> list[dict[str, object]]:
-    """Each sequence's events in their order, for sequences may end in another one; without the id."""
+    """The events by sequence, since the order between sequences may differ; without the id."""
     events = [json.loads(line) | {"id": ""} for line in stdout.splitlines()]
     return sorted(events, key=lambda event: event.get("index", -1))
 
 
 def received(bench: Bench, *arguments: str) -> dict[str, object]:
-    """The command that an engine got."""
+    """The command that the engine received."""
     log = bench.folder / "stdin"
     bench.engine.write_text(f'#!/bin/sh\ntee {log} | python3 {FAKE} "$@"\n')
     ended = bench.run("complete", PROMPT, *arguments)
@@ -380,7 +380,7 @@ REFUSED: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "reason"), REFUSED, ids=lambda value: str(value)[:50])
-def test_what_is_refused_exits_with_2_and_one_line(bench: Bench, arguments: list[str], reason: str) -> None:
+def test_a_refused_option_exits_with_2_and_one_line(bench: Bench, arguments: list[str], reason: str) -> None:
     make_files(bench.folder)
     (bench.folder / "latin").write_bytes(b"x\xff")
     ended = bench.run("complete", *arguments)
@@ -390,13 +390,13 @@ def test_what_is_refused_exits_with_2_and_one_line(bench: Bench, arguments: list
     assert not bench.engines()
 
 
-def test_what_only_the_engine_can_refuse_exits_with_2(bench: Bench) -> None:
+def test_a_refusal_of_the_engine_exits_with_2(bench: Bench) -> None:
     ended = complete(bench, "-", stdin="x " * 20000)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "llama-srb: the prompt has 20000 tokens, the context 16384\n"
 
 
-def test_what_a_server_refuses_exits_with_2(bench: Bench) -> None:
+def test_a_refusal_of_a_server_exits_with_2(bench: Bench) -> None:
     with bench.serving() as (_, greeting):
         ended = complete(bench, PROMPT, "--url", greeting.split()[0], "--min-p", "7")
     assert (ended.returncode, ended.stderr) == (2, "llama-srb: min_p is 7; it must be between 0 and 1\n")
@@ -412,7 +412,7 @@ def test_an_engine_that_dies_exits_with_1_and_says_why(bench: Bench, flags: list
 
 
 def test_no_server_exits_with_1(bench: Bench) -> None:
-    with socket.socket() as silent:  # it has the port and does not listen
+    with socket.socket() as silent:  # it is bound to the port and does not listen
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
         ended = complete(bench, PROMPT, "--url", f"127.0.0.1:{port}")
@@ -434,7 +434,7 @@ def test_a_lost_server_exits_with_1(bench: Bench) -> None:
 
 @contextlib.contextmanager
 def running(bench: Bench, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """An endless completion whose first text has come."""
+    """An endless completion that has printed its first text."""
     command = bench.command("complete", PROMPT, "--max-tokens", "-1", "--jsonl", *arguments)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, text=True, **pipes) as process:
@@ -483,12 +483,12 @@ LEAVES_SCREEN = "\x1b[?1049l"
 
 
 def views(output: str) -> tuple[str, str]:
-    """What was on the screen of its own, and what stays."""
+    """The contents of the alternate screen, and the output that stays."""
     live, _, rest = output.partition(LEAVES_SCREEN)
     return plain(live), plain(rest)
 
 
-def test_a_terminal_counts_what_runs_and_what_has_ended(bench: Bench) -> None:
+def test_a_terminal_counts_running_and_ended_sequences(bench: Bench) -> None:
     code, output = bench.on_terminal(
         "complete", PROMPT, "-n", "3", "--max-tokens", "40", "--", "--token-delay", "0.02"
     )
@@ -513,7 +513,7 @@ def test_a_terminal_shows_8_panels_and_then_all_texts(bench: Bench, size: tuple[
     bench.assert_no_orphan()
 
 
-def test_more_than_fit_are_counted_and_all_texts_stay(bench: Bench) -> None:
+def test_panels_that_do_not_fit_are_counted_and_all_texts_stay(bench: Bench) -> None:
     code, output = bench.on_terminal("complete", PROMPT, "--seed", "7", "--max-tokens", "12", "-n", "64")
     live, rest = views(output)
     assert code == 0
@@ -521,7 +521,7 @@ def test_more_than_fit_are_counted_and_all_texts_stay(bench: Bench) -> None:
     assert [f"[{index}] {text}  (" in rest for index, text in enumerate(texts(64, 12))] == [True] * 64
 
 
-def test_control_c_on_a_terminal_keeps_what_has_come(bench: Bench) -> None:
+def test_control_c_on_a_terminal_keeps_the_text_so_far(bench: Bench) -> None:
     code, output = bench.on_terminal(
         "complete", PROMPT, "-n", "2", "--max-tokens", "-1", "--", "--endless", interrupt_at="─ 1 ─"
     )
@@ -539,7 +539,7 @@ def test_a_terminal_shows_an_error_in_one_line_after_the_texts(bench: Bench) -> 
     bench.assert_no_orphan()
 
 
-# models, completion, the rest
+# models, completion, other commands
 
 
 def test_models_are_lines_of_fields_in_a_pipe(bench: Bench) -> None:

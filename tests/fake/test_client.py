@@ -1,4 +1,4 @@
-"""The Python client against a real server over sockets, with the fake engine behind it."""
+"""The Python client against a real server over sockets, with the fake engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def server(bench: Bench) -> Iterator[str]:
-    """The address of a server whose stories end only when they must."""
+    """The address of a server whose stories end only by max_tokens, a stop or a cancel."""
     with bench.serving("--", "--endless") as (_, greeting):
         yield greeting.split()[0]
 
@@ -56,7 +56,7 @@ def caller(server: str) -> Iterator[Client]:
 
 
 def notes(bench: Bench, what: str) -> list[str]:
-    """What the engine has noted of this."""
+    """The engine's journal entries of this kind."""
     lines = [json.loads(line)["what"] for line in bench.journal.read_text().splitlines()]
     return [line for line in lines if line.startswith(what)]
 
@@ -82,7 +82,7 @@ def test_a_prompt_may_be_token_ids(caller: Client) -> None:
     assert len(caller.complete([1, 2, 3], n=1, max_tokens=1)) == 1
 
 
-def test_a_stop_string_is_told(caller: Client) -> None:
+def test_a_choice_has_the_stop_string_that_ended_it(caller: Client) -> None:
     word = story(PROMPT, 7, 0, 3)[2]
     (choice,) = caller.complete(PROMPT, n=1, max_tokens=5, seed=7, stop=word)
     assert (choice.finish_reason, choice.stop_text) == ("stop", word)
@@ -107,7 +107,7 @@ SEEDS: list[tuple[dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("body", "seeds"), SEEDS)
-def test_a_choice_knows_its_seed(body: dict[str, Any], seeds: list[int]) -> None:
+def test_a_choice_has_its_seed(body: dict[str, Any], seeds: list[int]) -> None:
     answer = Answer(body)
     answer.take(Start(2, "x", 1, 0, 7))
     assert [choice.seed for choice in answer.choices] == seeds
@@ -193,7 +193,7 @@ def _leave_at_once(server: str) -> None:
 async def test_leaving_a_stream_cancels_it(server: str, bench: Bench) -> None:
     _leave_at_once(server)
     await _leave(server)
-    with Client(server) as caller:  # a request after them: those are over when it is
+    with Client(server) as caller:  # a later request ends after the cancelled ones have
         while len(notes(bench, "done")) < 2:
             caller.complete(PROMPT, n=1, max_tokens=1)
     assert len(notes(bench, "cancel")) == 2
@@ -229,7 +229,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
-def test_what_the_server_refuses_names_its_field(caller: Client, fields: dict[str, Any], param: str) -> None:
+def test_a_servers_refusal_names_its_field(caller: Client, fields: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestRefused) as refused:
         caller.complete(PROMPT, **fields)
     assert refused.value.param == param
@@ -268,7 +268,7 @@ async def _drain(stream: client.AsyncStream) -> None:
 
 
 class Stranger(http.server.BaseHTTPRequestHandler):
-    """A server that is not ours: what it answers to a POST."""
+    """A server of another kind, which answers each POST with these bytes."""
 
     answer: tuple[int, str, bytes] = (200, "", b"")
 
@@ -297,7 +297,7 @@ STRANGE: list[tuple[int, str, bytes, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("status", "kind", "body", "error", "message"), STRANGE)
-def test_what_is_no_answer_of_ours_is_said(
+def test_an_answer_of_another_kind_of_server_is_a_clear_error(
     status: int, kind: str, body: bytes, error: type[Exception], message: str
 ) -> None:
     handler = type("Handler", (Stranger,), {"answer": (status, kind, body)})
@@ -331,7 +331,7 @@ def test_events_read_as_they_are_written(event: Event) -> None:
     assert client.event_from(json.loads(json.dumps(client.as_json(event)))) == event
 
 
-def test_events_of_a_newer_server_and_newer_keys_are_passed_over() -> None:
+def test_unknown_events_and_keys_of_a_newer_server_are_ignored() -> None:
     assert client.event_from({"event": "applause"}) is None
     assert client.event_from({"event": "queued", "id": "x", "position": 1, "mood": "calm"}) == Queued(1, "x")
 

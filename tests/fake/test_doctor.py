@@ -1,4 +1,4 @@
-"""Each check of the doctor finds what it is there for."""
+"""Each check of the doctor finds its fault."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ FAULTS: list[tuple[str, Callable[[Path], dict[str, Any]], str, str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "make", "verdict", "what", "advice"), FAULTS)
-def test_a_fault_is_found_and_there_is_advice(
+def test_a_fault_is_found_with_advice(
     tmp_path: Path, name: str, make: Callable[[Path], dict[str, Any]], verdict: str, what: str, advice: str
 ) -> None:
     finding = found(name, **make(tmp_path))
@@ -141,7 +141,9 @@ def test_a_gpu_that_would_be_idle_is_found(
 
 
 @pytest.mark.parametrize(("options", "code"), [((), 0), (("--model", "none.gguf"), 1), (("--port", "x"), 2)])
-def test_it_exits_with_what_it_found(tmp_path: Path, options: tuple[str, ...], code: int) -> None:
+def test_the_exit_code_tells_whether_a_fault_was_found(
+    tmp_path: Path, options: tuple[str, ...], code: int
+) -> None:
     program(tmp_path, "engine", f'exec {" ".join(FAKE_ENGINE)} "$@" < /dev/null')
     command = [
         sys.executable,

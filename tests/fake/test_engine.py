@@ -1,4 +1,4 @@
-"""One engine process that misbehaves in every way that a flag of tests/fake_engine offers."""
+"""One engine process with each fault that tests/fake_engine has a flag for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def run(exchange: Exchange) -> list[Any]:
 
 
 async def works(engine: Engine) -> bool:
-    """A new request gets its own text to the end."""
+    """A new request gets its own text, complete."""
     events = await run(generate(engine, "the next", max_tokens=5))
     return texts(events, 2) == ["".join(story("the next", 7, i, 5)) for i in range(2)]
 
@@ -65,10 +65,10 @@ async def test_the_events_of_one_step_come_as_one_list(settings) -> None:
             lists = [sum(isinstance(e, Stream) for e in events) async for events in exchange]
     assert sum(lists) == 300
     assert 30 in lists
-    assert {n % 30 for n in lists} == {0}  # a reader who comes late finds two steps at once
+    assert {n % 30 for n in lists} == {0}  # a late reader finds two steps at once
 
 
-async def test_a_slow_reader_gets_all_that_came_meanwhile_at_once(settings) -> None:
+async def test_a_slow_reader_gets_all_waiting_events_at_once(settings) -> None:
     async with Engine(settings()) as engine:
         await soon(engine.loaded())
         async with generate(engine, n=2, max_tokens=5) as exchange:
@@ -87,7 +87,7 @@ async def test_interleaved_requests_never_mix(settings) -> None:
         assert len({e.id for e in events}) == 1
 
 
-async def test_a_late_line_reaches_nobody(settings, caplog) -> None:
+async def test_a_line_after_its_requests_end_reaches_no_request(settings, caplog) -> None:
     async with Engine(settings("--late-lines")) as engine:
         await soon(engine.loaded())
         for _ in range(3):
@@ -95,14 +95,14 @@ async def test_a_late_line_reaches_nobody(settings, caplog) -> None:
 
 
 @pytest.mark.parametrize("size", [1_000, 65_535, 65_536, 65_537, 1_000_000])
-async def test_a_long_line_is_read_whole(settings, size: int) -> None:
+async def test_a_long_line_is_read_completely(settings, size: int) -> None:
     async with Engine(settings("--long-line", size)) as engine:
         await soon(engine.loaded())
         events = await run(generate(engine, n=3, max_tokens=1))
     assert [len(text) for text in texts(events, 3)] == [size] * 3
 
 
-async def test_a_long_command_is_sent_whole_and_does_not_block_the_loop(settings) -> None:
+async def test_a_long_command_is_sent_completely_and_does_not_block_the_loop(settings) -> None:
     async with Engine(settings()) as engine:
         await soon(engine.loaded())
         text = "word " * 1_000_000
@@ -182,7 +182,7 @@ async def test_leaving_early_cancels_at_once_and_disturbs_nobody(settings, journ
         await soon(engine.loaded())
         exchange = generate(engine, n=2, max_tokens=10_000)
         await soon(leave(exchange))
-        assert exchange.state in ("cancelling", "done")  # the command is on its way already
+        assert exchange.state in ("cancelling", "done")  # the cancel command was already sent
         assert await works(engine)
         await until(lambda: exchange.state == "done")
     assert len(journal.entries("cancel")) == 1
@@ -217,7 +217,7 @@ async def test_a_cancel_before_the_request_is_sent_ends_it_without_an_engine(set
     assert [type(e) for e in events] == [Stop, Stop, Done]
 
 
-# Death
+# Crashes
 
 
 async def test_kill_9_in_mid_stream_ends_every_request_with_an_error(settings) -> None:
@@ -233,7 +233,7 @@ async def test_kill_9_in_mid_stream_ends_every_request_with_an_error(settings) -
             ends = [(await collect(first))[-1], (await collect(second))[-1]]
         assert [(type(e), e.code) for e in ends] == [(Error, "engine_died")] * 2
         assert "SIGKILL" in ends[0].message
-        assert "fake engine: loading" not in ends[0].message  # its last log lines are the operator's
+        assert "fake engine: loading" not in ends[0].message  # its last log lines are for operators only
         assert "fake engine: loading" in engine.cause_with_log
         assert [ends[0].id, ends[1].id] == [first.id, second.id]
         await soon(engine.ended())
@@ -248,7 +248,7 @@ HOW = [
 
 
 @pytest.mark.parametrize(("number", "how"), HOW)
-async def test_a_death_by_a_signal_is_told_with_its_name_and_what_to_do(
+async def test_the_error_after_a_death_by_signal_has_its_name_and_advice(
     settings, number: int, how: str
 ) -> None:
     async with Engine(settings("--endless")) as engine:
@@ -260,7 +260,7 @@ async def test_a_death_by_a_signal_is_told_with_its_name_and_what_to_do(
 
 
 @pytest.mark.parametrize("flags", [(), ("--half-line",)])
-async def test_what_came_before_the_death_is_delivered(settings, flags: tuple[str, ...]) -> None:
+async def test_events_before_a_crash_are_delivered(settings, flags: tuple[str, ...]) -> None:
     async with Engine(settings("--die-after", 7, *flags)) as engine:
         await soon(engine.loaded())
         events = await run(generate(engine, n=2, max_tokens=100))
@@ -268,7 +268,7 @@ async def test_what_came_before_the_death_is_delivered(settings, flags: tuple[st
     assert isinstance(events[-1], Error)
 
 
-async def test_a_line_that_cannot_be_read_ends_its_request_alone(settings, caplog) -> None:
+async def test_an_invalid_line_ends_only_its_request(settings, caplog) -> None:
     async with Engine(settings("--endless", "--bad-line-after", 50)) as engine:
         await soon(engine.loaded())
         async with generate(engine, "hers", max_tokens=100), generate(engine, "his", max_tokens=100) as last:
@@ -285,7 +285,7 @@ async def test_a_line_that_cannot_be_read_ends_its_request_alone(settings, caplo
     assert " the" not in caplog.text.partition("it wrote")[2].partition("\n")[0]
 
 
-async def test_a_done_that_cannot_be_read_is_an_error_and_nothing_is_owed(settings) -> None:
+async def test_an_invalid_done_is_an_error_and_needs_no_cancel(settings) -> None:
     async with Engine(settings("--bad-done")) as engine:
         await soon(engine.loaded())
         events = await run(generate(engine, n=2, max_tokens=3))
@@ -303,8 +303,8 @@ QUOTING = {
 
 
 @pytest.mark.parametrize("flags", QUOTING.values(), ids=QUOTING)
-async def test_no_error_quotes_what_the_engine_wrote(settings, flags: tuple[object, ...]) -> None:
-    """It may be about another one's request."""
+async def test_no_error_quotes_the_engines_line(settings, flags: tuple[object, ...]) -> None:
+    """The line may be about another client's request."""
     async with Engine(settings("--endless", *flags)) as engine:
         await soon(engine.loaded())
         events = await run(generate(engine, n=2, max_tokens=100))
@@ -332,7 +332,7 @@ async def test_a_request_to_a_dead_engine_is_an_error(settings) -> None:
         assert [e.code for e in await run(generate(engine))] == ["engine_died"]
 
 
-async def test_an_end_that_was_asked_for_is_no_fault_in_the_log(settings, caplog) -> None:
+async def test_a_requested_end_is_no_fault_in_the_log(settings, caplog) -> None:
     with caplog.at_level("INFO", "llama_srb.engine"):
         async with Engine(settings(stop_grace=PATIENCE)) as engine:
             await soon(engine.loaded())
@@ -365,12 +365,12 @@ async def test_an_engine_that_is_stopped_is_ended(settings) -> None:
 async def test_steps_without_events_are_signs_of_life(settings) -> None:
     async with Engine(settings(step_timeout=1.0)) as engine:
         await soon(engine.loaded())
-        events = await run(command(engine, "prefix", prompt="word " * 1000))  # a step each, of 2 ms
+        events = await run(command(engine, "prefix", prompt="word " * 1000))  # a step for each word, of 2 ms
         assert [type(event) for event in events] == [Done]
         assert await works(engine)
 
 
-async def test_who_has_nothing_to_do_may_be_silent(settings) -> None:
+async def test_an_idle_engine_may_be_silent(settings) -> None:
     async with Engine(settings("--stall-after", 10**6, step_timeout=1.0)) as engine:
         await soon(engine.loaded())
         assert await works(engine)
@@ -381,7 +381,7 @@ async def test_who_has_nothing_to_do_may_be_silent(settings) -> None:
 # Loading
 
 
-async def test_progress_is_told_while_loading(settings) -> None:
+async def test_progress_is_reported_while_loading(settings) -> None:
     seen = []
     async with Engine(
         settings("--load-seconds", 0.1), lambda: seen.append((engine.state, engine.progress))
@@ -427,7 +427,7 @@ async def test_end_of_file_ends_an_engine_gently(settings) -> None:
     assert "exit code 0" in engine.cause_with_log
 
 
-async def test_an_engine_that_finishes_what_runs_may_do_so(settings) -> None:
+async def test_an_engine_may_finish_its_requests_before_it_ends(settings) -> None:
     async with Engine(settings(stop_grace=5.0)) as engine:
         await soon(engine.loaded())
         async with generate(engine, n=2, max_tokens=20) as exchange:
@@ -478,7 +478,7 @@ async def test_a_task_that_is_cancelled_while_it_spawns_leaves_no_process(settin
         async with Engine(settings("--no-ready")) as engine:
             await engine.loaded()
 
-    for turns in range(12):  # the cancel falls into every await of the way
+    for turns in range(12):  # so that the cancel hits every await of the start
         task = asyncio.create_task(hold())
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -486,17 +486,17 @@ async def test_a_task_that_is_cancelled_while_it_spawns_leaves_no_process(settin
         await soon(asyncio.wait({task}))
 
 
-# Commands that are not taken
+# Commands without an answer
 
 
-QUESTIONS = 2  # later ones that are answered, until a command without an answer is given up
+QUESTIONS = 2  # later commands that are answered before one without an answer is given up
 OVERLOOKS = {"stop_grace": 0.3, "step_timeout": 0.4}
 
 
-async def test_a_command_that_the_engine_overlooks_ends_with_an_error(settings) -> None:
+async def test_a_command_that_the_engine_ignores_ends_with_an_error(settings) -> None:
     async with Engine(settings("--overlook", "tokenize", **OVERLOOKS)) as engine:
         await soon(engine.loaded())
-        async with generate(engine, max_tokens=-1) as running:  # else the watchdog would end the engine
+        async with generate(engine, max_tokens=-1) as running:  # otherwise the watchdog would end the engine
             (error,) = await soon(run(command(engine, "tokenize", text="x")))
             assert isinstance(error, Error)
             assert "has not taken" in error.message
@@ -506,7 +506,7 @@ async def test_a_command_that_the_engine_overlooks_ends_with_an_error(settings) 
         assert await works(engine)
 
 
-async def test_an_extend_that_the_engine_overlooks_ends_its_own_wait(settings) -> None:
+async def test_an_extend_that_the_engine_ignores_ends_with_an_error(settings) -> None:
     async with Engine(settings("--overlook", "extend", "--endless", **OVERLOOKS)) as engine:
         await soon(engine.loaded())
         async with generate(engine, max_tokens=-1) as running:
@@ -520,7 +520,7 @@ async def test_an_extend_that_the_engine_overlooks_ends_its_own_wait(settings) -
 
 
 class Numbering:
-    """An engine that numbers the lines that it gets, and answers none."""
+    """An engine that numbers the lines that it receives, and answers none."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -531,7 +531,7 @@ class Numbering:
 
 @pytest.mark.parametrize("acknowledged", [True, False])
 async def test_an_extend_is_given_up_only_when_several_later_questions_were_answered(acknowledged) -> None:
-    """One answer proves nothing: the extend may take longer to read than the question."""
+    """One answer proves nothing: the engine may need longer to read the extend than the later command."""
     exchange, engine = generate_by(lambda exchange: None), Numbering()
     exchange.sent(engine, engine.send(b""))
     exchange.deliver([Start(exchange.id, exchange.n, 1, 0, 1)])
@@ -553,7 +553,7 @@ async def test_an_extend_is_given_up_only_when_several_later_questions_were_answ
             await extending
 
 
-async def test_what_is_cancelled_before_it_was_read_has_its_stops(settings) -> None:
+async def test_a_request_cancelled_before_it_was_read_has_its_stops(settings) -> None:
     exchange = generate_by(lambda exchange: None)
     exchange.deliver([Done(exchange.id, 0, 0, 0, 0)])
     events = [event async for batch in exchange for event in batch]
@@ -561,7 +561,7 @@ async def test_what_is_cancelled_before_it_was_read_has_its_stops(settings) -> N
     assert events[-1].count == 3
 
 
-async def test_what_is_extended_while_it_waits_still_waits(settings) -> None:
+async def test_a_request_extended_while_it_waits_still_waits(settings) -> None:
     exchange = generate_by(lambda exchange: None)
     for event, waits in ((Queued("x", 1), True), (Extend("x", 3, 5), True), (Start("x", 5, 1, 0, 1), False)):
         exchange.deliver([event])
@@ -569,12 +569,12 @@ async def test_what_is_extended_while_it_waits_still_waits(settings) -> None:
 
 
 def generate_by(send: Any) -> Exchange:
-    """A request of 3 sequences that goes to no engine."""
+    """A request of 3 sequences that is sent to no engine."""
     return Exchange("x", b"", n=3, on_enter=send)
 
 
-async def test_what_a_reader_has_in_hand_is_unread_until_it_comes_back() -> None:
-    """A slow one takes all that waits, at once; while it writes that, as much again may come."""
+async def test_events_count_as_unread_until_their_reader_asks_for_more() -> None:
+    """A slow reader takes all waiting events at once; while it writes them, as many may arrive again."""
     exchange = Exchange("a", b"")
     text = [Stream("a", 0, " x")] * 10
     exchange.deliver(text)

@@ -1,4 +1,4 @@
-"""What can go wrong with a server that runs for weeks: each fault has a test that makes it happen."""
+"""Faults of a server that runs for weeks: each has a test that causes it."""
 
 # ruff: noqa: E501 (a table)
 from __future__ import annotations
@@ -19,31 +19,31 @@ from tests.support.served import Served, Serving
 
 # fmt: off
 FAULTS = {
-    "engine killed": "real/test_life.py::test_a_killed_engine_is_an_error_for_what_it_ran_and_the_next_request_works",
+    "engine killed": "real/test_life.py::test_a_killed_engine_is_an_error_for_its_requests_and_the_next_one_works",
     "engine hangs": "fake/test_engine.py::test_an_engine_that_makes_no_step_is_ended_with_its_reason",
     "engine stopped": "real/test_faults.py::test_an_engine_that_is_stopped_is_ended_and_another_one_started",
     "a long prompt, which is no hang": "real/test_faults.py::test_a_long_prompt_is_no_hang",
     "rubbish from the engine": "fake/test_engine.py::test_rubbish_on_stdout_ends_engine_and_requests",
-    "half a line from the engine": "fake/test_engine.py::test_what_came_before_the_death_is_delivered",
+    "half a line from the engine": "fake/test_engine.py::test_events_before_a_crash_are_delivered",
     "exit while loading, at the start": "fake/test_pool.py::test_a_first_load_that_fails_stops_the_pool_and_says_why",
     "exit while loading, later": "fake/test_pool.py::test_a_restart_that_fails_is_tried_again",
-    "out of memory, GPU lost": "fake/test_faults.py::test_what_the_engine_said_last_is_in_the_log_and_the_next_request_works",
+    "out of memory, GPU lost": "fake/test_faults.py::test_the_engines_last_log_line_is_logged_and_the_next_request_works",
     "engine built for another CPU": "fake/test_faults.py::test_health_says_why_no_engine_is_started_and_sighup_tries_again",
-    "a request that kills every engine": "fake/test_pool.py::test_a_request_that_kills_each_engine_stops_nothing",
+    "a request that kills every engine": "fake/test_pool.py::test_a_request_that_kills_each_engine_does_not_stop_the_pool",
     "disk of the prefix cache full": "real/test_store.py::test_a_full_disk_is_a_line_in_the_log",
     "file of the prefix cache damaged": "real/test_store.py::test_any_damage_is_a_line_in_the_log_and_a_miss",
     "folder of the prefix cache deleted": "real/test_folder.py::test_a_folder_that_was_deleted_is_made_again",
-    "FIFO in the folder of the prefix cache": "real/test_folder.py::test_what_is_no_file_is_passed_over",
+    "FIFO in the folder of the prefix cache": "real/test_folder.py::test_an_entry_that_is_no_file_is_ignored",
     "disk of the prefix cache hangs": "real/test_folder.py::test_a_request_does_not_wait_for_a_disk_that_hangs",
     "model file replaced, no SIGHUP": "real/test_faults.py::test_a_model_file_that_is_replaced_or_gone_disturbs_nobody",
     "model file replaced, SIGHUP":
-        "real/test_life.py::test_another_model_in_the_place_of_the_first_is_served_without_a_request_lost",
+        "real/test_life.py::test_a_replaced_model_is_served_after_sighup_without_a_request_lost",
     "model file replaced by a broken one":
-        "real/test_life.py::test_a_broken_model_in_the_place_of_the_first_changes_nothing",
+        "real/test_life.py::test_after_sighup_with_a_broken_model_the_old_engine_serves_on",
     "model file with a hostile chat template": "real/test_hostile_models.py::test_a_template_harms_its_own_chats_only",
     "attacks on the server's HTTP": "fake/test_attacks.py::test_an_attack_gets_its_answer",
-    "model file lies about its sizes": "real/test_faults.py::test_a_model_file_with_false_lengths_is_an_error_and_no_crash",
-    "port taken": "fake/test_cli.py::test_a_taken_port_is_named",
+    "model file with false sizes": "real/test_faults.py::test_a_model_file_with_false_lengths_is_an_error_and_no_crash",
+    "port taken": "fake/test_cli.py::test_the_error_of_a_taken_port_names_it",
     "port stolen by another server": "fake/test_faults.py::test_nobody_can_take_the_port_while_it_is_served",
     "client gone while it sends": "fake/test_faults.py::test_a_client_gone_while_it_sends_leaves_nothing",
     "client gone while it waits": "fake/test_faults.py::test_a_client_gone_while_its_request_waits_leaves_nothing",
@@ -60,11 +60,11 @@ FAULTS = {
     "SIGTERM, requests that end in time": "fake/test_pool.py::test_stop_lets_requests_finish_within_its_grace",
     "SIGHUP with a broken file of keys":
         "fake/test_access.py::test_sighup_reads_the_keys_again_and_keeps_them_if_it_cannot",
-    "SIGHUP that meets what nobody has thought of": "fake/test_faults.py::test_sighup_outlives_whatever_it_finds",
+    "SIGHUP that meets an unexpected fault": "fake/test_faults.py::test_sighup_works_again_after_any_fault_of_a_reload",
     "SIGHUP with a broken preset": "fake/test_faults.py::test_sighup_reads_presets_again_and_keeps_them_if_it_cannot",
     "server killed": "real/test_life.py::test_a_killed_server_leaves_no_engine",
     "server killed in mid-prompt": "real/test_life.py::test_a_killed_server_leaves_no_engine_in_mid_prefill",
-    "all of it at random": "soak/test_soak.py::test_two_minutes_of_mixed_traffic_with_faults_leak_nothing",
+    "all faults at random": "soak/test_soak.py::test_two_minutes_of_mixed_traffic_with_faults_leak_nothing",
 }
 # fmt: on
 
@@ -86,7 +86,7 @@ LAST_WORDS = {
 
 
 @pytest.mark.parametrize("said", LAST_WORDS.values(), ids=LAST_WORDS)
-async def test_what_the_engine_said_last_is_in_the_log_and_the_next_request_works(
+async def test_the_engines_last_log_line_is_logged_and_the_next_request_works(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture, said: str
 ) -> None:
     served = await serving(
@@ -178,7 +178,7 @@ async def test_a_thousand_clients_that_leave_leave_nothing(serving: Serving) -> 
 
 
 async def open_requests(served: Served, n: int) -> None:
-    """Waits until so many are here."""
+    """Waits until the server has so many open requests."""
     async with asyncio.timeout(20):
         while True:
             async with served.http.get(served.url + "/v1/stats") as response:
@@ -215,10 +215,10 @@ async def test_sighup_reads_presets_again_and_keeps_them_if_it_cannot(
     await temperature_becomes(1.5)
 
 
-async def test_sighup_outlives_whatever_it_finds(
+async def test_sighup_works_again_after_any_fault_of_a_reload(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each of these had ended its task, and nobody knew."""
+    """Each of these faults once ended the task of SIGHUP, without a line in the log."""
     presets, model = tmp_path / "presets", tmp_path / "model.gguf"
     presets.mkdir()
     model.symlink_to(STORYTELLER)
@@ -248,7 +248,7 @@ def link(path: Path, target: str) -> None:
 
 
 async def heard(caplog: pytest.LogCaptureFixture, line: str) -> None:
-    """SIGHUP, and what the log says of it."""
+    """Sends SIGHUP; returns the log's lines about it."""
     caplog.set_level("INFO")
     caplog.clear()
     hang_up()

@@ -1,4 +1,4 @@
-"""A flood arrives whole and in order, and benchmarks/server.py would notice if it did not."""
+"""A flood of events arrives completely and in order, and benchmarks/server.py would notice if not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CASES = [Case(dialect, n=8, requests=2) for dialect in ("events", "openai")]
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.dialect)
 def flood(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, bytes]:
-    """A case and one of the answers to its requests, which ran at once."""
+    """A case, and one of the answers to its simultaneous requests."""
     case = request.param
     with serving("--engine", case.engine(tmp_path_factory.mktemp("flood"))) as server:
         first, second = read_all([ask(server, case.body(MAX_TOKENS)) for _ in range(case.requests)])
@@ -20,7 +20,7 @@ def flood(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return case, first
 
 
-def test_a_flood_arrives_whole_and_in_order(flood: tuple[Case, bytes]) -> None:
+def test_a_flood_of_events_arrives_completely_and_in_order(flood: tuple[Case, bytes]) -> None:
     case, answer = flood
     check(case, MAX_TOKENS, answer)
 

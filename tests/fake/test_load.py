@@ -1,4 +1,4 @@
-"""What piles up is bounded, and what takes too long is ended; nobody else notices."""
+"""Queues are bounded and slow requests, bodies and readers are ended, without effect on other clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.served import Serving, bearer, frames, key_file
 ENDLESS = {"prompt": "x", "n": 1, "max_tokens": -1}
 
 
-async def test_a_full_queue_is_503_with_a_time_to_come_back(serving: Serving) -> None:
+async def test_a_full_queue_is_503_with_retry_after(serving: Serving) -> None:
     served = await serving("--endless", parallel=1, max_queue=1)
     async with served.http.post(served.url + "/v1/events", json=ENDLESS) as first:
         await first.content.readuntil(b"\n\n")
@@ -27,7 +27,7 @@ async def test_a_full_queue_is_503_with_a_time_to_come_back(serving: Serving) ->
                 assert (await third.json())["error"]["code"] == "queue_full"
 
 
-async def test_who_waits_too_long_gets_an_error_and_who_runs_goes_on(serving: Serving) -> None:
+async def test_a_request_that_waits_too_long_is_an_error_and_a_running_one_goes_on(serving: Serving) -> None:
     served = await serving("--endless", parallel=1, queue_timeout=0.2)
     async with served.http.post(served.url + "/v1/events", json=ENDLESS) as first:
         await first.content.readuntil(b"\n\n")
@@ -42,7 +42,7 @@ TIME_LIMITS = {"server": ({"request_timeout": 1}, {}), "request": ({}, {"timeout
 
 
 @pytest.mark.parametrize(("settings", "fields"), TIME_LIMITS.values(), ids=TIME_LIMITS)
-async def test_what_runs_too_long_ends_with_what_it_has(
+async def test_a_request_that_runs_too_long_ends_with_its_text_so_far(
     serving: Serving, settings: dict[str, Any], fields: dict[str, Any]
 ) -> None:
     served = await serving("--endless", **settings)
@@ -52,7 +52,7 @@ async def test_what_runs_too_long_ends_with_what_it_has(
 
 
 @pytest.mark.parametrize("mode", ["resident", "per-request"])
-async def test_what_has_no_time_left_before_it_begins_is_an_error(serving: Serving, mode: str) -> None:
+async def test_a_request_whose_time_is_over_before_it_begins_is_an_error(serving: Serving, mode: str) -> None:
     served = await serving("--endless", parallel=1, engine_mode=mode, max_engines=1)
     async with served.http.post(served.url + "/v1/events", json=ENDLESS) as first:
         await first.content.readuntil(b"\n\n")
@@ -60,7 +60,7 @@ async def test_what_has_no_time_left_before_it_begins_is_an_error(serving: Servi
         assert (status, b"0.2 s (timeout)" in data) == (503, True)
 
 
-async def test_other_apis_say_of_what_ran_too_long_that_it_is_not_finished(serving: Serving) -> None:
+async def test_other_apis_report_a_request_that_ran_too_long_as_unfinished(serving: Serving) -> None:
     served = await serving("--endless")
     paths = {"/v1/completions": "finish_reason", "/completion": "stop_type", "/api/generate": "done_reason"}
     body = {"prompt": "x", "stream": False, "timeout": 1, "max_tokens": -1}
@@ -71,11 +71,11 @@ async def test_other_apis_say_of_what_ran_too_long_that_it_is_not_finished(servi
     assert found == dict.fromkeys(paths.values(), (200, True))
 
 
-async def test_who_sends_many_keeps_nobody_out(serving: Serving, tmp_path: Path) -> None:
-    """Per request, so that the order is the pool's; the resident engine has the same rule of its own."""
+async def test_a_client_with_many_requests_does_not_delay_another(serving: Serving, tmp_path: Path) -> None:
+    """In per-request mode the pool decides the order; the resident engine schedules by the same rule."""
     file = key_file(tmp_path / "keys", {"name": "ann"}, {"name": "bob"})
     options = {"api_key_file": str(file), "engine_mode": "per-request", "max_engines": 1}
-    served = await serving("--load-seconds", "0.3", **options)  # so that none ends before all have come
+    served = await serving("--load-seconds", "0.3", **options)  # so that none ends before all have arrived
     order = []
 
     async def ask(name: str, n: int) -> None:
@@ -87,7 +87,7 @@ async def test_who_sends_many_keeps_nobody_out(serving: Serving, tmp_path: Path)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         for name, n in [*[("ann", 256)] * 5, ("bob", 1)]:
             group.create_task(ask(name, n))
-            await asyncio.sleep(0.02)  # so that they come in this order
+            await asyncio.sleep(0.02)  # so that they arrive in this order
     assert order.index("bob") <= 2
     assert sorted(order) == ["ann"] * 5 + ["bob"]
 
@@ -101,12 +101,12 @@ async def test_a_reader_that_falls_behind_is_cut_off_alone(serving: Serving) -> 
     await served.note("cancel")
     assert (await served.events({"prompt": "x", "n": 1, "max_tokens": 3}))[-1]["event"] == "done"
     transport.resume_reading()
-    with contextlib.suppress(ConnectionError):  # a reset is as good as an end
+    with contextlib.suppress(ConnectionError):  # a reset is fine, too
         while await reader.read(1 << 16):
             pass
 
 
-async def test_a_burst_that_its_reader_had_no_turn_for_is_not_behind(serving: Serving) -> None:
+async def test_a_reader_that_could_not_run_during_a_burst_is_not_behind(serving: Serving) -> None:
     served = await serving("--flood", max_unread=10)
     body = {"prompt": "x", "n": 32, "max_tokens": 100, "stream": False}
     status, answer = await served.post(body)
@@ -154,7 +154,7 @@ async def test_a_connection_without_a_request_is_closed(serving: Serving, sent: 
 
 
 async def test_500_connections_at_once_are_all_served(serving: Serving) -> None:
-    """By one thread, which is the clients' too; tests/soak/load.py measures it."""
+    """Server and clients share one thread here; tests/soak/load.py measures the server alone."""
     served = await serving("--flood", max_queue=1000)
     body: dict[str, Any] = {"prompt": "x", "n": 1, "max_tokens": 2}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:

@@ -1,4 +1,4 @@
-"""Which engine serves a request, what a crash costs, and that no process outlives its use."""
+"""The pool: which engine serves a request, the effects of a crash, and no process is left."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_requests_at_the_same_time_never_mix(settings, mode: Mode) -> None
 
 
 @both_modes
-async def test_a_pool_that_is_left_leaves_no_process(settings, mode: Mode) -> None:
+async def test_a_pool_whose_block_ends_leaves_no_process(settings, mode: Mode) -> None:
     async with (
         Pool(settings("--endless"), mode=mode) as pool,
         pool.generate(a_request(max_tokens=-1)) as generation,
@@ -221,7 +221,7 @@ async def test_a_stop_that_is_cancelled_kills(settings, mode: Mode) -> None:
 
 
 @both_modes
-async def test_a_missing_program_is_told_at_the_start(mode: Mode) -> None:
+async def test_a_missing_program_is_an_error_at_the_start(mode: Mode) -> None:
     with pytest.raises(EngineUnavailable, match=r"/nowhere/llama-batched.*\./build\.sh"):
         await Pool(EngineSettings(("/nowhere/llama-batched",)), mode=mode).start()
 
@@ -229,7 +229,7 @@ async def test_a_missing_program_is_told_at_the_start(mode: Mode) -> None:
 # Resident
 
 
-async def test_requests_wait_for_the_engine_that_loads(settings) -> None:
+async def test_requests_wait_while_the_engine_loads(settings) -> None:
     async with Pool(settings("--load-seconds", 0.2)) as pool:
         assert (pool.state, pool.ready) == ("loading", None)
         assert isinstance((await run(pool, max_tokens=2))[-1], Done)
@@ -237,7 +237,7 @@ async def test_requests_wait_for_the_engine_that_loads(settings) -> None:
         assert pool.ready is not None
 
 
-async def test_whoever_watches_sees_the_progress(settings) -> None:
+async def test_the_progress_of_loading_is_reported(settings) -> None:
     seen = set()
     async with Pool(settings("--load-seconds", 1.0)) as pool:
         while pool.state == "loading":
@@ -312,11 +312,11 @@ async def test_an_engine_that_stayed_for_a_while_is_restarted_soon(settings, jou
         for _ in range(8):
             assert (await run(pool))[-1].code == "engine_died"
     starts = [entry["time"] for entry in journal.entries("loading")]
-    assert starts[-1] - starts[0] < sum(0.1 * 2**i for i in range(7))  # what doubling would take
+    assert starts[-1] - starts[0] < sum(0.1 * 2**i for i in range(7))  # the sum of doubled pauses
 
 
 async def test_a_restart_that_fails_is_tried_again(settings, journal, tmp_path) -> None:
-    """The first engine is killed, the second ends while loading, the third serves."""
+    """The first engine is killed, the second exits while loading, the third serves."""
     script = tmp_path / "engine"
     count = tmp_path / "count"
     fake = " ".join(settings().command)
@@ -366,12 +366,12 @@ async def test_a_pool_can_be_started_again(settings) -> None:
 
 
 def ending(*ends: str) -> tuple[str, str]:
-    """Flags of the fake engine: how each process ends its first step, the last for all that follow."""
+    """Flags of the fake engine: how each process ends its first step; the last is for all later processes."""
     return "--first-steps", ",".join(ends)
 
 
 async def until_failed(pool: Pool) -> str:
-    """Two requests die with their engines; what waits meanwhile is told why there is no fourth engine."""
+    """Two requests die with their engines; waiting ones get the reason why no fourth engine is started."""
     for _ in range(2):
         assert (await run(pool))[-1].code == "engine_died"
     (end,) = await run(pool)
@@ -380,7 +380,7 @@ async def until_failed(pool: Pool) -> str:
 
 
 @pytest.mark.parametrize("name", ["SIGILL", "SIGSEGV", "SIGBUS", "SIGFPE"])
-async def test_the_third_death_by_one_signal_in_the_first_step_is_the_last(
+async def test_after_three_deaths_by_one_signal_in_the_first_step_no_engine_is_started(
     settings, journal, caplog, name: str
 ) -> None:
     async with Pool(settings(*ending(name), *journal.flags)) as pool:
@@ -398,7 +398,7 @@ async def test_the_third_death_by_one_signal_in_the_first_step_is_the_last(
     assert errors.count(why) == 1
 
 
-GOES_ON = {  # how processes end their first step, and how many of the first requests die with theirs
+GOES_ON = {  # how processes end their first step, and how many of the first requests die with them
     "another signal between": (["SIGILL", "SIGSEGV", "SIGILL", "works"], 3),
     "killed from outside": (["SIGKILL", "SIGKILL", "SIGKILL", "SIGKILL", "works"], 4),
     "aborted": (["SIGABRT", "SIGABRT", "SIGABRT", "SIGABRT", "works"], 4),
@@ -406,7 +406,7 @@ GOES_ON = {  # how processes end their first step, and how many of the first req
 
 
 @pytest.mark.parametrize(("ends", "n_deaths"), GOES_ON.values(), ids=GOES_ON)
-async def test_other_deaths_in_the_first_step_are_followed_by_a_start(
+async def test_after_other_deaths_in_the_first_step_an_engine_is_started(
     settings, journal, ends: list[str], n_deaths: int
 ) -> None:
     async with Pool(settings(*ending(*ends), *journal.flags)) as pool:
@@ -415,7 +415,7 @@ async def test_other_deaths_in_the_first_step_are_followed_by_a_start(
         assert await works(pool)
 
 
-async def test_what_has_worked_once_is_always_started_again(settings, journal) -> None:
+async def test_an_engine_program_that_has_worked_once_is_always_started_again(settings, journal) -> None:
     async with Pool(settings(*ending("works", "SIGILL"), *journal.flags)) as pool:
         assert await works(pool)
         os.kill(journal.entries("ready")[0]["pid"], signal.SIGKILL)
@@ -425,8 +425,8 @@ async def test_what_has_worked_once_is_always_started_again(settings, journal) -
     assert len(journal.entries("generate")) == 5, "no request but the clients'"
 
 
-async def test_a_request_that_kills_each_engine_stops_nothing(settings, journal) -> None:
-    """Not even if it is the first that this server gets: the third engine is proved by other requests."""
+async def test_a_request_that_kills_each_engine_does_not_stop_the_pool(settings, journal) -> None:
+    """Not even if it is the server's first request: other requests make a step in the third engine."""
     async with Pool(settings("--poison", "arsenic", *journal.flags)) as pool:
         for _ in range(4):
             assert (await run(pool, "arsenic"))[-1].code == "engine_died"
@@ -435,7 +435,7 @@ async def test_a_request_that_kills_each_engine_stops_nothing(settings, journal)
     assert len(journal.entries("generate")) == 4 + 2 + 1
 
 
-async def test_an_engine_without_work_dies_without_a_verdict(settings, journal) -> None:
+async def test_deaths_of_idle_engines_do_not_stop_the_pool(settings, journal) -> None:
     async with Pool(settings(*journal.flags)) as pool:
         for n in range(1, 5):
             await until(lambda n=n: len(journal.entries("ready")) == n and pool.state == "ready")
@@ -457,7 +457,7 @@ async def test_a_failed_pool_tries_again_when_it_is_renewed_or_started(settings,
         assert (pool.state, pool.failure) == ("ready", None)
         assert await works(pool)
         pool.engines.settings = dies
-        await soon(pool.renew())  # another model: what the first has shown is no proof for it
+        await soon(pool.renew())  # another model: the steps of the first one do not count for it
         await until_failed(pool)
     assert pool.state == "stopped"
     pool.engines.settings = settings()
@@ -465,7 +465,7 @@ async def test_a_failed_pool_tries_again_when_it_is_renewed_or_started(settings,
         assert await works(pool)
 
 
-async def test_an_engine_with_a_successor_that_fails_finishes_what_it_runs(settings, journal) -> None:
+async def test_an_engine_whose_successor_fails_finishes_its_requests(settings, journal) -> None:
     async with (
         Pool(settings("--endless", "-np", 2)) as pool,
         pool.generate(a_request("running", max_tokens=-1)) as running,
@@ -484,7 +484,7 @@ async def test_an_engine_with_a_successor_that_fails_finishes_what_it_runs(setti
         assert (end.code, end.message) == ("unavailable", why)
 
 
-async def test_a_stop_ends_what_a_failed_pool_still_runs(settings, journal) -> None:
+async def test_a_stop_ends_the_running_requests_of_a_failed_pool(settings, journal) -> None:
     async with Pool(settings("--endless")) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as running:
             await soon(anext(running))
@@ -499,7 +499,7 @@ async def test_a_stop_ends_what_a_failed_pool_still_runs(settings, journal) -> N
 # Renewal
 
 
-async def test_a_new_engine_takes_over_and_the_old_one_finishes_what_it_runs(settings, journal) -> None:
+async def test_a_new_engine_takes_over_and_the_old_one_finishes_its_requests(settings, journal) -> None:
     async with Pool(settings("--endless", *journal.flags)) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as running:
             await soon(anext(running))
@@ -515,7 +515,7 @@ async def test_a_new_engine_takes_over_and_the_old_one_finishes_what_it_runs(set
             assert isinstance((await collect(running))[-1], Done)
         await soon(old.ended())
         assert (pool.state, len(children())) == ("ready", 1)
-        os.kill(new, signal.SIGKILL)  # the successor is restarted as any other
+        os.kill(new, signal.SIGKILL)  # the successor is restarted like any engine
         await until(lambda: pool.state == "loading")
         assert await works(pool)
 
@@ -531,7 +531,7 @@ async def test_a_new_engine_that_does_not_load_changes_nothing(settings) -> None
         assert await works(pool)
 
 
-async def test_what_waited_in_an_old_engine_that_dies_goes_to_the_new_one(settings) -> None:
+async def test_requests_that_waited_in_a_dead_old_engine_go_to_the_new_one(settings) -> None:
     async with (
         Pool(settings("--endless", "-np", 2)) as pool,
         pool.generate(a_request("running", max_tokens=-1)) as running,
@@ -574,7 +574,7 @@ async def test_stop_ends_old_and_new_engines(settings, when: str) -> None:
         assert (type(done) is EngineUnavailable) == (when == "new one loads")
 
 
-async def test_a_first_load_that_fails_ends_the_engine_that_was_to_succeed(settings) -> None:
+async def test_a_first_load_that_fails_ends_the_renewal_too(settings) -> None:
     async with Pool(settings("--no-ready")) as pool:
         await until(children)
         (first,) = children()
@@ -589,17 +589,17 @@ async def test_a_first_load_that_fails_ends_the_engine_that_was_to_succeed(setti
             await soon(renewal)
 
 
-# Per request
+# Per-request mode
 
 
-async def test_requests_that_are_over_leave_nothing_in_the_pool(settings) -> None:
+async def test_ended_requests_leave_nothing_in_the_pool(settings) -> None:
     async with Pool(settings(), mode="per-request") as pool:
         for _ in range(3):
             assert await works(pool)
         await until(lambda: not pool.engines.processes and not pool.engines.tasks)
 
 
-async def test_each_request_has_a_process_of_its_own_that_ends_with_it(settings, journal) -> None:
+async def test_each_request_has_its_own_process_that_ends_with_it(settings, journal) -> None:
     async with Pool(settings(*journal.flags), mode="per-request") as pool:
         assert children() == set()
         for _ in range(2):
@@ -632,7 +632,7 @@ async def test_requests_get_their_engine_in_order(settings) -> None:
     assert order == [0, 1, 2, 3]
 
 
-async def test_clients_take_turns(settings) -> None:
+async def test_clients_are_scheduled_fairly(settings) -> None:
     order = []
 
     async def asks(name: str) -> None:
@@ -647,7 +647,7 @@ async def test_clients_take_turns(settings) -> None:
     assert {"b", "c"} < set(order[:7])
 
 
-async def test_cancelled_while_waiting_for_a_place_a_request_starts_no_process(settings, journal) -> None:
+async def test_cancelled_while_waiting_for_a_slot_a_request_starts_no_process(settings, journal) -> None:
     async with Pool(settings("--endless", *journal.flags), mode="per-request", max_engines=1) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as running:
             await soon(anext(running))
@@ -676,7 +676,7 @@ async def test_a_request_whose_engine_does_not_load_gets_the_reason(settings) ->
         await until(lambda: not children())
 
 
-async def test_a_cancelled_request_whose_engine_hangs_gives_its_place_back(settings, tmp_path) -> None:
+async def test_a_cancelled_request_whose_engine_hangs_releases_its_slot(settings, tmp_path) -> None:
     flags = ("--only-first", tmp_path / "was here", "--hang-after", 1, "--ignore-term")
     async with Pool(settings(*flags, stop_grace=0.1), mode="per-request", max_engines=1) as pool:
         async with pool.generate(a_request()) as generation:
@@ -684,7 +684,7 @@ async def test_a_cancelled_request_whose_engine_hangs_gives_its_place_back(setti
         assert await works(pool)
 
 
-# Without us
+# Without the server
 
 SERVER = """
 import asyncio, signal, sys
@@ -704,7 +704,7 @@ asyncio.run(main())
 
 
 def is_alive(pid: int) -> bool:
-    """Runs; a zombie that nobody here can reap does not count."""
+    """Whether the process runs; a zombie, which this process cannot reap, does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, text=True).stdout
     return bool(state) and not state.startswith("Z")
 
@@ -726,11 +726,11 @@ def test_a_server_that_is_killed_leaves_no_engine(fake_engine, journal, mode: Mo
     assert not is_alive(engine["pid"])
 
 
-# Going on
+# Extend and prefix
 
 
 @both_modes
-async def test_an_extension_is_answered_in_the_stream_and_counts(settings, mode: Mode) -> None:
+async def test_an_extend_is_answered_in_the_stream_and_counted(settings, mode: Mode) -> None:
     async with Pool(settings("--endless"), mode=mode) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as generation:
             assert pool.requests.generation(generation.id) is None, "it has not started"
@@ -746,7 +746,7 @@ async def test_an_extension_is_answered_in_the_stream_and_counts(settings, mode:
 
 
 @both_modes
-async def test_an_extension_that_crosses_with_the_end_is_none(settings, mode: Mode) -> None:
+async def test_an_extend_that_crosses_the_requests_end_adds_nothing(settings, mode: Mode) -> None:
     async with Pool(settings("--endless"), mode=mode) as pool:
         async with pool.generate(a_request(max_tokens=-1)) as generation:
             await soon(anext(generation))
@@ -757,7 +757,7 @@ async def test_an_extension_that_crosses_with_the_end_is_none(settings, mode: Mo
 
 
 @both_modes
-async def test_an_extension_of_what_crashes_is_none(settings, mode: Mode) -> None:
+async def test_an_extend_during_a_crash_adds_nothing(settings, mode: Mode) -> None:
     async with (
         Pool(settings("--hang-after", 1), mode=mode) as pool,
         pool.generate(a_request(max_tokens=-1)) as generation,
@@ -769,7 +769,7 @@ async def test_an_extension_of_what_crashes_is_none(settings, mode: Mode) -> Non
         assert await soon(extending) is None
 
 
-async def test_a_prefix_yields_to_the_next_whatever_its_state(settings) -> None:
+async def test_a_prefix_is_superseded_by_the_next_in_every_state(settings) -> None:
     async with Pool(settings(), mode="resident") as pool:
         long, short = a_request("word " * 10_000), a_request("a b c")
         async with pool.prefix(long) as unsent, pool.prefix(long) as sent:

@@ -1,7 +1,7 @@
-"""The life of engines, with a crash, SIGHUP, stop, start or request between any two turns of the loop.
+"""Random histories of a pool: a crash, SIGHUP, stop, start or request between any two loop iterations.
 
-Hypothesis plays the operating system (played.py) and whoever uses the pool. After each turn what must always
-hold is looked at. In the end all go on as they should: each request ends, and a new one is served.
+Hypothesis controls the simulated operating system (played.py) and the pool's users. The invariants are
+checked after each iteration. At the end everything behaves well: each request ends, and a new one is served.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SETTINGS = EngineSettings(
     restart_delay_max=2,
 )  # fmt: skip
 REQUEST = request_from({"prompt": "x", "n": 1})
-MOST_ENGINES = 2  # of the mode per-request
-MOST = 4  # requests, and renewals, that are open at once
-PATIENCE = 100  # seconds of the played time; all timeouts above together are less
+MOST_ENGINES = 2  # in per-request mode
+MOST = 4  # open requests, and renewals, at once
+PATIENCE = 100  # seconds of simulated time; more than all timeouts above together
 
 which = st.integers(0, 7)
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Client:
 
 
 class Faults(logging.Handler):
-    """What the log calls a fault of ours."""
+    """Collects log lines about internal errors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,13 +90,13 @@ class Life(RuleBasedStateMachine):
         logging.getLogger("llama_srb").addHandler(self.log)
         self.pool = Pool(SETTINGS, mode=self.mode, max_engines=MOST_ENGINES)
         self.clients: list[Client] = []
-        self.probe: Client | None = None  # in the end
+        self.probe: Client | None = None  # the request at the end
         self.renewals: list[asyncio.Task[None]] = []
         self.stops: list[asyncio.Task[None]] = []
         self.hurried: set[asyncio.Task[None]] = set()
         self.start()
 
-    # Who uses it
+    # Users of the pool
 
     @precondition(lambda self: self.pool.state == "stopped" and not self.stops)
     @rule()
@@ -142,7 +142,7 @@ class Life(RuleBasedStateMachine):
         self._hurry(pick(self.stops, number))
 
     def _hurry(self, task: asyncio.Task[None]) -> None:
-        """Once: a second cancel would end its own wait for what it ends."""
+        """Once only: a second cancel would end stop's wait for the processes that it kills."""
         if task not in self.hurried:
             self.hurried.add(task)
             task.cancel()
@@ -234,7 +234,7 @@ class Life(RuleBasedStateMachine):
     def replace_program(self, there: bool) -> None:
         self.world.spawns = there
 
-    # What always holds
+    # Invariants
 
     @invariant()
     def holds(self) -> None:
@@ -251,7 +251,7 @@ class Life(RuleBasedStateMachine):
             assert not self.world.alive, "the pool has stopped, and an engine has not"
 
     def _one_resident(self) -> None:
-        """Besides those that it succeeds, which end with their last request, and one for each renewal."""
+        """Other engines are predecessors, which end with their last request, and one for each renewal."""
         if self.mode == "per-request":
             assert len(self.pool.engines.processes) <= MOST_ENGINES
             return
@@ -265,7 +265,7 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if sys.exc_info()[0] is None:  # else a rule has failed
+            if sys.exc_info()[0] is None:  # otherwise a rule has failed
                 self._end_well()
         finally:
             self.world.end()
@@ -284,7 +284,7 @@ class Life(RuleBasedStateMachine):
         assert not self.world.alive
 
     def _serves(self) -> bool:
-        if self.pool.state == "stopped":  # its first engine has not loaded
+        if self.pool.state == "stopped":  # its first engine has failed to load
             self.start()
         if self.pool.state == "failed" and not self.renewals:
             self.renew()
@@ -298,7 +298,7 @@ class Life(RuleBasedStateMachine):
         return False
 
     def _until(self, condition: Any, otherwise: str) -> None:
-        """All goes on as it should, for as long as that may take."""
+        """Lets processes behave well until the condition holds."""
         deadline = self.world.now + PATIENCE
         while not condition():
             assert self.world.now < deadline, otherwise
@@ -317,7 +317,7 @@ class LifePerRequest(Life):
 def played(machine: type[Life], examples: int) -> Any:
     """300 examples take about 8 seconds; LIFE=20 in the environment is twenty times as many.
 
-    What fails is made short only with LIFE, LIFE=1 too: that takes a minute or two.
+    Failing examples are shrunk only if LIFE is set (LIFE=1, too): that takes a minute or two.
     """
     shrink = [Phase.shrink] if "LIFE" in os.environ else []
     test = machine.TestCase

@@ -1,6 +1,6 @@
-"""Each route with each scope, and with a second key: what a key may ask for, and what it sees of others.
+"""Each route with each scope, and with a second key: no key sees or ends the requests of another.
 
-The table says what each route asks for. A route that is not in it fails the first test.
+The table has the scopes of each route. The first test fails for a route that is not in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from llama_srb.http.routes import ROUTES, Route
 from tests.support.served import SECRET, Served, Serving, bearer, key_file
 
 NO_KEY, EVERY_KEY = "", "complete chat embed metrics admin"
-TABLE: Mapping[str, str] = {  # the scopes, one of which lets in: method and path
+TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is needed
     NO_KEY: """
         GET /
         GET /studio/{file}
@@ -132,7 +132,7 @@ EXPECTED = {
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
 EMBEDDING, TOKENS = {"input": "x"}, {"tokens": [1]}
-BODIES: Mapping[str, Any] = {  # of the routes for which BODY is none
+BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/chat/completions": CHAT, "/chat/completions": CHAT, "/openai/v1/chat/completions": CHAT,
     "/api/chat": {"model": "storyteller", "stream": False, **CHAT, "options": {"num_predict": 1}},
     "/apply-template": CHAT, "/v1/internal/chat-prompt": CHAT,
@@ -153,7 +153,7 @@ BODY = {"prompt": "x", "n": 1, "max_tokens": 1, "max_length": 1, "n_predict": 1,
 async def ask(
     served: Served, route: Route, headers: Mapping[str, str] = {}, *, method: str = "", **named: str
 ) -> tuple[int, bytes]:
-    """Status and body of one request for a route; named are the parameters in its path."""
+    """Status and body of one request to a route; `named` are the parameters in its path."""
     path = route.path.format(**({"id": "0" * 32, "index": "0", "name": "m", "file": "x"} | named))
     body = json.dumps(BODIES.get(route.path, BODY)) if route.method == "POST" else None
     url = served.url + path
@@ -168,7 +168,7 @@ def test_each_route_is_in_the_table_with_its_scopes() -> None:
 
 
 @pytest.mark.parametrize("scope", ["", *api_keys.SCOPES])
-async def test_a_key_is_let_in_by_its_scope_and_no_other(
+async def test_a_key_is_admitted_by_a_scope_of_the_route_and_no_other(
     serving: Serving, tmp_path: Path, scope: str
 ) -> None:
     served = await serving(api_key_file=str(key_file(tmp_path / "k", {"name": "a", "scopes": scope.split()})))
@@ -188,7 +188,7 @@ async def test_a_key_is_let_in_by_its_scope_and_no_other(
 
 
 async def test_another_method_or_path_does_nothing(serving: Serving) -> None:
-    """Nor does it need a key: it tells nothing."""
+    """It needs no key either, since the answer reveals nothing."""
     served = await serving(api_key="one")
     for method, path, status in (
         ("POST", "/drain", 404),
@@ -216,7 +216,7 @@ NAMES: tuple[dict[str, str], ...] = ({}, {"genkey": "K"})
 
 @dataclass
 class Client:
-    """Somebody with a key, or with an address."""
+    """A client with its own key, or with its own address."""
 
     served: Served
     http: aiohttp.ClientSession
@@ -232,12 +232,12 @@ class Client:
         return json.loads(await self.ask("GET" if body is None else "POST", path, body))
 
     async def said(self, body: Mapping[str, str]) -> str:
-        """What its KoboldCpp generation has said until now."""
+        """The text so far of its KoboldCpp generation."""
         return str((await self.json("/api/extra/generate/check", body))["results"][0]["text"])
 
     @contextlib.asynccontextmanager
     async def streaming(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
-        """A stream that does not end by itself; yields how it has begun."""
+        """A stream that does not end by itself; yields its beginning."""
         url, data = self.served.url + path, {**ENDLESS, **body}
         async with self.http.post(url, json=data, headers=self.headers) as response:
             assert response.status == 200, await response.read()
@@ -246,7 +246,7 @@ class Client:
 
 @dataclass
 class Three:
-    """Two of the same rights, and one that may do everything."""
+    """Two clients with the same rights, and an admin."""
 
     first: Client
     second: Client
@@ -261,7 +261,7 @@ class Three:
 
 @pytest.fixture(params=["keys", "addresses"])
 async def three(serving: Serving, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Three]:
-    """With keys, and without them."""
+    """Three clients, with keys and without."""
     file = key_file(tmp_path / "keys", {"name": "first"}, {"name": "second"},
                     {"name": "admin", "scopes": ["admin"]})  # fmt: skip
     options = {"api_key_file": str(file)} if request.param == "keys" else {}
@@ -282,7 +282,7 @@ async def three(serving: Serving, tmp_path: Path, request: pytest.FixtureRequest
 
 @contextlib.asynccontextmanager
 async def secrets(client: Client) -> AsyncIterator[list[str]]:
-    """A stream of each form that goes on until the block is left; yields the texts of two."""
+    """An endless stream of each form for the length of the block; yields the texts of two."""
     async with contextlib.AsyncExitStack() as stack:
         for path, body in STREAMS:
             await stack.enter_async_context(client.streaming(path, body))
@@ -297,7 +297,7 @@ async def secrets(client: Client) -> AsyncIterator[list[str]]:
 async def test_on_no_route_one_client_sees_or_ends_what_another_generates(three: Three) -> None:
     second, wrong = three.second, []
     async with secrets(three.first) as texts:
-        for route in sorted(ROUTES, key=lambda route: route.handler == "reply"):  # which take over the names
+        for route in sorted(ROUTES, key=lambda route: route.handler == "reply"):  # they rename generations
             for name in NAMES:
                 path = route.path.format(id="0" * 32, index="0", name="m", file="x")
                 body = {**BODIES.get(route.path, BODY), **name} if route.method == "POST" else None
@@ -308,7 +308,7 @@ async def test_on_no_route_one_client_sees_or_ends_what_another_generates(three:
         await three.running(len(STREAMS))
 
 
-async def test_what_koboldcpps_clients_look_on_at_is_their_own(three: Three) -> None:
+async def test_koboldcpps_clients_see_only_their_own_generations(three: Three) -> None:
     first, second = three.first, three.second
     async with secrets(first):
         for name in NAMES:
@@ -327,7 +327,7 @@ async def test_what_koboldcpps_clients_look_on_at_is_their_own(three: Three) -> 
         await three.running(len(STREAMS) - 2)
 
 
-async def test_many_generations_of_one_client_leave_those_of_another_in_reach(three: Three) -> None:
+async def test_many_generations_of_one_client_push_out_none_of_another(three: Three) -> None:
     async with secrets(three.first):
         for number in range(70):
             await three.second.ask("POST", "/api/v1/generate", {**BODY, "genkey": str(number)})
@@ -335,7 +335,7 @@ async def test_many_generations_of_one_client_leave_those_of_another_in_reach(th
             assert (await three.first.json("/api/extra/abort", name))["success"] == "true"
 
 
-async def test_stop_generation_ends_what_its_caller_has_begun(three: Three) -> None:
+async def test_stop_generation_ends_its_callers_generations(three: Three) -> None:
     async with secrets(three.first):
         for client in (three.second, three.admin):
             assert await client.json("/v1/internal/stop-generation", {}) == "OK"
@@ -353,8 +353,8 @@ async def test_an_admin_ends_any_generation_by_its_name_and_reads_none(three: Th
         await three.running(len(STREAMS) - 1)
 
 
-async def test_who_knows_an_id_may_end_and_extend(three: Three) -> None:
-    """It is random, so only whoever was told it knows it."""
+async def test_a_client_that_knows_an_id_may_cancel_and_extend(three: Three) -> None:
+    """The id is random, so that only clients that were given it know it."""
     async with three.first.streaming("/v1/events", {"n": 1}) as begun:
         id = json.loads(begun.decode().splitlines()[0].removeprefix("data: "))["id"]
         assert (await three.second.json(f"/v1/completions/{id}/extend", {"add": 1}))["count"] == 2
@@ -371,7 +371,7 @@ async def test_a_prefix_ends_an_earlier_one_of_the_same_client_only(three: Three
     assert (await long)["superseded"]
 
 
-async def test_a_token_is_not_a_key_of_the_same_name(serving: Serving, tmp_path: Path) -> None:
+async def test_a_jwt_is_another_client_than_a_key_of_the_same_name(serving: Serving, tmp_path: Path) -> None:
     served = await serving(
         "--endless", "--token-delay", "0.01", jwt_secret=SECRET,
         api_key_file=str(key_file(tmp_path / "keys", {"name": "ann"})),

@@ -1,4 +1,4 @@
-"""What a server tells of itself: metrics, stats, health, log lines."""
+"""Metrics, stats, health and log lines of a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def text_of(served: Served, path: str, **headers: str) -> tuple[int, str]:
 
 
 async def measured(served: Served) -> dict[tuple[str, ...], float]:
-    """Every sample by its name and the values of its labels."""
+    """Every sample of /metrics, by its name and the values of its labels."""
     status, text = await text_of(served, "/metrics")
     assert status == 200
     families = text_string_to_metric_families(text)
@@ -91,7 +91,7 @@ async def test_metrics_need_their_scope(serving: Serving, tmp_path: Path) -> Non
         assert statuses == [403, 200]
 
 
-async def test_live_and_ready(serving: Serving) -> None:
+async def test_live_and_ready_have_their_own_paths(serving: Serving) -> None:
     served = await serving("--exit-while-loading", "1", "--only-first", "/dev/null")
     for path in ("/health", "/health/live", "/health/ready"):
         assert await text_of(served, path) == (200, '{"status":"ok"}\n')
@@ -101,7 +101,7 @@ NAMES = [("a-name.of_mine", True), ("", False), ("two words", False), ("x" * 65,
 
 
 @pytest.mark.parametrize(("wanted", "taken"), NAMES)
-async def test_the_answer_bears_the_name_that_the_log_line_has(
+async def test_the_answer_has_the_request_id_of_the_log_line(
     serving: Serving, caplog: pytest.LogCaptureFixture, wanted: str, taken: bool
 ) -> None:
     caplog.set_level("INFO")
@@ -127,7 +127,7 @@ async def test_a_client_that_leaves_before_the_answer_begins_is_a_line_in_the_lo
 
     async def prepare_too_late(self: web.StreamResponse, http: web.Request) -> object:
         if isinstance(http, web.Request) and http.transport:
-            http.transport.close()  # aiohttp has not told the handler yet
+            http.transport.close()  # aiohttp has not cancelled the handler yet
         return await prepare(self, http)
 
     monkeypatch.setattr(web.StreamResponse, "prepare", prepare_too_late)

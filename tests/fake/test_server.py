@@ -1,4 +1,4 @@
-"""The whole server over real sockets, with the fake engine behind it."""
+"""The whole server over real sockets, with the fake engine."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ import pytest
 from llama_srb.dialects.negotiation import Asked, negotiate
 from tests.support.served import TIMEOUT, Served, Serving, closed, frames
 
-CANCEL_WITHIN = 5.0  # seconds: a step of the silent engine takes 30
+CANCEL_WITHIN = 5.0  # seconds; a step of the silent engine takes 30
 
 
 # The event stream
@@ -79,7 +79,7 @@ async def test_a_chat_is_answered_n_times_in_both_forms(serving: Serving, mode: 
     assert "".join(e["text"] for e in events if e["event"] == "stream" and e["index"] == 0) == answers[0]
 
 
-async def test_warnings_and_strict(serving: Serving) -> None:
+async def test_unknown_fields_are_warnings_and_with_strict_errors(serving: Serving) -> None:
     served, strict = await serving(), await serving(strict=True)
     events = await served.events({"prompt": "x", "n": 1, "temprature": 1})
     assert events[0]["warnings"] == ['"temprature" is not a known field; did you mean "temperature"?']
@@ -87,14 +87,14 @@ async def test_warnings_and_strict(serving: Serving) -> None:
     assert (status, json.loads(data)["error"]["param"]) == (400, "temprature")
 
 
-async def test_requests_stream_beside_each_other(serving: Serving) -> None:
+async def test_requests_stream_at_the_same_time(serving: Serving) -> None:
     served = await serving()
     runs = await asyncio.gather(*(served.events({"prompt": p, "seed": 1, "n": 2}) for p in ("a", "b", "a")))
     first, other, again = ([event for event in run if event["event"] == "stream"] for run in runs)
     assert first == again != other
 
 
-async def test_a_silent_stream_gets_comments(serving: Serving) -> None:
+async def test_a_stream_without_events_gets_comments(serving: Serving) -> None:
     served = await serving("--token-delay", "30", keep_alive=0.01)
     reader, writer = await served.connect({"prompt": "x", "n": 1})
     for _ in range(3):
@@ -102,7 +102,7 @@ async def test_a_silent_stream_gets_comments(serving: Serving) -> None:
     writer.close()
 
 
-async def test_a_slow_reader_gets_all_and_holds_up_nobody(serving: Serving) -> None:
+async def test_a_slow_reader_gets_all_events_and_delays_no_other_client(serving: Serving) -> None:
     served = await serving("--flood", "--endless")
     reader, writer = await served.connect({"prompt": "slow", "n": 32, "max_tokens": 300})
     transport = writer.transport
@@ -171,7 +171,7 @@ async def test_a_request_and_a_sequence_are_cancelled_by_name(serving: Serving) 
         assert deleted.status == 404
 
 
-# Going on
+# Prefix, continue, extend
 
 LONG = {"prompt": "word " * 16_000}  # half a minute of prefill
 
@@ -208,7 +208,7 @@ async def test_a_client_that_waits_for_a_prefix_and_leaves_cancels_at_once(servi
     await served.note("done")
 
 
-async def test_where_nothing_is_kept_there_is_nothing_to_go_on_from(serving: Serving) -> None:
+async def test_per_request_mode_refuses_prefix_and_continue(serving: Serving) -> None:
     served = await serving(engine_mode="per-request")
     status, data = await served.post({"prompt": "Once"}, "/v1/prefix")
     assert (status, "--prefix-cache" in json.loads(data)["error"]["message"]) == (409, True)
@@ -240,7 +240,7 @@ async def test_a_running_stream_is_extended(serving: Serving, mode: str) -> None
     assert (status, "continue" in json.loads(data)["error"]["message"]) == (404, True)
 
 
-async def test_openais_chunks_have_the_choices_that_were_added(serving: Serving) -> None:
+async def test_openais_chunks_have_the_added_choices(serving: Serving) -> None:
     served = await serving("--endless")
     body = {"prompt": "x", "max_tokens": -1, "stream": True}
     async with served.http.post(served.url + "/v1/completions", json=body) as response:
@@ -263,7 +263,7 @@ async def test_a_crash_in_mid_stream_is_an_error_event_and_the_next_request_work
     assert (await served.events({"prompt": "x"}))[-1]["event"] == "done"
 
 
-async def test_what_the_engine_refuses_is_a_status(serving: Serving) -> None:
+async def test_a_refusal_of_the_engine_is_a_400(serving: Serving) -> None:
     served = await serving()
     status, data = await served.post({"prompt": "word " * 20_000})
     error = json.loads(data)["error"]
@@ -272,8 +272,8 @@ async def test_what_the_engine_refuses_is_a_status(serving: Serving) -> None:
     assert status == (await served.post({"prompt": "word " * 20_000, "stream": False}))[0]
 
 
-async def test_max_body_and_max_n_are_the_servers(serving: Serving) -> None:
-    """All other bad input is in tests/support/bad_input.py."""
+async def test_max_body_and_max_n_are_settings(serving: Serving) -> None:
+    """tests/support/bad_input.py has all other bad input."""
     served = await serving(max_body=65_536, max_n=16)
     for body, status, bound in ((b" " * 70_000, 413, "65536"), ({"prompt": "x", "n": 17}, 400, "16")):
         answered, data = await served.post(body)
@@ -300,7 +300,7 @@ async def test_wrong_routes_and_methods_are_json_too(serving: Serving) -> None:
 # The other routes
 
 
-async def test_health_tells_the_state_while_loading(serving: Serving) -> None:
+async def test_health_reports_the_state_while_loading(serving: Serving) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     loading = asyncio.create_task(serving("--no-ready", port=port))
@@ -323,7 +323,7 @@ async def test_health_is_ok_when_ready(serving: Serving) -> None:
         assert (response.status, await response.json()) == (200, {"status": "ok"})
 
 
-async def test_models_tells_what_the_file_says(serving: Serving) -> None:
+async def test_models_has_the_facts_of_the_file(serving: Serving) -> None:
     served = await serving()
     async with served.http.get(served.url + "/v1/models") as response:
         (model,) = (await response.json())["data"]
@@ -382,12 +382,12 @@ NEGOTIATION: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("body", "accept", "dialect"), NEGOTIATION)
-def test_what_the_client_says_chooses_the_dialect(body: dict[str, Any], accept: str, dialect: str) -> None:
+def test_accept_header_and_fields_choose_the_dialect(body: dict[str, Any], accept: str, dialect: str) -> None:
     asked = Asked.of("/v1/completions", body, accept=accept, default="events")
     assert negotiate(asked)[0] == dialect
 
 
-async def test_openai_streams_and_folds_the_same_texts(serving: Serving) -> None:
+async def test_openais_stream_and_body_have_the_same_texts(serving: Serving) -> None:
     served = await serving()
     body = {"prompt": "x", "n": 8, "seed": 3, "model": "storyteller"}
     status, data = await served.post({**body, "stream": True})
@@ -465,7 +465,7 @@ MANY = {"prompt": ["a", "b", "c"], "n": 2, "max_tokens": 500, "stream": True}
 
 
 async def id_of(reader: asyncio.StreamReader) -> str:
-    """The id in the first chunk of a stream that goes on."""
+    """The id in the first chunk of a stream, which is read no further."""
     while b"cmpl-" not in (line := await reader.readline()):
         assert line
     return str(json.loads(line.partition(b"data: ")[2])["id"])
@@ -482,7 +482,7 @@ async def test_one_id_ends_all_prompts_of_a_request(serving: Serving) -> None:
         assert response.status == 404
 
 
-async def test_sequences_of_several_prompts_are_numbered_through(serving: Serving) -> None:
+async def test_sequences_are_counted_over_all_prompts(serving: Serving) -> None:
     served = await serving("--endless")
     reader, _ = await served.connect(MANY)
     id = await id_of(reader)
@@ -497,7 +497,7 @@ async def test_sequences_of_several_prompts_are_numbered_through(serving: Servin
     assert status == 404, "which of the prompts?"
 
 
-async def test_who_leaves_ends_all_prompts(serving: Serving) -> None:
+async def test_a_client_that_leaves_cancels_all_its_prompts(serving: Serving) -> None:
     served = await serving("--endless")
     reader, writer = await served.connect(MANY)
     await id_of(reader)

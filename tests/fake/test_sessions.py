@@ -1,4 +1,4 @@
-"""What a key or a token has begun ends with it: streams, bodies, WebSockets."""
+"""When a key or a JWT ends, its streams, bodies and WebSockets end with it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.support.waiting import PATIENCE
 SLOW = ("--endless", "--token-delay", "0.01")
 GENERATE = {"op": "generate", "id": "a", "prompt": "x", "n": 2, "max_tokens": -1}
 POLICY_VIOLATION = 1008
-SOON = 2.0  # seconds that a key is good for: longer than a request takes to begin
+SOON = 2.0  # seconds until a key expires; longer than a request takes to begin
 
 
 async def reread(caplog: pytest.LogCaptureFixture) -> None:
-    """Makes the server at hand read its keys again."""
+    """Makes the server read its keys again."""
     caplog.set_level("INFO")
     caplog.clear()
     os.kill(os.getpid(), signal.SIGHUP)
@@ -42,7 +42,7 @@ async def reread(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def rest(socket: ClientWebSocketResponse) -> tuple[list[dict[str, Any]], int | None]:
-    """The messages until the server closes, and the code with which it does."""
+    """The messages until the server closes the socket, and the close code."""
     told = []
     while (message := await socket.receive(timeout=10)).type == WSMsgType.TEXT:
         told.append(json.loads(message.data))
@@ -53,7 +53,7 @@ async def rest(socket: ClientWebSocketResponse) -> tuple[list[dict[str, Any]], i
 async def require_ended(
     socket: ClientWebSocketResponse, code: str = "invalid_api_key", why: str = ""
 ) -> None:
-    """Its request ends with an error, then all is told to be over, then it is closed."""
+    """Its request ends with an error, then the server reports the reason, then it closes the socket."""
     told, close_code = await rest(socket)
     errors = [message for message in told if message["event"] == "error"]
     assert [(error["id"], error["code"]) for error in errors] == [("a", code), ("", code)]
@@ -157,7 +157,7 @@ async def expiring_key(
 async def expiring_token(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> tuple[Served, str]:
-    """Its time is whole seconds, and LEEWAY more."""
+    """A JWT expires at a whole second, and LEEWAY later."""
     served = await serving(*SLOW, jwt_secret=SECRET)
     claims = {"sub": "ann", "exp": int(time.time() + SOON - LEEWAY) + 1, "scope": "complete"}
     return served, jwt.encode(claims, SECRET, "HS256")
@@ -174,7 +174,7 @@ async def test_a_websocket_ends_when_its_key_or_token_expires(
         await require_ended(socket, why="expired")
 
 
-async def test_a_token_ends_with_the_key_that_has_signed_it(
+async def test_a_jwt_ends_with_the_key_that_signed_it(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def signers(secret: str) -> None:
@@ -233,7 +233,7 @@ async def test_a_stream_of_a_revoked_key_ends_with_an_error(
 
 
 @pytest.mark.parametrize("prompt", ["x", ["x", "y"]])
-async def test_a_body_that_is_not_there_yet_is_a_401(
+async def test_an_unfinished_body_becomes_a_401(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture, prompt: Any
 ) -> None:
     file = key_file(tmp_path / "keys", {"name": "ann"})
@@ -247,7 +247,7 @@ async def test_a_body_that_is_not_there_yet_is_a_401(
     assert (status, json.loads(data)["error"]["code"]) == (401, "invalid_api_key")
 
 
-async def test_a_websocket_whose_reader_takes_nothing_ends_all_the_same(
+async def test_a_websocket_whose_client_reads_nothing_ends_too(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket, "CLOSE_GRACE", 0.2)
@@ -255,10 +255,10 @@ async def test_a_websocket_whose_reader_takes_nothing_ends_all_the_same(
     served = await serving(*SLOW, api_key_file=str(file))
     async with connected(served, **bearer("ann")) as socket:
         socket._response.connection.protocol.pause_reading()  # type: ignore[union-attr]  # noqa: SLF001 (aiohttp has no other way)
-        for id in "ab":  # more than the sockets' buffers hold
+        for id in "ab":  # more bytes than the sockets' buffers hold
             await socket.send_json(GENERATE | {"id": id, "prompt": "x" * 8_000_000, "echo": True})
         await served.note("generate", 2)
-        await asyncio.sleep(0.5)  # until what the engine echoes is on its way
+        await asyncio.sleep(0.5)  # until the engine's echo is being sent
         api_keys.write(file, ())
         await reread(caplog)
         await served.note("cancel")

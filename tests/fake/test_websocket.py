@@ -1,4 +1,4 @@
-"""The WebSocket: several requests on one connection, each by its id, with the fake engine behind it."""
+"""The WebSocket: several requests on one connection, each with its id, with the fake engine."""
 
 import asyncio
 
@@ -82,7 +82,7 @@ WRONG = [
 ]
 
 
-async def test_what_is_wrong_is_told_and_disturbs_nothing(serving: Serving) -> None:
+async def test_an_invalid_command_is_an_error_and_disturbs_no_request(serving: Serving) -> None:
     served = await serving("--endless")
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 1, "max_tokens": -1})
@@ -95,7 +95,7 @@ async def test_what_is_wrong_is_told_and_disturbs_nothing(serving: Serving) -> N
         await until(socket, event("stream", id="a"))
 
 
-async def test_who_closes_the_connection_ends_all_of_its_requests(serving: Serving) -> None:
+async def test_closing_the_connection_cancels_all_of_its_requests(serving: Serving) -> None:
     served = await serving("--endless")
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 2, "max_tokens": -1})
@@ -103,7 +103,7 @@ async def test_who_closes_the_connection_ends_all_of_its_requests(serving: Servi
     await served.note("cancel")
 
 
-async def test_an_engine_that_dies_is_told_and_the_connection_stays(serving: Serving) -> None:
+async def test_a_dead_engine_is_an_error_and_the_connection_stays(serving: Serving) -> None:
     served = await serving("--die-after", "5")
     async with connected(served) as socket:
         await socket.send_json({"op": "generate", "id": "a", "prompt": "x", "n": 2, "max_tokens": 50})

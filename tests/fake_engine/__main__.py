@@ -1,4 +1,4 @@
-"""Runs the package as a program, also by its folder's path and with -I."""
+"""Runs the package as a program: also by the path of its folder, and with -I."""
 
 import sys
 from pathlib import Path

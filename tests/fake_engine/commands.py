@@ -1,4 +1,4 @@
-"""Lines of stdin become answers, or requests of the scheduler."""
+"""Reads lines of stdin: each is answered, or becomes a request of the scheduler."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .scheduler import Scheduler
 from .stories import tokenize, tokens_of
 
 ACCEPTED = ("chat", "prefix", "score", "embed", "template")
-ABOUT_ANOTHER = ("cancel", "extend")  # faults of these must not look like the end of that request
+ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
 
 
 class Commands:
     def __init__(self, output: Output, scheduler: Scheduler, overlooked: Sequence[str]) -> None:
         self.output, self.scheduler, self.overlooked = output, scheduler, overlooked
-        self.lines = 0  # of input
+        self.lines = 0  # lines of input so far
         self.readers: dict[str, Callable[[dict[str, Any]], None]] = {
             "generate": self.generate,
-            "chat": self.generate,  # the answer is content, and nothing else
+            "chat": self.generate,  # the answer is content only
             "prefix": scheduler.prefix,
             "score": self.score,
             "extend": scheduler.extend,
@@ -69,7 +69,7 @@ class Commands:
             self.scheduler.generate(command)
 
     def score(self, command: dict[str, Any]) -> None:
-        """A word's logprob is -1 over its place, in the texts of one request."""
+        """The logprob of a word is -1 / its position, counted over the texts of one request."""
         id, prompt, n = command["id"], tokens_of(command), 0
         self.output.event(
             "start", id=id, count=len(command["texts"]), prompt_tokens=len(prompt), cached_tokens=0, seed=0
@@ -88,7 +88,7 @@ class Commands:
                           cached_tokens=0, completion_tokens=n, timings={"total_ms": 1.0})  # fmt: skip
 
     def embed(self, command: dict[str, Any]) -> None:
-        """Two numbers, of its length; the sum of their squares is 1."""
+        """Two numbers, made from the text's length; the sum of their squares is 1."""
         n = 0
         for index, text in enumerate(command["input"]):
             size = len(text if isinstance(text, list) else tokenize(text))

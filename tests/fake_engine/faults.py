@@ -1,4 +1,4 @@
-"""What goes wrong on request: flags say what, and when."""
+"""Faults on request: the flags say which, and when."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Faults:
             time.sleep(3600)
 
     def signal_of_step(self, steps: int, prompts: Iterable[str]) -> signal.Signals | None:
-        """The signal that ends the process in this step: its first one, or one with a certain prompt."""
+        """The signal that ends the process in this step: in its first, or in one with a certain prompt."""
         end = self.end_of_first_step() if steps == 0 else "works"
         if self.flags.poison and any(self.flags.poison in prompt for prompt in prompts):
             end = "SIGSEGV"
         return None if end == "works" else signal.Signals[end]
 
     def end_of_first_step(self) -> str:
-        """Of this process, which is the n-th in the journal."""
+        """How this process, the n-th in the journal, ends its first step."""
         if not self.flags.first_steps:
             return "works"
         with open(self.flags.journal) as journal:
@@ -51,7 +51,7 @@ class Faults:
             os.write(2, b"fake engine: a line that nobody asked for\n" * 1500)
 
     def after_stream(self, count: int) -> None:
-        """After the K-th stream event, whichever flag says so."""
+        """The faults that flags set after the K-th stream event."""
         flags, output = self.flags, self.output
         if count == flags.die_after:
             if flags.half_line:
@@ -73,7 +73,7 @@ class Faults:
             sys.exit(1)
 
     def bad_done(self, id: str) -> bool:
-        """Whether a done has been written that no reader of JSON takes."""
+        """Writes a done that is invalid JSON, if a flag says so; returns whether it did."""
         if self.flags.bad_done:
             self.output.line(f'{{"event":"done","id":"{id}","count":-nan}}\n')
         return bool(self.flags.bad_done)

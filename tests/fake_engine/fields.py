@@ -1,7 +1,7 @@
 """Checks commands by the engine's own table of fields: fields.json is what `llama-batched --fields` prints.
 
-tests/real/test_fields.py holds that the two are equal. The table is JSON Schema; this knows only the keywords
-in it.
+tests/real/test_fields.py checks that the two are equal. The table is JSON Schema; only its keywords
+are implemented.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNNAMED = ("sampling", "sequences")  # errors name their fields without the name
 
 
 class Refused(Exception):
-    """A command that is wrong in itself."""
+    """An invalid command."""
 
     def __init__(self, param: str, message: str, code: str = "invalid_request") -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 def check(command: Any) -> None:
-    """Raises Refused for what protocol 1 does not allow."""
+    """Raises Refused for a command that protocol 1 does not allow."""
     if not isinstance(command, dict):
         raise Refused("", "the command is no object")
     for name in ("op", "id"):

@@ -1,4 +1,4 @@
-"""Where it writes: the events of a step on stdout, the log on stderr, and a journal for tests."""
+"""Writes the events of a step to stdout, the log to stderr, and a journal for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def dumped(value: Any) -> str:
 
 
 class Output:
-    """Collects the lines of a step and writes them in one piece."""
+    """Collects the lines of a step, and writes them at once."""
 
     def __init__(self, journal: str | None) -> None:
         self.journal = journal
@@ -25,7 +25,7 @@ class Output:
         self.lines.append(dumped({"event": event, **fields}) + "\n")
 
     def line(self, text: str) -> None:
-        """A line that is already one, or none."""
+        """Adds a complete line; an empty one is left out."""
         self.lines.append(text)
 
     def change_last(self, old: str, new: str) -> None:
@@ -47,7 +47,7 @@ class Output:
         print("fake engine: " + text, file=sys.stderr, flush=True)
 
     def note(self, what: str) -> None:
-        """A line in the journal, for tests that ask what happened in here."""
+        """Adds an entry to the journal, by which tests check what this process did."""
         if self.journal:
             with open(self.journal, "a") as journal:
                 journal.write(json.dumps({"time": time.monotonic(), "pid": os.getpid(), "what": what}) + "\n")

@@ -33,7 +33,7 @@ class Program:
         self.load()
         poll = select.poll()
         poll.register(0, select.POLLIN)
-        poll.register(1, 0)  # POLLERR: nobody reads any more
+        poll.register(1, 0)  # POLLERR: the reader has closed stdout
         while self.input_open or self.scheduler.requests or self.flags.ignore_eof:
             busy = bool(self.scheduler.requests)
             for descriptor, event in poll.poll(1000 * self.flags.token_delay if busy else None):
@@ -75,7 +75,7 @@ def main() -> None:
         print("self-test: 96 products on CPU (fake); one request of 8 sequences")
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core files: it is killed on purpose
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core files: tests kill it on purpose
     if flags.ignore_term:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Program(flags).run()

@@ -1,4 +1,4 @@
-"""Requests and their sequences as data."""
+"""Requests and their sequences, as data."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 from .stories import cut, story, word
 
-END_AFTER = 40  # words; a story ends by itself somewhere between this and twice this
+END_AFTER = 40  # words; a story ends by itself after this many to twice as many
 
 
 @dataclass
 class Sequence:
     index: int
-    word: Callable[[int], str]  # its text at a position
+    word: Callable[[int], str]  # the word at a position
     total: int
     finish_reason: str
-    more: Callable[[int, int], Sequence]  # another of the request: its index, its limit
+    more: Callable[[int, int], Sequence]  # makes another sequence of the request: index, limit
     stop_text: str = ""
     length: int = 0
 
@@ -37,23 +37,23 @@ class Request:
     prompt_tokens: int
     seed: int
     running: list[Sequence]
-    echo: str | None = None  # the prompt's text, when it is wanted
-    text: str = ""  # of the prompt
-    sequences: list[Sequence] = field(default_factory=list)  # those that are over, too
+    echo: str | None = None  # the prompt's text, if the client asks for it
+    text: str = ""  # the prompt
+    sequences: list[Sequence] = field(default_factory=list)  # ended ones included
     limit: int = 128
-    to_compute: int = 0  # of a prefix: steps until it is done
-    client: str = ""  # of a prefix
+    to_compute: int = 0  # for a prefix: steps until it is done
+    client: str = ""  # for a prefix
     started: bool = False
     completion_tokens: int = 0
     sum_logprobs: bool = False
     logprobs: int | None = None
-    steps: list[str] = field(default_factory=list)  # of a torrent: the lines of each step
+    steps: list[str] = field(default_factory=list)  # for a torrent: the lines of each step
 
 
 def make_sequence(
     flags: Namespace, command: dict[str, Any], prompt: str, seed: int, index: int, limit: int
 ) -> Sequence:
-    """Its text is known beforehand, so nothing of a stop string need be held back."""
+    """The whole text is known beforehand, so no text is held back for stop strings."""
     more = functools.partial(make_sequence, flags, command, prompt, seed)
     limit = sys.maxsize if limit < 0 else limit
     tail = zlib.crc32(f"{prompt}{index}".encode()) % END_AFTER

@@ -1,4 +1,4 @@
-"""Requests from their command to their done: one token a step for as many sequences as may run at once."""
+"""Runs requests from command to done: a step makes one token for each sequence that may run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scheduler:
     def __init__(self, flags: Namespace, output: Output, faults: Faults) -> None:
         self.flags, self.output, self.faults = flags, output, faults
         self.requests: dict[str, Request] = {}
-        self.over: dict[str, Request] = {}  # those that are over, which continue may name
+        self.over: dict[str, Request] = {}  # ended requests, which continue may name
         self.seeds = self.streamed = self.steps = 0
 
     # Commands
@@ -54,7 +54,7 @@ class Scheduler:
             self.output.event("queued", id=request.id, position=position)
 
     def text_before(self, command: dict[str, Any]) -> str:
-        """The sequence that continue names, after its own prompt."""
+        """The prompt and text of the sequence that continue names."""
         if (named := command.get("continue")) is None:
             return ""
         request = (self.over | self.requests).get(named["id"])
@@ -65,7 +65,7 @@ class Scheduler:
         return request.text + "".join(map(sequence.word, range(length)))
 
     def prefix(self, command: dict[str, Any]) -> None:
-        """One token a step, so that a long one takes its time."""
+        """One token a step, so that a long prefix takes long."""
         client = command.get("client", "")
         for request in [r for r in self.requests.values() if r.n == 0 and r.client == client]:
             request.to_compute = 0
@@ -121,7 +121,7 @@ class Scheduler:
     # Steps
 
     def step(self) -> None:
-        """One token for each of the first sequences, as many as may run at once, in order of arrival."""
+        """Makes one token for each of the oldest sequences, as many as may run at once."""
         if self.faults.stalled or not self.requests:
             return
         self.die_if_asked()
@@ -140,7 +140,7 @@ class Scheduler:
             self.close(request)
 
     def die_if_asked(self) -> None:
-        """Once the start of every request has been written."""
+        """Dies once every request has had its start event."""
         signal = self.faults.signal_of_step(self.steps, (r.text for r in self.requests.values()))
         if signal is not None:
             for request in self.requests.values():
@@ -149,7 +149,7 @@ class Scheduler:
             os.kill(os.getpid(), signal)
 
     def pour(self, request: Request) -> None:
-        """A step of all its sequences, whose lines were made once: nobody reads faster than this writes."""
+        """Writes a step of all sequences from prepared lines, faster than any reader reads."""
         if not request.steps:
             self.start(request)
             request.steps = prepare(request)
@@ -198,7 +198,7 @@ class Scheduler:
                           stop=int(reason == "stop"), finish_reason=reason, **text)  # fmt: skip
 
     def close(self, request: Request) -> None:
-        """Writes done once the last sequence has stopped."""
+        """Writes done if the last sequence has stopped."""
         if request.running or request.to_compute or request.id not in self.requests:
             return
         self.over[request.id] = self.requests.pop(request.id)

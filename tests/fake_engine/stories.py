@@ -1,4 +1,4 @@
-"""The texts that it writes, and its tokens: a word is one."""
+"""The fake engine's texts and tokens: each word is a token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def story(prompt: str, seed: int, index: int, length: int) -> list[str]:
 
 
 def cut(words: list[str], at: int, end: int) -> list[str]:
-    """The words up to the character `end`, with no text from the character `at` on."""
+    """The words up to character `end`, without the text from character `at` on."""
     kept, position = [], 0
     for one in words:
         if position >= end:
@@ -35,7 +35,7 @@ def tokenize(text: str) -> list[int]:
 
 
 def tokens_of(command: dict[str, Any]) -> list[int]:
-    """Of a command's prompt."""
+    """The tokens of a command's prompt."""
     return command["tokens"] if "tokens" in command else tokenize(command.get("prompt", ""))
 
 

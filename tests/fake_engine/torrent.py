@@ -1,4 +1,4 @@
-"""Lines that were made once, so that no reader is faster than they are written."""
+"""Prepared lines, which are written faster than any reader reads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .output import dumped
 if TYPE_CHECKING:
     from .requests import Request
 
-PREPARED = 64  # different steps of a torrent, after which they come again
+PREPARED = 64  # different steps of a torrent, after which it repeats
 
 
 def prepare(request: Request) -> list[str]:
-    """The lines of each step."""
+    """Prepares the lines of each step."""
     count = PREPARED if request.logprobs is None else 1  # lines with logprobs are long
     return [lines_of_step(request, position) for position in range(count)]
 
@@ -30,7 +30,7 @@ def lines_of_step(request: Request, position: int) -> str:
 
 @functools.cache
 def tokens_field(text: str, logprobs: int | None) -> str:
-    """A token with its alternatives as the rest of a line; empty without logprobs."""
+    """The rest of a line: a token with its alternatives; empty without logprobs."""
     if logprobs is None:
         return ""
     top = [{"id": i, "text": f" {i}", "logprob": -0.125 * i - 1} for i in range(logprobs)]

@@ -1,5 +1,5 @@
-// A libFuzzer target for the reader of commands: whatever a line holds, parse_command neither crashes nor
-// throws, and what it answers is one line of JSON in UTF-8. scripts/fuzz compiles and runs it.
+// A libFuzzer target for the reader of commands: for any line parse_command neither crashes nor throws, and its
+// answer is one line of JSON in UTF-8. scripts/fuzz compiles and runs it.
 #include "model/embedding.h"
 #include "protocol/commands.h"
 

@@ -1,8 +1,8 @@
-"""Fuzzes the targets of targets.py, led by coverage.
+"""Fuzzes the targets of targets.py, guided by coverage.
 
     pip install atheris && python -m tests.fuzz.parsers [-max_total_time=60]
 
-libFuzzer's options are taken.
+It takes libFuzzer's options.
 """
 
 from __future__ import annotations

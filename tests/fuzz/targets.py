@@ -1,6 +1,6 @@
-"""What is fuzzed in Python: what reads bodies, messages, lines and headers of model files.
+"""Targets of the Python fuzzer: the parsers of bodies, messages, lines and headers of model files.
 
-Whatever is neither an answer nor the parser's own error is a finding. It knows nothing of a fuzzer.
+Any exception but the parser's own error is a finding. The targets know nothing of a fuzzer.
 """
 
 from __future__ import annotations
@@ -62,6 +62,6 @@ def one_input(data: bytes) -> None:
 
 
 def corpus() -> Iterator[bytes]:
-    """Bodies to begin with, for every parser: nobody comes upon JSON by chance."""
+    """Bodies to start from, for every parser: a fuzzer does not find JSON by chance."""
     for i, (_, body) in enumerate(requests(20 * len(READERS), seed=8)):
         yield bytes([i % len(TARGETS), i % len(READERS)]) + body

@@ -1,4 +1,4 @@
-"""The seeds of the fuzzers, once each: the engine answers its own, and Python's parsers read theirs."""
+"""Replays the fuzzers' seeds: the engine answers its commands, Python's parsers read their bodies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fuzz.targets import TARGETS, corpus
 from tests.support.places import BINARY, STORYTELLER
 
 SEEDS = sorted((Path(__file__).parent / "seeds").glob("*.json"))
-SILENT = {"cancel"}  # of a request that does not run
+SILENT = {"cancel"}  # for a request that does not run
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.stem)

@@ -1,4 +1,4 @@
-"""Requests to every route, and of what status and content type their answers are: a table."""
+"""Requests to every route, with the status and content type of the answer: a table."""
 
 # ruff: noqa: E501 (a table)
 from __future__ import annotations
@@ -25,7 +25,7 @@ THOUGHT: dict[str, Any] = {"messages": HELLO, "max_tokens": 9, **scripted("<thin
 
 @dataclass(frozen=True)
 class Case:
-    """A request, and of what status and content type its answer is. path: where it is not the route's."""
+    """A request, and its answer's status and content type. path: only if it is not the route's."""
 
     route: str
     body: Any

@@ -1,4 +1,4 @@
-"""Answers of a server, held against its own /openapi.json; a key that is not described is a fault, too."""
+"""Compares a server's answers with its own /openapi.json; a key that is not described is a fault, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JSON, SSE, NDJSON = "application/json", "text/event-stream", "application/x-ndjs
 
 
 class Description:
-    """A server's document, in which every object has only the properties that are described."""
+    """A server's OpenAPI document, read so that an object may have no property that is not described."""
 
     def __init__(self, document: Any) -> None:
         self._paths = document["paths"]
@@ -20,7 +20,7 @@ class Description:
         self._validators: dict[str, Draft202012Validator] = {}
 
     def check(self, route: str, status: int, form: str, data: bytes) -> None:
-        """An answer of a route ("GET /path"): its body, or each frame of its stream."""
+        """Checks an answer of a route ("GET /path"): its body, or each frame of its stream."""
         method, path = route.split()
         content = self._paths[path][method.lower()]["responses"][str(status)]["content"]
         schema = content[form]["schema"]
@@ -34,7 +34,7 @@ class Description:
         assert fault is None, fault
 
     def _check_stream(self, streams: list[Any], told: list[Any]) -> None:
-        """All frames are of one of the streams that may be."""
+        """All frames fit one of the streams that the route may answer with."""
         faults = [
             next((fault for frame in told if (fault := self._fault(stream["x-frame"], frame))), None)
             for stream in streams
@@ -43,7 +43,7 @@ class Description:
         assert None in faults, faults
 
     def _fault(self, schema: Any, value: Any) -> str | None:
-        """What is wrong with a value."""
+        """A difference between a value and its schema; None if there is none."""
         name = json.dumps(schema)
         if name not in self._validators:
             whole = closed(schema) | {"components": self._components}
@@ -53,7 +53,7 @@ class Description:
 
 
 def closed(schema: Any) -> Any:
-    """A schema whose objects have no other properties than those it names."""
+    """Closes a schema: its objects may have only the properties that it names."""
     if isinstance(schema, list):
         return [closed(one) for one in schema]
     if not isinstance(schema, dict):
@@ -65,7 +65,7 @@ def closed(schema: Any) -> Any:
 
 
 def frames(text: str, form: str) -> list[Any]:
-    """What a stream's frames hold; comments and [DONE] left out."""
+    """The data of a stream's frames, without comments and [DONE]."""
     if form == NDJSON:
         return [json.loads(line) for line in text.splitlines()]
     *parts, rest = text.split("\n\n")

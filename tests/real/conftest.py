@@ -1,4 +1,4 @@
-"""Models that tests of the real engine make, once a session, and a server with the bundled one."""
+"""Models that are made once a session for tests of the real engine, and a server with the bundled model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _made(factory: pytest.TempPathFactory, name: str, write: Callable[[Path], No
 
 @pytest.fixture(scope="session")
 def bigram(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Logits that are the same bits whatever the batch: what differs then is the engine's doing."""
+    """A model with the same logits, bit by bit, in any batch: every difference is made by the engine."""
     return _made(tmp_path_factory, "bigram", write_bigram)
 
 
@@ -34,5 +34,5 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a template that knows tools."""
+    """A model whose chat template takes tools."""
     return _made(tmp_path_factory, "chat", write_chat_model)

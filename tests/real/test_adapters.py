@@ -1,4 +1,4 @@
-"""Adapters by request: each set computes what a model does into which it was merged, whoever else runs."""
+"""Adapters by request: each set computes what a model with the set merged computes, in any batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXTS = [
     " dog",
     "He gave her a red ball. " * 4,
 ]
-DIFFERENT = 0.2  # |Δlogprob| that two sets differ by at least; measured: 3
+DIFFERENT = 0.2  # the least |Δlogprob| between two sets; measured: 3
 
 
 def lora(scales: Scales) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-    """For each set what a model says into which it was merged."""
+    """For each set the logprobs of a model into which it was merged."""
     found = []
     for scales in SETS:
         write_model(folder / "merged.gguf", "qwen3", merged=scales)
@@ -77,10 +77,10 @@ def engine(folder: Path, flags: tuple[str, ...]) -> Iterator[Lines]:
         check_idle(engine)
 
 
-def test_alone_and_in_turn_each_set_says_what_the_merged_model_says(
+def test_alone_and_one_after_another_each_set_has_the_merged_models_logprobs(
     engine: Lines, expected: list[Any]
 ) -> None:
-    """The second time the prompt's cells are there, and those of the other sets beside them."""
+    """The second time the prompt's cells are cached, as are those of the other sets."""
     for n_cached in (0, 1):
         for scales, merged in zip(SETS, expected, strict=True):
             (answer,) = engine.answers(engine.send(score(scales)))
@@ -89,8 +89,10 @@ def test_alone_and_in_turn_each_set_says_what_the_merged_model_says(
 
 
 @pytest.mark.parametrize("cells", ["4096", "768"], ids=["roomy", "tiny"])
-def test_beside_each_other_too(folder: Path, flags: tuple[str, ...], expected: list[Any], cells: str) -> None:
-    """Scores, streams and prefixes of four sets at once, and again, in cells for two of them or for all."""
+def test_at_the_same_time_each_set_has_the_merged_models_logprobs(
+    folder: Path, flags: tuple[str, ...], expected: list[Any], cells: str
+) -> None:
+    """Scores, streams and prefixes of four sets at once, twice, with cells for two of them or for all."""
     write = {"op": "generate", "prompt": PROMPT, "n": 3, "max_tokens": 30, "min_tokens": 30, "logprobs": 0}
     with Lines(*flags, "-c", cells, model=folder / "model.gguf") as engine:
         stories = [write | {"lora": lora(scales)} for scales in SETS]
@@ -106,7 +108,7 @@ def test_beside_each_other_too(folder: Path, flags: tuple[str, ...], expected: l
 
 
 def replay(engine: Lines, scales: Scales, story: Answer) -> float:
-    """The largest |Δlogprob| between what was told of a story and what its tokens score alone."""
+    """The largest |Δlogprob| between a story's stream and its tokens, scored alone."""
     prompt = engine.ask("tokenize", text=PROMPT, add_special=True)["tokens"]
     command = {
         "op": "score",
@@ -119,15 +121,15 @@ def replay(engine: Lines, scales: Scales, story: Answer) -> float:
     return float(np.abs(all_values(answer) - told).max())
 
 
-def test_sets_take_turns(engine: Lines) -> None:
-    """Two stories with other adapters come step by step, neither after the other."""
+def test_stories_with_different_adapters_progress_at_the_same_time(engine: Lines) -> None:
+    """Steps alternate between the two sets, so neither story waits for the other's end."""
     write = {"op": "generate", "prompt": "Once", "max_tokens": 60, "min_tokens": 60}
     both = engine.answers(engine.send(*(write | {"lora": lora(scales)} for scales in SETS[:2])))
     lines = [[event["line"] for event in answer.named("stream")] for answer in both]
     assert max(line[0] for line in lines) < min(line[len(line) // 2] for line in lines)
 
 
-def test_without_the_field_all_are_on_as_they_were_loaded(folder: Path, expected: list[Any]) -> None:
+def test_without_the_field_all_adapters_are_on_as_they_were_loaded(folder: Path, expected: list[Any]) -> None:
     files = f"{folder / '0.gguf'}:0.5,{folder / '1.gguf'}:-0.7"
     with Lines(*KV, "-c", "2048", "--lora-scaled", files, model=folder / "model.gguf") as engine:
         (answer,) = engine.answers(engine.send(score(None)))
@@ -137,7 +139,7 @@ def test_without_the_field_all_are_on_as_they_were_loaded(folder: Path, expected
         assert np.abs(all_values(answer) - expected[0]).max() <= BOUND
 
 
-def test_the_same_set_is_the_same_however_it_is_written(engine: Lines) -> None:
+def test_a_set_is_the_same_in_any_order_and_with_scales_of_0(engine: Lines) -> None:
     names = [
         [{"id": 0}],
         [{"scale": 1, "id": 0}, {"id": 1, "scale": 0}],
@@ -150,7 +152,7 @@ def test_the_same_set_is_the_same_however_it_is_written(engine: Lines) -> None:
     assert cached[0] == 0 < cached[1] == cached[2]
 
 
-def test_on_disk_prompts_of_other_sets_stay_apart(
+def test_on_disk_prompts_of_different_sets_are_separate(
     folder: Path, flags: tuple[str, ...], expected: list[Any], tmp_path: Path
 ) -> None:
     stored = (*flags, "--prefix-cache", str(tmp_path))
@@ -182,7 +184,7 @@ WRONG: dict[str, tuple[Any, str, str]] = {  # lora, param, part of the message
 
 
 @pytest.mark.parametrize(("given", "param", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_no_set_is_refused(engine: Lines, given: Any, param: str, message: str) -> None:
+def test_an_invalid_lora_field_is_refused(engine: Lines, given: Any, param: str, message: str) -> None:
     error = engine.ask("generate", prompt="x", lora=given)
     assert (error["event"], error["param"]) == ("error", param)
     assert message in error["message"]
@@ -210,7 +212,7 @@ def test_over_http_they_are_listed_and_named(folder: Path, expected: list[Any]) 
                 assert (status, refused["error"]["param"]) == (400, param), json.dumps(refused)
 
 
-def test_what_is_no_adapter_of_the_model_is_no_start(folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_adapter_of_the_model_ends_the_start(folder: Path, tmp_path: Path) -> None:
     write_adapter(tmp_path / "other.gguf", "llama", 0)
     command = [BINARY, "-m", folder / "model.gguf", "--lora", tmp_path / "other.gguf"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

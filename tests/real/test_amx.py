@@ -1,4 +1,4 @@
-"""patches/0007, on any CPU: what AMX's tiles are configured with, and which weights its buffer takes."""
+"""patches/0007, on any CPU: the configuration of AMX's tiles, and the weights that its buffer takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX is o
 
 
 def compiled(folder: Path, source: str) -> Path:
-    """The object that such a CPU would get."""
+    """The object file, compiled for a CPU with AMX."""
     flags = flags_of(MMQ)
     if subprocess.run([flags[0], CPU, "-fsyntax-only", "-xc++", "/dev/null"], capture_output=True).returncode:
         pytest.skip(f"{flags[0]} does not know {CPU}")
@@ -53,7 +53,7 @@ def loaded_configuration(object_file: Path) -> bytes:
     run(["objcopy", "-O", "binary", f"--only-section={found[2]}", str(object_file), str(out)], out.parent)
     begin = (
         int(found[1], 16) + int(place[2] or "0", 16) + 4
-    )  # counted from behind the instruction's four bytes
+    )  # counted from the end of the instruction's four bytes
     return out.read_bytes()[begin : begin + 64]
 
 
@@ -61,8 +61,8 @@ def test_the_tiles_are_configured_with_all_64_bytes(tmp_path: Path) -> None:
     assert loaded_configuration(compiled(tmp_path, str(tree() / MMQ))) == CONFIGURATION
 
 
-def test_without_the_patch_they_are_not(tmp_path: Path) -> None:
-    """So the test above would have found it."""
+def test_without_the_patch_the_tiles_are_not_configured(tmp_path: Path) -> None:
+    """So the test above notices the fault."""
     source = (tree() / MMQ).read_text()
     constant = re.search(r"    alignas\(64\) static const tile_config_t tc = \{.*?\};\n", source, re.S)
     assert constant
@@ -110,8 +110,8 @@ int main() {
 """
 
 
-def test_its_buffer_takes_the_types_that_are_faster_there(tmp_path: Path) -> None:
-    """K-quants go to the products of rows: 1.1 to 1.6 times as fast (patches/0007)."""
+def test_the_amx_buffer_takes_the_types_that_are_faster_there(tmp_path: Path) -> None:
+    """K-quants stay with the row-wise products, which are 1.1 to 1.6 times as fast (patches/0007)."""
     (tmp_path / "asks.cpp").write_text(ASKS)
     flags = [*flags_of(AMX), "-U__AMX_INT8__", "-U__AVX512VNNI__", "-D__AMX_INT8__", "-D__AVX512VNNI__", "-w"]
     includes = f"-I{(tree() / AMX).parents[1]}"

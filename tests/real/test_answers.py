@@ -1,4 +1,4 @@
-"""Every route answers as /openapi.json says, a stream in each of its frames, and nothing besides."""
+"""Every answer of every route, and each frame of a stream, is as /openapi.json describes it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
 
-OF_RUNNING = {  # answered only while something runs: tests of their own
+OF_RUNNING = {  # they act on a running request, and have their own tests
     "POST /v1/completions/{id}/extend",
     "DELETE /v1/completions/{id}",
     "DELETE /v1/completions/{id}/{index}",
 }
-GENERATING = {  # a path for each form that errors have: a body, and what asks for a stream
+GENERATING = {  # a path for each form of errors: a body, and the fields that ask for a stream
     "/v1/completions": ({"prompt": ONCE}, {"stream": False}, {"stream": True}),
     "/v1/events": ({"prompt": ONCE}, None, {}),
     "/completion": ({"prompt": ONCE}, {}, {"stream": True}),
@@ -38,7 +38,7 @@ GENERATING = {  # a path for each form that errors have: a body, and what asks f
     "/api/extra/generate/stream": ({"prompt": ONCE}, None, {}),
     "/api/generate": ({"prompt": ONCE}, {"stream": False}, {}),
 }
-FORMS = {"/api/generate": NDJSON}  # of streams; others are SSE
+FORMS = {"/api/generate": NDJSON}  # content types of streams that are not SSE
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def storyteller() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def able(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A model with tokens for infill, and with a chat template that knows tools."""
+    """A model with tokens for infill, and a chat template that takes tools."""
     path = tmp_path_factory.mktemp("able") / "able.gguf"
     template = CHAT_TEMPLATE.read_text()
     write_model(path, "llama", chat_template=template, control=[*INFILL, *CHAT_TOKENS], context=4096)
@@ -83,11 +83,11 @@ def test_every_route_has_an_answer_here_in_each_of_its_forms() -> None:
     assert answered == described
 
 
-# What runs
+# Running requests
 
 
 def opened(stack: ExitStack, server: Server, path: str, body: Any) -> HTTPResponse:
-    """A stream that has begun."""
+    """Opens a stream, and yields it once it has begun."""
     connection = stack.enter_context(closing(server.connect()))
     connection.request("POST", path, json.dumps(body))
     response = connection.getresponse()
@@ -95,7 +95,7 @@ def opened(stack: ExitStack, server: Server, path: str, body: Any) -> HTTPRespon
     return response
 
 
-def test_what_acts_on_a_running_request_answers_as_described(
+def test_routes_that_act_on_a_running_request_answer_as_described(
     lasting: Server, description: Description
 ) -> None:
     body = {"prompt": ONCE, "n": 2, "max_tokens": -1, "ignore_eos": True}
@@ -139,7 +139,7 @@ async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> Non
         description.check_value(schema, one)
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.fixture(scope="module")
@@ -186,13 +186,13 @@ def test_a_key_without_tokens_is_refused_as_described(
     (route,) = (route for route in ROUTES if route.path == path)
     body = json.dumps(GENERATING[path][0] | {"max_tokens": 3})
     deadline, status, data = time.monotonic() + PATIENCE, 200, b""
-    while status == 200 and time.monotonic() < deadline:  # until the first one is counted
+    while status == 200 and time.monotonic() < deadline:  # until the first request is counted
         status, data = call(guarded, route, body, Authorization="Bearer poor")
     assert status == 429, data
     description.check(f"POST {path}", status, JSON, data)
 
 
-def test_what_keeps_nothing_refuses_a_prefix_as_described(description: Description) -> None:
+def test_a_per_request_server_refuses_a_prefix_as_described(description: Description) -> None:
     with serving("--engine-mode", "per-request", "--ctx", "1024") as server:
         status, _, data = server.call("POST", "/v1/prefix", {"prompt": ONCE})
         assert status == 409, data
@@ -202,7 +202,7 @@ def test_what_keeps_nothing_refuses_a_prefix_as_described(description: Descripti
 ENDLESS = {"max_tokens": -1, "max_length": None, "ignore_eos": True}
 
 
-def test_a_full_queue_is_told_in_each_dialects_form(description: Description) -> None:
+def test_a_full_queue_is_an_error_in_each_dialects_form(description: Description) -> None:
     flags = ("--ctx", "8192", "--parallel", "1", "--max-queue", "1", "--", *LASTING)
     with serving(*flags) as server, closing(server.connect()) as waiting, ExitStack() as stack:
         opened(stack, server, "/v1/events", {"prompt": ONCE, "n": 1, **ENDLESS}).readline()
@@ -222,7 +222,7 @@ def until_open(server: Server, count: int) -> None:
 
 
 def until_unready(server: Server) -> tuple[int, bytes]:
-    """What /health answers before the next engine is ready."""
+    """The answer of /health before the next engine is ready."""
     deadline, status, data = time.monotonic() + PATIENCE, 200, b""
     while status == 200 and time.monotonic() < deadline:
         status, _, data = server.call("GET", "/health")
@@ -239,7 +239,7 @@ def engine_of(server: Server) -> int:
     return pid
 
 
-def test_an_engine_that_dies_is_told_in_each_dialects_form(description: Description) -> None:
+def test_a_dead_engine_is_an_error_in_each_dialects_form(description: Description) -> None:
     with serving("--ctx", "65536", "--", *LASTING) as server, ExitStack() as stack:
         whole: dict[str, Any] = {}
         streams: dict[str, tuple[bytes, HTTPResponse]] = {}

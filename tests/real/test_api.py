@@ -1,4 +1,4 @@
-"""The whole server with the real engine: waves, cancelling, warnings, frames as /openapi.json says."""
+"""The whole server with the real engine: waves, cancels, warnings, frames as /openapi.json describes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def document(server: Server) -> Any:
 
 
 class Stream:
-    """A stream of which one has read as far as one wants."""
+    """A stream that a test reads as far as it wants."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -44,7 +44,7 @@ class Stream:
 
 @pytest.fixture
 def endless(lasting: Server) -> Iterator[Stream]:
-    """Four sequences that go on until the context is full, unless they are cancelled."""
+    """Four sequences that run until the context is full, unless they are cancelled."""
     body = {"prompt": ONCE, "n": 4, "max_tokens": -1, "ignore_eos": True}
     with closing(lasting.connect()) as connection:
         connection.request("POST", "/v1/events", json.dumps(body))
@@ -54,7 +54,7 @@ def endless(lasting: Server) -> Iterator[Stream]:
 # Waves
 
 
-def test_300_sequences_on_32_places_come_in_waves_from_one_prefill(server: Server) -> None:
+def test_300_sequences_in_32_slots_come_in_waves_from_one_prefill(server: Server) -> None:
     events = server.events(
         {"prompt": "Lily had a red", "n": 300, "max_tokens": 4, "seed": 7, "temperature": 2}
     )
@@ -84,7 +84,7 @@ def test_one_sequence_is_cancelled_and_the_others_go_on(lasting: Server, endless
     assert set(after) == {0, 1, 3}
 
 
-def test_a_request_is_cancelled_and_is_not_there_any_more(lasting: Server, endless: Stream) -> None:
+def test_a_cancelled_request_is_unknown_afterwards(lasting: Server, endless: Stream) -> None:
     endless.until("stream")
     assert lasting.call("DELETE", f"/v1/completions/{endless.id}")[0] == 200
     events = endless.until("done")
@@ -92,7 +92,7 @@ def test_a_request_is_cancelled_and_is_not_there_any_more(lasting: Server, endle
     assert lasting.call("DELETE", f"/v1/completions/{endless.id}")[0] == 404
 
 
-def test_cancelling_what_is_over_or_never_was_does_no_harm(lasting: Server, endless: Stream) -> None:
+def test_cancelling_an_ended_or_unknown_request_does_no_harm(lasting: Server, endless: Stream) -> None:
     endless.until("stream")
     for index in (1, 1):
         lasting.call("DELETE", f"/v1/completions/{endless.id}/{index}")
@@ -151,7 +151,7 @@ def test_an_answer_of_too_many_logprobs_is_refused_and_a_stream_of_them_is_not()
         assert server.events(body | {"stream": True})[-1]["choices"][0]["finish_reason"] == "length"
 
 
-# What /openapi.json says
+# Frames as /openapi.json describes them
 
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -208,7 +208,7 @@ def test_frames_of_a_chat_are_as_described(server: Server, document: Any, ranked
     assert sum(len(choice["logprobs"]["content"]) for choice in choices if choice["logprobs"]) == 6
 
 
-# The best of more
+# best_of
 
 
 def means(choices: list[dict[str, Any]]) -> list[float]:
@@ -225,7 +225,7 @@ def test_the_best_of_12_are_the_first_of_all_12(server: Server) -> None:
     assert best["usage"]["completion_tokens"] == everyone["usage"]["completion_tokens"]
 
 
-def test_the_best_are_streamed_best_first_each_whole(server: Server) -> None:
+def test_the_best_are_streamed_best_first_each_in_one_piece(server: Server) -> None:
     body = {"prompt": ONCE, "n": 3, "best_of": 12, "max_tokens": 12, "rank_by": "logprob"}
     start, *events, done = server.events(body)
     assert (start["count"], done["count"], done["ranking"]) == (3, 3, [0, 1, 2])
@@ -246,7 +246,7 @@ def test_a_cancelled_request_still_has_its_n_choices(lasting: Server) -> None:
     assert [event["index"] for event in events if event["event"] == "stop"] == [0, 1]
 
 
-def test_texts_that_come_twice_are_generated_again_or_marked(server: Server) -> None:
+def test_duplicates_are_retried_or_marked(server: Server) -> None:
     body = {"prompt": ONCE, "stream": False, "n": 24, "max_tokens": 5, "temperature": 1.2, "seed": 1}
     plain, deduped = (
         server.json("POST", "/v1/completions", body | fields)[1]["choices"]

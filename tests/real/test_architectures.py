@@ -1,5 +1,6 @@
-"""Law 3 (design §4) for five kinds of models: whatever way a sequence came to its cells, its tokens replayed
-by llama.cpp's own tool have the logprobs that the engine reported; and no identical prompt is computed twice.
+"""Law 3 (docs/architecture.md) for five kinds of models: however a sequence's cells were computed or
+restored, its tokens, replayed by llama.cpp's own tool, have the logprobs that the engine reported. No prompt
+is computed twice.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tests.support.paced import Paced
 
 Request = dict[str, Any]
 
-# Measured: 1.4e-4 and 0.027. One misplaced token near the end brings 0.47 at least.
-# Flash attention on a CPU computes with F16 whatever the cells hold, so F32 is without it.
+# Measured: 1.4e-4 and 0.027. One misplaced token near the end makes a difference of at least 0.47.
+# Flash attention on a CPU computes with F16 whatever the type of the cells, so F32 is tested without it.
 KV = {  # flags, a bound for |Δlogprob|
     "F32": (("-fa", "off", "-ctk", "f32", "-ctv", "f32"), 1e-3),
     "F16": (("-ctk", "f16", "-ctv", "f16"), 0.1),
@@ -39,19 +40,19 @@ def story(prompt: str = TALE, **fields: Any) -> Request:
 
 @dataclass
 class Kind:
-    """A model, how its cells are kept, and what llama.cpp says of it."""
+    """A model, the type of its cells, and its reference by llama.cpp."""
 
     model: Path
     kv: tuple[str, ...]
     bound: float
     reference: Reference
-    n_again: int  # tokens of a known prompt that are computed again: 1 where cells cannot be cut back
+    n_again: int  # tokens of a known prompt that are computed again: 1 where cells cannot be truncated
 
     def engine(self, *flags: str) -> Paced:
         return Paced(self.model.with_name("log"), *self.kv, *flags, model=self.model)
 
     def distance(self, prompt: list[int], tokens: list[Event]) -> float:
-        """The largest |Δlogprob| between what the engine reported of a sequence and the reference."""
+        """The largest |Δlogprob| between a sequence's logprobs and the reference's."""
         ids = [token["id"] for token in tokens]
         expected = self.reference.logprobs(prompt + ids)[len(prompt) - 1 : -1][range(len(ids)), ids]
         return float(np.abs(expected - [token["logprob"] for token in tokens]).max())
@@ -67,7 +68,7 @@ def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     name, kv = request.param
     folder = tmp_path_factory.mktemp(name)
     write_model(folder / "model.gguf", name)
-    write_model(folder / "written_as_ids.gguf", name, written_as_ids=True)  # where Reference looks for it
+    write_model(folder / "written_as_ids.gguf", name, written_as_ids=True)  # the name that Reference reads
     flags, bound = KV[kv]
     return Kind(
         folder / "model.gguf", flags, bound, Reference(folder, *flags), int(name in ("gemma3", "mamba"))
@@ -86,7 +87,7 @@ def prompt_ids(engine: Paced, text: str = TALE) -> list[int]:
     return ids
 
 
-def test_fresh_and_a_second_time(kind: Kind, engine: Paced) -> None:
+def test_computed_and_from_the_prefix_cache(kind: Kind, engine: Paced) -> None:
     prompt = prompt_ids(engine)
     for n_cached in (0, len(prompt) - kind.n_again):
         answer = engine.generate(**story())
@@ -94,7 +95,7 @@ def test_fresh_and_a_second_time(kind: Kind, engine: Paced) -> None:
         kind.check(prompt, answer, 0, 2)
 
 
-def test_beside_others_that_share_the_beginning(kind: Kind, engine: Paced) -> None:
+def test_at_the_same_time_as_others_with_the_same_beginning(kind: Kind, engine: Paced) -> None:
     engine.generate(**story())
     texts = [TALE, TALE + "He", OTHER, TALE + OTHER, OTHER + "Then"]
     answers = engine.generate_all(*(story(text, n=2) for text in texts))
@@ -119,7 +120,7 @@ def test_continued(kind: Kind, engine: Paced, further: str) -> None:
 def test_forked_from_a_running_sequence(kind: Kind, engine: Paced) -> None:
     prompt = prompt_ids(engine)
     id = engine.begin(**story(max_tokens=300, min_tokens=300, logprobs=20))
-    engine.read_until(id, "stream", index=2, n=12)  # the full pipe stops the engine soon after
+    engine.read_until(id, "stream", index=2, n=12)  # the full pipe blocks the engine soon after
     engine.send_amid({"op": "extend", "id": id, "add": 2, "fork": {"index": 2, "at": 7}})
     (answer,) = engine.answers([id])
     assert answer.lengths == [300] * 5
@@ -136,7 +137,7 @@ def test_in_waves(kind: Kind) -> None:
         check_idle(engine)
 
 
-def test_put_back_and_resumed(kind: Kind) -> None:
+def test_preempted_and_resumed(kind: Kind) -> None:
     with kind.engine("-c", "256", "-np", "6", "-t", "1") as engine:
         texts = [TALE, "One day", OTHER[:90]]
         long = {"n": 4, "max_tokens": 60, "min_tokens": 60}
@@ -160,7 +161,7 @@ def test_restored_from_memory(kind: Kind) -> None:
 # of 79 tokens of prompt and 60 of each candidate
 @pytest.mark.parametrize("n_idle", [0, 110], ids=["all", "tails"])
 def test_candidates_restored_from_memory(kind: Kind, n_idle: int) -> None:
-    """Their snapshots share the prompt's part, and go on from its cells, where a model allows it."""
+    """Where the model allows it, their snapshots share the prompt's part, and are restored onto its cells."""
     with kind.engine(*ROOMY, "--cache-cells", str(n_idle)) as engine:
         source = engine.generate(**story(max_tokens=60, min_tokens=60), id="source")
         for index in (2, 0, 1):
@@ -185,10 +186,10 @@ def test_restored_from_disk(kind: Kind, tmp_path: Path) -> None:
         kind.check(prompt, answer, 0, 1)
 
 
-def test_from_the_middle_of_what_has_been_there_for_long(kind: Kind) -> None:
-    """A sliding window gives the cells behind it to others, so what looks shared may be gone."""
+def test_continued_from_the_middle_after_the_window_has_passed(kind: Kind) -> None:
+    """A sliding window frees the cells before it, so a shared beginning may have lost its cells."""
     with kind.engine("-c", "512", "-np", "2", "-t", "1", "--cache-cells", "260") as engine:
-        engine.generate(**story(OTHER, n=1))  # has to go for the next: there is room before its cells
+        engine.generate(**story(OTHER, n=1))  # is evicted for the next one, which finds free cells before it
         source = engine.generate(**story(n=1, max_tokens=100, min_tokens=100), id="source")
         ids = prompt_ids(engine) + source.ids[0]
         engine.generate(**story("One day", n=1, max_tokens=160, min_tokens=160, cache=False))
@@ -198,8 +199,8 @@ def test_from_the_middle_of_what_has_been_there_for_long(kind: Kind) -> None:
         check_idle(engine)
 
 
-def test_banned_strings_step_back_or_are_refused(kind: Kind) -> None:
-    """A recurrent state cannot step back."""
+def test_banned_strings_rewind_or_are_refused(kind: Kind) -> None:
+    """A recurrent state cannot rewind."""
     if "mamba" in kind.model.parent.name:
         with kind.engine(*ROOMY) as engine:
             error = engine.generate(**story(), banned_strings=["fox"]).events[-1]
@@ -224,7 +225,7 @@ def test_banned_strings_step_back_or_are_refused(kind: Kind) -> None:
 
 
 def test_a_misplaced_token_exceeds_the_bound(kind: Kind, engine: Paced) -> None:
-    """One token changed, one missing, two exchanged, near the prompt's end: what a wrong cell would do."""
+    """One token changed, one missing, two exchanged, near the prompt's end: the effects of a wrong cell."""
     *rest, a, b, c = prompt_ids(engine)
     (tokens,) = engine.generate(**story(n=1)).tokens
     for wrong in ([*rest, a + 1, b, c], [*rest, b, c], [*rest, b, a, c]):

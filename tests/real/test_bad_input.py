@@ -1,4 +1,4 @@
-"""Every bad input over real sockets, with the real engine and the fake one: its answer, nobody disturbed."""
+"""Every bad input, with the real engine and the fake one, gets its answer and disturbs no stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _fake(folders: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def cases(request: pytest.FixtureRequest) -> list[Case]:
     fake = request.node.callspec.params["server"] == "fake"
-    return [case for case in CASES if not (fake and case.code)]  # its vocabulary and context are others
+    return [case for case in CASES if not (fake and case.code)]  # they depend on the real engine's model
 
 
 def refusal(server: Server, case: Case) -> tuple[int, Any]:

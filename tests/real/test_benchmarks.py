@@ -1,4 +1,4 @@
-"""Benchmarks that need no other program than ours: each part brings its figures, and no process is left."""
+"""Benchmarks that need no other project's programs: each part prints its figures and leaves no process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROW, CROWD = Row("bundled", 32, 2, 32, rounds=2), Crowd("bundled", 2, 2, 32, (16
         ("idle", ROW, ["empty", "full"], {"decode", "idle cells"}),
     ],
 )  # fmt: skip
-def test_a_part_brings_its_figures(part: str, row: Row | Crowd, sides: list[str], figures: set[str]) -> None:
+def test_a_part_prints_its_figures(part: str, row: Row | Crowd, sides: list[str], figures: set[str]) -> None:
     before = descendants(os.getpid())
     found: list[tuple[str, Figures]] = []
     run.PARTS[part].run(row, sides, Path(), lambda side, _, those: found.append((side, those)))

@@ -1,4 +1,4 @@
-"""The bundled model is the one of its card (models/README.md), and what the card says of it holds."""
+"""The bundled model is the one of its card (models/README.md), and the card's figures are true."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def stories(engine: Engine) -> tuple[list[str], float]:
-    """40 stories at the card's middle temperature, and the share that ended by itself."""
+    """40 stories at the card's middle temperature, and the share of them that the model ended."""
     return samples(engine, 40, temperature=0.85)
 
 
@@ -51,7 +51,7 @@ def test_the_file_is_that_of_the_card() -> None:
     assert len(data) <= MOST_BYTES
 
 
-def test_the_metadata_says_who_made_it_and_what_it_takes() -> None:
+def test_the_metadata_has_the_expected_names_and_licence() -> None:
     fields = GGUFReader(MODEL).fields
     assert {name: fields[name].contents() for name in METADATA} == METADATA
     assert "tokenizer.chat_template" not in fields
@@ -60,7 +60,7 @@ def test_the_metadata_says_who_made_it_and_what_it_takes() -> None:
 def test_stories_end_by_themselves(stories: tuple[list[str], float]) -> None:
     texts, ended = stories
     assert ended >= 0.8, f"{ended:.0%} end within {LONGEST} tokens"
-    assert min(len(text.split()) for text in texts) > 20  # an end that comes at once is no story's
+    assert min(len(text.split()) for text in texts) > 20  # words; a story that ends at once is none
 
 
 def test_stories_of_one_prompt_differ(stories: tuple[list[str], float]) -> None:
@@ -69,12 +69,12 @@ def test_stories_of_one_prompt_differ(stories: tuple[list[str], float]) -> None:
     assert self_bleu(texts[:8]) < 0.5  # 1 when all are the same
 
 
-def test_a_new_story_costs_the_bits_that_the_card_says(engine: Engine) -> None:
+def test_a_new_story_has_the_bits_per_byte_that_the_card_says(engine: Engine) -> None:
     said = float(on_the_card(r"fox and his stone \| ([0-9.]+) bits per byte"))
     assert bits_per_byte(engine, [STORY], CONTEXT) == pytest.approx(said, rel=0.005)
 
 
-def test_its_engine_complains_of_nothing_at_the_start() -> None:
-    """The server logs what the engine says, so an operator reads it."""
+def test_the_engine_starts_without_warnings() -> None:
+    """The server logs the engine's warnings, and operators read them."""
     done = subprocess.run([BINARY, "-m", MODEL], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Chats through the engine's lines: prompts by templates, answers as content, thoughts and calls of tools."""
+"""Chats in the engine's protocol: prompts by templates, answers as content, reasoning and tool calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.models import CHAT_TOKENS, write_model
 
 
 def message(answer: Answer, index: int) -> dict[str, Any]:
-    """What the stream events of one sequence come to."""
+    """The message that the stream events of one sequence make."""
     events = [event for event in answer.named("stream") if event["index"] == index]
     calls: dict[int, dict[str, str]] = {}
     for piece in (piece for event in events for piece in event.get("tool_calls", [])):
@@ -51,7 +51,7 @@ def test_messages_become_the_prompt_that_the_template_makes(engine: Lines) -> No
     assert answer.lengths == [4, 4]
 
 
-def test_a_chat_and_its_prompt_as_text_say_the_same(engine: Lines) -> None:
+def test_a_chat_and_its_prompt_as_text_have_the_same_answer(engine: Lines) -> None:
     same = {"n": 3, "max_tokens": 12, "sampling": {"seed": 5, **scripted()}}
     answer = chat(engine, **same, echo=True)
     prompt = answer.named("prompt")[0]["text"]
@@ -67,7 +67,7 @@ def test_tools_keep_the_order_of_their_properties_when_they_are_text(engine: Lin
 def test_each_answer_calls_a_tool_that_is_required(engine: Lines) -> None:
     fields = {"tools": json.dumps(TOOLS), "tool_choice": "required"}
     script = scripted("<tool_call>", "</tool_call>")
-    script["logit_bias"].append([0, 300])  # the end, as soon as it is allowed
+    script["logit_bias"].append([0, 300])  # token 0 ends the text as soon as the grammar allows it
     answer = chat(engine, **fields, n=4, max_tokens=400, sampling=script)
     messages = [message(answer, i) for i in range(4)]
     assert [stop["finish_reason"] for stop in answer.stops] == ["stop"] * 4
@@ -82,7 +82,7 @@ def test_each_answer_calls_a_tool_that_is_required(engine: Lines) -> None:
     assert all(len(id) == 9 and id.isalnum() for id in ids)
 
 
-def test_a_tool_that_may_be_called_is_called_by_those_that_begin_to(engine: Lines) -> None:
+def test_with_tool_choice_auto_only_sequences_that_begin_a_call_make_one(engine: Lines) -> None:
     sequences = [scripted("<tool_call>"), scripted()]
     answer = chat(engine, tools=TOOLS, n=2, max_tokens=150, sequences=sequences)
     caller, talker = message(answer, 0), message(answer, 1)
@@ -92,21 +92,21 @@ def test_a_tool_that_may_be_called_is_called_by_those_that_begin_to(engine: Line
     assert not talker["calls"]
 
 
-def test_a_call_in_a_thought_is_none(engine: Lines) -> None:
+def test_a_tool_call_inside_of_reasoning_is_not_a_call(engine: Lines) -> None:
     answer = chat(engine, tools=TOOLS, max_tokens=40, sampling=scripted("<think>", "<tool_call>"))
     made = message(answer, 0)
     assert "<tool_call>" in made["reasoning"]
     assert not made["calls"]
 
 
-def test_a_call_behind_a_thought_is_one(engine: Lines) -> None:
+def test_a_tool_call_after_reasoning_is_a_call(engine: Lines) -> None:
     script = scripted("<think>", "</think>", "<tool_call>")
     made = message(chat(engine, tools=TOOLS, max_tokens=150, sampling=script), 0)
     assert made["calls"][0]["name"] in ("weather", "time")
     assert made["content"] == ""
 
 
-def test_thoughts_stand_apart_or_in_the_text(engine: Lines) -> None:
+def test_reasoning_is_separate_or_part_of_the_content(engine: Lines) -> None:
     script = {"sampling": {"seed": 3, **scripted("<think>")}, "max_tokens": 9}
     apart = message(chat(engine, **script), 0)
     within = message(chat(engine, **script, reasoning_format="none"), 0)
@@ -134,8 +134,8 @@ def test_an_answer_can_go_on_from_its_beginning(engine: Lines) -> None:
     assert not message(answer, 0)["content"].startswith("It is")
 
 
-def test_a_fork_tells_only_what_follows(engine: Lines) -> None:
-    """Lines that nobody reads yet hold up the engine, so that the fork comes in mid-stream."""
+def test_a_fork_streams_only_the_text_after_its_place(engine: Lines) -> None:
+    """Unread lines block the engine, so that the fork comes in mid-stream."""
     request = {"messages": HELLO, "max_tokens": 400, "logprobs": 1000, "sampling": scripted()}
     (id,) = engine.send({"op": "chat"} | request)
     said = ""
@@ -176,7 +176,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "param", "pattern"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_is_wrong_is_said(engine: Lines, fields: dict[str, Any], param: str, pattern: str) -> None:
+def test_an_invalid_chat_is_refused_with_a_message(
+    engine: Lines, fields: dict[str, Any], param: str, pattern: str
+) -> None:
     answer = chat(engine, **fields)
     assert answer.events[-1]["event"] == "error", answer.events[-1]
     assert answer.events[-1]["param"] == param
@@ -208,7 +210,7 @@ def test_templates_of_real_families_take_chats_tools_and_schemas(family: str, tm
     write_model(path, "llama", chat_template=template.read_text(), control=list(CHAT_TOKENS), context=8192)
     schema = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "additionalProperties": False}
     fields: list[dict[str, Any]] = [{}, {"json_schema": schema}, {"enable_thinking": False}]
-    if family not in ("google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct"):  # they know no tools
+    if family not in ("google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct"):  # without tools
         fields += [{"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "required"}]
     with Lines("-c", "16384", model=path) as engine:
         common = {"op": "chat", "messages": HELLO, "n": 2, "max_tokens": 30}

@@ -32,7 +32,7 @@ def test_eight_choices_of_exactly_max_tokens() -> None:
     assert all(choice["text"] for choice in choices)
 
 
-def test_the_same_seed_brings_the_same_texts() -> None:
+def test_the_same_seed_gives_the_same_texts() -> None:
     first, again = (complete("-n", "4", "--max-tokens", "12", "--seed", "5") for _ in range(2))
     assert first == again
     assert len(set(first.split("\n\n"))) > 1

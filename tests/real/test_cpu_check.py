@@ -1,6 +1,6 @@
-"""engine/cpu_check: a CPU that the engine was not compiled for gets one line, not an illegal instruction.
+"""The engine's check of the CPU: one it was not compiled for gets one line, not an illegal instruction.
 
-Debian's qemu plays such CPUs; as root on Debian it is installed.
+qemu emulates such CPUs; as root on Debian it is installed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_this_cpu_has_what_the_engine_was_compiled_for() -> None:
 
 @pytest.mark.parametrize(("cpu", "variant"), [("Nehalem", "sse42"), ("Haswell", "haswell")])
 def test_a_portable_engine_takes_the_module_of_the_cpu(qemu: str, cpu: str, variant: str) -> None:
-    """Its environment is set, so that it does not start itself again, which would leave qemu."""
+    """Its environment is set already, so that it does not exec itself, which would leave qemu."""
     if not list(BINARY.parent.glob("libggml-cpu-*.so")):
         pytest.skip("the engine is built for this CPU alone; ./build.sh --portable makes the other kind")
     command = [qemu, "-cpu", cpu, str(BINARY), "--self-test", "-m", str(STORYTELLER), "-t", "2"]

@@ -1,4 +1,4 @@
-"""Other servers' APIs: n in every form, what clients may want of an answer, errors in each API's own form."""
+"""Other servers' APIs: n texts, options of answers and errors, each in the API's own form."""
 
 # ruff: noqa: E501 (a table)
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEW: dict[str, Any] = {"prompt": ONCE, "max_tokens": 2}
 # n, in every form
 
 
-def test_n_is_an_array_of_objects_and_frames_with_an_index(server: Server) -> None:
+def test_llama_server_n_is_an_array_of_objects_and_frames_with_an_index(server: Server) -> None:
     status, answer = server.json("POST", "/completion", FEW | {"n": 3, "seed": 7})
     assert (status, [one["index"] for one in answer]) == (200, [0, 1, 2])
     assert [one["generation_settings"]["seed"] for one in answer] == [7, 8, 9]
@@ -40,14 +40,14 @@ def test_n_is_an_array_of_objects_and_frames_with_an_index(server: Server) -> No
     assert frames[-1]["timings"]["predicted_n"] == 2
 
 
-def test_n_is_that_many_results(server: Server) -> None:
+def test_kobold_n_is_that_many_results(server: Server) -> None:
     assert len(server.json("POST", "/api/v1/generate", FEW | {"n": 3})[1]["results"]) == 3
     data = server.call("POST", "/api/extra/generate/stream", FEW | {"n": 3})[2].decode()
     messages = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: ")]
     assert {message["index"] for message in messages} == {0, 1, 2}
 
 
-def test_n_is_lines_with_an_index_of_which_only_the_last_is_done(server: Server) -> None:
+def test_ollama_n_is_lines_with_an_index_of_which_only_the_last_is_done(server: Server) -> None:
     lines = server.call("POST", "/api/generate", FEW | {"n": 3})[2].splitlines()
     parts = list(map(json.loads, lines))
     assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
@@ -64,10 +64,10 @@ def test_the_best_of_more_come_first(server: Server) -> None:
     assert len(server.json("POST", "/api/v1/generate", fields)[1]["results"]) == 2
 
 
-# What a client may want of an answer
+# Options of an answer
 
 
-def test_probabilities_after_the_samplers_are_llama_servers(server: Server) -> None:
+def test_probabilities_after_the_samplers_have_llama_servers_form(server: Server) -> None:
     body = FEW | {"n_probs": 3, "post_sampling_probs": True, "temperature": 1, "top_p": 1, "min_p": 0}
     for token in server.json("POST", "/completion", body)[1]["completion_probabilities"]:
         assert token.keys() == {"id", "token", "bytes", "prob", "top_probs"}
@@ -89,7 +89,7 @@ def test_response_fields_are_all_that_is_answered(server: Server) -> None:
     assert last == {"content": "", "timings/predicted_n": 2}
 
 
-def test_kobolds_logprobs_are_five_alternatives_or_as_many_as_are_said(server: Server) -> None:
+def test_kobolds_logprobs_are_five_alternatives_or_as_many_as_asked_for(server: Server) -> None:
     for said, n in ((True, 5), (3, 3)):
         result = server.json("POST", "/api/v1/generate", FEW | {"logprobs": said})[1]["results"][0]
         assert [len(token["top_logprobs"]) for token in result["logprobs"]["content"]] == [n, n]
@@ -113,7 +113,7 @@ LOADED = [
 
 
 @pytest.mark.parametrize(("path", "body", "reason"), LOADED, ids=str)
-def test_ollamas_clients_load_a_model_by_saying_nothing(
+def test_ollamas_clients_load_a_model_by_an_empty_prompt(
     server: Server, path: str, body: dict[str, Any], reason: str
 ) -> None:
     answer = server.json("POST", path, body)[1]
@@ -122,7 +122,7 @@ def test_ollamas_clients_load_a_model_by_saying_nothing(
     assert said == ""
 
 
-def test_what_ollama_has_and_this_server_has_not_is_warned_of(server: Server) -> None:
+def test_ollama_fields_without_effect_here_are_warned_of(server: Server) -> None:
     body = FEW | {"stream": False, "images": ["aGk="], "template": "{{ .Prompt }}", "context": [1, 2]}
     warnings = server.json("POST", "/api/generate", body)[1]["warnings"]
     assert [warning.split()[0] for warning in warnings] == ["images", "template", "context"]
@@ -149,7 +149,7 @@ def test_vectors_are_those_of_openais_form(server: Server) -> None:
 STOP = {"prompt": ONCE, "max_tokens": 60, "stop": ["a"], "seed": 3}
 
 
-def test_how_a_text_stopped_is_told_in_each_dialects_words(server: Server) -> None:
+def test_each_dialect_reports_the_stop_in_its_own_form(server: Server) -> None:
     native = server.json("POST", "/completion", STOP)[1]
     assert (native["stop_type"], native["stopping_word"]) == ("word", "a")
     kobold = server.json("POST", "/api/v1/generate", STOP | {"trim_stop": False})[1]["results"][0]
@@ -230,7 +230,7 @@ def test_pieces_of_tokens_are_texts_or_bytes(server: Server) -> None:
     assert b"".join(p.encode() if isinstance(p, str) else bytes(p) for p in pieces).decode() == "an 狐"
 
 
-# What comes next, and ending what runs
+# Next-token probabilities, ending a generation
 
 
 def test_logits_are_the_probabilities_of_the_next_token(server: Server) -> None:
@@ -258,7 +258,7 @@ def test_stop_generation_ends_what_openais_paths_generate_and_nothing_else(serve
             assert second.readline(), "it goes on"
 
 
-# Infill and chats, with a model that can
+# Infill and chats, with a model that has both
 
 
 INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
@@ -286,7 +286,7 @@ def test_infill_puts_prefix_and_suffix_between_the_models_tokens(able: Server) -
     assert [text for text in texts if text in INFILL] == [INFILL[3], *INFILL[:3]], "each is one token"
 
 
-def test_openais_suffix_and_ollamas_are_infill_where_the_model_can(able: Server, server: Server) -> None:
+def test_openais_and_ollamas_suffix_is_infill_if_the_model_has_it(able: Server, server: Server) -> None:
     fields = {"prompt": "Once", "suffix": " time", "max_tokens": 1}
     n_tokens = len(
         able.json("POST", "/tokenize", {"prompt": "".join(["Once", *INFILL[:3], " time"])})[1]["tokens"]
@@ -332,9 +332,7 @@ BEGUN = [*CHAT, {"role": "assistant", "content": "Once upon"}]
         ({"messages": [*CHAT, {"role": "assistant", "content": ""}]}, False),
     ],
 )
-def test_what_the_assistant_has_begun_it_goes_on_with(
-    able: Server, fields: dict[str, Any], goes_on: bool
-) -> None:
+def test_a_last_assistant_message_is_continued(able: Server, fields: dict[str, Any], goes_on: bool) -> None:
     body = {"messages": BEGUN, **fields}
     prompt = able.json("POST", "/apply-template", body)[1]["prompt"]
     assert prompt.endswith("Once upon") == goes_on

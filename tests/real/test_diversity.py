@@ -1,4 +1,4 @@
-"""Coupled sequences: each is still an exact sample, together they differ more; scores and equal texts."""
+"""Coupled sequences are exact samples, and together they differ more; sums of logprobs; duplicates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.lines import Answer, Lines
 
 Request = dict[str, Any]
 
-N = 5  # no power of two: codes that are not exactly even, and tokens' parts that hold several of them
+N = 5  # not a power of two, so codes are not evenly spaced, and one token's interval holds several of them
 OPENING: Request = {"prompt": "Once upon a time", "n": N, "max_tokens": 3, "logprobs": 100}
 FEW: Request = {"temperature": 1.3, "top_k": 3, "top_p": 1, "min_p": 0, "ignore_eos": True}
 END = 0  # the token that ends a text, which ignore_eos bans
@@ -56,7 +56,7 @@ def _softmax(logits: list[tuple[int, float]], temperature: float) -> dict[int, f
 
 
 def chi_square(drawn: Counter[Any], expected: dict[Any, float]) -> float:
-    """Pearson's, in standard deviations from its mean; cells with few expected ones are one cell."""
+    """Pearson's chi-square, in standard deviations from its mean; rarely expected texts are one group."""
     total = drawn.total()
     large = {cell for cell, share in expected.items() if share * total >= 8}
     cells = [(drawn[cell], expected[cell] * total) for cell in large]
@@ -68,7 +68,7 @@ def chi_square(drawn: Counter[Any], expected: dict[Any, float]) -> float:
 
 
 def texts_of_three(answers: Iterable[Answer], sampling: Request) -> dict[tuple[int, ...], float]:
-    """Every text of three tokens and its probability, from the rows of logprobs that were seen."""
+    """Every text of three tokens with its probability, by the logprobs that the engine reported."""
     rows: dict[tuple[int, ...], dict[int, float]] = {}
     for answer in answers:
         for tokens in answer.tokens:
@@ -87,17 +87,17 @@ def texts_of_three(answers: Iterable[Answer], sampling: Request) -> dict[tuple[i
 
 @pytest.mark.parametrize("sampling", [FEW, XTC], ids=["top-k", "xtc"])
 def test_each_sequence_is_an_exact_sample(engine: Lines, sampling: Request) -> None:
-    """Over many seeds, each index by itself: texts of three tokens come as often as they should."""
+    """Over many seeds, for each index: texts of three tokens are as frequent as the model's probabilities."""
     answers = over_seeds(engine, 800, sampling, diversity="arithmetic")
     expected = texts_of_three(answers, sampling)
-    assert abs(sum(expected.values()) - 1) < 0.02  # nearly all rows were seen
+    assert abs(sum(expected.values()) - 1) < 0.02  # nearly all logprobs were seen
     for index in range(N):
         drawn = Counter(tuple(answer.ids[index]) for answer in answers)
         assert abs(chi_square(drawn, expected)) < 5, index
 
 
-def test_once_the_code_is_spent_draws_are_exact_too(engine: Lines) -> None:
-    """At every place: how often the likeliest token came, against the sum of its probabilities."""
+def test_draws_after_the_codes_last_bit_are_exact_too(engine: Lines) -> None:
+    """At every position: the count of likeliest tokens against the sum of their probabilities."""
     answers = over_seeds(engine, 400, FEW, diversity="arithmetic", max_tokens=24, logprobs=4)
     for index in range(N):
         for places in (range(8), range(8, 16), range(16, 24)):
@@ -123,7 +123,7 @@ def distinct(answers: list[Answer]) -> float:
     return float(np.mean([len(set(answer.texts)) for answer in answers]))
 
 
-# More different ones
+# More variety
 
 
 def test_there_are_more_different_openings_than_by_independent_draws() -> None:
@@ -142,7 +142,7 @@ def test_there_are_more_different_openings_than_by_independent_draws() -> None:
     assert gains.mean() > 0.5
 
 
-# What a sequence is a function of
+# Seed, index and number of sequences
 
 
 COUPLED: Request = {"prompt": "Once upon a time", "max_tokens": 20, "logprobs": 0}
@@ -150,7 +150,7 @@ HOT: Request = {"temperature": 1.5, "top_k": 0, "top_p": 1, "min_p": 0, "seed": 
 
 
 @pytest.mark.parametrize("fields", [{"diversity": "arithmetic"}, {"first_token": "distinct"}], ids=str)
-def test_a_sequence_does_not_know_how_many_there_are(engine: Lines, fields: Request) -> None:
+def test_a_sequence_does_not_depend_on_n(engine: Lines, fields: Request) -> None:
     request = COUPLED | fields | {"sampling": HOT}
     many = engine.generate(**request, n=12)
     assert engine.generate(**request, n=3).ids == many.ids[:3]
@@ -159,13 +159,13 @@ def test_a_sequence_does_not_know_how_many_there_are(engine: Lines, fields: Requ
     assert engine.answers([id])[0].ids == many.ids
 
 
-def test_another_seed_says_something_else(engine: Lines) -> None:
+def test_another_seed_gives_other_texts(engine: Lines) -> None:
     request = COUPLED | {"n": 4, "diversity": "arithmetic"}
     first, second = (engine.generate(**request, sampling=HOT | {"seed": seed}).ids for seed in (5, 6))
     assert not {tuple(ids) for ids in first} & {tuple(ids) for ids in second}
 
 
-def test_a_sequence_with_a_seed_of_its_own_draws_by_itself(engine: Lines) -> None:
+def test_a_sequence_with_its_own_seed_is_not_coupled(engine: Lines) -> None:
     request = COUPLED | {"n": 3, "sampling": HOT}
     (alone,) = engine.generate(**COUPLED, sampling=HOT | {"seed": 99}).ids
     plain = engine.generate(**request, diversity="arithmetic").ids
@@ -174,12 +174,12 @@ def test_a_sequence_with_a_seed_of_its_own_draws_by_itself(engine: Lines) -> Non
 
 
 def test_forks_are_spread_from_where_they_begin(engine: Lines) -> None:
-    """From one row of logits with four tokens of about equal weight, four forks nearly always take each."""
+    """From a row of logits with four about equally likely tokens, four forks nearly always draw all four."""
     even = {"temperature": 100, "top_k": 4, "samplers": ["top_k", "temperature"], "ignore_eos": True}
     different = []
     for seed in range(20):
         request = COUPLED | {"diversity": "arithmetic", "sampling": even | {"seed": seed}, "n": 1}
-        held = {"max_tokens": 40, "logprobs": 1000}  # such lines, unread, hold up the engine
+        held = {"max_tokens": 40, "logprobs": 1000}  # unread lines of this size block the engine
         (id,) = engine.send({"op": "generate", **request, **held})
         while engine.read()["event"] != "stream":
             pass
@@ -201,7 +201,7 @@ def test_first_tokens_are_distinct_also_in_waves(plain: Path, engine: Lines) -> 
 
 
 def test_the_first_of_distinct_tokens_is_an_exact_sample(engine: Lines) -> None:
-    sampling = {"temperature": 2.0, "ignore_eos": True}  # neither top_k nor another truncation counts
+    sampling = {"temperature": 2.0, "ignore_eos": True}  # top_k and other truncation do not apply
     answers = over_seeds(engine, 1500, sampling, first_token="distinct", max_tokens=1, n=2)
     everything = engine.generate(
         prompt=OPENING["prompt"], max_tokens=1, logprobs=1000, sampling={"ignore_eos": True}
@@ -209,7 +209,7 @@ def test_the_first_of_distinct_tokens_is_an_exact_sample(engine: Lines) -> None:
     weights = [(token["id"], token["logprob"]) for token in everything if token["id"] != END]
     expected = _softmax(weights, 2.0)
     drawn = Counter(answer.ids[0][0] for answer in answers if answer.ids[0][0] in expected)
-    assert drawn.total() > 0.8 * len(answers)  # of the thousand likeliest
+    assert drawn.total() > 0.8 * len(answers)  # draws among the thousand likeliest tokens
     assert abs(chi_square(drawn, expected)) < 5
     assert all(answer.ids[0][0] != answer.ids[1][0] for answer in answers)
 
@@ -221,7 +221,7 @@ def test_without_temperature_first_tokens_are_the_likeliest(engine: Lines) -> No
     assert [tokens[0]["id"] for tokens in answer.tokens] == likeliest[:20]
 
 
-def test_where_fewer_first_tokens_are_possible_they_come_in_rounds(engine: Lines) -> None:
+def test_with_fewer_possible_first_tokens_than_sequences_they_repeat_in_rounds(engine: Lines) -> None:
     fields = {"choice": ["a", "b", "c"], "max_tokens": 4, "first_token": "distinct", "logprobs": 0}
     for seed in range(10):
         texts = engine.generate(**OPENING | fields | {"n": 9, "sampling": {"seed": seed}}).texts
@@ -244,14 +244,14 @@ def test_the_sum_of_logprobs_is_that_of_the_tokens(engine: Lines, fields: Reques
     assert all("logprob" not in stop for stop in engine.generate(**request).stops)
 
 
-# Texts that are equal
+# Duplicates
 
 TWINS: Request = {"prompt": "Once upon a time", "n": 6, "max_tokens": 2, "logprobs": 0}
 ALIKE: Request = {"temperature": 1.0, "top_k": 3, "seed": 1, "ignore_eos": True}
 
 
 def voided(answer: Answer) -> list[list[int]]:
-    """The tokens of each sequence since it began for the last time."""
+    """The tokens of each sequence since its last retry."""
     ids: list[list[int]] = [[] for _ in answer.stops]
     for event in answer.events:
         if event["event"] == "again":
@@ -261,7 +261,7 @@ def voided(answer: Answer) -> list[list[int]]:
     return ids
 
 
-def test_equal_texts_are_marked(engine: Lines) -> None:
+def test_duplicates_are_marked(engine: Lines) -> None:
     answer = engine.generate(**TWINS | {"n": 20, "dedupe": "mark", "sampling": ALIKE})
     seen: dict[str, int] = {}
     for stop in sorted(answer.stops, key=lambda stop: stop["line"]):
@@ -274,7 +274,7 @@ def test_equal_texts_are_marked(engine: Lines) -> None:
 
 @pytest.mark.parametrize("parallel", ["32", "3"])
 @pytest.mark.parametrize("cache", [True, False])
-def test_equal_texts_are_generated_again(bigram: Path, parallel: str, cache: bool) -> None:
+def test_duplicates_are_retried(bigram: Path, parallel: str, cache: bool) -> None:
     with Lines("-np", parallel, "-c", "1024", "-t", "1", model=bigram) as engine:
         for seed in range(8):
             sampling = ALIKE | {"seed": seed}
@@ -290,8 +290,8 @@ def test_equal_texts_are_generated_again(bigram: Path, parallel: str, cache: boo
         check_idle(engine)
 
 
-def test_what_is_always_equal_is_marked_in_the_end(engine: Lines) -> None:
-    """In greedy and empty texts a new attempt would change nothing; else it is given up after some."""
+def test_duplicates_whose_retries_fail_are_marked(engine: Lines) -> None:
+    """A retry cannot change greedy and empty texts; other retries are bounded."""
     for fields, attempts in [
         ({"sampling": {"temperature": 0}}, 0),
         ({"max_tokens": 0}, 0),
@@ -313,7 +313,7 @@ GREEDY: Request = {
 
 
 def used_after(engine: Lines, **request: Any) -> tuple[Answer, int]:
-    """An answer, and the cells that are in use when it is there, idle ones among them."""
+    """An answer, and the number of used cells once it is complete, idle ones included."""
     answer = engine.generate(**GREEDY | request)
     check_idle(engine)
     return answer, engine.ask("status")["cells_used"]
@@ -321,7 +321,7 @@ def used_after(engine: Lines, **request: Any) -> tuple[Answer, int]:
 
 @pytest.mark.parametrize("parallel", ["32", "5"])
 def test_equal_sequences_have_one_cell_a_token(bigram: Path, parallel: str) -> None:
-    """In waves, too: the later ones are equal to each other, and to what is idle."""
+    """In waves, too: later sequences are equal to each other, and to idle ones."""
     with Lines("-np", parallel, "-c", "8192", model=bigram) as engine:
         answer, used = used_after(engine, n=12, max_tokens=50)
     assert len(set(map(tuple, answer.ids))) == 1
@@ -330,8 +330,8 @@ def test_equal_sequences_have_one_cell_a_token(bigram: Path, parallel: str) -> N
     assert used <= answer.start["prompt_tokens"] + waves * 50
 
 
-def test_sequences_that_part_have_cells_of_their_own_from_there_on(bigram: Path) -> None:
-    """Two groups, which a ban parts at the third token, and one sequence that ends before all others."""
+def test_sequences_have_their_own_cells_from_their_first_different_token_on(bigram: Path) -> None:
+    """A ban splits the sequences into two groups at the third token; one sequence ends before all others."""
     with Lines("-np", "32", "-c", "8192", model=bigram) as engine:
         (whole,) = engine.generate(**GREEDY, n=1, max_tokens=30).ids
         ban = {"logit_bias": [[whole[2], False]]}
@@ -344,10 +344,10 @@ def test_sequences_that_part_have_cells_of_their_own_from_there_on(bigram: Path)
     assert used <= answer.start["prompt_tokens"] + 30 + 30
 
 
-def test_equal_sequences_can_be_cancelled_forked_and_put_back(bigram: Path) -> None:
+def test_equal_sequences_can_be_cancelled_forked_and_preempted(bigram: Path) -> None:
     with Lines("-np", "32", "-c", "8192", model=bigram) as engine:
         (whole,) = engine.generate(**GREEDY, n=1, max_tokens=60).ids
-    held_up = {"logprobs": 20}  # more than a pipe holds: neither is done before it is extended
+    held_up = {"logprobs": 20}  # more than a pipe holds, so that both still run when they are extended
     with Lines("-np", "8", "-c", "256", model=bigram) as engine:
         ids = engine.send(
             {"op": "generate", **GREEDY, **held_up, "n": 7, "max_tokens": 60},
@@ -355,7 +355,7 @@ def test_equal_sequences_can_be_cancelled_forked_and_put_back(bigram: Path) -> N
         )
         for _ in range(30):
             engine.read()
-        engine.send_amid({"op": "cancel", "id": ids[0], "index": 0})  # in whose cells the others are
+        engine.send_amid({"op": "cancel", "id": ids[0], "index": 0})  # whose cells the others share
         engine.send_amid({"op": "extend", "id": ids[0], "add": 3, "fork": {"index": 2, "at": 1}})
         first, second = engine.answers(ids)
         check_idle(engine)
@@ -390,7 +390,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("fields", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_is_refused(engine: Lines, fields: Request, message: str) -> None:
+def test_contradicting_fields_are_refused(engine: Lines, fields: Request, message: str) -> None:
     answer = engine.generate(prompt="Once", **fields)
     assert answer.events[-1]["message"] == message
     assert answer.events[-1]["param"] == next(iter(fields))

@@ -1,4 +1,4 @@
-"""The examples of docs/ are tried: answers have every key that is shown."""
+"""The examples of docs/ work: answers have every key that the page shows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_the_websockets_conversation_goes_as_shown(server: Server) -> None
 def test_pythons_examples_run_one_after_the_other(
     lasting: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With more tokens: what is cancelled must be running still."""
+    """With more tokens than shown, so that a request still runs when it is cancelled."""
     names: dict[str, Any] = {"__name__": "example"}
     with ExitStack() as left_open:
         for block in BLOCKS:

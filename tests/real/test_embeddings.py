@@ -1,4 +1,4 @@
-"""Vectors of texts: what numpy and llama.cpp's own tool compute of the same tokens, in whatever batches."""
+"""Vectors of texts equal those that numpy and llama.cpp's tool compute of the same tokens, in any batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.serving import serving
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
-CLOSE = 5e-3  # of the distance of two vectors of length 1; measured: 1e-3 (GELU by a table of F16)
+CLOSE = 5e-3  # a bound for the distance of two vectors of length 1; measured: 1e-3 (GELU by a table of F16)
 TEXTS = [
     "Once upon a time, there was a little dog.",
     "The cat",
@@ -62,7 +62,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return path, request.param
 
 
-def test_an_encoder_computes_what_numpy_does(encoder: tuple[Path, str]) -> None:
+def test_an_encoder_computes_the_same_as_numpy(encoder: tuple[Path, str]) -> None:
     path, pooling = encoder
     with Lines("-t", "1", model=path) as engine:
         for text, vector in zip(TEXTS, embed(engine, *TEXTS), strict=True):
@@ -72,14 +72,14 @@ def test_an_encoder_computes_what_numpy_does(encoder: tuple[Path, str]) -> None:
             assert distance(vector, changed) > 10 * CLOSE
 
 
-def test_an_encoder_without_work_sleeps(encoder: tuple[Path, str]) -> None:
+def test_an_encoder_without_work_uses_no_cpu(encoder: tuple[Path, str]) -> None:
     path, _ = encoder
     with Lines("-t", "1", "-np", "64", model=path) as engine:
         assert len(embed(engine, "a")) == 1
         engine.wait_for_sleep()
 
 
-def test_an_encoder_loads_as_such_and_generates_nothing(encoder: tuple[Path, str]) -> None:
+def test_an_encoder_reports_itself_as_one_and_refuses_to_generate(encoder: tuple[Path, str]) -> None:
     path, pooling = encoder
     with Lines("-t", "1", model=path) as engine:
         for op, fields in (
@@ -114,7 +114,7 @@ def engine(folder: Path) -> Iterator[Lines]:
 
 
 def hidden(reference: Reference, model: Path, tokens: list[int]) -> Vector:
-    """The rows that the output matrix makes logits of, from these; its row 0 is zero, so logit 0 is, too."""
+    """Solves logits = output matrix · row for the rows. The matrix's row 0 is zero, and so is logit 0."""
     output = next(t.data for t in GGUFReader(model).tensors if t.name == "output.weight").astype(np.float64)
     logprobs = reference.logprobs(tokens)
     rows: Vector = np.linalg.lstsq(output, (logprobs - logprobs[:, :1]).T, rcond=None)[0].T
@@ -129,8 +129,8 @@ def test_a_generating_model_gives_the_mean_of_what_llama_cpp_computes(engine: Li
         assert distance(vector, pooled(rows[1:], "mean")) > 2 * CLOSE or len(rows) > 50
 
 
-def test_a_vector_does_not_depend_on_its_neighbours_nor_on_what_runs(engine: Lines) -> None:
-    """The third text has more tokens than a chunk beside a stream; forty have more than a batch."""
+def test_a_vector_does_not_depend_on_its_neighbours_or_running_requests(engine: Lines) -> None:
+    """The third text has more tokens than the chunk beside a stream; forty texts have more than a batch."""
     alone = [embed(engine, text)[0] for text in TEXTS]
     story = {"op": "generate", "prompt": "Once", "n": 4, "max_tokens": 150, "min_tokens": 150}
     many = TEXTS * 10
@@ -154,7 +154,7 @@ def test_streams_go_on_while_a_long_text_is_embedded(engine: Lines) -> None:
     assert len(before) >= 10, "chunks of 64 tokens"
 
 
-def test_a_cancelled_one_is_done_and_leaves_nothing(engine: Lines) -> None:
+def test_a_cancelled_embedding_is_done_and_leaves_no_cells(engine: Lines) -> None:
     (id,) = engine.send({"op": "embed", "input": [[300] * 1000] * 20})
     engine.send({"op": "cancel", "id": id})
     (answer,) = engine.answers([id])
@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # fields, param, part of 
 
 
 @pytest.mark.parametrize(("fields", "param", "message"), WRONG.values(), ids=WRONG)
-def test_what_has_no_vector_is_refused(
+def test_invalid_embeddings_are_refused(
     engine: Lines, fields: dict[str, Any], param: str, message: str
 ) -> None:
     error: Event = engine.ask("embed", **fields)

@@ -1,4 +1,4 @@
-"""Planner, update and cells of the engine by tables, without a model: a test for each case of engine-tests.
+"""Runs each case of engine-tests: tables for the engine's planner, update and cells, without a model.
 
 The cases are in tests/engine/; ./build.sh --dev compiles them.
 """
@@ -21,7 +21,7 @@ def names() -> list[str]:
     return listing.stdout.splitlines()
 
 
-def test_there_are_cases_and_each_has_a_name_of_its_own() -> None:
+def test_there_are_cases_with_unique_names() -> None:
     assert PROGRAM.exists(), "./build.sh --dev makes it"
     assert len(names()) == len(set(names())) > 60
 

@@ -1,11 +1,11 @@
-"""Whose request is next, when several wait for the real engine."""
+"""Fair scheduling between clients whose requests wait in the real engine."""
 
 from __future__ import annotations
 
 from tests.support.lines import Lines
 
 
-def test_of_those_that_wait_the_next_is_of_the_client_with_the_fewest_sequences() -> None:
+def test_the_client_with_the_fewest_sequences_is_admitted_next() -> None:
     long = {"op": "generate", "prompt": "x", "n": 2, "max_tokens": 100, "sampling": {"ignore_eos": True}}
     clients = ["ann", "ann", "ann", "ann", "bob", "ann", "cy", "bob"]
     with Lines("-np", "2") as engine:

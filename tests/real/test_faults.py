@@ -27,7 +27,7 @@ from tests.support.models import write_model
 from tests.support.places import BINARY, FAKE_ENGINE, STORYTELLER
 from tests.support.serving import LASTING
 
-PATIENCE = 60.0  # seconds; real engines load, beside whatever else this machine does
+PATIENCE = 60.0  # seconds; real engines load, and the machine may be busy
 
 
 def settings(model: Path = STORYTELLER, *flags: str, step_timeout: float | None = None) -> EngineSettings:
@@ -55,7 +55,7 @@ async def test_an_engine_that_is_stopped_is_ended_and_another_one_started() -> N
 
 
 async def test_a_long_prompt_is_no_hang(tmp_path: Path) -> None:
-    """All of it takes longer than a step may."""
+    """The whole prefill takes longer than the time limit of one step."""
     write_model(tmp_path / "m.gguf", "llama", context=100_000)
     text = " ".join(map(str, range(8_000)))
     async with (
@@ -79,7 +79,7 @@ def test_a_model_file_that_is_replaced_or_gone_disturbs_nobody(tmp_path: Path) -
             assert len(texts_of(server)) == 4
             assert next(events)["event"] in ("stream", "stop")
         assert engines_of(server.process.pid) == engines
-        os.kill(engines[0], signal.SIGKILL)  # now it cannot load, until the file is there again
+        os.kill(engines[0], signal.SIGKILL)  # the next engine cannot load until the file is there again
         eventually(lambda: server.json("GET", "/health")[0] == 503, "it is still served")
         shutil.copy(STORYTELLER, model)
         assert len(texts_of(server)) == 4
@@ -108,7 +108,7 @@ async def test_an_engine_proves_itself_after_two_that_died_in_their_first_step(
         for _ in range(2):
             async with pool.generate(CompletionRequest(prompt="Once", n=2)) as generation:
                 assert isinstance([events[-1] async for events in generation][-1], Error)
-        status = await pool.command("status")  # waits until it is served
+        status = await pool.command("status")  # waits until an engine serves it
         assert status["steps"] >= (1 if gguf_header.read(model).architecture == "bert" else 4)
         assert status["requests"] == 0
     assert len(count.read_text()) == 3
@@ -121,14 +121,14 @@ N_FILES = 60
 
 
 def lengths(data: bytes) -> list[int]:
-    """Where in the header a small 64-bit number stands: counts, lengths, dimensions, offsets."""
+    """The places of small 64-bit numbers in the header: counts, lengths, dimensions, offsets."""
     end = data.index(b"blk.0.ffn_down.weight") if b"blk.0.ffn_down.weight" in data else len(data)
     numbers = ((at, struct.unpack_from("<Q", data, at)[0]) for at in range(4, min(end, len(data) - 8)))
     return [at for at, number in numbers if 0 < number < 2**20]
 
 
 def damaged(folder: Path, n: int) -> Iterator[Path]:
-    """Copies of a small model with one or two lengths that are not true; half of them near the beginning."""
+    """Yields copies of a small model with one or two false lengths, half of them near the beginning."""
     write_model(folder / "whole.gguf", "llama")
     data, path, dice = (folder / "whole.gguf").read_bytes(), folder / "damaged.gguf", random.Random(8)
     places = lengths(data)
@@ -153,7 +153,7 @@ def test_the_header_of_a_file_with_false_lengths_is_an_error_of_one_line(tmp_pat
 
 
 async def test_a_model_file_with_false_lengths_is_an_error_and_no_crash(tmp_path: Path) -> None:
-    """Of the server: the engine may exit as it likes, as long as it does."""
+    """The server must not crash. The engine may exit in any way, but must not hang."""
     reasons = []
     for path in damaged(tmp_path, N_FILES):
         async with Engine(settings(path, "-c", "256", "--no-warmup")) as engine:

@@ -1,4 +1,4 @@
-"""What --fields prints is the table by which the engine reads commands, and the copy in the repository."""
+"""The table that --fields prints is equal to the repository's copy, and the engine reads commands by it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS = [
     (op, name, schema)
     for op, command in TABLE["commands"].items()
     for name, schema in command["properties"].items()
-    if name not in ("op", "id")  # an answer needs them: tests/real/test_protocol.py
+    if name not in ("op", "id")  # checked in tests/real/test_protocol.py: the answer depends on them
 ]
 NESTED = [(owner, name) for owner, object in TABLE["$defs"].items() for name in object["properties"]]
 
@@ -39,7 +39,7 @@ def test_the_copy_in_the_repository_is_what_the_engine_prints() -> None:
 
 
 def valid(op: str) -> dict[str, Any]:
-    """Values for the fields that a command must have."""
+    """Valid values for the fields that a command must have."""
     values: dict[str, Any] = {
         "prefix": {"prompt": "a"}, "generate": {"prompt": "a"}, "chat": {"messages": []},
         "score": {"texts": ["a"]}, "embed": {"input": ["a"]}, "tokenize": {"text": "a"},
@@ -57,7 +57,7 @@ def error_of(engine: Lines, command: dict[str, Any]) -> Event:
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:
-    """Whether its type of JSON is one that the schema allows."""
+    """Whether the schema allows the value's JSON type."""
     if "anyOf" in schema:
         return any(fits(value, one) for one in schema["anyOf"])
     names = {
@@ -109,7 +109,7 @@ def test_a_field_that_an_object_does_not_have_is_refused_as_unknown(engine: Line
 
 
 @pytest.mark.parametrize("op", TABLE["commands"])
-def test_a_field_that_the_table_requires_is_missed(engine: Lines, op: str) -> None:
+def test_a_command_without_a_required_field_is_refused(engine: Lines, op: str) -> None:
     for name in set(TABLE["commands"][op]["required"]) - {"op", "id"}:
         error = error_of(engine, {"op": op})
         assert (error["param"], error["message"]) == (name, f"{name} is missing")

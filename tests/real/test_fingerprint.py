@@ -1,4 +1,4 @@
-"""Whose prefixes are whose: two models that differ anywhere share nothing, in cells, in memory or on disk."""
+"""Fingerprints of models: two models that differ anywhere share no prefix, in cells, memory or on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.models import write_adapter, write_model
 from tests.support.paced import Paced
 from tests.support.places import STORYTELLER
 
-MANY = 200  # bytes that are changed: of weights
+MANY = 200  # bytes of weights that are changed
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def shelf(tmp_path: Path) -> Shelf:
 
 
 def change_the_middle(path: Path, n: int = MANY) -> None:
-    """Other weights, far from both ends; the file's size and its times stay."""
+    """Changes weights far from both ends of the file, but neither its size nor its times."""
     before = path.stat()
     with path.open("r+b") as file:
         file.seek(before.st_size // 2)
@@ -39,7 +39,7 @@ def change_the_middle(path: Path, n: int = MANY) -> None:
 
 
 def copied(path: Path, source: Path = STORYTELLER) -> Path:
-    """A copy that is an hour old: only of files that have rested for a while a number is remembered."""
+    """Makes a copy that is an hour old: hashes are remembered only of files that were not written lately."""
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, path)
     hour_ago = path.stat().st_mtime - 3600
@@ -57,7 +57,7 @@ def test_a_model_that_differs_only_in_the_middle_shares_nothing(shelf: Shelf, tm
     answer, log = shelf.ask(model=other)
     assert (answer.start["cached_tokens"], len(log)) == (0, 1)
     assert "of another model or other settings" in log[0]
-    assert [n_computed(shelf.ask(model=model)[0]) for model in (one, other)] == [1, 1]  # both are there now
+    assert [n_computed(shelf.ask(model=model)[0]) for model in (one, other)] == [1, 1]  # both are cached now
 
 
 def write_split_model(folder: Path) -> list[Path]:
@@ -98,7 +98,7 @@ def test_settings_that_change_what_cells_hold_share_nothing(shelf: Shelf, flags:
     assert (answer.start["cached_tokens"], len(log)) == (0, 1)
 
 
-# The number of a file is remembered
+# A file's hash is remembered
 
 
 def hash_lines(shelf: Shelf) -> list[str]:
@@ -106,7 +106,7 @@ def hash_lines(shelf: Shelf) -> list[str]:
 
 
 def test_a_file_is_hashed_once(shelf: Shelf, tmp_path: Path) -> None:
-    """That no second process reads it shows by what it misses: other weights with the same size and times."""
+    """A second process does not read the file: it misses changed weights with the same size and times."""
     model = copied(tmp_path / "model.gguf")
     for _ in range(2):
         shelf.ask(model=model)
@@ -120,7 +120,7 @@ def test_a_file_is_hashed_once(shelf: Shelf, tmp_path: Path) -> None:
     assert len(hash_lines(shelf)) == 2
 
 
-def test_what_was_written_a_moment_ago_is_hashed_again(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_file_that_was_written_a_moment_ago_is_hashed_again(shelf: Shelf, tmp_path: Path) -> None:
     """It may change again within the same tick of the file system's clock."""
     model = tmp_path / "model.gguf"
     write_model(model, "llama")
@@ -146,7 +146,7 @@ def spoil(data: bytes, place: int) -> bytes:
 
 
 @pytest.mark.parametrize("change", SPOILED.values(), ids=SPOILED)
-def test_a_spoiled_list_of_numbers_costs_time_only(
+def test_a_damaged_list_of_hashes_costs_time_only(
     shelf: Shelf, tmp_path: Path, change: Callable[[Path], object]
 ) -> None:
     model = copied(tmp_path / "model.gguf")
@@ -156,12 +156,12 @@ def test_a_spoiled_list_of_numbers_costs_time_only(
     assert n_computed(answer) == 1
 
 
-# Until the number is there
+# While the file is hashed
 
 
 @contextmanager
 def nobody_hashes(shelf: Shelf) -> Iterator[Callable[[], None]]:
-    """One process at a time reads a model; here it is the test, until it calls what it is given."""
+    """Holds the lock under which one process at a time hashes a model; yields the function that frees it."""
     shelf.folder.mkdir(exist_ok=True)
     with (shelf.folder / "fingerprints").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -174,7 +174,7 @@ def kv_files(shelf: Shelf) -> list[Path]:
 
 def test_until_the_model_is_hashed_nothing_is_restored_or_written(shelf: Shelf, tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
-    write_model(model, "llama")  # just now: its number is not remembered
+    write_model(model, "llama")  # written now, so that its hash is not remembered
     shelf.ask(model=model)
     (first,) = kv_files(shelf)
     other = words(2, 200)
@@ -183,7 +183,7 @@ def test_until_the_model_is_hashed_nothing_is_restored_or_written(shelf: Shelf, 
             assert engine.generate(**story(prompt)).start["cached_tokens"] <= 2
         assert kv_files(shelf) == [first]
         release()
-        engine.finish()  # what waited is written now
+        engine.finish()  # prefixes that waited for the hash are written now
     assert len(kv_files(shelf)) == 2
     assert [n_computed(shelf.ask(prompt=prompt, model=model)[0]) for prompt in (PROMPT, other)] == [1, 1]
 

@@ -1,4 +1,4 @@
-"""Prompts that are too long are cut from the left where a dialect promises that, and refused elsewhere."""
+"""Long prompts are truncated from the left where a dialect promises that, and refused elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llama_srb.request.truncate import truncate_prompt
 from tests.support.serving import Server
 
 LONG = "".join(f"The hare counts to {i} and runs on. " for i in range(300))
-CONTEXT = 1024  # of the bundled model
+CONTEXT = 1024  # tokens of the bundled model's context
 
 
 def ids_of(server: Server, text: str) -> list[int]:
@@ -48,7 +48,7 @@ def test_koboldcpp_keeps_the_memory_and_the_end(server: Server) -> None:
     assert answer["results"][0]["text"] == expected["choices"][0]["text"]
 
 
-def test_without_a_limit_it_is_the_context(server: Server) -> None:
+def test_without_a_limit_the_prompt_is_truncated_to_the_context(server: Server) -> None:
     kobold = server.json("POST", "/api/v1/generate", {"prompt": LONG, "max_length": 68})[1]
     assert kobold["results"][0]["prompt_tokens"] == CONTEXT - 68
     assert kobold["warnings"] == warned(len(ids_of(server, LONG)) - (CONTEXT - 68), CONTEXT, "the context")
@@ -57,7 +57,7 @@ def test_without_a_limit_it_is_the_context(server: Server) -> None:
     assert (answer["prompt_eval_count"], answer["warnings"]) == (CONTEXT - 68, kobold["warnings"])
 
 
-def test_streams_are_warned_of_in_their_last_frame(server: Server) -> None:
+def test_the_last_frame_of_a_stream_warns_of_truncation(server: Server) -> None:
     kobold = {"prompt": LONG, "max_length": 4, "max_context_length": 100}
     *frames, last = server.call("POST", "/api/extra/generate/stream", kobold)[2].decode().split("\n\n")[:-1]
     assert "(max_context_length)" in last
@@ -68,7 +68,7 @@ def test_streams_are_warned_of_in_their_last_frame(server: Server) -> None:
     assert not any("warnings" in line for line in lines)
 
 
-def test_an_answer_without_a_limit_gets_a_quarter(server: Server) -> None:
+def test_an_answer_without_a_limit_gets_a_quarter_of_the_context(server: Server) -> None:
     def count(prompt: str) -> int:
         body = {"prompt": prompt, "stream": False, "stop": ["e"], "options": {"num_ctx": 100}}
         n: int = server.json("POST", "/api/generate", body)[1]["prompt_eval_count"]
@@ -80,7 +80,7 @@ def test_an_answer_without_a_limit_gets_a_quarter(server: Server) -> None:
     assert count(LONG) == 75
 
 
-def test_text_generation_webuis_field_cuts_and_openais_form_refuses(server: Server) -> None:
+def test_text_generation_webuis_field_truncates_and_openais_form_refuses(server: Server) -> None:
     body: dict[str, Any] = {"prompt": LONG, "max_tokens": 10, "model": "storyteller", "echo": True}
     answer = server.json("POST", "/v1/completions", body | {"truncation_length": 100})[1]
     assert answer["usage"]["prompt_tokens"] == 90
@@ -105,15 +105,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("path", "fields", "message"), WRONG, ids=lambda value: str(value)[:40])
-def test_what_is_wrong_with_a_limit_is_told(
-    server: Server, path: str, fields: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_limit_is_refused(server: Server, path: str, fields: dict[str, Any], message: str) -> None:
     status, _, data = server.call("POST", path, {"prompt": "x", **fields})
     assert status == 400
     assert message in data.decode()
 
 
-def test_texts_to_be_embedded_lose_their_end_unless_truncate_is_false(server: Server) -> None:
+def test_long_texts_to_embed_lose_their_end_unless_truncate_is_false(server: Server) -> None:
     body = {"input": ["short", LONG]}
     answer = server.json("POST", "/api/embed", body)[1]
     lost = len(ids_of(server, LONG)) - 1 - (CONTEXT - 2)
@@ -142,7 +140,7 @@ def said(request: CompletionRequest) -> list[tuple[str, str]]:
     return [(one["role"], one["content"]) for one in json.loads(request.messages)]
 
 
-async def test_a_chat_loses_its_oldest_messages_but_not_the_systems(pool: Pool) -> None:
+async def test_a_chat_loses_its_oldest_messages_but_not_the_system_message(pool: Pool) -> None:
     turns = [{"role": ("user", "assistant")[i % 2], "content": f"Turn {i}. {LONG[:300]}"} for i in range(21)]
     system = {"role": "system", "content": "Be brief."}
     request = request_from({"messages": [system, *turns], "max_tokens": 50})
@@ -158,7 +156,7 @@ async def test_a_chat_loses_its_oldest_messages_but_not_the_systems(pool: Pool) 
     assert await truncate_prompt(cut, Limit("num_ctx", 1000), 4096, pool.command) == cut, "now it fits"
 
 
-async def test_of_a_last_message_that_is_too_long_the_end_stays(pool: Pool) -> None:
+async def test_a_last_message_that_is_too_long_keeps_its_end(pool: Pool) -> None:
     request = request_from({"messages": [{"role": "user", "content": LONG}], "max_tokens": 50})
     cut = await truncate_prompt(request, Limit("num_ctx", 500), 4096, pool.command)
     [(role, content)] = said(cut)

@@ -1,6 +1,4 @@
-"""Whatever lies in the folder of the prefix cache, and whatever becomes of it or of its disk, costs time and
-never a request.
-"""
+"""Faults of the prefix cache's folder, its files or its disk cost time, but no request fails."""
 
 from __future__ import annotations
 
@@ -40,12 +38,12 @@ def whole_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shelf.file
 
 
-# What may lie in it
+# Foreign entries of the folder
 
 
 def make_socket(path: Path) -> None:
     with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:
-        made.bind(path.name)  # a path of at most 108 bytes
+        made.bind(path.name)  # relative: a socket's path has at most 108 bytes
 
 
 def make_full_folder(path: Path) -> None:
@@ -67,10 +65,10 @@ THINGS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("make", THINGS.values(), ids=THINGS)
-def test_what_is_no_file_is_passed_over(
+def test_an_entry_that_is_no_file_is_ignored(
     shelf: Shelf, whole_file: Path, make: Callable[[Path], object]
 ) -> None:
-    """Under a name of its own, under that of the prompt's file, and under the temporary one of that."""
+    """Under its own name, under the name of the prompt's file, and under that file's temporary name."""
     with shelf.engine() as engine:
         for name in ("thing.kv", whole_file.name, f"{whole_file.name}.{engine.pid}"):
             make(shelf.folder / name)
@@ -85,7 +83,7 @@ def test_what_is_no_file_is_passed_over(
 
 
 def test_a_link_is_not_followed(shelf: Shelf, whole_file: Path, tmp_path: Path) -> None:
-    """Neither to read nor to write: what it leads to is not the folder's."""
+    """Neither to read nor to write: its target is outside of the folder."""
     precious = tmp_path / "precious"
     precious.write_text("a letter")
     with shelf.engine() as engine:
@@ -108,7 +106,7 @@ def test_a_name_with_a_newline_is_one_line_in_the_log(shelf: Shelf) -> None:
 
 
 def test_files_that_are_not_ours_to_remove_stay(shelf: Shelf) -> None:
-    """A small folder is kept small by removing prefixes, nothing else."""
+    """Only prefixes are removed to keep the folder within its size."""
     strange = ["letter.txt", "notes.kv.txt", "old.kv", "my.kv.backup"]
     for name in strange:
         (shelf.folder / name).write_bytes(b"x" * 100_000)
@@ -118,7 +116,7 @@ def test_files_that_are_not_ours_to_remove_stay(shelf: Shelf) -> None:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may give a file to somebody else")
-def test_a_file_of_somebody_else_is_not_read(shelf: Shelf) -> None:
+def test_a_file_of_another_user_is_not_read(shelf: Shelf) -> None:
     shelf.ask()
     os.chown(shelf.file, 12345, -1)
     answer, log = shelf.ask()
@@ -126,7 +124,7 @@ def test_a_file_of_somebody_else_is_not_read(shelf: Shelf) -> None:
     assert n_computed(shelf.ask()[0]) == 1, "one of our own is in its place now"
 
 
-def test_half_written_files_of_ended_processes_go(shelf: Shelf, whole_file: Path) -> None:
+def test_half_written_files_of_ended_processes_are_removed(shelf: Shelf, whole_file: Path) -> None:
     for pid in (11111, 22222):
         (shelf.folder / f"{whole_file.name}.{pid}").write_bytes(b"x" * 1000)
     hour_ago = time.time() - 3600
@@ -135,7 +133,7 @@ def test_half_written_files_of_ended_processes_go(shelf: Shelf, whole_file: Path
     assert [path.name for path in kv_files(shelf)] == [whole_file.name, f"{whole_file.name}.22222"]
 
 
-# What may become of the folder
+# Faults of the folder
 
 
 def test_a_folder_that_was_deleted_is_made_again(shelf: Shelf) -> None:
@@ -175,24 +173,24 @@ def test_a_folder_that_may_not_be_used_is_a_line_in_the_log(shelf: Shelf, mode: 
     assert n_computed(shelf.ask()[0]) == 1
 
 
-def test_entries_of_files_that_others_have_deleted_go(shelf: Shelf) -> None:
-    """What leaves the cells is kept again: nothing stands for it any more."""
+def test_a_deleted_file_loses_its_entry_and_is_written_again(shelf: Shelf) -> None:
+    """An evicted prefix is written again, since its file is missing."""
     with shelf.engine("-c", "512", "--cache-ram", "0") as engine:
         engine.generate(**story())
         wait_for_files(engine, shelf, 1)
         shelf.file.unlink()
-        for seed in (5, 6):  # need its cells
+        for seed in (5, 6):  # evict it
             engine.generate(**story(words(seed, 200)))
         assert n_computed(engine.generate(**story())) <= 1
         engine.finish()
 
 
-# What may become of the disk
+# Faults of the disk
 
 
 @pytest.fixture
 def small_disk(shelf: Shelf) -> Iterator[Shelf]:
-    """A file system for three prompts."""
+    """A file system that holds three prompts."""
     options = ("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(shelf.folder))
     if subprocess.run(["mount", *options], check=False).returncode != 0:
         pytest.skip("only root may mount a file system")
@@ -200,7 +198,7 @@ def small_disk(shelf: Shelf) -> Iterator[Shelf]:
     subprocess.run(["umount", shelf.folder], check=True)
 
 
-def test_on_a_full_disk_what_was_used_longest_ago_makes_room(small_disk: Shelf) -> None:
+def test_on_a_full_disk_the_least_recently_used_prefix_is_removed(small_disk: Shelf) -> None:
     prompts = [words(seed, 200) for seed in range(1, 6)]
     (small_disk.folder / "letter.txt").write_text("not ours")
     for prompt in prompts:
@@ -213,7 +211,7 @@ def test_on_a_full_disk_what_was_used_longest_ago_makes_room(small_disk: Shelf) 
 
 
 def test_a_limit_of_files_sizes_is_a_line_in_the_log(shelf: Shelf) -> None:
-    """ulimit -f, LimitFSIZE: the system would end a process that writes more."""
+    """Under ulimit -f (LimitFSIZE) the system by default kills a process that writes a larger file."""
     shelf.ask(prompt=OTHER)
     with shelf.engine() as engine:
         resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -229,7 +227,7 @@ def test_a_limit_of_files_sizes_is_a_line_in_the_log(shelf: Shelf) -> None:
 
 
 def read_bytes(engine: Paced) -> dict[str, int]:
-    """What each of the engine's threads has read of files, by their names."""
+    """The bytes that each thread of the engine has read from files, by the thread's name."""
     found: dict[str, int] = {}
     for task in Path(f"/proc/{engine.pid}/task").iterdir():
         name = (task / "comm").read_text().strip()
@@ -252,8 +250,8 @@ def test_files_are_read_and_checked_by_a_thread_of_their_own(shelf: Shelf) -> No
     assert size <= grown["prefix-cache"] <= size + 4096 + size // 2
 
 
-def test_what_waits_to_be_written_is_bounded(shelf: Shelf) -> None:
-    """In number: of short prompts."""
+def test_prefixes_that_wait_to_be_written_are_bounded(shelf: Shelf) -> None:
+    """In number, as short prompts show."""
     n = 90
     with nobody_hashes(shelf) as release, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
         for seed in range(n):
@@ -264,9 +262,9 @@ def test_what_waits_to_be_written_is_bounded(shelf: Shelf) -> None:
     assert log.count("prefix cache") == 1
 
 
-def test_what_waits_to_be_written_is_bounded_in_bytes(shelf: Shelf) -> None:
+def test_prefixes_that_wait_to_be_written_are_bounded_in_bytes(shelf: Shelf) -> None:
     with nobody_hashes(shelf) as release, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
-        for seed in range(22):  # 4 MB each
+        for seed in range(22):  # snapshots of 4 MB each
             engine.generate(**story(words(seed, 900), n=1, max_tokens=1, min_tokens=1))
         release()
         engine.finish()
@@ -285,7 +283,7 @@ def test_a_process_that_ends_does_not_wait_for_a_disk_that_hangs(shelf: Shelf) -
 
 
 def test_a_request_does_not_wait_for_a_disk_that_hangs(shelf: Shelf) -> None:
-    """Only in the first second it may: then most models are hashed."""
+    """It may wait during the first second only, in which most models are hashed."""
     with nobody_hashes(shelf), shelf.engine() as engine:
         engine.generate(**story())
         begin = time.monotonic()

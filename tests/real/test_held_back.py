@@ -1,4 +1,4 @@
-"""Text that is held back until a stop string or a banned phrase is decided, whatever happens meanwhile."""
+"""Text is held back while it may begin a stop string or banned phrase, through cancels, forks and limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.lines import Answer, Lines
 from tests.support.places import BINARY, STORYTELLER
 
 ONCE = {"prompt": "Once upon a time,", "sampling": {"temperature": 0, "ignore_eos": True}}
-GREEDY = " there was a little girl named Lily. She loved to play"  # what the model says
+GREEDY = " there was a little girl named Lily. She loved to play"  # the model's greedy text
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +24,10 @@ def engine() -> Iterator[Lines]:
 
 
 def beside(engine: Lines, request: dict[str, Any], then: dict[str, Any]) -> Answer:
-    """Sends `then` about the request once a neighbour has drawn 14 tokens, so that it has about as many.
+    """Sends `then` about the request once a neighbour, and so the request too, has drawn about 14 tokens.
 
-    The neighbour's lines are of 50 kB: two that nobody has read yet fill the pipe and hold up the engine."""
+    The neighbour's lines have 50 kB: two unread ones fill the pipe and block the engine.
+    """
     held, neighbour = engine.send(
         {"op": "generate"} | ONCE | request, {"op": "generate"} | ONCE | {"max_tokens": 40, "logprobs": 1000}
     )
@@ -49,19 +50,19 @@ def test_a_cancel_shows_nothing_of_a_stop_string_that_a_banned_phrase_held_back(
     assert answer.stops[0]["finish_reason"] in ("cancelled", "stop")
 
 
-def test_a_fork_streams_what_was_held_back_where_it_begins(bigram: Path) -> None:
+def test_a_fork_streams_the_held_back_text_at_its_place(bigram: Path) -> None:
     with Lines("-t", "1", model=bigram) as engine:
         (greedy,) = engine.generate(**ONCE, max_tokens=40).texts
         request = {"max_tokens": 60, "stop": [greedy + " QQQ"]}
         answer = beside(engine, request, {"op": "extend", "add": 1, "fork": {"index": 0}})
     events = [event["event"] for event in answer.events]
-    assert events.index("extend") < events.index("stream")  # all that there was then was held back
+    assert events.index("extend") < events.index("stream")  # all text until then was held back
     parent, fork = answer.texts
     assert parent.startswith(greedy)
     assert fork == parent
 
 
-def test_a_later_limit_alone_adds_no_sequence(engine: Lines) -> None:
+def test_an_extend_with_only_a_limit_adds_no_sequence(engine: Lines) -> None:
     answer = beside(engine, {"max_tokens": 30}, {"op": "extend", "max_tokens": 35})
     assert answer.lengths == [35]
 

@@ -1,4 +1,4 @@
-"""Models whose metadata means harm: chats get an error or an answer in time, and nothing else notices."""
+"""Models with hostile metadata: their chats get an answer or an error in time, other requests are unaffected."""
 
 # ruff: noqa: E501 (a table)
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEMPLATES = {
     "is long": "{{ messages[0].content }}" + "x" * 2_000_000,
 }  # fmt: skip
 LOADS = 60.0  # seconds
-ANSWERS = 30.0  # seconds; a template has two
+ANSWERS = 30.0  # seconds; a template may take two
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
@@ -48,4 +48,4 @@ def test_a_template_harms_its_own_chats_only(tmp_path: Path, template: str) -> N
         assert time.monotonic() - began < ANSWERS
         assert chat.events[-1]["event"] in ("done", "error")
         assert plain.done["completion_tokens"] == 2
-        assert status(engine.pid, "VmHWM") < 1 << 20  # KiB; what harms is tried in another process
+        assert status(engine.pid, "VmHWM") < 1 << 20  # KiB; hostile templates run in a subprocess with limits

@@ -1,4 +1,4 @@
-"""Requests that nobody sends by mistake, to the engine itself: each ends, and others are served on."""
+"""Hostile requests, sent to the engine itself: each ends, and other requests are served."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engine(bigram: Path) -> Iterator[Lines]:
 
 @pytest.fixture(autouse=True)
 def _unharmed(engine: Lines) -> Iterator[None]:
-    """Afterwards others are served."""
+    """After each test another request is served."""
     yield
     assert engine.generate(**ONCE, sampling=PLAIN).lengths == [6, 6]
 
@@ -74,7 +74,7 @@ def test_logprobs_are_numbers(engine: Lines, sampling: Request, coupled: Request
     request = ONCE | coupled | {"logprobs": 20, "logprobs_mode": mode, "sum_logprobs": True}
     answer = engine.generate(**request, sampling=PLAIN | sampling)
     if coupled and answer.events[-1].get("param") == "diversity":
-        return  # mirostat and adaptive_p cannot be coupled
+        return  # diversity is refused with mirostat and adaptive_p
     numbers = [number for token in every(answer) for number in numbers_of(token)]
     numbers += [stop["logprob"] for stop in answer.stops]
     assert all(map(math.isfinite, numbers))
@@ -92,11 +92,11 @@ def test_a_tiny_temperature_is_greedy(engine: Lines, temperature: float) -> None
     assert {token["logprob"] for token in every(tiny)} == {0}
 
 
-def test_the_banned_do_not_spoil_what_the_others_are_drawn_by(engine: Lines) -> None:
-    """A logit of minus infinity makes the entropy that typical_p is about no number."""
+def test_banned_tokens_do_not_change_the_probabilities_of_the_others(engine: Lines) -> None:
+    """With a logit of minus infinity the entropy, which typical_p needs, would be NaN."""
     request = ONCE | {"n": 64, "logprobs": 1000, "logprobs_mode": "processed", "max_tokens": 1}
     typical = {"samplers": ["typ_p"], "typical_p": 0.5, "seed": 3}
-    never = vocabulary().index(b"\xff")  # of no weight here
+    never = vocabulary().index(b"\xff")  # a token without weight here
     plain, banned = (
         engine.generate(**request, sampling=typical | bias) for bias in ({}, {"logit_bias": [[never, False]]})
     )
@@ -152,17 +152,17 @@ def test_where_all_tokens_are_banned_the_request_ends_with_an_error(
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("sampling", STEPS.values(), ids=STEPS)
 def test_a_banned_token_is_never_drawn(engine: Lines, sampling: Request, fields: Request) -> None:
-    """Also not the model's end of text, which infill takes where it finds nothing else."""
+    """Neither is the model's end of text, which the infill sampler falls back on."""
     kept = [vocabulary().index(piece) for piece in (b"a", b"b", b" c")]
     settings = PLAIN | sampling | {"logit_bias": ban(*kept)}
     answer = engine.generate(**ONCE | {"n": 8} | fields, sampling=settings | {"ignore_eos": True})
-    if (error := answer.events[-1])["event"] == "error":  # of "a", "b", " c" a phrase may leave nothing
+    if (error := answer.events[-1])["event"] == "error":  # a banned phrase may leave none of "a", "b", " c"
         assert error["param"] == "diversity" or "banned_strings" in fields, error
         return
     assert set("".join(answer.texts)) <= set("ab c")
 
 
-def test_only_the_end_is_left_and_it_may_not_come(engine: Lines) -> None:
+def test_where_only_a_banned_end_of_text_is_left_the_request_ends_with_an_error(engine: Lines) -> None:
     ends = {"sampling": PLAIN | {"logit_bias": ban(0)}}  # 0 is the model's end of text
     assert [stop["finish_reason"] for stop in engine.generate(**ONCE, **ends).stops] == ["stop"] * 2
     for never in ({"min_tokens": 3}, {"sampling": ends["sampling"] | {"ignore_eos": True}}):
@@ -173,8 +173,8 @@ def test_only_the_end_is_left_and_it_may_not_come(engine: Lines) -> None:
 # Time
 
 
-def test_infill_looks_at_few_tokens_however_many_there_are(engine: Lines) -> None:
-    """It compares each with each other one: 4 million pairs of this vocabulary, 23 billion of a large one."""
+def test_the_infill_sampler_compares_few_tokens_of_any_vocabulary(engine: Lines) -> None:
+    """It compares all pairs of its tokens: 4 million for this vocabulary, 23 billion for a large one."""
     begin = time.monotonic()
     engine.generate(**ONCE | {"n": 8}, sampling=PLAIN | {"samplers": ["infill"]})
     assert time.monotonic() - begin < 2

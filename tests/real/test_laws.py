@@ -1,4 +1,4 @@
-"""What equality means (design §4): three laws, exact where they can be; and nothing is ever lost."""
+"""The three laws of equality (docs/architecture.md); and every request ends, with all cells accounted for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SAMPLING: dict[str, Request] = {
 }
 OPENING = "Once upon a time, there was a little"
 
-# The requests that every way must answer alike, by name.
+# Requests that must have the same answers in every way of WAYS, by name.
 REQUESTS: dict[str, Request] = {
     name: {
         "prompt": OPENING,
@@ -63,20 +63,20 @@ REQUESTS["arithmetic, banned strings"] = REQUESTS["banned strings"] | {"diversit
 REQUESTS["distinct first tokens"] = REQUESTS["defaults"] | {"first_token": "distinct"}
 REQUESTS["overrides"] = REQUESTS["hot"] | {"sequences": [{"temperature": 0.3 * i} for i in range(6)]}
 
-ROOMY = ("-np", "16", "-c", "8192", "-t", "1")  # one thread is quicker where others run
+ROOMY = ("-np", "16", "-c", "8192", "-t", "1")  # one thread is faster on a busy machine
 WAYS: dict[str, tuple[tuple[str, ...], Request, bool]] = {  # flags, further fields, all at once
     "two threads": ((*ROOMY[:-1], "2"), {}, False),
     "without cache": (ROOMY, {"cache": False}, False),
     "in waves": (("-np", "2", "-c", "2048", "-t", "1"), {}, False),
-    "beside each other": (ROOMY, {}, True),
-    "beside each other in waves": (("-np", "4", "-c", "2048", "-t", "1"), {}, True),
-    "put back and resumed": (("-np", "8", "-c", "256", "-t", "1"), {}, True),
-    "put back, without cache": (("-np", "8", "-c", "256"), {"cache": False}, True),
+    "at the same time": (ROOMY, {}, True),
+    "at the same time in waves": (("-np", "4", "-c", "2048", "-t", "1"), {}, True),
+    "preempted and resumed": (("-np", "8", "-c", "256", "-t", "1"), {}, True),
+    "preempted, without cache": (("-np", "8", "-c", "256"), {"cache": False}, True),
 }
 
 
 def outcome(answer: Answer) -> list[Any]:
-    """All that a client learns of each sequence, but when."""
+    """Everything that a client learns about each sequence, without the times."""
     said = [(stop["length"], stop["finish_reason"], stop.get("stop_text")) for stop in answer.stops]
     return list(zip(said, answer.texts, answer.tokens, strict=True))
 
@@ -110,7 +110,7 @@ def test_tokens_depend_on_settings_seed_and_index_only(
 
 
 def rests(answers: list[Answer]) -> int:
-    """How often a sequence paused, while another one wrote on: it had to give its cells back."""
+    """How often a sequence paused while another one went on: it was preempted."""
     lines: dict[tuple[int, int], list[int]] = defaultdict(list)
     for i, answer in enumerate(answers):
         for event in answer.named("stream"):
@@ -122,17 +122,15 @@ def rests(answers: list[Answer]) -> int:
     return n
 
 
-def test_a_second_time_the_prompt_is_there_and_the_tokens_are_the_same(
-    engine: Lines, outcomes: dict[str, list[Any]]
-) -> None:
+def test_with_a_cached_prompt_the_tokens_are_the_same(engine: Lines, outcomes: dict[str, list[Any]]) -> None:
     for name, request in REQUESTS.items():
         answer = engine.generate(**request)
         assert answer.start["cached_tokens"] == answer.start["prompt_tokens"]
         assert outcome(answer) == outcomes[name], name
 
 
-def test_the_settings_of_law_1_say_different_things(outcomes: dict[str, list[Any]]) -> None:
-    """Or the law would hold for an engine that ignores them."""
+def test_different_settings_give_different_texts(outcomes: dict[str, list[Any]]) -> None:
+    """Otherwise law 1 would hold for an engine that ignores settings."""
     texts = {name: [text for _, text, _ in found] for name, found in outcomes.items()}
     assert len({tuple(found) for found in texts.values()}) == len(texts)
     for name, found in texts.items():
@@ -166,7 +164,7 @@ ALONE: dict[str, Request] = {
 
 
 @pytest.mark.parametrize("fields", ALONE.values(), ids=ALONE)
-def test_a_fresh_process_says_the_same_bytes(fields: Request) -> None:
+def test_a_fresh_process_writes_the_same_bytes(fields: Request) -> None:
     command = {
         "op": "generate",
         "id": "1",
@@ -186,8 +184,8 @@ def test_a_fresh_process_says_the_same_bytes(fields: Request) -> None:
 
 # Law 3: the tokens, replayed through llama.cpp's own tool, have the logprobs that the engine reported.
 
-# Measured: 7e-6 and 8e-3 (with Q8_0 weights, as the bundled model has, 4e-2 and 0.13; design §4 allows more).
-# Flash attention on a CPU computes with F16 whatever the cells hold, so F32 is without it.
+# Measured: 7e-6 and 8e-3 (with Q8_0 weights, as the bundled model has, 4e-2 and 0.13).
+# Flash attention on a CPU computes with F16 whatever the type of the cells, so F32 is tested without it.
 KV = {  # flags, a bound for |Δlogprob|
     "F32": (("-fa", "off", "-ctk", "f32", "-ctv", "f32"), 1e-4),
     "F16": ((), 3e-2),
@@ -212,18 +210,18 @@ PHRASES = [
 ]
 SCENES: dict[
     str, tuple[tuple[str, ...], list[list[Request]]]
-] = {  # flags; requests at once, one list after another
+] = {  # flags; lists of requests: those of a list at once, the lists one after another
     "alone": (FEW, [[TALE]]),
     "eight": (FEW, [[TALE | {"n": 8}]]),
     "waves": (FEW, [[TALE | {"n": 40, "max_tokens": 20}]]),
     "the same prompt again": (FEW, [[TALE | {"n": 4}], [TALE | {"n": 4}]]),
     "a longer prompt": (FEW, [[TALE], [LONGER | {"n": 4}]]),
     "a shorter prompt": (FEW, [[LONGER], [TALE | {"n": 4}]]),
-    "a prompt that parts": (FEW, [[LONGER], [PARTED | {"n": 4}]]),
+    "a prompt that differs later": (FEW, [[LONGER], [PARTED | {"n": 4}]]),
     "neighbours": (FEW, [[TALE | {"n": 3}, LONGER | {"n": 9}, TALE | {"prompt": "Tim and Tom", "n": 5}]]),
     "banned strings": (FEW, [[TALE | {"n": 8, "banned_strings": PHRASES}]]),
-    "put back": (TINY, [[TALE | {"n": 8, "max_tokens": 60}]]),
-    "put back, neighbours": (TINY, [[LONGER | {"n": 6, "max_tokens": 60}, TALE | {"n": 9}]]),
+    "preempted": (TINY, [[TALE | {"n": 8, "max_tokens": 60}]]),
+    "preempted, neighbours": (TINY, [[LONGER | {"n": 6, "max_tokens": 60}, TALE | {"n": 9}]]),
 }
 
 
@@ -243,7 +241,7 @@ def prompt_tokens(engine: Lines, request: Request) -> list[int]:
 
 
 def distance(reference: Reference, prompt: list[int], tokens: list[Event]) -> float:
-    """The largest |Δlogprob| between what the engine reported of a sequence and the reference."""
+    """The largest |Δlogprob| between a sequence's logprobs and the reference's."""
     ids = [token["id"] for token in tokens]
     expected = reference.logprobs(prompt + ids)[len(prompt) - 1 : -1][range(len(ids)), ids]
     return float(np.abs(expected - [token["logprob"] for token in tokens]).max())
@@ -272,7 +270,7 @@ def test_replayed_through_llama_cpp_the_logprobs_are_the_same(
 def test_the_replay_of_another_prompt_exceeds_the_bound(
     plain: Path, kv: tuple[tuple[str, ...], float], reference: Reference
 ) -> None:
-    """One token changed, one missing, two exchanged: what a misplaced cell would do."""
+    """One token changed, one missing, two exchanged: the effects of a misplaced cell."""
     with Lines(*kv[0], *FEW, model=plain) as engine:
         prompt = prompt_tokens(engine, TALE)
         (tokens,) = engine.generate(**TALE).tokens
@@ -281,7 +279,7 @@ def test_the_replay_of_another_prompt_exceeds_the_bound(
         assert distance(reference, wrong, tokens) > 5 * kv[1]
 
 
-def test_greedy_texts_part_only_where_the_reference_cannot_tell(
+def test_greedy_texts_differ_only_where_the_reference_has_a_near_tie(
     plain: Path, kv: tuple[tuple[str, ...], float], reference: Reference
 ) -> None:
     greedy = TALE | {"sampling": {"temperature": 0}}
@@ -299,7 +297,7 @@ def test_greedy_texts_part_only_where_the_reference_cannot_tell(
             assert abs(expected[parted][alone[parted]] - expected[parted][other[parted]]) <= 2 * kv[1]
 
 
-# Nothing is lost: whatever comes and goes, every request ends, and the cells are all accounted for.
+# Every request ends, and all cells are accounted for, under random requests, cancels and extends.
 
 
 def check_idle(engine: Lines) -> None:
@@ -343,12 +341,12 @@ def random_request(choose: random.Random, words: int) -> Request:
 
 
 @pytest.mark.parametrize("seed", range(len(POOLS)), ids=[" ".join(pool) for pool in POOLS])
-def test_every_request_ends_and_every_cell_comes_back(bigram: Path, seed: int) -> None:
+def test_every_request_ends_and_every_cell_is_freed(bigram: Path, seed: int) -> None:
     choose = random.Random(seed)
     requests: dict[str, Request] = {}
     cancelled = set()
     with Lines(*POOLS[seed], "-t", "1", model=bigram) as engine:
-        for _ in range(6):  # bursts; some cancels overtake, some come in mid-stream, some too late
+        for _ in range(6):  # bursts; cancels come before the start, in mid-stream or too late
             burst = [random_request(choose, words=100) for _ in range(choose.randint(1, 6))]
             requests |= zip(engine.send(*({"op": "generate"} | r for r in burst)), burst, strict=True)
             for id in requests:
@@ -365,7 +363,7 @@ def test_every_request_ends_and_every_cell_comes_back(bigram: Path, seed: int) -
 
 
 def check_whole(answer: Answer, request: Request) -> None:
-    """One that was cancelled before it was read has no sequences."""
+    """A request that was cancelled before it was read has no sequences."""
     assert not answer.named("error")
     if answer.done["count"] == 0:
         assert [event["event"] for event in answer.events] == ["accepted", "done"]

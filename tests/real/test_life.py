@@ -1,4 +1,4 @@
-"""Life and death of the real processes: the server, its engine, and what a client sees of it."""
+"""Starts, stops and crashes of the real server and its engine, and their effects on clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDLESS = {"prompt": "Once upon a time,", "n": 4, "max_tokens": -1, "ignore_eos"
 
 
 def engines_of(pid: int) -> list[int]:
-    """The server's child processes; api.py has replaced itself by the server, so it has no others."""
+    """The server's child processes. api.py replaces itself by the server, so there are no others."""
     listing = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
     )
@@ -35,7 +35,7 @@ def engines_of(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether it runs; a zombie, which waits for its new parent, does not."""
+    """Whether the process runs. A zombie, which waits for its new parent, does not."""
     listing = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
@@ -51,13 +51,13 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True)
 class Running(Server):
-    """A server whose process one may harm."""
+    """A server whose processes a test may kill."""
 
     process: subprocess.Popen[str]
 
     @contextlib.contextmanager
     def streaming(self) -> Iterator[Iterator[dict[str, Any]]]:
-        """The events of an endless request, of which the first text has come."""
+        """The events of an endless request, from its first text on."""
         with contextlib.closing(self.connect()) as connection:
             connection.request("POST", "/v1/events", json.dumps(ENDLESS))
             lines = iter(connection.getresponse().readline, b"")
@@ -86,7 +86,7 @@ def texts_of(server: Server) -> set[str]:
     return set(texts)
 
 
-def test_a_killed_engine_is_an_error_for_what_it_ran_and_the_next_request_works() -> None:
+def test_a_killed_engine_is_an_error_for_its_requests_and_the_next_one_works() -> None:
     with running() as server, server.streaming() as events:
         (engine,) = engines_of(server.process.pid)
         os.kill(engine, signal.SIGKILL)
@@ -135,7 +135,7 @@ def test_a_stopped_server_ends_streams_with_an_error_event_and_exits_with_0() ->
         assert not alive(engine)
 
 
-def test_another_model_in_the_place_of_the_first_is_served_without_a_request_lost(tmp_path: Path) -> None:
+def test_a_replaced_model_is_served_after_sighup_without_a_request_lost(tmp_path: Path) -> None:
     model, fresh = tmp_path / "model.gguf", tmp_path / "fresh.gguf"
     for path in (model, fresh):
         shutil.copy(ROOT / "models/storyteller.gguf", path)
@@ -149,7 +149,7 @@ def test_another_model_in_the_place_of_the_first_is_served_without_a_request_los
     assert not alive(old)
 
 
-def test_a_broken_model_in_the_place_of_the_first_changes_nothing(tmp_path: Path) -> None:
+def test_after_sighup_with_a_broken_model_the_old_engine_serves_on(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     shutil.copy(ROOT / "models/storyteller.gguf", model)
     with running("--model", str(model)) as server, server.streaming() as events:

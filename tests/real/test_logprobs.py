@@ -1,4 +1,4 @@
-"""Log-probabilities after the samplers: those of the distribution that each token was drawn from."""
+"""Logprobs after the samplers: each token's probability in the distribution from which it was drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def engine(bigram: Path) -> Iterator[Lines]:
 
 
 def both(engine: Lines, k: int, **sampling: Any) -> Iterator[tuple[Event, Event]]:
-    """Each token with its logprobs before the samplers and after them: the same tokens, by the same seed."""
+    """The same tokens, by the same seed, with their logprobs before the samplers and after them."""
     request = REQUEST | {"logprobs": k, "sampling": EVERYTHING | {"seed": 3} | sampling}
     raw, processed = (engine.generate(**request, logprobs_mode=mode) for mode in ("raw", "processed"))
     assert raw.ids == processed.ids
@@ -40,17 +40,17 @@ def top(token: Event) -> dict[int, float]:
     return {other["id"]: other["logprob"] for other in token["top"]}
 
 
-def test_cut_off_and_tempered(engine: Lines) -> None:
+def test_truncation_and_temperature_count(engine: Lines) -> None:
     for raw, processed in both(engine, 10, top_k=5, temperature=0.7):
         allowed = [
             (id, logprob / 0.7) for id, logprob in top(raw).items() if id != 0
-        ]  # no end before 12 tokens
+        ]  # no end of text before 12 tokens
         expected = normalised(dict(allowed[:5]))
         assert top(processed) == pytest.approx(expected, abs=1e-4)
         assert processed["logprob"] == pytest.approx(expected[processed["id"]], abs=1e-4)
 
 
-def test_biases_count_and_the_banned_is_gone(engine: Lines) -> None:
+def test_biases_count_and_banned_tokens_are_left_out(engine: Lines) -> None:
     for raw, processed in both(engine, 1000, logit_bias=[[300, 5.0], [301, False]]):
         logits = top(raw)
         expected = normalised(logits | {300: logits[300] + 5.0} if 300 in logits else logits)
@@ -68,7 +68,7 @@ def test_biases_count_and_the_banned_is_gone(engine: Lines) -> None:
         {"xtc_probability": 1},
     ],
 )
-def test_what_is_left_is_everything(engine: Lines, sampling: dict[str, Any]) -> None:
+def test_the_probabilities_of_all_tokens_left_add_up_to_1(engine: Lines, sampling: dict[str, Any]) -> None:
     for _, processed in both(engine, 1000, **sampling):
         others = list(top(processed).values())
         assert others == sorted(others, reverse=True)
@@ -77,14 +77,14 @@ def test_what_is_left_is_everything(engine: Lines, sampling: dict[str, Any]) -> 
         assert sum(map(math.exp, others)) > 0.99 or len(others) == 1000
 
 
-def test_greedy_is_certain(engine: Lines) -> None:
+def test_a_greedy_token_has_probability_1(engine: Lines) -> None:
     for raw, processed in both(engine, 3, temperature=0):
         assert processed["logprob"] == 0
         assert [other["id"] for other in processed["top"]] == [processed["id"]]
         assert raw["logprob"] < -1e-3
 
 
-def test_with_a_grammar_it_is_the_draw_that_was_taken(engine: Lines) -> None:
+def test_with_a_grammar_the_logprob_is_that_of_the_accepted_draw(engine: Lines) -> None:
     request = REQUEST | {
         "regex": "[a-z ]{40,}",
         "logprobs": 1000,
@@ -96,7 +96,7 @@ def test_with_a_grammar_it_is_the_draw_that_was_taken(engine: Lines) -> None:
         assert math.isclose(top(token)[token["id"]], token["logprob"], abs_tol=1e-6)
 
 
-def test_another_mode_is_refused(engine: Lines) -> None:
+def test_an_unknown_mode_is_refused(engine: Lines) -> None:
     error = engine.generate(prompt="x", logprobs_mode="cooked").events[-1]
     assert (error["event"], error["param"]) == ("error", "logprobs_mode")
     assert '"cooked"' in error["message"]

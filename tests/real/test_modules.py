@@ -1,4 +1,4 @@
-"""patches/0008: of which folder ggml's modules are loaded, and which one of several."""
+"""patches/0008: from which folder ggml's modules are loaded, and which one of several is chosen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ int main() {
 }
 """
 
-# Says that it was opened, and that it was chosen.
+# Prints that it was opened, and that it was chosen.
 MODULE = """
 #include <stdio.h>
 
@@ -44,7 +44,7 @@ def module(folder: Path, name: str, score: int) -> None:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Loads modules as the engine of a portable build does, with the patched loader."""
+    """A program that loads modules as the engine of a portable build does, with the patched loader."""
     folder = tmp_path_factory.mktemp("own")
     (folder.parent / "main.cpp").write_text(PROGRAM)
     sources = [str(tree() / f"ggml/src/ggml-backend-{part}.cpp") for part in ("reg", "dl")]
@@ -54,7 +54,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run([COMPILER, *flags, "../main.cpp", *sources, *base, "-o", "program"], folder)
     module(folder, "cpu-old", 1)
     module(folder, "cpu-new", 2)
-    module(folder, "cpu-foreign", 0)  # not for this CPU
+    module(folder, "cpu-foreign", 0)  # refuses this CPU
     return folder / "program"
 
 

@@ -1,4 +1,4 @@
-"""What was computed once serves again: prompts, candidates, beginnings; nobody notices when cells run out."""
+"""The prefix cache: prompts, candidates and beginnings are computed once; preemption changes no text."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def words(seed: int, n: int) -> str:
     return " ".join(random.Random(seed).choices(" ".join(WORDS).split(), k=n))
 
 
-LONG = words(1, 600)  # 602 tokens; no part of it comes twice
-SMALL_STEPS = ("-c", "4096", "-np", "4", "-ub", "64", "-t", "1")  # a long prompt takes ten
+LONG = words(1, 600)  # 602 tokens; no part of it is repeated
+SMALL_STEPS = ("-c", "4096", "-np", "4", "-ub", "64", "-t", "1")  # a long prompt takes ten steps
 FLAGS = ("-c", "8192", "-np", "8", "-t", "1")
 
 
@@ -60,10 +60,10 @@ def n_computed(answer: Answer) -> int:
     return computed
 
 
-# Choosing and going on
+# Choosing a candidate and continuing it
 
 
-def test_of_an_identical_prompt_nothing_is_computed(engine: Paced) -> None:
+def test_an_identical_prompt_is_not_computed_again(engine: Paced) -> None:
     n = n_tokens(engine, LONG)
     assert n >= 600
     starts = [engine.generate(**story()).start for _ in range(3)]
@@ -82,7 +82,7 @@ def test_the_first_tokens_of_a_known_prompt_need_no_decode(engine: Paced) -> Non
     assert again.tokens == first.tokens, "the logits are those of the first time, to the last bit"
 
 
-def test_one_token_less_or_another_set_of_settings_is_another_matter(engine: Paced) -> None:
+def test_kept_logits_serve_only_the_same_prompt_and_settings(engine: Paced) -> None:
     engine.generate(**story())
     shorter = engine.generate(**story(" ".join(LONG.split()[:-1])))
     assert n_computed(shorter) == 1, "its cells are there, and no logits of its last token"
@@ -91,7 +91,7 @@ def test_one_token_less_or_another_set_of_settings_is_another_matter(engine: Pac
     assert greedy.tokens[0] == greedy.tokens[1]
 
 
-def test_known_logits_are_of_the_prompt_that_cells_hold(tmp_path: Path) -> None:
+def test_kept_logits_are_those_of_the_cached_prompt(tmp_path: Path) -> None:
     with Paced(tmp_path / "log", *FLAGS, "--cache-cells", "0", "--cache-ram", "0") as engine:
         answers = []
         for _ in range(2):
@@ -112,7 +112,7 @@ def test_later_sequences_draw_their_first_token_from_the_same_logits(engine: Pac
     assert [tokens[0] for tokens in answer.tokens] == [tokens[0] for tokens in together.tokens]
 
 
-CHOICES: dict[str, Request] = {  # how candidate 5 of 8 is chosen; "": by its text
+CHOICES: dict[str, Request] = {  # how candidate 5 of 8 is continued; "": by its text
     "by text": {},
     "by text, and more": {"further": " and then they"},
     "by name": {"named": {"index": 5}},
@@ -124,7 +124,7 @@ CHOICES: dict[str, Request] = {  # how candidate 5 of 8 is chosen; "": by its te
 
 
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
-def test_of_a_chosen_candidate_nothing_is_computed_again(engine: Paced, choice: Request) -> None:
+def test_a_chosen_candidate_is_not_computed_again(engine: Paced, choice: Request) -> None:
     source = engine.generate(**story(), id="source")
     further = choice.get("further", "")
     if named := choice.get("named"):
@@ -156,7 +156,7 @@ UNKNOWN: dict[str, tuple[Request, str]] = {
 
 
 @pytest.mark.parametrize(("named", "what"), UNKNOWN.values(), ids=UNKNOWN)
-def test_continuing_what_is_unknown_is_an_error_that_names_it(
+def test_continuing_an_unknown_sequence_is_an_error_that_names_it(
     engine: Paced, named: Request, what: str
 ) -> None:
     engine.generate(**story("Once", n=8), id="source")
@@ -166,7 +166,7 @@ def test_continuing_what_is_unknown_is_an_error_that_names_it(
 
 
 def test_a_text_that_was_sampled_in_another_split_is_found(tmp_path: Path) -> None:
-    """With ids for all: else those that nobody has asked for leave in each pause."""
+    """With enough sequence ids: otherwise idle candidates are evicted in each pause."""
     wild = {"seed": 3, "temperature": 2, "top_k": 0, "top_p": 1, "min_p": 0}
     with Paced(tmp_path / "log", "-c", "8192", "-np", "64", "-t", "1") as engine:
         source = engine.generate(**story("Once upon a time", n=24, sampling=wild))
@@ -182,7 +182,7 @@ def test_a_text_that_was_sampled_in_another_split_is_found(tmp_path: Path) -> No
         assert n_computed(engine.generate(**request)) == 0
 
 
-def test_a_prompt_that_parts_in_the_middle_shares_what_is_before(engine: Paced) -> None:
+def test_a_prompt_that_differs_from_its_middle_on_shares_the_beginning(engine: Paced) -> None:
     engine.generate(**story())
     for n_same in (500, 120, 260):
         same = " ".join(LONG.split()[:n_same])
@@ -191,7 +191,7 @@ def test_a_prompt_that_parts_in_the_middle_shares_what_is_before(engine: Paced) 
 
 
 @pytest.mark.parametrize("index", [None, 5], ids=["all", "one"])
-def test_a_cancelled_candidate_serves_too(engine: Paced, index: int | None) -> None:
+def test_a_cancelled_candidate_is_cached_too(engine: Paced, index: int | None) -> None:
     id = engine.begin(**story(max_tokens=40, min_tokens=40, logprobs=1000))
     engine.read_until(id, "stream", index=5, n=10)
     engine.send_amid({"op": "cancel", "id": id} | ({} if index is None else {"index": index}))
@@ -200,7 +200,7 @@ def test_a_cancelled_candidate_serves_too(engine: Paced, index: int | None) -> N
     assert n_computed(engine.generate(**story(LONG + source.texts[5]))) <= 3
 
 
-def test_without_cache_nothing_is_used_and_nothing_left(engine: Paced) -> None:
+def test_a_request_without_cache_uses_no_cells_of_others_and_leaves_none(engine: Paced) -> None:
     engine.generate(**story(cache=False))
     assert engine.ask("status")["cells_used"] == 0
     engine.generate(**story())
@@ -209,7 +209,7 @@ def test_without_cache_nothing_is_used_and_nothing_left(engine: Paced) -> None:
     assert engine.ask("status")["cells_used"] == before
 
 
-def test_a_prompt_whose_sequences_run_is_no_idle_one(tmp_path: Path) -> None:
+def test_the_prompt_of_running_sequences_is_not_idle(tmp_path: Path) -> None:
     with Paced(tmp_path / "log", "-c", "2048", "-np", "4", "-t", "1") as engine:
         id = engine.begin(**story(max_tokens=400, min_tokens=400, n=2))
         engine.read_until(id, "stream", n=4)
@@ -217,7 +217,7 @@ def test_a_prompt_whose_sequences_run_is_no_idle_one(tmp_path: Path) -> None:
         (answer,) = engine.answers([id])
         check_idle(engine)
     assert running["sequences"] == 2
-    assert running["cells_idle"] == 0  # nothing would be won if it went
+    assert running["cells_idle"] == 0  # evicting the prompt would free no cell
     assert n_computed(answer) == answer.start["prompt_tokens"]
 
 
@@ -228,11 +228,11 @@ def test_a_request_waits_for_a_prefill_that_it_shares(slow: Paced) -> None:
     first, second, longer = slow.generate_all(story(n=1), story(n=2), story(LONG + words(2, 40), n=1))
     n = first.start["prompt_tokens"]
     assert first.start["cached_tokens"] == 0
-    assert n_computed(second) <= 64  # it does not wait for less than a chunk
+    assert n_computed(second) <= 64  # it does not wait for less than a chunk of the prompt
     assert n - longer.start["cached_tokens"] <= 64
 
 
-def test_who_waited_takes_over_when_the_first_is_cancelled_in_its_prefill(tmp_path: Path) -> None:
+def test_a_waiting_request_computes_the_prompt_if_the_first_is_cancelled_in_prefill(tmp_path: Path) -> None:
     request = {"op": "generate"} | story(words(1, 6000), n=2, max_tokens=60, min_tokens=60)
     with Paced(tmp_path / "log", *SMALL_STEPS, "-c", "16384", *LASTING) as slow:
         first, second = slow.send(request, request)
@@ -245,7 +245,7 @@ def test_who_waited_takes_over_when_the_first_is_cancelled_in_its_prefill(tmp_pa
     assert 0 < other.start["cached_tokens"] < other.start["prompt_tokens"]
 
 
-def test_a_request_without_cache_uses_nothing_of_another_that_runs(slow: Paced) -> None:
+def test_a_request_without_cache_shares_nothing_with_a_running_one(slow: Paced) -> None:
     answers = slow.generate_all(*(story(n=1, cache=cache) for cache in (True, False, False)))
     assert [answer.start["cached_tokens"] for answer in answers] == [0, 0, 0]
 
@@ -253,7 +253,7 @@ def test_a_request_without_cache_uses_nothing_of_another_that_runs(slow: Paced) 
 # Prefixes
 
 
-def test_after_a_prefix_nothing_is_computed(engine: Paced) -> None:
+def test_after_a_prefix_its_prompt_is_not_computed(engine: Paced) -> None:
     done = engine.ask("prefix", prompt=LONG)
     assert (done["event"], done["count"], done["completion_tokens"]) == ("done", 0, 0)
     assert n_computed(engine.generate(**story())) == 0
@@ -284,7 +284,7 @@ def test_a_prefix_yields_to_a_request(slow: Paced) -> None:
     assert request.lengths == [20, 20]
 
 
-def test_a_prefix_of_what_does_not_fit_is_an_error(engine: Paced) -> None:
+def test_a_prefix_longer_than_the_context_is_an_error(engine: Paced) -> None:
     error = engine.ask("prefix", prompt=LONG * 2)
     assert (error["event"], error["code"], error["param"]) == ("error", "context_exceeded", "prompt")
 
@@ -305,10 +305,12 @@ def test_added_sequences_are_those_of_a_larger_request(engine: Paced) -> None:
     assert (extend["first"], extend["count"], answer.done["count"]) == (4, 7, 7)
     assert answer.lengths == [300] * 7
     larger = engine.generate(**RUNNING | {"n": 7})
-    assert [ids[:5] for ids in larger.ids] == [ids[:5] for ids in answer.ids]  # later rounding may part them
+    assert [ids[:5] for ids in larger.ids] == [
+        ids[:5] for ids in answer.ids
+    ]  # rounding may change later ones
 
 
-def test_a_later_limit_is_that_of_all_that_still_run(engine: Paced) -> None:
+def test_an_extended_limit_is_that_of_all_running_sequences(engine: Paced) -> None:
     id = engine.begin(**RUNNING)
     engine.read_until(id, "start")
     engine.send_amid({"op": "extend", "id": id, "add": 0, "max_tokens": 250})
@@ -317,7 +319,7 @@ def test_a_later_limit_is_that_of_all_that_still_run(engine: Paced) -> None:
 
 
 @pytest.mark.parametrize("at", [9, None, 0])
-def test_a_fork_goes_on_from_the_shared_tokens(engine: Paced, at: int | None) -> None:
+def test_a_fork_continues_from_the_shared_tokens(engine: Paced, at: int | None) -> None:
     greedy = RUNNING | {"sampling": {"temperature": 0}}
     id = engine.begin(**greedy)
     engine.read_until(id, "stream", index=2, n=15)
@@ -332,9 +334,7 @@ def test_a_fork_goes_on_from_the_shared_tokens(engine: Paced, at: int | None) ->
         for ours, theirs in zip(own, answer.tokens[2][n_shared:], strict=True):
             if ours["id"] != theirs["id"]:
                 gap = ours["logprob"] - theirs["logprob"]
-                assert (
-                    abs(gap) < 0.2
-                )  # the two could not be told apart (law 3, with the bundled Q8_0 weights)
+                assert abs(gap) < 0.2  # a near tie (law 3, with the bundled Q8_0 weights)
                 break
             assert ours["logprob"] == pytest.approx(theirs["logprob"], abs=0.2)
 
@@ -359,7 +359,7 @@ FAULTY: dict[str, Request] = {
 
 
 @pytest.mark.parametrize("fields", FAULTY.values(), ids=FAULTY)
-def test_a_faulty_extend_harms_nobody(engine: Paced, fields: Request) -> None:
+def test_an_invalid_extend_affects_no_request(engine: Paced, fields: Request) -> None:
     id = engine.begin(**RUNNING)
     engine.read_until(id, "start")
     engine.send_amid({"op": "extend", "id": id} | fields)
@@ -373,10 +373,10 @@ def test_a_faulty_extend_harms_nobody(engine: Paced, fields: Request) -> None:
 # Running out of cells
 
 
-def test_a_context_that_holds_a_third_of_the_load_finishes_all_of_it(tmp_path: Path) -> None:
+def test_requests_that_need_three_times_the_context_all_finish(tmp_path: Path) -> None:
     requests = [story(words(seed, 60), n=4, max_tokens=80, min_tokens=80) for seed in range(6)]
     with Paced(tmp_path / "log", "-c", "768", "-np", "24", "-t", "1") as engine:
-        answers = engine.generate_all(*requests)  # 6 prompts of 62 and 24 times 80
+        answers = engine.generate_all(*requests)  # 6 prompts of 62 tokens and 24 texts of 80
         check_idle(engine)
     assert [answer.lengths for answer in answers] == [[80] * 4] * 6
     assert rests(answers) > 0
@@ -389,10 +389,10 @@ def test_one_request_larger_than_the_pool_finishes(tmp_path: Path) -> None:
     assert answer.lengths == [120] * 8
 
 
-def test_a_prefix_that_had_to_give_its_cells_back_is_computed_later(bigram: Path, tmp_path: Path) -> None:
-    """It and seven sequences need more than there is, and it is the youngest.
+def test_a_preempted_prefix_is_computed_later(bigram: Path, tmp_path: Path) -> None:
+    """The prefix and seven sequences need more cells than there are, and the prefix is the youngest request.
 
-    Long lines, unread, keep the seven from being over when it comes."""
+    Long unread lines block the engine, so that the seven still run when the prefix arrives."""
     with Paced(tmp_path / "log", "-c", "256", "-np", "8", "-t", "1", model=bigram) as engine:
         older = engine.begin(**story("Once", n=7, max_tokens=60, min_tokens=60, logprobs=200))
         engine.read_until(older, "stream", n=21)
@@ -420,7 +420,7 @@ def test_at_the_limit_of_a_sequence_it_stops_with_length(tmp_path: Path, n_conte
     assert answer.lengths == [n_context - n_prompt] * 2
 
 
-POOLS = [  # and how many cells may be idle
+POOLS = [  # flags, and how many cells may be idle
     (("-c", "256", "-np", "8"), 64),
     (("-c", "512", "-np", "4", "--cache-cells", "0"), 0),
     (("-c", "1024", "-np", "16", "-ub", "64", "--cache-ram", "100K"), 256),
@@ -429,8 +429,8 @@ POOLS = [  # and how many cells may be idle
 
 
 @pytest.mark.parametrize("seed", range(len(POOLS)), ids=[" ".join(pool) for pool, _ in POOLS])
-def test_whatever_comes_and_goes_no_cell_is_lost(bigram: Path, tmp_path: Path, seed: int) -> None:
-    """Arrivals, cancels, extends, forks, prefixes, continuations, at random: llama.cpp counts the same."""
+def test_random_commands_lose_no_cell(bigram: Path, tmp_path: Path, seed: int) -> None:
+    """Random requests, cancels, extends, forks, prefixes, continuations: llama.cpp counts the same cells."""
     choose = random.Random(seed)
     requests: dict[str, Request] = {}
     prefixes: list[str] = []
@@ -453,7 +453,7 @@ def test_whatever_comes_and_goes_no_cell_is_lost(bigram: Path, tmp_path: Path, s
             check_idle(engine)
             engine.wait_for_trim(most_idle)
             counts = []
-            for _ in range(4):  # steps that take a cell and give it back; in a full pool the first finds none
+            for _ in range(4):  # steps that take a cell and free it; in a full pool the first one finds none
                 engine.generate(tokens=[choose.randrange(1, 2000)], max_tokens=1, cache=False)
                 counts.append(engine.ask("status")["cells_used"])
             engine.wait_for_log(lambda log, counts=counts: cells_used(log)[-3:] == counts[-3:])

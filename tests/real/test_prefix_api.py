@@ -1,6 +1,6 @@
-"""Choose and go on over HTTP, with the real engine: everything computed once serves again.
+"""The prefix cache over HTTP, with the real engine: choosing candidates and continuing them.
 
-tests/real/test_laws.py says that the texts are right; here it is what a client sees of it.
+tests/real/test_laws.py checks that the texts are right; these tests check what a client sees.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNT = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 
 def a_prompt(name: str) -> str:
-    """About 400 tokens that no other test has computed."""
+    """A prompt of about 400 tokens that no other test has computed."""
     return f"{name} said: " + STORY * 20
 
 
@@ -36,11 +36,11 @@ def saved(answer: dict[str, Any]) -> int:
     return computed
 
 
-# Choosing
+# Choosing a candidate
 
 
 def eight(server: Server, prompt: str) -> tuple[str, list[str]]:
-    """A request of eight, as its id and its texts."""
+    """Runs a request for eight texts; returns its id and the texts."""
     body = {"prompt": prompt, "n": 8, "max_tokens": 40, "seed": 7}
     events = server.events(body, "/v1/events")
     texts = [
@@ -71,7 +71,7 @@ def test_going_back_and_branching_computes_nothing_again(server: Server) -> None
     assert saved(last(server, prompt=prompt)) == 0
 
 
-def test_a_continued_text_is_the_same_as_the_one_that_went_on(server: Server) -> None:
+def test_a_continued_text_is_the_same_as_one_generated_at_once(server: Server) -> None:
     body = {"prompt": a_prompt("Cleo"), "n": 1, "max_tokens": 20, "temperature": 0, "ignore_eos": True}
     events = server.events(body, "/v1/events")
     whole = [event["text"] for event in events if event["event"] == "stream"]
@@ -95,7 +95,7 @@ def test_cache_false_neither_uses_nor_keeps(server: Server) -> None:
 # A prefix
 
 
-def test_after_a_prefix_nothing_is_computed(server: Server) -> None:
+def test_after_a_prefix_its_prompt_is_not_computed(server: Server) -> None:
     prompt = a_prompt("Emil")
     status, computed = server.json("POST", "/v1/prefix", {"prompt": prompt})
     assert (status, "superseded" in computed) == (200, False)
@@ -111,7 +111,7 @@ def test_a_prefix_takes_the_body_of_the_request_that_will_follow(server: Server)
     assert saved(last(server, **body)) == 0
 
 
-# More of a running one
+# Extending a running request
 
 
 def frame(response: Any) -> dict[str, Any]:
@@ -163,11 +163,11 @@ def test_chunks_of_added_choices_come_in_the_same_stream(lasting: Server) -> Non
     assert {c["index"] for c in ends if c["finish_reason"]} == {0, 1, 2}
 
 
-# From disk
+# On disk
 
 
 @pytest.mark.parametrize("mode", ["resident", "per-request"])
-def test_what_is_on_disk_is_not_computed_again(tmp_path: Path, mode: str) -> None:
+def test_a_prompt_on_disk_is_not_computed_again(tmp_path: Path, mode: str) -> None:
     flags = ("--prefix-cache", str(tmp_path / "kv"), "--engine-mode", mode, "--ctx", "2048")
     by_request, by_prefix = a_prompt("Gustav"), a_prompt("Hanna")
     with serving(*flags) as server:
@@ -178,7 +178,7 @@ def test_what_is_on_disk_is_not_computed_again(tmp_path: Path, mode: str) -> Non
             assert saved(last(server, prompt=prompt, n=8)) == 1
 
 
-def test_a_small_folder_keeps_what_was_used_last(tmp_path: Path) -> None:
+def test_a_small_folder_keeps_the_most_recently_used_prefixes(tmp_path: Path) -> None:
     flags = ("--prefix-cache", str(tmp_path), "--prefix-cache-size", "4M", "--ctx", "2048")
     with serving(*flags) as server:
         for name in COUNT:

@@ -1,6 +1,6 @@
-"""The same protocol checks for both engines: the fake one stands in for llama-batched only as far as these hold.
+"""Protocol checks for both engines. The fake engine can replace llama-batched only as far as these pass.
 
-docs/engine-protocol.md is what they check. Nothing here knows what either engine writes about.
+They check docs/engine-protocol.md, and know nothing of the texts that either engine generates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMANDS = {"fake": (*FAKE_ENGINE, *FLAGS), "real": (*REAL_ENGINE, *FLAGS)}
 
 @pytest.fixture(params=COMMANDS)
 def argv(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """Each engine in turn; one that is not built fails here, it is not skipped."""
+    """Each engine's argv. If the real engine is not built, its tests fail; they are not skipped."""
     return COMMANDS[request.param]
 
 
@@ -65,7 +65,7 @@ def stops(events: list[Any]) -> dict[int, Stop]:
 
 
 def check_order(events: list[Any], n: int) -> None:
-    """queued*, start, (progress | stream | stop)*, done; each sequence stops once and then says nothing more."""
+    """queued*, start, (progress | stream | stop)*, done; each sequence stops once, and streams nothing after it."""
     events = events[sum(isinstance(e, Queued) for e in events) :]
     assert isinstance(events[0], Start)
     assert isinstance(events[-1], Done)
@@ -84,7 +84,7 @@ def check_order(events: list[Any], n: int) -> None:
 # Loading
 
 
-async def test_ready_says_what_a_server_needs_to_know(engine: Engine) -> None:
+async def test_ready_has_the_facts_that_a_server_needs(engine: Engine) -> None:
     ready = engine.ready
     assert ready is not None
     assert ready.protocol == 1
@@ -100,7 +100,7 @@ async def test_ready_says_what_a_server_needs_to_know(engine: Engine) -> None:
 
 @pytest.mark.parametrize("n", [1, 3, 16, 40])
 async def test_n_sequences_stream_and_end(engine: Engine, n: int) -> None:
-    """40 is more than run at once: the rest start as others finish."""
+    """40 is more than may run at once: the rest start as others finish."""
     events = await run(story(engine, n=n))
     check_order(events, n)
     assert all(texts(events, n))
@@ -117,9 +117,9 @@ async def test_max_tokens_is_exact(engine: Engine) -> None:
     assert [(s.length, s.stop, s.finish_reason) for s in stops(events).values()] == [(7, 0, "length")] * 3
 
 
-async def test_the_seed_is_told_and_brings_the_texts_back(argv: tuple[str, ...]) -> None:
+async def test_the_seed_is_reported_and_reproduces_the_texts(argv: tuple[str, ...]) -> None:
     answers = []
-    for _ in range(2):  # fresh processes: the law of design §4, "What equality means", 2
+    for _ in range(2):  # fresh processes: law 2 of docs/architecture.md
         async with Engine(EngineSettings(argv)) as engine:
             await soon(engine.loaded())
             answers.append(await run(story(engine)))
@@ -128,7 +128,7 @@ async def test_the_seed_is_told_and_brings_the_texts_back(argv: tuple[str, ...])
     assert len(set(texts(answers[0], 3))) == 3
 
 
-async def test_a_stop_string_is_told_and_never_streamed(argv: tuple[str, ...]) -> None:
+async def test_a_stop_string_is_reported_and_never_streamed(argv: tuple[str, ...]) -> None:
     async def fresh(**fields: Any) -> list[Any]:
         async with Engine(EngineSettings(argv)) as engine:
             await soon(engine.loaded())
@@ -171,7 +171,7 @@ async def test_cancel_ends_all_sequences_soon(engine: Engine) -> None:
 
 
 async def first_stream(exchange: Exchange) -> list[Any]:
-    """All events up to the first list with text."""
+    """Reads all events up to the first list with text."""
     events: list[Any] = []
     while not any(isinstance(e, Stream) for e in events):
         events += await soon(anext(exchange))
@@ -189,7 +189,7 @@ async def test_cancel_of_one_sequence_leaves_the_others(engine: Engine) -> None:
     assert [stops(events)[i].length for i in (0, 2)] == [1000, 1000]
 
 
-async def test_a_cancel_that_follows_at_once_is_obeyed(engine: Engine) -> None:
+async def test_a_cancel_right_after_its_request_ends_it(engine: Engine) -> None:
     async with story(engine, max_tokens=1500, sampling={"ignore_eos": True}) as exchange:
         exchange.cancel()
         events = await collect(exchange)
@@ -198,7 +198,7 @@ async def test_a_cancel_that_follows_at_once_is_obeyed(engine: Engine) -> None:
     check_order(await run(story(engine)), 3)
 
 
-async def test_cancels_of_what_is_not_there_are_ignored(engine: Engine) -> None:
+async def test_cancels_of_unknown_requests_and_sequences_are_ignored(engine: Engine) -> None:
     async with story(engine) as exchange:
         engine.send(encode("cancel", "unknown"))
         engine.send(encode("cancel", exchange.id, index=99))
@@ -207,10 +207,10 @@ async def test_cancels_of_what_is_not_there_are_ignored(engine: Engine) -> None:
     assert "cancelled" not in {s.finish_reason for s in stops(events).values()}
 
 
-# Going on
+# Continue, prefix, extend
 
 
-async def test_continue_goes_on_from_a_sequence_that_is_over_or_runs(engine: Engine) -> None:
+async def test_continue_works_for_an_ended_and_for_a_running_sequence(engine: Engine) -> None:
     async with story(engine, max_tokens=1500, sampling={"ignore_eos": True}) as running:
         await first_stream(running)
         over = story(engine, max_tokens=7)
@@ -236,7 +236,7 @@ async def test_a_prefix_is_done_without_sequences(engine: Engine) -> None:
     assert done.prompt_tokens > 0
 
 
-async def test_a_prefix_ends_the_one_before(engine: Engine) -> None:
+async def test_a_prefix_ends_the_previous_one(engine: Engine) -> None:
     async with ask(engine, "prefix", prompt="word " * 300) as first:
         async with ask(engine, "prefix", prompt="Once") as second:
             assert (await collect(second))[-1].id == second.id
@@ -268,7 +268,7 @@ async def test_extend_sets_a_later_limit(engine: Engine) -> None:
     assert [stop.length for stop in stops(events).values()] == [1050]
 
 
-async def test_cancel_ends_what_was_added_too(engine: Engine) -> None:
+async def test_cancel_ends_added_sequences_too(engine: Engine) -> None:
     async with story(engine, n=1, max_tokens=1500, sampling={"ignore_eos": True}) as exchange:
         events = await first_stream(exchange)
         extend(engine, exchange.id, add=40)
@@ -278,7 +278,7 @@ async def test_cancel_ends_what_was_added_too(engine: Engine) -> None:
     assert events[-1].count == 41
 
 
-async def test_a_faulty_extend_disturbs_nobody(engine: Engine) -> None:
+async def test_an_invalid_extend_affects_no_request(engine: Engine) -> None:
     async with story(engine) as exchange:
         extend(engine, "unknown", add=1)
         extend(engine, exchange.id, fork={"index": 99})
@@ -292,7 +292,7 @@ async def test_a_refused_extend_ends_its_own_wait(engine: Engine) -> None:
         line = encode("extend", exchange.id, fork={"index": 99, "at": 0}, add=2)
         with pytest.raises(CommandRefused, match="99"):
             await soon(exchange.extend(line, 2))
-        assert exchange.n == 0  # as it was
+        assert exchange.n == 0  # unchanged
         assert await soon(exchange.extend(encode("extend", exchange.id, add=1), 1)) is not None
         exchange.cancel()
         assert len(stops(await collect(exchange))) == 4
@@ -329,7 +329,7 @@ def test_every_command_is_acknowledged(
     assert own[-1]["event"] in ("done", "result", "error")
 
 
-def test_a_refusal_names_the_line_that_it_is_about(argv: tuple[str, ...]) -> None:
+def test_a_refusal_names_the_line_that_it_refuses(argv: tuple[str, ...]) -> None:
     commands = [
         {"op": "generate", "id": "a", "prompt": "Once", "max_tokens": 2},
         {"op": "generate", "id": "b", "prompt": 5},
@@ -410,7 +410,7 @@ UNREADABLE = [
     b"7",
     b"{}",
     b'{"op":"status","id":7}',
-    b'{"op":"cancel","id":"1","index":"0"}',  # it must not look like the end of request 1
+    b'{"op":"cancel","id":"1","index":"0"}',  # its error must not look like the end of request 1
     b'{"op":"extend","id":"1","add":"0"}',
     b'{"op":',
     b"\xff\xfe",
@@ -419,7 +419,7 @@ UNREADABLE = [
 ]
 
 
-async def test_lines_without_a_readable_id_disturb_nobody(engine: Engine) -> None:
+async def test_lines_without_a_readable_id_affect_no_request(engine: Engine) -> None:
     async with story(engine, max_tokens=50) as running:
         for line in (*UNREADABLE, b"", b"  "):
             engine.send(line + b"\n")
@@ -436,13 +436,13 @@ def test_a_line_without_a_readable_id_is_an_error_without_id(argv: tuple[str, ..
 
 
 def talk(argv: tuple[str, ...], data: bytes) -> list[dict[str, Any]]:
-    """All events of an engine that gets these bytes and then end of file; it must exit with 0."""
+    """All events of an engine that reads these bytes and then end of file. It must exit with 0."""
     done = subprocess.run(argv, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30)
     assert done.returncode == 0
     return [json.loads(line) for line in done.stdout.decode().splitlines()]
 
 
-def test_by_itself_an_engine_finishes_its_work_at_end_of_file(argv: tuple[str, ...]) -> None:
+def test_without_a_cancel_an_engine_finishes_its_work_at_end_of_file(argv: tuple[str, ...]) -> None:
     events = talk(argv, b'{"op":"generate","id":"1","prompt":"Once","n":4,"max_tokens":5}\n')
     names = [event["event"] for event in events]
     assert "ready" in names
@@ -456,7 +456,7 @@ def test_an_engine_without_work_exits_at_end_of_file(argv: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
-def test_an_engine_whose_output_nobody_reads_exits(argv: tuple[str, ...], busy: bool) -> None:
+def test_an_engine_whose_output_is_closed_exits(argv: tuple[str, ...], busy: bool) -> None:
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     work = encode("generate", "1", prompt="Once", max_tokens=1500, sampling={"ignore_eos": True})
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=null, bufsize=0) as process:

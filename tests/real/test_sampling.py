@@ -1,4 +1,4 @@
-"""What a request says about its sequences holds to the token: lengths, stop and banned strings, UTF-8."""
+"""Lengths, stop strings, banned strings, settings and UTF-8 are exact to the token."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TALE: Request = {"prompt": "Once upon a time", "n": 1, "max_tokens": 40, "sampli
 
 @pytest.fixture(scope="module")
 def engine(bigram: Path) -> Iterator[Lines]:
-    """Equal settings and seeds bring equal tokens here, whoever else is in the batch (law 1)."""
+    """With this model equal settings and seeds give equal tokens in any batch (law 1)."""
     with Lines("-np", "16", "-c", "8192", "-t", "1", model=bigram) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def text(engine: Lines) -> str:
-    """What TALE says when nothing stops it."""
+    """The text of TALE without stop strings."""
     (text,) = engine.generate(**TALE).texts
     assert len(text) > 100
     return text
@@ -39,8 +39,8 @@ def text(engine: Lines) -> str:
 # Seeds
 
 
-def test_the_seed_4294967295_is_none(engine: Lines) -> None:
-    """llama.cpp's LLAMA_DEFAULT_SEED: of a request it means any, of a sequence the request's + i."""
+def test_the_seed_4294967295_means_a_random_seed(engine: Lines) -> None:
+    """llama.cpp's LLAMA_DEFAULT_SEED: for a request any seed, for sequence i the request's seed + i."""
     none = {"seed": 2**32 - 1}
     first, other = (engine.generate(**TALE | {"sampling": HOT | none}).start["seed"] for _ in range(2))
     assert first != other
@@ -59,8 +59,8 @@ def test_after_the_last_seed_comes_0(engine: Lines) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_first_tokens_are_draws_of_their_own(plain: Path, tmp_path: Path, temperature: float) -> None:
-    """n first tokens from one row of logits: not one token copied, but the model's distribution."""
+def test_first_tokens_are_independent_draws(plain: Path, tmp_path: Path, temperature: float) -> None:
+    """n first tokens from one row of logits follow the model's distribution; none is copied."""
     kv = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
     n, settings = 512, {"temperature": temperature, "samplers": ["temperature"], "seed": 0}
     with Lines(*kv, "-np", "32", "-c", "2048", "-t", "1", model=plain) as engine:
@@ -72,10 +72,10 @@ def test_first_tokens_are_draws_of_their_own(plain: Path, tmp_path: Path, temper
 
 
 def assert_drawn_from(shares: Vector, drawn: Vector) -> None:
-    """Pearson's chi-square over groups of tokens of which 8 or more are expected."""
+    """Pearson's chi-square over groups of tokens, each with an expectation of 8 or more."""
     expected = shares * drawn.sum()
     order = np.argsort(-expected)
-    groups = np.floor(np.cumsum(expected[order]) / 8)  # a likely token is a group of its own
+    groups = np.floor(np.cumsum(expected[order]) / 8)  # a likely token is a group by itself
     counts, means = (np.bincount(groups.astype(int), values[order]) for values in (drawn, expected))
     counts, means = counts[means > 4], means[means > 4]
     assert len(means) > 8
@@ -87,7 +87,7 @@ def assert_drawn_from(shares: Vector, drawn: Vector) -> None:
 
 
 NEUTRAL = {"samplers": ["penalties", "dry", "typ_p", "top_k", "top_p", "temperature"], "typical_p": 1.0}
-WHOLE = NEUTRAL | {"typical_p": 0.9999999}  # looks at every token, and takes none away
+WHOLE = NEUTRAL | {"typical_p": 0.9999999}  # needs every token, and removes none
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ WHOLE = NEUTRAL | {"typical_p": 0.9999999}  # looks at every token, and takes no
     ],
 )
 def test_a_draw_among_the_likeliest_is_one_among_all(settings: Request) -> None:
-    """Only tokens that the samplers can choose are looked at: the same tokens as if all had been."""
+    """The engine samples only from tokens that the samplers can choose, with the same result as from all."""
     prompt = {"prompt": "Once upon a time", "n": 4, "max_tokens": 48}
     base: Request = {"temperature": 1.2, "top_p": 0.99, "seed": 3, "ignore_eos": True}
     with Lines("-np", "4", "-c", "1024", "-t", "1") as engine:
@@ -129,10 +129,10 @@ def test_max_tokens_is_exact(engine: Lines, max_tokens: int) -> None:
 
 
 @pytest.mark.parametrize("min_tokens", [0, 1, 5])
-def test_before_min_tokens_the_end_does_not_come_however_likely(engine: Lines, min_tokens: int) -> None:
+def test_before_min_tokens_a_likely_end_does_not_come(engine: Lines, min_tokens: int) -> None:
     tempted = HOT | {"ignore_eos": False, "logit_bias": [[0, 1000]]}
     answer = engine.generate(**TALE | {"n": 8, "min_tokens": min_tokens, "sampling": tempted})
-    assert answer.lengths == [min_tokens + 1] * 8  # the end itself is a token
+    assert answer.lengths == [min_tokens + 1] * 8  # the end of text is a token, too
     assert {stop["finish_reason"] for stop in answer.stops} == {"stop"}
     assert [bool(text) for text in answer.texts] == [min_tokens > 0] * 8
 
@@ -142,7 +142,7 @@ def test_before_min_tokens_stop_strings_are_text(engine: Lines, text: str) -> No
     assert answer.texts == [text]
 
 
-def test_the_length_of_a_sequence_ends_with_its_context(bigram: Path) -> None:
+def test_a_sequence_ends_where_its_context_is_full(bigram: Path) -> None:
     request = TALE | {"n": 2, "max_tokens": -1}
     with Lines("-np", "4", "-c", "256", model=bigram) as engine:
         answer = engine.generate(**request)
@@ -155,7 +155,7 @@ def test_the_length_of_a_sequence_ends_with_its_context(bigram: Path) -> None:
 
 
 def check_stopped(answer: Answer, text: str, stops: list[str]) -> None:
-    """The text ends before the stop string that is complete first; nothing else of it was ever said."""
+    """The text ends before the stop string that is complete first, and no part of that was streamed."""
     ends = [(text.index(stop) + len(stop), text.index(stop), stop) for stop in stops if stop in text]
     _, begin, stop = min(ends)
     assert answer.texts == [text[:begin]]
@@ -165,14 +165,14 @@ def check_stopped(answer: Answer, text: str, stops: list[str]) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 13])
-def test_a_stop_string_at_any_place_is_never_said(engine: Lines, text: str, length: int) -> None:
+def test_a_stop_string_at_any_place_is_never_streamed(engine: Lines, text: str, length: int) -> None:
     stops = [text[i : i + length] for i in range(100 - length)]
     answers = engine.generate_all(*(TALE | {"stop": [stop]} for stop in stops))
     for stop, answer in zip(stops, answers, strict=True):
         check_stopped(answer, text, [stop])
 
 
-def test_the_text_that_only_looked_like_a_stop_string_is_said(engine: Lines, text: str) -> None:
+def test_text_that_begins_like_a_stop_string_but_is_none_is_streamed(engine: Lines, text: str) -> None:
     stops = [text[i : i + 9] + "\0" for i in range(len(text))]  # the last ones are undecided at the end
     answers = engine.generate_all(*(TALE | {"stop": [stop]} for stop in stops))
     answers.append(engine.generate(**TALE | {"stop": stops}))
@@ -226,7 +226,7 @@ def test_settings_of_one_sequence_leave_the_others_as_they_are(engine: Lines) ->
 
 
 def phrases_across_tokens(engine: Lines, index: int, n: int = 10) -> list[tuple[str, str]]:
-    """(text before the token in which it begins, phrase): phrases that several tokens bring, none alone."""
+    """Phrases that several tokens make, each with the text before its first token."""
     tokens = engine.generate(**TALE | {"n": index + 1, "logprobs": 0}).tokens[index]
     pieces = [token["text"] for token in tokens]
     found = []
@@ -242,7 +242,7 @@ def phrases_across_tokens(engine: Lines, index: int, n: int = 10) -> list[tuple[
     return found[:: len(found) // n]
 
 
-def test_a_banned_string_is_not_said_and_the_text_before_it_stays(engine: Lines) -> None:
+def test_a_banned_string_is_not_streamed_and_the_text_before_it_stays(engine: Lines) -> None:
     cases = phrases_across_tokens(engine, 2)
     everyone = engine.generate(**TALE | {"n": 6})
     requests = [TALE | {"n": 6, "banned_strings": [phrase.swapcase()]} for _, phrase in cases]
@@ -255,8 +255,8 @@ def test_a_banned_string_is_not_said_and_the_text_before_it_stays(engine: Lines)
             assert own == untouched or phrase.lower() in untouched.lower()
 
 
-def test_a_banned_string_that_another_ones_step_back_makes_possible_is_not_said(engine: Lines) -> None:
-    """The beginning of one must stay held while the beginning of another behind it may be taken back."""
+def test_a_banned_string_that_a_rewind_makes_possible_is_not_streamed(engine: Lines) -> None:
+    """A beginning of one must stay held back while a later beginning of another may still be rewound."""
     pieces = [token["text"] for token in engine.generate(**TALE, logprobs=0).tokens[0]]
     n_said = 0
     for i in range(1, 30):
@@ -269,7 +269,7 @@ def test_a_banned_string_that_another_ones_step_back_makes_possible_is_not_said(
     assert n_said >= 10
 
 
-def test_banned_strings_of_one_sequence_are_its_own(engine: Lines) -> None:
+def test_banned_strings_of_one_sequence_leave_the_others_alone(engine: Lines) -> None:
     everyone = engine.generate(**TALE | {"n": 4})
     _, phrase = phrases_across_tokens(engine, 2)[3]
     overrides: list[Request] = [{}, {}, {"banned_strings": [phrase]}, {}]
@@ -278,7 +278,7 @@ def test_banned_strings_of_one_sequence_are_its_own(engine: Lines) -> None:
     assert [answer.texts[i] for i in (0, 1, 3)] == [everyone.texts[i] for i in (0, 1, 3)]
 
 
-def test_banned_strings_are_not_said_over_many_seeds() -> None:
+def test_banned_strings_are_not_streamed_over_many_seeds() -> None:
     banned = ["Lily", "there was", "LITTLE GIRL", "a", ". she", "the "]
     request = {"prompt": "Once upon a time", "n": 64, "max_tokens": 30, "sampling": {"seed": 1}}
     with Lines("-np", "32", "-c", "4096") as engine:
@@ -290,7 +290,7 @@ def test_banned_strings_are_not_said_over_many_seeds() -> None:
     assert answer.done["completion_tokens"] == sum(answer.lengths)
 
 
-def test_beside_banned_strings_stop_strings_and_max_tokens_are_exact(engine: Lines) -> None:
+def test_with_banned_strings_stop_strings_and_max_tokens_are_exact(engine: Lines) -> None:
     before, phrase = phrases_across_tokens(engine, 0)[-1]
     banned = TALE | {"banned_strings": [phrase]}
     (text,) = engine.generate(**banned).texts
@@ -308,7 +308,7 @@ def test_beside_banned_strings_stop_strings_and_max_tokens_are_exact(engine: Lin
 
 # UTF-8
 
-ALPHABETS = {  # bytes to choose from, each a token; by chance they are characters, parts of them, or rubbish
+ALPHABETS = {  # bytes to draw from, each a token; they make characters, parts of characters, or invalid UTF-8
     "two bytes": "é".encode(),
     "three bytes": "€".encode() + b"a",
     "four bytes": "😀".encode(),
@@ -322,7 +322,7 @@ ALPHABETS = {  # bytes to choose from, each a token; by chance they are characte
 )
 def test_text_is_utf_8_whatever_the_bytes(engine: Lines, alphabet: bytes, fields: Request) -> None:
     ids = [vocabulary().index(bytes([byte])) for byte in alphabet]
-    bias = [[id, 1000 if vocabulary()[id] >= b"\x80" else 940] for id in ids]  # without it bytes have -64
+    bias = [[id, 1000 if vocabulary()[id] >= b"\x80" else 940] for id in ids]  # the bytes' own logit is -64
     forced = {"samplers": ["temperature"], "temperature": 4, "seed": 3, "logit_bias": bias}
     request = TALE | {"n": 24, "sampling": forced} | fields
     answer = engine.generate(**request)
@@ -337,8 +337,8 @@ def test_text_is_utf_8_whatever_the_bytes(engine: Lines, alphabet: bytes, fields
     assert all(text.decode(errors="replace").endswith("\ufffd") for text in unfinished)
 
 
-def test_a_character_is_said_whole(engine: Lines) -> None:
-    """The bytes of 😀 in order: each is likelier than the next, and none comes twice."""
+def test_a_character_is_streamed_in_one_piece(engine: Lines) -> None:
+    """Draws the bytes of 😀 in order: each is likelier than the next, and none may come twice."""
     emoji = [vocabulary().index(bytes([byte])) for byte in "😀".encode()]
     penalties = {"presence_penalty": 100, "repeat_last_n": 4, "samplers": ["penalties", "temperature"]}
     descending = [[id, 1000 - 10 * i] for i, id in enumerate(emoji)]

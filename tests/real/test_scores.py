@@ -1,4 +1,4 @@
-"""Scores of given texts: what llama.cpp says of the same tokens, however they come to their cells."""
+"""Scores of given texts equal llama.cpp's logprobs of the same tokens, however their cells were computed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tests.support.models import KINDS, write_model
 from tests.support.serving import serving
 
 KV = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-t", "1")
-BOUND = 1e-3  # |Δlogprob|; measured: 1.4e-4. One misplaced token brings 0.3 at least
+BOUND = 1e-3  # |Δlogprob|; measured: 1.4e-4. One misplaced token makes a difference of at least 0.3
 ROOMY = (*KV, "-c", "4096", "-np", "8")
-TINY = (*KV, "-c", "256", "-np", "8")  # texts must give their cells back
+TINY = (*KV, "-c", "256", "-np", "8")  # so small that texts are preempted
 OPENING = "Once upon a time, there was a little"
 ENDINGS = [
     " girl named Lily. She liked to play in the park with her dog.",
     " dog",
     " boy who saw a big cat, and the cat was very sad. " * 3,
-    "st bird",  # " little" and "st" meet in a token
+    "st bird",  # the end of " little" and "st" are one token
     "!",
 ]
 
 
 def scores(answer: Answer) -> list[Event]:
-    """By index, each one there once, and consistent in itself."""
+    """The scores, ordered by index; each comes once, and its sum fits its tokens."""
     found = sorted(answer.named("score"), key=lambda score: score["index"])
     assert [score["index"] for score in found] == list(range(answer.done["count"]))
     for score in found:
@@ -69,7 +69,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
 
 
 def check(reference: Reference, before: list[int], score: Event) -> None:
-    """The scored tokens follow these, and have the reference's logprobs."""
+    """The scored tokens follow these tokens, and have the reference's logprobs."""
     ids = [token["id"] for token in score["tokens"]]
     rows = reference.logprobs(before + ids)[len(before) - 1 : -1]
     assert np.abs(rows[range(len(ids)), ids] - values(score)).max() <= BOUND
@@ -109,7 +109,7 @@ def test_alternatives_are_the_likeliest_best_first(engine: Lines, reference: Ref
 
 
 @pytest.mark.parametrize("flags", [ROOMY, TINY, (*ROOMY, "-ub", "64")], ids=["roomy", "tiny", "small steps"])
-def test_many_at_once_and_beside_generation_score_the_same(
+def test_many_texts_at_once_and_during_generation_have_the_same_scores(
     plain: Path, engine: Lines, flags: tuple[str, ...]
 ) -> None:
     texts = [text * (1 + i % 2) for i in range(4) for text in ENDINGS]
@@ -126,7 +126,7 @@ def test_many_at_once_and_beside_generation_score_the_same(
 
 
 def test_streams_go_on_while_a_long_text_is_scored(engine: Lines) -> None:
-    """A text in one batch would be one step; in chunks of 64 tokens it is ten."""
+    """In one batch the text would take one step; in chunks of 64 tokens it takes ten."""
     generation, scoring = engine.send(
         {"op": "generate", "prompt": OPENING, "max_tokens": 200, "min_tokens": 200},
         {"op": "score", "texts": [(OPENING + " dog. ") * 60]},
@@ -151,18 +151,18 @@ def test_a_prompt_is_computed_once_for_all_texts_and_kept(engine: Lines) -> None
     assert values(scores(answers[0])[1]) == pytest.approx(values(scores(answers[1])[1]), abs=BOUND)
 
 
-def test_a_cancelled_score_ends_and_leaves_nothing(engine: Lines) -> None:
+def test_a_cancelled_score_ends_and_leaves_no_cells(engine: Lines) -> None:
     (id,) = engine.send({"op": "score", "texts": [OPENING * 60] * 8})
     engine.send({"op": "cancel", "id": id})
     (answer,) = engine.answers([id])
     assert {stop["finish_reason"] for stop in answer.named("stop")} <= {"cancelled"}
     assert (
         len(answer.named("stop")) + len(answer.named("score")) == answer.done["count"]
-    )  # 0: it was not read yet
+    )  # 0: it was cancelled before it was read
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_model_scores_what_echo_says(tmp_path: Path, kind: str) -> None:
+def test_each_kind_of_model_has_the_same_scores_as_echo(tmp_path: Path, kind: str) -> None:
     write_model(tmp_path / "model.gguf", kind)
     with Lines(*ROOMY, model=tmp_path / "model.gguf") as engine:
         first, *others = score(engine, prompt=OPENING, texts=[ENDINGS[0], ENDINGS[2], ENDINGS[0]])
@@ -173,7 +173,7 @@ def test_each_kind_of_model_scores_what_echo_says(tmp_path: Path, kind: str) -> 
         check_idle(engine)
 
 
-def test_nothing_predicts_the_first_token_of_a_model_that_begins_with_none(tmp_path: Path) -> None:
+def test_without_a_begin_token_the_first_token_has_no_logprob(tmp_path: Path) -> None:
     write_model(tmp_path / "model.gguf", "qwen3", written_as_ids=True)
     with Lines(*ROOMY, model=tmp_path / "model.gguf") as engine:
         (answer,) = engine.answers(engine.send({"op": "score", "texts": ["<7>", "<7><8><9>", "<1><2>"]}))
@@ -188,7 +188,7 @@ def test_nothing_predicts_the_first_token_of_a_model_that_begins_with_none(tmp_p
         )
 
 
-def test_echo_tells_each_token_once_though_cells_were_given_back_and_some_are_known(plain: Path) -> None:
+def test_echo_reports_each_token_once_despite_preemption_and_cached_tokens(plain: Path) -> None:
     prompts = [OPENING + ENDINGS[2] + f" {name} was there." for name in ("Tom", "Sue", "Lily", "Ben")]
     with Lines(*ROOMY, model=plain) as engine:
         known = [echo(engine, prompt) for prompt in prompts for _ in range(2)]
@@ -222,9 +222,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # fields, param, part of 
 
 
 @pytest.mark.parametrize(("fields", "param", "message"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_scored_is_refused(
-    engine: Lines, fields: dict[str, Any], param: str, message: str
-) -> None:
+def test_invalid_scores_are_refused(engine: Lines, fields: dict[str, Any], param: str, message: str) -> None:
     error = engine.ask("score", **fields)
     assert (error["event"], error["param"]) == ("error", param)
     assert message in error["message"]

@@ -1,4 +1,4 @@
-"""The engine's self-test: right here, and a fault is found, whatever it is."""
+"""The engine's self-test passes on this machine, and finds each of several kinds of faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def self_test(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "more"), [((), ""), (("-m", str(STORYTELLER)), "; one request of 8 sequences")]
 )
-def test_it_says_what_it_has_computed_and_where(arguments: tuple[str, ...], more: str) -> None:
+def test_it_prints_what_it_has_computed_and_on_which_device(arguments: tuple[str, ...], more: str) -> None:
     done = self_test(*arguments)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"self-test: \d{{3,}} products on .*CPU.* \((native|\w+)\){more}\n", done.stdout)
@@ -34,7 +34,7 @@ def test_a_model_that_cannot_be_loaded_fails_it(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
-# Faults, put between the test and llama.cpp by the linker.
+# Faults of functions that the linker puts between the self-test and llama.cpp.
 FAULTS = {
     "one product is wrong by a few percent": (
         "ggml_backend_tensor_get(ggml_tensor * t, void * data, size_t offset, size_t size)",
@@ -90,7 +90,7 @@ def test_a_fault_is_found_and_named(tmp_path: Path, function: str, body: str, st
     assert re.fullmatch(line, said[0]), done.stderr
 
 
-def test_nothing_of_it_is_left_in_the_working_directory(tmp_path: Path) -> None:
+def test_it_leaves_no_file_in_the_working_directory(tmp_path: Path) -> None:
     shutil.copy(STORYTELLER, tmp_path / "m.gguf")
     subprocess.run([BINARY, "--self-test", "-m", "m.gguf"], cwd=tmp_path, check=True, capture_output=True)
     assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]

@@ -1,5 +1,5 @@
-"""Prefixes beyond the KV cache: in host memory, and on disk across processes. What is wrong with a file is a
-line in the log and a miss, never an error of a request.
+"""Snapshots of prefixes in host memory, and on disk across processes. A fault of a file is a line in the log
+and a miss, never an error of a request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def story(prompt: str = PROMPT, **fields: Any) -> Request:
 
 
 class Shelf:
-    """A folder of prefixes and the engines that use it, one after another or beside each other."""
+    """A folder of prefixes, and the engines that use it, one after another or at the same time."""
 
     def __init__(self, path: Path) -> None:
         self.folder = path / "prefixes"
@@ -42,7 +42,7 @@ class Shelf:
         return Paced(next(self._logs), *ROOMY, "--prefix-cache", str(self.folder), *flags, **options)
 
     def ask(self, *flags: str, prompt: str = PROMPT, **options: Any) -> tuple[Answer, list[str]]:
-        """One request to a process of its own, and what that says of prefixes."""
+        """Sends one request to a new process; returns the answer and the log's lines about prefixes."""
         with self.engine(*flags, **options) as engine:
             answer = engine.generate(**story(prompt))
             assert answer.lengths == [12, 12]
@@ -66,7 +66,7 @@ def shelf(tmp_path: Path) -> Shelf:
 
 
 def same(first: Answer, second: Answer, bound: float = 0.15) -> bool:
-    """Law 3 for two runs: logprobs alike up to where the texts part (the bundled weights are Q8_0)."""
+    """Law 3 for two runs: logprobs are close up to the first different token (bundled weights are Q8_0)."""
     for ours, theirs in zip(first.tokens, second.tokens, strict=True):
         for a, b in zip(ours, theirs, strict=True):
             if a["id"] != b["id"]:
@@ -79,7 +79,7 @@ def same(first: Answer, second: Answer, bound: float = 0.15) -> bool:
 # In host memory
 
 
-def test_what_leaves_the_cells_comes_back_from_memory(tmp_path: Path) -> None:
+def test_evicted_prefixes_are_restored_from_memory(tmp_path: Path) -> None:
     with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "0") as engine:
         cold = engine.generate(**story())
         engine.wait_for_trim(0)
@@ -88,12 +88,12 @@ def test_what_leaves_the_cells_comes_back_from_memory(tmp_path: Path) -> None:
         chosen = engine.generate(**story(PROMPT + cold.texts[1]))
         check_idle(engine)
     assert n_computed(warm) == 0
-    assert n_computed(chosen) <= 14  # of two candidates only one is kept: they differ by little
+    assert n_computed(chosen) <= 14  # of two candidates that differ by little only one is kept
     assert same(cold, warm)
 
 
-def test_in_a_tiny_pool_several_prompts_take_turns(tmp_path: Path) -> None:
-    prompts = [words(seed, 180) for seed in range(4)]  # each takes most of the pool
+def test_in_a_tiny_pool_several_prompts_are_evicted_and_restored(tmp_path: Path) -> None:
+    prompts = [words(seed, 180) for seed in range(4)]  # each needs most of the cells
     with Paced(tmp_path / "log", "-c", "256", "-np", "2", "-t", "1") as engine:
         cold, warm = ([engine.generate(**story(prompt)) for prompt in prompts] for _ in range(2))
         assert [n_computed(answer) for answer in warm] == [0] * 4
@@ -103,7 +103,7 @@ def test_in_a_tiny_pool_several_prompts_take_turns(tmp_path: Path) -> None:
 
 def test_of_a_prompt_and_its_candidates_one_snapshot_is_kept(tmp_path: Path) -> None:
     first, second = (words(seed, 200) for seed in (1, 2))
-    room = "3000000"  # bytes for three; a prompt and one candidate take a million
+    room = "3000000"  # bytes for three prompts; a prompt and one candidate take a million
     with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "0", "--cache-ram", room) as engine:
         for prompt in (first, second):
             engine.generate(**story(prompt, n=8))
@@ -113,7 +113,7 @@ def test_of_a_prompt_and_its_candidates_one_snapshot_is_kept(tmp_path: Path) -> 
 
 
 def tails(engine: Paced, prompt: str, n: int = 4) -> list[str]:
-    """The prompt with each of n continuations that are worth a snapshot; nothing of them is in cells."""
+    """The prompt with each of n continuations, long enough for a snapshot; all of them were evicted."""
     answer = engine.generate(**story(prompt, n=n, max_tokens=90, min_tokens=90))
     engine.wait_for_trim(0)
     engine.wait_for_sleep()
@@ -121,27 +121,27 @@ def tails(engine: Paced, prompt: str, n: int = 4) -> list[str]:
 
 
 def test_candidates_share_the_snapshot_of_their_prompt(tmp_path: Path) -> None:
-    room = "2700000"  # bytes for 650 tokens: a prompt of 200 and four times 90, but not twice the prompt
+    room = "2700000"  # bytes for 650 tokens: one prompt of 200 and four texts of 90, but not two prompts
     with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "0", "--cache-ram", room) as engine:
         for text in tails(engine, PROMPT):
             assert n_computed(engine.generate(**story(text))) <= 3
             engine.wait_for_trim(0)
 
 
-def test_a_text_that_grew_by_little_and_little_comes_back(tmp_path: Path) -> None:
+def test_a_text_that_grew_in_small_steps_is_restored(tmp_path: Path) -> None:
     story_so_far = words(1, 400).split()
     texts = [" ".join(story_so_far[:n]) for n in range(40, 401, 40)]
     with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "450") as engine:
         for text in texts:
             engine.generate(**story(text, n=1))
         engine.generate(**story(words(2, 400)))
-        engine.wait_for_trim(450)  # nearly all of it goes
+        engine.wait_for_trim(450)  # nearly all of it is evicted
         again = engine.generate(**story(texts[-1], n=1))
     assert n_computed(again) <= again.start["prompt_tokens"] // 4
 
 
 @pytest.mark.parametrize("size", ["0", "1K"])
-def test_what_memory_does_not_hold_is_computed_again(tmp_path: Path, size: str) -> None:
+def test_prefixes_beyond_the_memory_limit_are_computed_again(tmp_path: Path, size: str) -> None:
     with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "0", "--cache-ram", size) as engine:
         for _ in range(2):
             assert engine.generate(**story()).start["cached_tokens"] == 0
@@ -161,8 +161,8 @@ def test_another_process_finds_the_prompt_on_disk(shelf: Shelf, ram: str) -> Non
     assert log == []
 
 
-@pytest.mark.parametrize("ram", ["2M", "0"])  # some of them, none of them
-def test_what_memory_has_no_room_for_comes_back_from_disk(shelf: Shelf, ram: str) -> None:
+@pytest.mark.parametrize("ram", ["2M", "0"])  # bytes for some of them, for none
+def test_prefixes_beyond_the_memory_limit_are_restored_from_disk(shelf: Shelf, ram: str) -> None:
     with shelf.engine("--cache-cells", "0", "--cache-ram", ram) as engine:
         for text in tails(engine, PROMPT):
             assert n_computed(engine.generate(**story(text))) <= 3
@@ -180,8 +180,8 @@ def test_another_process_finds_each_candidate_on_disk(shelf: Shelf) -> None:
         assert log == []
 
 
-def test_a_process_for_one_request_leaves_a_whole_file(shelf: Shelf) -> None:
-    """The end of the input comes with the request, as in --engine-mode per-request."""
+def test_a_process_for_one_request_writes_a_complete_file(shelf: Shelf) -> None:
+    """End of file follows the request at once, as in --engine-mode per-request."""
     argv = [BINARY, "-m", STORYTELLER, *ROOMY, "--prefix-cache", shelf.folder]
     line = b'{"op":"generate","id":"1","prompt":"%s","n":4,"max_tokens":3}\n' % PROMPT.encode()
     subprocess.run(argv, input=line, capture_output=True, timeout=LIMIT, check=True)
@@ -211,7 +211,7 @@ def test_without_cache_nothing_goes_to_disk(shelf: Shelf) -> None:
 
 
 def test_two_processes_share_the_folder(shelf: Shelf) -> None:
-    """Each finds what the other writes while both run; both may write the same file."""
+    """While both run, each finds the other's files; both may write the same file."""
     with shelf.engine() as one, shelf.engine() as other:
         one.generate(**story())
         wait_for_files(one, shelf, 1)
@@ -229,7 +229,7 @@ def wait_for_files(engine: Paced, shelf: Shelf, n: int) -> None:
     engine.wait_for_log(lambda _: len([file for file in shelf.files if file.suffix == ".kv"]) >= n)
 
 
-# What is not whole
+# Incomplete prefixes
 
 
 SLOW = (
@@ -248,7 +248,7 @@ PARTIAL = words(4, 900)
 
 
 def begun(engine: Paced) -> None:
-    """Until some of a prompt is computed."""
+    """Waits until a part of a prompt is computed."""
     while engine.ask("status")["step_tokens"] < 64:
         pass
 
@@ -279,8 +279,8 @@ def test_a_prefix_that_was_superseded_halfway_is_not_written(shelf: Shelf) -> No
     assert n_computed(shelf.ask(prompt=PROMPT)[0]) == 1
 
 
-def test_of_a_failed_step_nothing_is_kept(shelf: Shelf) -> None:
-    """What the cells hold is unknown then, also those of the prompt, for which two of four sequences wait."""
+def test_after_a_failed_step_its_cells_are_not_reused(shelf: Shelf) -> None:
+    """The contents of its cells are unknown, also of the prompt for which two of four sequences wait."""
     with shelf.engine("-np", "2", LLAMA_BATCHED_FAIL_STEP="20") as engine:
         failed = engine.answers([engine.begin(**story(n=4, max_tokens=50, min_tokens=50))])[0].events[-1]
         assert (failed["event"], failed["code"]) == ("error", "engine_error")
@@ -296,10 +296,10 @@ def test_of_a_failed_step_nothing_is_kept(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "mamba"])
-def test_after_a_step_that_found_no_cells_all_goes_on(tmp_path: Path, kind: str) -> None:
-    """Nothing has changed then: the youngest gives way, and a prefix is not done before it is computed."""
+def test_after_a_step_that_found_no_cells_all_requests_finish(tmp_path: Path, kind: str) -> None:
+    """Such a step changes no cell: the youngest is preempted, and a prefix is not done before its prefill."""
     write_model(tmp_path / "model.gguf", kind)
-    prefix = words(1, 30)  # goes into the second step, beside the tokens of the request
+    prefix = words(1, 30)  # computed in the second step, with the tokens of the request
     model, fault = tmp_path / "model.gguf", {"LLAMA_BATCHED_FAIL_STEP": "2:1"}
     with Paced(tmp_path / "log", *ROOMY, model=model, **fault) as engine:
         ids = engine.send(
@@ -311,10 +311,10 @@ def test_after_a_step_that_found_no_cells_all_goes_on(tmp_path: Path, kind: str)
         check_idle(engine)
 
 
-# What can be wrong with a file
+# Faults of a file
 
-# magic, fingerprint, adapters, tokens, parts, two checksums; then the tokens, then of each part its tokens
-# and bytes, then the parts
+# A file: magic, fingerprint, adapters, tokens, parts, two checksums; the tokens; the tokens and bytes of each
+# part; the parts.
 HEADER = 8 + 6 * 8
 
 
@@ -360,7 +360,7 @@ def whole_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_any_damage_is_a_line_in_the_log_and_a_miss(shelf: Shelf, whole_file: Path) -> None:
-    """All of them in one folder, each under the name of a file of its own."""
+    """All kinds of damage in one folder, each in its own file."""
     for name, damage in DAMAGES.items():
         shelf.folder.mkdir(exist_ok=True)
         (shelf.folder / f"{name}.kv").write_bytes(damage(whole_file.read_bytes()))
@@ -369,7 +369,7 @@ def test_any_damage_is_a_line_in_the_log_and_a_miss(shelf: Shelf, whole_file: Pa
         shutil.rmtree(shelf.folder)
 
 
-def test_a_half_written_file_of_another_process_is_no_file(shelf: Shelf, whole_file: Path) -> None:
+def test_a_half_written_file_of_another_process_is_ignored(shelf: Shelf, whole_file: Path) -> None:
     shelf.folder.mkdir()
     (shelf.folder / f"{whole_file.name}.12345").write_bytes(whole_file.read_bytes()[:5000])
     answer, log = shelf.ask()
@@ -394,7 +394,7 @@ def test_a_file_of_other_settings_is_a_miss(shelf: Shelf, flags: tuple[str, ...]
     shelf.ask()
     answer, log = shelf.ask(*flags)
     assert (answer.start["cached_tokens"], len(log)) == (0, 1)
-    assert [n_computed(shelf.ask(*flags)[0]) for flags in ((), flags)] == [1, 1]  # both are there now
+    assert [n_computed(shelf.ask(*flags)[0]) for flags in ((), flags)] == [1, 1]  # both are cached now
 
 
 def test_a_file_of_another_model_is_a_miss(shelf: Shelf, another_model: Path) -> None:
@@ -403,12 +403,12 @@ def test_a_file_of_another_model_is_a_miss(shelf: Shelf, another_model: Path) ->
     assert (answer.start["cached_tokens"], len(log)) == (0, 1)
 
 
-# What can be wrong with the folder
+# Faults of the folder
 
 
 @pytest.fixture
 def full_folder(shelf: Shelf) -> Iterator[Shelf]:
-    """A file system of 64 KiB."""
+    """A folder on a file system of 64 KiB."""
     shelf.folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", shelf.folder], check=False)
     if mounted.returncode != 0:
@@ -424,7 +424,7 @@ def test_a_full_disk_is_a_line_in_the_log(full_folder: Shelf) -> None:
         assert full_folder.files == []
 
 
-def test_a_folder_that_cannot_be_is_a_line_in_the_log(shelf: Shelf) -> None:
+def test_a_folder_that_cannot_be_made_is_a_line_in_the_log(shelf: Shelf) -> None:
     shelf.folder.write_text("a file, and no folder")
     answer, log = shelf.ask()
     assert answer.start["cached_tokens"] == 0
@@ -432,7 +432,7 @@ def test_a_folder_that_cannot_be_is_a_line_in_the_log(shelf: Shelf) -> None:
     assert str(shelf.folder) in log[0]
 
 
-def test_a_folder_that_goes_is_a_miss(shelf: Shelf) -> None:
+def test_a_folder_that_is_removed_is_a_miss(shelf: Shelf) -> None:
     shelf.ask()
     with shelf.engine() as engine:
         shutil.rmtree(shelf.folder)
@@ -440,10 +440,10 @@ def test_a_folder_that_goes_is_a_miss(shelf: Shelf) -> None:
         assert engine.generate(**story()).lengths == [12, 12]
 
 
-def test_what_was_used_longest_ago_goes_when_the_folder_is_full(shelf: Shelf, whole_file: Path) -> None:
+def test_a_full_folder_loses_its_least_recently_used_prefix(shelf: Shelf, whole_file: Path) -> None:
     prompts = [words(seed, 200) for seed in (1, 2, 3, 4)]
     limit = ("--prefix-cache-size", str(whole_file.stat().st_size * 5 // 2), "--cache-ram", "0")
-    for i in (0, 1, 0, 2):  # room for two, and the first was used after the second
+    for i in (0, 1, 0, 2):  # room for two prefixes; the first is used after the second
         shelf.ask(*limit, prompt=prompts[i])
         age(shelf)
     assert sum(file.stat().st_size for file in shelf.files) <= whole_file.stat().st_size * 5 // 2
@@ -452,7 +452,7 @@ def test_what_was_used_longest_ago_goes_when_the_folder_is_full(shelf: Shelf, wh
 
 
 def age(shelf: Shelf) -> None:
-    """A minute passes."""
+    """Makes the files a minute older."""
     for file in shelf.files:
         stat = file.stat()
         os.utime(file, (stat.st_atime - 60, stat.st_mtime - 60))

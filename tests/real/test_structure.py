@@ -1,4 +1,4 @@
-"""What a text may be: all n obey grammars, schemas, expressions and choices, and none of these hangs anything."""
+"""All n texts obey grammars, schemas, regexes and choices, and hostile ones of these block no other request."""
 
 # ruff: noqa: E501 (tables)
 
@@ -36,13 +36,13 @@ def engine() -> Iterator[Lines]:
 
 @pytest.fixture(scope="module")
 def exact(bigram: Path) -> Iterator[Lines]:
-    """Its tokens depend on settings, seed and index alone."""
+    """An engine whose tokens depend on settings, seed and index only."""
     with Lines("-np", "16", "-c", "8192", "-t", "1", model=bigram) as engine:
         yield engine
 
 
 def finished(answer: Answer) -> list[str]:
-    """The texts that the limit has not cut off."""
+    """The texts that max_tokens has not cut off."""
     pairs = list(zip(answer.texts, answer.stops, strict=True))
     for _, stop in pairs:
         assert (stop["finish_reason"], stop["stop"]) in (("stop", 1), ("length", 0))
@@ -50,16 +50,16 @@ def finished(answer: Answer) -> list[str]:
 
 
 def all_of(engine: Lines, **structure: str) -> set[str]:
-    """The texts of a small language; each is drawn so often that none is missed."""
+    """All texts of a small language, by so many draws that none is missed."""
     answer = engine.generate(prompt="x", n=500, max_tokens=20, sampling=WILD, **structure)
     assert len(finished(answer)) == 500
     return set(answer.texts)
 
 
-# Languages of a few texts: all of them come, and nothing else
+# Languages of a few texts: all of them are generated, and no others
 
 
-REGEXES = [  # and the letters of which texts of up to four are tried
+REGEXES = [  # and the letters that texts of up to four letters are made of
     ("a", "ab"), ("a{1,3}", "a"), ("a{2}", "a"), ("a{,2}b", "ab"), ("ab?c?", "abc"), ("(a|bc)d", "abcd"),
     ("(?:a|b){2}", "ab"), ("a|b|cd", "abcd"), ("a(|b)c", "abc"), ("[a-d]x", "abcdex"), ("[c-ex]?y", "bcdefxy"),
     (r"\d", "0123456789a"), (r"[\d_]\.", "0123456789_."), ("[^\x01-`d-\U0010ffff\x00]", "abcde"), ("[-a]", "-a"),
@@ -95,11 +95,11 @@ GBNFS = [
 
 
 @pytest.mark.parametrize(("grammar", "texts"), GBNFS)
-def test_a_grammar_takes_its_texts(engine: Lines, grammar: str, texts: str) -> None:
+def test_a_grammar_generates_exactly_its_texts(engine: Lines, grammar: str, texts: str) -> None:
     assert all_of(engine, grammar=grammar) == set(texts.split())
 
 
-def test_a_grammar_may_call_itself(engine: Lines) -> None:
+def test_a_grammar_may_be_recursive(engine: Lines) -> None:
     answer = engine.generate(
         prompt="x", n=100, max_tokens=40, sampling=WILD, grammar='root ::= "(" (root | "a")* ")"'
     )
@@ -118,7 +118,7 @@ def test_a_choice_is_one_of_the_list(engine: Lines) -> None:
     assert len(answer.texts) == 200
 
 
-# Larger ones: whatever comes is right
+# Larger languages: every generated text is one of the language
 
 
 LONGER = [
@@ -214,7 +214,7 @@ def test_the_command_line_has_every_notation(options: list[str], pattern: str) -
 # The end of a text
 
 
-def test_a_complete_text_ends_at_once_whatever_else_was_asked(engine: Lines) -> None:
+def test_a_complete_text_ends_at_once_despite_min_tokens_and_ignore_eos(engine: Lines) -> None:
     impatient = {"min_tokens": 9, "sampling": {"ignore_eos": True, "seed": 1}, "logprobs": 0}
     answer = engine.generate(**ONCE | impatient | {"choice": ["abc"]})
     assert finished(answer) == ["abc"] * 8
@@ -233,14 +233,14 @@ def test_stop_strings_end_a_text_as_ever(engine: Lines) -> None:
     assert all(re.fullmatch("[a-m]+[o-z]*", text) for text in answer.texts)
 
 
-# With what else happens to a sequence
+# Structure and preemption, rewind, fork, continue
 
 
 STORY: Request = {"prompt": "Once", "n": 8, "max_tokens": 50, "sampling": {"seed": 5, "ignore_eos": True}}
 WORDS = {"regex": r"([a-z]{1,9} ){3,60}"}
 
 
-def test_requests_with_and_without_a_grammar_do_not_notice_each_other(exact: Lines) -> None:
+def test_requests_with_and_without_a_grammar_do_not_affect_each_other(exact: Lines) -> None:
     requests = [STORY, STORY | WORDS, STORY | {"choice": ["a", "b"]}]
     alone = [exact.generate(**request).texts for request in requests]
     beside = [answer.texts for answer in exact.generate_all(*requests, *requests)]
@@ -249,7 +249,7 @@ def test_requests_with_and_without_a_grammar_do_not_notice_each_other(exact: Lin
 
 
 @pytest.mark.parametrize("cache", [True, False])
-def test_a_sequence_that_is_put_back_obeys_and_goes_on_as_if_nothing_were(
+def test_a_preempted_sequence_resumes_with_the_same_text_and_obeys(
     exact: Lines, bigram: Path, cache: bool
 ) -> None:
     request = STORY | WORDS | {"cache": cache}
@@ -257,7 +257,7 @@ def test_a_sequence_that_is_put_back_obeys_and_goes_on_as_if_nothing_were(
         assert tiny.generate(**request).texts == exact.generate(**request).texts
 
 
-def test_banned_strings_step_back_within_the_grammar(engine: Lines) -> None:
+def test_banned_strings_rewind_within_the_grammar(engine: Lines) -> None:
     pattern = r"( [a-z]+){4,9}\."
     usual = engine.generate(**ONCE | {"regex": pattern})
     banned = sorted({text[i : i + 3] for text in usual.texts for i in range(3, len(text) - 6, 7)})
@@ -268,14 +268,14 @@ def test_banned_strings_step_back_within_the_grammar(engine: Lines) -> None:
     assert all(re.fullmatch(pattern, text) for text in finished(answer))
 
 
-def test_a_fork_goes_on_in_the_grammar_where_it_begins(engine: Lines) -> None:
+def test_a_fork_continues_the_grammar_from_its_place(engine: Lines) -> None:
     request = ONCE | {
         "op": "generate",
         "id": "forked",
         "n": 1,
         "regex": r"[a-z ]{40}\d{20}",
         "max_tokens": 80,
-        "logprobs": 1000,  # such lines, unread, hold up the engine
+        "logprobs": 1000,  # unread lines of this size block the engine
     }
     engine.send(request)
     while (event := engine.read())["event"] != "stream":
@@ -288,17 +288,17 @@ def test_a_fork_goes_on_in_the_grammar_where_it_begins(engine: Lines) -> None:
         assert re.fullmatch(r"[a-z ]{40}\d{20}", text if i == 0 else first + text)
 
 
-def test_a_continued_text_begins_its_own(engine: Lines) -> None:
+def test_a_continued_text_begins_its_grammar_anew(engine: Lines) -> None:
     engine.send(ONCE | {"op": "generate", "id": "first", "n": 1, "choice": ["red"]})
     engine.answers(["first"])
     answer = engine.generate(**{"continue": {"id": "first", "index": 0}}, n=4, choice=[" green", " blue"])
     assert set(finished(answer)) <= {" green", " blue"}
 
 
-# What is wrong is said at once, and what explodes is stopped
+# Syntax errors are reported at once; structures that explode are stopped
 
 
-WRONG = [  # beyond those of tests/support/bad_input.py: field, text, where, what
+WRONG = [  # beyond those of tests/support/bad_input.py: field, text, place, message
     ("grammar", "", (1, 1), "no rule root"),
     ("grammar", 'root ::= "a"\n\n  )', (3, 3), "name of a rule"),
     ("grammar", 'root ::= ("a"', (1, 10), "no closing )"),
@@ -337,7 +337,7 @@ WRONG = [  # beyond those of tests/support/bad_input.py: field, text, where, wha
 
 
 @pytest.mark.parametrize(("field", "text", "where", "what"), WRONG)
-def test_what_is_wrong_is_said_with_line_and_column(
+def test_a_syntax_error_has_line_and_column(
     engine: Lines, field: str, text: str, where: tuple[int, int], what: str
 ) -> None:
     error = engine.generate(prompt="x", **{field: text}).events[-1]
@@ -353,10 +353,10 @@ def nested_types(depth: int) -> Request:
     return one
 
 
-SLOW_SCHEMA: Request = {"properties": {f"p{i}": {} for i in range(3000)}}  # seconds
+SLOW_SCHEMA: Request = {"properties": {f"p{i}": {} for i in range(3000)}}  # takes seconds to convert
 EXPLODING: list[tuple[Request, str]] = [
     ({"regex": "((a{0,1000}){0,1000}){0,1000}"}, "too ambiguous"),
-    ({"regex": "x((a?){200}){200}"}, "too ambiguous"),  # only after the x
+    ({"regex": "x((a?){200}){200}"}, "too ambiguous"),  # ambiguous only after the x
     ({"grammar": 'root ::= "x"' + ' (("a"? "b"?){150}){150}'}, "too ambiguous"),
     ({"grammar": "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} r{i + 1}\n" for i in range(40)) + 'r40 ::= "a"?'},
      "too ambiguous"),
@@ -376,8 +376,8 @@ EXPLODING: list[tuple[Request, str]] = [
 ]  # fmt: skip
 
 
-def test_what_explodes_is_stopped_and_delays_no_other_clients_story(exact: Lines) -> None:
-    """The story is sent last, and has begun when the slow schema is still being read."""
+def test_a_structure_that_explodes_is_stopped_and_delays_no_other_client(exact: Lines) -> None:
+    """The story is sent last, and begins while the slow schema is still being converted."""
     alone = exact.generate(**STORY).texts
     exploding = [STORY | {"client": "a"} | request for request, _ in EXPLODING]
     *answers, story = exact.generate_all(*exploding, STORY | {"client": "b"})
@@ -397,15 +397,19 @@ def test_a_forked_worker_that_makes_no_progress_is_followed_by_another() -> None
     with Lines("-t", "1") as engine:
         ids = engine.send({"op": "generate", "json_schema": SLOW_SCHEMA} | ONCE)
         first = new_child(engine.pid, set())
-        os.kill(first, signal.SIGSTOP)  # as one that waits for a lock which another thread held at the fork
+        os.kill(
+            first, signal.SIGSTOP
+        )  # like a child that waits for a lock which another thread held at the fork
         new_child(engine.pid, {first})
         (answer,) = engine.answers(ids)
-        assert "too large" in answer.events[-1]["message"]  # of the second one, which used its time
+        assert (
+            "too large" in answer.events[-1]["message"]
+        )  # the message of the second worker, which used its time
         assert not Path(f"/proc/{first}").exists()
 
 
 def new_child(parent: int, known: set[int]) -> int:
-    """The next forked process of any thread of `parent`."""
+    """Waits for the next process that a thread of `parent` forks."""
     deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
         for children in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -414,7 +418,7 @@ def new_child(parent: int, known: set[int]) -> int:
     raise AssertionError("no other process was forked")
 
 
-def test_a_text_that_no_token_can_go_on_with_is_an_error(engine: Lines) -> None:
+def test_a_text_that_no_token_can_continue_is_an_error(engine: Lines) -> None:
     banned_by: list[Request] = [
         {"banned_strings": ["az", "bz"]},
         {"sampling": {"logit_bias": [["z", False]]}},

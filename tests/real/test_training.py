@@ -1,6 +1,6 @@
-"""The trainer (models/train): a run goes on where it stood, and llama.cpp computes what PyTorch does.
+"""The trainer (models/train): an interrupted run resumes, and llama.cpp computes the same as PyTorch.
 
-Needs `pip install .[train]`, which the other tests don't.
+Only these tests need `pip install .[train]`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from models.figures import STORY, Engine
 from tests.support.places import ROOT
 
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # its compiler's own
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # by PyTorch's compiler
 
 STORIES = [STORY.replace("Finn", name) for name in ("Finn", "Lily", "Tom", "Anna", "Ben")] * 4
 STEPS = 4
@@ -35,7 +35,7 @@ def trainer() -> Any:
 
 
 def start(trainer: Any, folder: Path, **more: Any) -> Any:
-    """A run of two tiny layers that lengthens its rows half-way."""
+    """Starts a run of two tiny layers, whose rows become longer half-way."""
     shape = trainer.Shape(vocabulary=400, width=32, layers=2, heads=2, feed_forward=64, context=64)
     recipe = trainer.Recipe(batch_tokens=256, phases=((0.0, 32), (0.5, 64)), **more)
     tokenizer = trainer.tokenizer_for(folder, STORIES, shape.vocabulary)
@@ -46,7 +46,7 @@ def advance(run: Any, steps: int) -> list[float]:
     return [run.update(run.progress(STEPS, 0)) for _ in range(steps)]
 
 
-def test_an_interrupted_run_goes_on_as_if_it_had_not_been(trainer: Any, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_the_same_result(trainer: Any, tmp_path: Path) -> None:
     whole = advance(start(trainer, tmp_path), STEPS)
     before = start(trainer, tmp_path)
     losses = advance(before, 2)
@@ -66,8 +66,10 @@ def test_a_run_ends_with_its_schedule_and_logs_what_it_found(trainer: Any, tmp_p
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_run_that_gets_no_better_stops_early_and_keeps_its_best(trainer: Any, tmp_path: Path) -> None:
-    """At a rate of 0 each reading is that of the first one."""
+def test_a_run_that_stops_improving_ends_early_and_keeps_its_best_weights(
+    trainer: Any, tmp_path: Path
+) -> None:
+    """With a learning rate of 0 every evaluation equals the first one."""
     run = start(trainer, tmp_path, valid_every=1, patience=2, muon_rate=0.0, adam_rate=0.0)
     run.train(1000, 0)
     assert run.step == 3
@@ -81,7 +83,7 @@ def test_too_few_stories_for_the_vocabulary_are_refused(trainer: Any, tmp_path: 
     assert not (tmp_path / "tokenizer.json").exists()
 
 
-def test_rows_are_the_stories_in_an_order_of_each_epochs_own(trainer: Any) -> None:
+def test_rows_are_the_stories_in_another_order_in_each_epoch(trainer: Any) -> None:
     feed = trainer.Feed([np.array([0, i, i], np.uint16) for i in range(1, 9)], seed=1)
     first = [feed.take(8, 4) for _ in range(3)]
     assert [row.shape for row in first] == [(2, 5)] * 3

@@ -1,6 +1,6 @@
-"""One key attacks, another one works: `benchmarks/attacks.py --soak`, short and with small attacks.
+"""One key attacks while another one works: `benchmarks/attacks.py --soak`, short and with small attacks.
 
-TWO_KEYS_SECONDS=900 TWO_KEYS_SCALE=1 makes it what the benchmark does.
+With TWO_KEYS_SECONDS=900 TWO_KEYS_SCALE=1 it is the benchmark itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ async def test_one_keys_attacks_cost_another_key_no_request_and_show_it_nothing(
     assert wrong == [], said
 
 
-async def test_what_belongs_to_another_key_would_be_found() -> None:
+async def test_a_leak_to_another_key_would_be_noticed() -> None:
     async with client("", WRITER) as writer:
         assert writer.checked(writer.prompt().encode())
         with pytest.raises(Leak):

@@ -1,4 +1,4 @@
-"""Commands that take long to read: they hold up nobody, and what waits of them is bounded."""
+"""Commands that take long to read block no other client, and their queue is bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llama_srb.http.observe.metrics import memory_of
 from tests.support.places import BINARY, STORYTELLER
 from tests.support.waiting import PATIENCE
 
-WORDS = "word " * 400_000  # two megabytes: half a second for the tokenizer
+WORDS = "word " * 400_000  # 2 MB: half a second for the tokenizer
 Events = list[dict[str, Any]]
 
 
@@ -24,7 +24,7 @@ def tokenize(id: str, client: str, text: str = WORDS) -> dict[str, Any]:
 
 
 def answers(*commands: dict[str, Any]) -> Events:
-    """The events of an engine that gets these commands at once, in order; without the model's loading."""
+    """The events of an engine that reads all of these commands at once, without loading and ready."""
     argv = (BINARY, "-m", STORYTELLER, "-c", "16384")
     data = b"".join(json.dumps(command).encode() + b"\n" for command in commands)
     done = subprocess.run(argv, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120)
@@ -34,11 +34,11 @@ def answers(*commands: dict[str, Any]) -> Events:
 
 
 def ends(events: Events) -> list[str]:
-    """The ids in the order in which they came to their end."""
+    """The ids in the order in which their commands ended."""
     return [event["id"] for event in events if event["event"] in ("result", "done", "error")]
 
 
-def test_short_commands_and_requests_pass_long_ones() -> None:
+def test_short_commands_and_requests_overtake_long_ones() -> None:
     story = {"op": "generate", "id": "story", "client": "b", "prompt": "Once", "n": 2, "max_tokens": 20}
     events = answers(tokenize("1", "a"), tokenize("2", "a"), tokenize("short", "b", "one two"), story)
     assert set(ends(events)[:2]) == {"short", "story"}
@@ -59,7 +59,7 @@ def test_a_cancel_is_acted_on_while_workers_are_busy() -> None:
     assert [event["count"] for event in events if event["event"] == "done"] == [0, 0, 0]
 
 
-def test_what_is_about_a_long_command_goes_with_it() -> None:
+def test_extends_and_cancels_wait_for_their_long_request() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     story = {"op": "generate", "id": "s", "prompt": "Once", "n": 3, "json_schema": schema, "max_tokens": 10}
     extend, cancel = {"op": "extend", "id": "s", "add": 2}, {"op": "cancel", "id": "s", "index": 1}
@@ -70,7 +70,7 @@ def test_what_is_about_a_long_command_goes_with_it() -> None:
     assert events[-1]["count"] == 5
 
 
-def test_what_waits_is_bounded_for_each_client() -> None:
+def test_the_queue_of_each_client_is_bounded() -> None:
     junk = {"op": "tokenize", "client": "a", "text": "x", "more": "y" * (15 << 20)}
     events = answers(
         tokenize("slow", "a"), *(junk | {"id": str(i)} for i in range(8)), tokenize("other", "b")
@@ -81,7 +81,7 @@ def test_what_waits_is_bounded_for_each_client() -> None:
     assert "other" not in codes
 
 
-def test_a_refusal_bears_the_id_however_deep_the_rest_is() -> None:
+def test_a_refusal_has_the_id_of_a_command_that_is_nested_too_deeply() -> None:
     deep: list[Any] = []
     for _ in range(80):
         deep = [deep]
@@ -95,7 +95,7 @@ LISTS = {"stop": ["x" * 100 + str(i) for i in range(1000)]}
 
 
 def test_sequences_share_their_lists() -> None:
-    """By memory: 512 copies of these lists would be more than 60 MiB."""
+    """Checked by the engine's memory: 512 copies of these lists would be more than 60 MiB."""
     argv = (BINARY, "-m", STORYTELLER, "-c", "16384")
     command = {"op": "generate", "id": "1", "prompt": "Once", "n": 512, "max_tokens": -1, **LISTS}
     pipe = subprocess.PIPE
@@ -127,7 +127,7 @@ def test_the_sum_of_a_requests_lists_is_bounded(name: str) -> None:
     assert "a request may have 131072" in error["message"]
 
 
-def test_lists_that_sequences_have_in_common_count_once() -> None:
+def test_lists_that_sequences_share_are_counted_once() -> None:
     own = [{"temperature": 0.5 + i / 1000} for i in range(500)]
     lists = {"stop": LISTS["stop"], "banned_strings": ["some words"], "sequences": own}
     events = answers({"op": "generate", "id": "1", "prompt": "Once", "n": 500, "max_tokens": 1, **lists})
@@ -135,8 +135,8 @@ def test_lists_that_sequences_have_in_common_count_once() -> None:
     assert events[-1]["count"] == 500
 
 
-def test_threads_that_have_read_long_commands_slow_down_nobody_later() -> None:
-    """A thread that was given the lowest priority ends, and its successor has the usual one."""
+def test_low_priority_does_not_outlive_the_long_command_it_was_set_for() -> None:
+    """A thread that was set to the lowest priority ends, and its successor has the normal one."""
     argv = (BINARY, "-m", STORYTELLER, "-c", "16384")
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as engine:
@@ -157,26 +157,26 @@ def test_threads_that_have_read_long_commands_slow_down_nobody_later() -> None:
 
 
 def niceness(pid: int) -> set[int]:
-    """Of all threads of a process."""
+    """The niceness of all threads of a process."""
     stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     return {int(stat.rpartition(")")[2].split()[16]) for stat in stats}
 
 
-def test_a_prompt_that_is_too_long_is_not_kept_for_each_text_that_is_scored() -> None:
+def test_a_prompt_that_is_too_long_is_not_copied_for_each_scored_text() -> None:
     score = {"op": "score", "tokens": [5] * 1_000_000, "texts": [[5]] * 1024}
     events = answers(score | {"id": "1"}, {"op": "status", "id": "2"})
     assert [(e["id"], e["code"]) for e in events if e["event"] == "error"] == [("1", "context_exceeded")]
     assert "result" in [event["event"] for event in events]
 
 
-def test_a_text_that_cannot_fit_is_told_before_the_others_are_read() -> None:
+def test_a_text_that_cannot_fit_is_refused_before_the_others_are_read() -> None:
     score = {"op": "score", "id": "1", "prompt": "Once", "texts": ["b " * 35_000] * 1000}
     (error,) = [event for event in answers(score) if event["event"] == "error"]
     assert (error["code"], error["param"]) == ("context_exceeded", "texts")
     assert "texts[0] has" in error["message"]
 
 
-def test_who_waits_for_another_ones_prompt_is_told() -> None:
+def test_a_request_that_waits_for_anothers_prompt_gets_a_queued_event() -> None:
     prompt = "Once there was a bird who could not sing, and so " * 80
     story = {"op": "generate", "prompt": prompt[:3000], "max_tokens": 1}
     events = answers(story | {"id": "1"}, story | {"id": "2"})

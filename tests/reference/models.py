@@ -1,4 +1,4 @@
-"""Models that the tests make of the bundled one: other weights, or another vocabulary."""
+"""Makes models from the bundled one, with other weights or another vocabulary."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def vocabulary() -> list[bytes]:
 
 
 def _gpt2_alphabet() -> Iterator[tuple[int, str]]:
-    """GPT-2 writes each byte as a printable character: itself, or one from 256 on."""
+    """GPT-2's printable character for each byte: the byte itself, or a character from 256 on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     yield from ((byte, chr(byte)) for byte in printable)
@@ -40,9 +40,9 @@ def _gpt2_alphabet() -> Iterator[tuple[int, str]]:
 
 
 def write_plain(path: Path, written_as_ids: bool = False) -> None:
-    """The bundled model in F32: Q8_0 would round activations, and turn a difference of 1e-7 into one of 1e-2.
+    """Writes the bundled model in F32: Q8_0 rounds activations, and a difference of 1e-7 becomes 1e-2.
 
-    written_as_ids: token 17 is the text "<17>" and nothing else, so that text can give any list of tokens.
+    written_as_ids: token 17 has the text "<17>" and no other, so that a text can give any list of tokens.
     """
     n_vocab = len(vocabulary())
     changed: dict[str, Any] = {"general.file_type": 0}
@@ -58,9 +58,9 @@ N_CLASSES = 64
 
 
 def write_bigram(path: Path) -> None:
-    """A model whose logits depend on the last token only: the same bits in any batch, at any place.
+    """Writes a model whose logits depend on the last token only: the same bits in any batch, at any position.
 
-    Attention and feed-forward add zero. A token's embedding has one value that is not zero (that of its
+    Attention and feed-forward add zero. A token's embedding has one value that is not zero (in its
     class), so each logit is a sum of one product, and no order of summation can change it.
     """
     random = np.random.default_rng(7)
@@ -68,7 +68,7 @@ def write_bigram(path: Path) -> None:
     classes = random.integers(N_CLASSES, size=n_vocab)
     output = random.normal(0, 0.5, (n_vocab, N_CLASSES)).astype(np.float32)  # the norm multiplies it by 8
     output[[not _is_text(piece) for piece in vocabulary()]] = -8
-    output[0] = output[1:].max(axis=0) - 0.5  # the end of text: 1 in 50
+    output[0] = output[1:].max(axis=0) - 0.5  # the end of text has a probability of 1 in 50
     square = random.normal(0, 0.1, (N_CLASSES, N_CLASSES)).astype(np.float32)
     zeros, ones = np.zeros_like(square), np.ones(N_CLASSES, np.float32)
     layer = {f"attn_{name}": square for name in ("q", "k", "v")} | {"attn_output": zeros}
@@ -98,7 +98,7 @@ def _write(path: Path, changed: dict[str, Any], tensors: dict[str, Matrix]) -> N
 
 
 def write_out(writer: GGUFWriter, tensors: dict[str, Matrix]) -> None:
-    """The tensors, in F32, and the file's end."""
+    """Writes the tensors, in F32, and closes the file."""
     for name, tensor in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(tensor, np.float32))
     writer.write_header_to_file()

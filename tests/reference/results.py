@@ -1,9 +1,9 @@
-"""The reference of design §4, law 3: llama.cpp's own tool llama-results gives the logits of every token of a
-text, computed in one batch by one sequence.
+"""The reference of law 3 (docs/architecture.md): llama.cpp's own tool llama-results computes the logits of
+every token of a text in one batch with one sequence.
 
 The tool is compiled from llama.cpp's tools/results/results.cpp and linked with the libraries that build.sh
-has compiled, which takes seconds where a tree of its own would take minutes. Where patches/ has changed
-sources, these are compiled without the patches and linked before the libraries, whose own are then left out.
+has compiled: seconds, where a separate build would take minutes. Sources that patches/ changes are compiled
+without the patches and linked before the libraries, so that the linker leaves out the patched objects.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def build() -> Path:
 
 
 def _patched() -> set[str]:
-    """The files that patches/ changes, beside the list of targets; nothing unpatched needs those it adds."""
+    """The sources that patches/ changes, without CMake's list; unpatched sources need none that it adds."""
     patches = list((ROOT / "patches").glob("*.patch"))
     changed, added = (set[str]().union(*map(those, patches)) for those in (peers.changes, peers.adds))
     return changed - added - {"CMakeLists.txt"}
 
 
 def _commands(objects: Path, work: Path) -> list[list[str]]:
-    """llama-batched's own compile and link commands, with the tool's source in place of ours."""
+    """llama-batched's compile and link commands, changed to compile the tool's source."""
     entries = {entry["file"]: entry for entry in json.loads((objects / "compile_commands.json").read_text())}
     tree = peers.setting("CMAKE_HOME_DIRECTORY")
     ours = next(entry for file, entry in entries.items() if file.endswith("/engine/main.cpp"))
@@ -70,13 +70,13 @@ def _commands(objects: Path, work: Path) -> list[list[str]]:
 
 
 def _compile(entry: dict[str, str], source: str, output: str) -> list[str]:
-    """The same command for another source, whose own folder comes first for its headers."""
+    """The same command for another source, with that source's folder first in the search for headers."""
     compiler, *flags = _without(shlex.split(entry["command"]), "-o", "-c")
     return [compiler, f"-I{Path(source).parent}", *flags, "-o", output, "-c", source]
 
 
 def _unpatch(tree: Path, work: Path) -> list[list[str]]:
-    """Copies the folders of patched files and takes the patches back there, the last one first."""
+    """Copies the folders of patched files and reverts the patches in the copies, the last one first."""
     folders = sorted({str(Path(name).parent) for name in _patched()})
     copies = [
         ["sh", "-c", 'mkdir -p "$1" && cp -R "$0/." "$1"', f"{tree}/{folder}", str(work / folder)]
@@ -86,16 +86,16 @@ def _unpatch(tree: Path, work: Path) -> list[list[str]]:
 
 
 def _without(words: list[str], *options: str) -> list[str]:
-    """The command without these options and the word that follows each of them."""
+    """The command without these options and their arguments."""
     dropped = {i + k for i, word in enumerate(words) if word in options for k in (0, 1)}
     return [word for i, word in enumerate(words) if i not in dropped]
 
 
 class Reference:
-    """Log-probabilities of token sequences of the plain model, by a process of llama-results for each.
+    """Logprobs of the plain model for token sequences, by one process of llama-results for each sequence.
 
-    The tool takes text, and generated tokens are seldom the tokenizer's own split of theirs, so it gets the
-    model in which token 17 is written "<17>".
+        The tool takes text, and the tokenizer seldom splits a generated text into the same tokens, so it gets
+    the model in which token 17 is written "<17>".
     """
 
     def __init__(self, folder: Path, *flags: str) -> None:
@@ -106,7 +106,7 @@ class Reference:
         self._argv = [str(build()), "-m", str(model), "-o", str(self._output), "-t", "1", *flags]
 
     def logprobs(self, tokens: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Row i: what the model expects after tokens[: i + 1]; shape (len(tokens), n_vocab)."""
+        """Row i: the logprobs after tokens[: i + 1]; shape (len(tokens), n_vocab)."""
         text = "".join(f"<{token}>" for token in tokens)
         done = subprocess.run([*self._argv, "-p", text], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr[-3000:]

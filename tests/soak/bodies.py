@@ -1,8 +1,8 @@
-"""Generated bad bodies against a real server: no 5xx, no traceback, no more memory.
+"""Sends generated bad bodies to a real server: no 5xx, no traceback, no growth of memory.
 
     python -m tests.soak.bodies [--count 100000] [--seed 7] [--engine build/bin/llama-batched]
 
-By default the engine is the fake one, so that the server is what is tried. Exits with 1 if any is wrong.
+By default the engine is the fake one, so that only the server is tested. Exits with 1 if it finds a fault.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.support.places import FAKE, ROOT
 from tests.support.processes import status
 
 N_CLIENTS = 8
-WARM_UP = 0.3  # of all; then what a server keeps is there
+WARM_UP = 0.3  # share of the bodies after which the server's caches are full
 NOT_FOR_THIS_MODEL = 501  # llama-server's answer to /infill
 
 
 async def send(url: str, process: int, count: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """How the answers were, and what was wrong."""
+    """Counts of answers by status, and the faults found."""
     queue, found, wrong, sizes = iter(requests(count, seed)), Counter[str](), list[str](), list[int]()
 
     async def client(http: aiohttp.ClientSession) -> None:

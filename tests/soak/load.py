@@ -1,9 +1,9 @@
-"""How many clients one core serves: the server on one CPU, the fake engine and the clients on the others.
+"""Measures how many clients one core serves: the server on one CPU, fake engine and clients on the others.
 
     python -m tests.soak.load [--connections 500] [--seconds 10]
 
-First all connections stream at once and none may wait long for its first text; then each asks for one small
-answer after the other.
+First all connections stream at once, and none may wait long for its first text. Then clients ask for small
+answers, one after another.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.support.places import FAKE, ROOT
 from tests.support.processes import cpu, status
 
 FLAGS = ("--port", "0", "--stop-grace", "0", "--max-queue", "2000", "--log-level", "warning")
-CLIENTS = 50  # of the second part
+CLIENTS = 50  # in the second part
 LONG = {"prompt": "x", "n": 1, "max_tokens": -1}
 SHORT = {"prompt": "x", "n": 1, "max_tokens": 4}
 
 
 async def stream(http: aiohttp.ClientSession, url: str, until: float) -> tuple[float, int]:
-    """Seconds to the first text, and events until it is left."""
+    """Seconds to the first text, and the number of events until the stream is closed."""
     began, first, n_events = time.monotonic(), 0.0, 0
     async with http.post(url + "/v1/events", json=LONG) as response:
         async for line in response.content:
@@ -42,7 +42,7 @@ async def stream(http: aiohttp.ClientSession, url: str, until: float) -> tuple[f
 
 
 async def ask(http: aiohttp.ClientSession, url: str, until: float) -> list[float]:
-    """The seconds that each request took."""
+    """The duration of each request, in seconds."""
     took = []
     while (began := time.monotonic()) < until:
         async with http.post(url + "/v1/events", json=SHORT) as response:

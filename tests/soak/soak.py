@@ -1,11 +1,11 @@
-"""Mixed traffic with random faults against a real server, and what is left of it at the end.
+"""Sends mixed traffic to a real server, with random faults, and checks that nothing is left at the end.
 
     python -m tests.soak.soak --minutes 60 [--seed 7]
 
 Clients of all dialects ask, leave, time out and send rubbish; engines are killed and stopped, the model is
-replaced, the server is told to read everything again. Nothing may be left: no process, descriptor, task or cell,
-and at most 5 % more memory after the second part than after the first, and after the fourth than after the third
-(the engine's only then: before, it is killed now and then). Exits with 1 and says what when something is.
+replaced, the server gets SIGHUP. No process, descriptor, task or cell may be left. Memory may grow by at most
+5 % from the end of the first part to that of the second, and from the third to the fourth (the engine's only
+then, since earlier it is killed now and then). Exits with 1 and names the fault if there is one.
 """
 
 # ruff: noqa: E501, ASYNC240 (a table; files of /proc)
@@ -35,19 +35,19 @@ from tests.support.places import ROOT
 from tests.support.processes import status
 
 N_CLIENTS = 12
-PARTS = (0.3, 0.4, 0.15, 0.15)  # of the whole; after the first, what a server keeps is there
-N_HARMED = 2  # parts with faults; the others are calm
+PARTS = (0.3, 0.4, 0.15, 0.15)  # shares of the time; after the first part the server's caches are full
+N_HARMED = 2  # the number of parts with faults; the others have none
 MAY_GROW = 1.05
 ENGINE_SLACK = 8 << 20  # bytes: freed pages between used ones; it returns them once they are 64 MiB
-SMALL_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}  # else the engine grows by 2 MiB at a time
+SMALL_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}  # otherwise the engine grows by 2 MiB at a time
 STEP_TIMEOUT = 10
-SETTLES = 45  # seconds; an engine that was stopped is found out, and another one loads
+SETTLES = 45  # seconds; the watchdog finds a stopped engine, and another one loads
 FLAGS = ("--port", "0", "--ctx", "8192", "--parallel", "8", "--cache-ram", "0", "--max-queue", "64",
          "--max-unread", "20000", "--step-timeout", str(STEP_TIMEOUT), "--stop-grace", "1")  # fmt: skip
 
 WORDS = ("Once", "upon", "a", "time", "there", "was", "the", "big", "red", "dog", "and", "cat")
 CHAT = [{"role": "user", "content": "Tell me a story."}]
-# path, body, and what the end of a whole stream looks like; {} is filled by words
+# path, body, and the end of a complete stream; {} is replaced by words
 TRAFFIC: list[tuple[str, str, dict[str, Any], bytes]] = [
     ("events", "/v1/completions", {"n": 8}, b'"event": "done"'),
     ("events, many", "/v1/events", {"n": 64, "max_tokens": 8}, b'"event": "done"'),
@@ -72,7 +72,7 @@ EXPECTED = {200, 400, 500, 503}  # 500: the engine died, 503: the queue is full,
 
 @dataclass(frozen=True)
 class Left:
-    """What an idle server holds."""
+    """The resources of an idle server."""
 
     processes: int
     descriptors: int
@@ -91,7 +91,7 @@ class Left:
 
 @dataclass
 class Soak:
-    """One server, and what was done to it."""
+    """One server, its clients and faults, and counts of both."""
 
     url: str
     process: asyncio.subprocess.Process
@@ -105,7 +105,7 @@ class Soak:
     # Clients
 
     async def part(self, seconds: float, pause: float | None) -> None:
-        """Some clients, each with one request after the other; a fault every `pause` seconds, if any."""
+        """Runs clients, each with one request after another, and a fault every `pause` seconds, if any."""
         until = time.monotonic() + seconds
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as self.http:
             harm = [] if pause is None else [self._harm(until, min(30.0, pause))]
@@ -163,7 +163,7 @@ class Soak:
             self.wrong.append(f"rubbish: {response.status} {data[-200:]!r}")
 
     async def _read_slowly(self) -> None:
-        """So slowly that the server cuts it off, or has no reason to."""
+        """Reads so slowly that the server may cut the connection."""
         body = {"prompt": "Once", "n": 64, "max_tokens": 60, "ignore_eos": True}
         with contextlib.suppress(aiohttp.ClientError):
             async with self.http.post(self.url + "/v1/events", json=body) as response:
@@ -172,7 +172,7 @@ class Soak:
         self.outcomes["slow reader"] += 1
 
     async def _talk(self) -> None:
-        """Two requests on a WebSocket, one of which is left alone."""
+        """Two requests on a WebSocket, only one of which is read to its end."""
         async with self.http.ws_connect(self.url + "/v1/ws") as socket:
             for id in ("a", "b"):
                 await socket.send_json(
@@ -210,11 +210,11 @@ class Soak:
         fresh.replace(self.model)
         self._hang_up()
 
-    # What is left
+    # Leftovers
 
     async def fill(self) -> None:
-        """Cells take memory with their first use, and the engine remembers 16 MiB of the tokens of requests that
-        are over. Both are done at once here: what is looked for is what grows without an end."""
+        """Uses all cells, and fills the engine's history of ended requests' tokens (16 MiB), at once: both take memory
+        with their first use, and only unbounded growth is a fault."""
         cells = {"prompt": "Once", "n": 8, "max_tokens": 1000, "ignore_eos": True}
         tokens = {"prompt": [300] * 1000, "n": 1, "max_tokens": 1}
         bodies = iter([cells, *([tokens] * (2**24 // (4 * 1000)))])
@@ -229,7 +229,7 @@ class Soak:
             await asyncio.gather(*(client(http) for _ in range(8)))
 
     async def left(self, at_most: Left | None = None) -> Left:
-        """Once it is idle; what is on its way out gets a moment to be as little as that."""
+        """The resources of the server once it is idle; closing connections get a moment to end."""
         deadline = time.monotonic() + SETTLES
         while True:
             await asyncio.sleep(0.2)
@@ -281,7 +281,7 @@ async def server(folder: Path, log: Path) -> AsyncIterator[tuple[str, asyncio.su
 
 
 async def soak(seconds: float, seed: int) -> tuple[list[str], list[str]]:
-    """What happened, and what was wrong."""
+    """Counts of what happened, and the faults found."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         async with server(Path(folder), log) as (url, process, model):
@@ -308,14 +308,14 @@ async def soak(seconds: float, seed: int) -> tuple[list[str], list[str]]:
 
 
 def more(before: Left, after: Left) -> list[str]:
-    """What there is more of."""
+    """The resources that have grown."""
     names = ("processes", "descriptors", "threads", "tasks", "live_cells")
     pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
     return [f"{name}: {was} before, {now} after" for name, was, now in pairs if now > was]
 
 
 def complaints(log: str) -> list[str]:
-    """What the server should never say, and what follows it."""
+    """Log lines that a server must never write, each with the lines after it."""
     return [log[found.start() :][:4000] for found in re.finditer("Traceback|.*internal error", log)]
 
 

@@ -1,4 +1,4 @@
-"""A few thousand of the bodies of which bodies.py sends as many as one likes."""
+"""A few thousand of the bodies that bodies.py sends."""
 
 from __future__ import annotations
 

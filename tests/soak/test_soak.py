@@ -1,4 +1,4 @@
-"""A short soak; soak.py by itself takes as long as one likes."""
+"""A short soak test; soak.py itself runs for any time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A real browser, the real server, the bundled model. As root on Debian what is missing is installed.
+"""A real browser, the real server, the bundled model. As root on Debian a missing browser is installed.
 
-Playwright keeps an event loop running, beside which no other can: it ends with this folder's tests.
+Playwright runs an event loop, and no other can run in its thread, so it ends with this folder's tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 def chromium() -> str | None:
-    """The system's browser, installed if that is possible."""
+    """The system's browser; installed if it is missing and that is possible."""
     return installed("chromium", "chromium", "chromium-browser", "google-chrome")
 
 
@@ -34,14 +34,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[Server]:
-    """A core is left for the browser, and streams last."""
+    """A server with long streams that leaves a core for the browser."""
     with serving("--", "-t", "1", *LASTING) as server:
         yield server
 
 
 @contextlib.contextmanager
 def visiting(browser: Browser, url: str, pages: int = 1) -> Iterator[list[Page]]:
-    """Pages of a browser that has never been here; they must say nothing on their consoles."""
+    """Pages of a new browser profile; they must write nothing to their consoles."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE_MS)
     said: list[str] = []
@@ -64,13 +64,13 @@ def page(browser: Browser, server: Server) -> Iterator[Page]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Goes to a server of one's own with a new browser."""
+    """Opens a given server's page with a new browser profile."""
     with contextlib.ExitStack() as stack:
         yield lambda url: stack.enter_context(visiting(browser, url))[0]
 
 
 @pytest.fixture
 def tabs(browser: Browser, server: Server) -> Iterator[list[Page]]:
-    """Two pages of one browser."""
+    """Two tabs of one browser."""
     with visiting(browser, server.url, pages=2) as pages:
         yield pages

@@ -1,4 +1,4 @@
-"""What a writer does and sees, as the tests of the studio say it."""
+"""Steps of a writer in the studio, and what the page shows, for the studio's tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OPENING = "Once upon a time, there was a little fox"
 
 Body = dict[str, Any]
 
-LONG = {"max_tokens": 7000, "values": {"ignore_eos": True}}  # more than any test waits for
+LONG = {"max_tokens": 7000, "values": {"ignore_eos": True}}  # longer than any test waits
 
 
 def editor(page: Page) -> Locator:
@@ -24,28 +24,28 @@ def cards(page: Page) -> Locator:
 
 
 def settings(page: Page, **values: Any) -> None:
-    """Settings as the page keeps them; it is loaded anew with them."""
+    """Stores settings as the page does, and reloads it."""
     page.evaluate("s => localStorage.setItem('studio.settings', s)", json.dumps(values))
     page.reload()
     editor(page).wait_for()
 
 
 def ask(page: Page, text: str = OPENING, n: int = 4) -> None:
-    """Types and asks; returns when all candidates are there."""
+    """Types and asks; returns when all candidates are complete."""
     editor(page).fill(text)
     editor(page).press("Control+Enter")
     over(page, n)
 
 
 def streaming(page: Page) -> None:
-    """Types and asks; returns when some of each candidate's text is there."""
+    """Types and asks; returns when each candidate has some text."""
     editor(page).fill(OPENING)
     editor(page).press("Control+Enter")
     expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
 
 
 def asked(page: Page, text: str = OPENING) -> Body:
-    """Types and asks; returns what the server is sent."""
+    """Types and asks; returns the body of the request."""
     editor(page).fill(text)
     with page.expect_request("**/v1/events") as sent:
         editor(page).press("Control+Enter")
@@ -59,7 +59,7 @@ def over(page: Page, n: int) -> None:
 
 
 def gone(page: Page, text: str) -> None:
-    """Returns when no candidate says that any more: a page is drawn a moment after what is done to it."""
+    """Returns when no candidate shows that text any more: a page is drawn a moment after an action."""
     expect(page.locator(".card .text").filter(has_text=text)).to_have_count(0)
 
 
@@ -68,19 +68,19 @@ def texts(page: Page) -> list[str]:
 
 
 def value(page: Page, other_than: str = OPENING) -> str:
-    """The story, once it is another one."""
+    """Waits until the story has changed; returns it."""
     expect(editor(page)).not_to_have_value(other_than)
     return editor(page).input_value()
 
 
 def choose(page: Page, number: int, before: str = OPENING) -> str:
-    """Takes the candidate of that number; the story, when it is there."""
+    """Chooses the candidate of that number; returns the story with its text."""
     page.keyboard.press(str(number))
     return value(page, before)
 
 
 def computed(page: Page) -> int:
-    """How many tokens of the last prompt were not cached."""
+    """The number of tokens of the last prompt that were not cached."""
     said = page.locator(".status").inner_text()
     found = re.search(r"(\d+) of (\d+) tokens cached", said)
     assert found, said

@@ -37,7 +37,7 @@ def tree(page: Page) -> None:
 
 
 def inside(page: Page) -> None:
-    wild = {"temperature": 3, "top_k": 0, "top_p": 1, "min_p": 0}  # so that every colour is there
+    wild = {"temperature": 3, "top_k": 0, "top_p": 1, "min_p": 0}  # so that every colour occurs
     settings(page, max_tokens=24, next=False, colours=True, values=wild)
     ask(page)
     expect(page.locator(".surprise-5")).not_to_have_count(0)

@@ -1,4 +1,4 @@
-"""What is set is what the server is asked for; it says what is wrong and where."""
+"""Settings reach the server's request, and its errors are shown at the setting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def panel(page: Page) -> None:
     page.get_by_role("button", name="Settings").click()
 
 
-def test_the_settings_are_the_servers_own(page: Page, server: Server) -> None:
+def test_the_settings_come_from_the_servers_table(page: Page, server: Server) -> None:
     rows = server.json("GET", "/v1/samplers")[1]["samplers"]
     numbers = [row for row in rows if row["type"] in ("int", "float")]
     settings(page, full=True)
@@ -42,7 +42,7 @@ def test_a_spread_gives_each_candidate_its_own_value(page: Page) -> None:
     expect(facts).not_to_contain_text("seed 7")
 
 
-def test_a_preset_sets_values_and_ones_own_is_kept(page: Page) -> None:
+def test_a_preset_sets_values_and_an_own_preset_is_kept(page: Page) -> None:
     settings(page, max_tokens=4, next=False, values={"temperature": 0.3})
     panel(page)
     page.once("dialog", lambda dialog: dialog.accept("Calm"))
@@ -56,14 +56,14 @@ def test_a_preset_sets_values_and_ones_own_is_kept(page: Page) -> None:
     assert (body["temperature"], "dry_multiplier" in body) == (0.3, False)
 
 
-def test_stop_strings_stand_one_a_line(page: Page) -> None:
+def test_stop_strings_are_entered_one_a_line(page: Page) -> None:
     settings(page, max_tokens=4, next=False)
     panel(page)
     page.get_by_label("Stop strings").fill("The end\n\\n\\n\n")
     assert asked(page)["stop"] == ["The end", "\n\n"]
 
 
-def test_a_value_out_of_bounds_is_not_taken(page: Page) -> None:
+def test_a_value_out_of_bounds_is_refused(page: Page) -> None:
     settings(page, max_tokens=4, next=False)
     panel(page)
     field = page.get_by_role("spinbutton", name="Candidates", exact=True)
@@ -97,7 +97,7 @@ def test_the_servers_error_is_marked_at_its_place(page: Page, kind: str) -> None
     assert field.evaluate("field => field.selectionStart") > text.index("\n")
 
 
-def test_beside_the_branches_more_are_asked_for(page: Page) -> None:
+def test_with_the_branches_open_more_candidates_are_asked_for(page: Page) -> None:
     settings(page, max_tokens=4, next=False)
     assert asked(page)["n"] == 4
     over(page, 4)

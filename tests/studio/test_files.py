@@ -1,8 +1,8 @@
-"""Stories come from other tools' files as well as from our own.
+"""Stories are imported from other tools' files as well as from the studio's own.
 
-Obsidian Loom exports the state of a note: nodes by id, each with its parent's. mikupad exports a session,
-and every property of it is JSON once more; of its prompt the writer's pieces say so, and each other piece
-is a token with what else was likely.
+Obsidian Loom exports the state of a note: nodes by id, each with its parent's id. mikupad exports a session,
+each property of which is JSON in a string; its prompt is a list of pieces, which are marked as the writer's
+or are tokens with their alternatives.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ def branches(page: Page, count: int) -> None:
     expect(page.get_by_role("treeitem")).to_have_count(count)
 
 
-def test_the_tree_of_obsidian_loom(page: Page, tmp_path: Path) -> None:
+def test_a_tree_of_obsidian_loom_is_imported(page: Page, tmp_path: Path) -> None:
     take(page, tmp_path, LOOM)
     expect(editor(page)).to_have_value("The lamp went out. Mara laughed.")
     expect(page.locator(".card .text")).to_have_text([" Then the door"])
-    branches(page, 5)  # the beginning is a leaf of its own
+    branches(page, 5)  # the beginning is a separate leaf
     expect(page.get_by_role("treeitem", name="★ Mara laughed.")).to_have_count(1)
     expect(page.locator(".leaf.unseen-yet")).to_have_count(2)
 
 
-def test_a_session_of_mikupad(page: Page, tmp_path: Path) -> None:
+def test_a_session_of_mikupad_is_imported(page: Page, tmp_path: Path) -> None:
     take(page, tmp_path, {name: json.dumps(value) for name, value in MIKUPAD.items()})
     expect(editor(page)).to_have_value("The lamp went out. Mara")
     expect(page.get_by_role("heading", level=1)).to_have_text("The lamp")
@@ -88,7 +88,7 @@ def test_a_session_of_mikupad(page: Page, tmp_path: Path) -> None:
     branches(page, 4)
 
 
-def test_mikupads_tokens_can_be_looked_into(page: Page, tmp_path: Path) -> None:
+def test_the_alternatives_of_mikupads_tokens_are_shown(page: Page, tmp_path: Path) -> None:
     take(page, tmp_path, {name: json.dumps(value) for name, value in MIKUPAD.items()})
     branches(page, 4)
     page.get_by_role("treeitem", name="The lamp went").click()
@@ -107,14 +107,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
-def test_another_file_is_refused_and_the_story_stays(page: Page, tmp_path: Path, text: str) -> None:
+def test_a_file_of_another_kind_is_refused_and_the_story_stays(page: Page, tmp_path: Path, text: str) -> None:
     editor(page).fill("Mine")
     take(page, tmp_path, text)
     expect(page.get_by_role("alert").filter(has_text="stor")).to_be_visible()
     expect(editor(page)).to_have_value("Mine")
 
 
-def test_a_story_with_wrong_fields_is_taken_without_them(page: Page, tmp_path: Path) -> None:
+def test_a_story_with_invalid_fields_is_imported_without_them(page: Page, tmp_path: Path) -> None:
     node = {
         "text": "<b>Hm</b>",
         "source": "x",

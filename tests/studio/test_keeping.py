@@ -1,4 +1,4 @@
-"""What the browser keeps: nothing that was there is lost, and nothing that was deleted comes back."""
+"""Stories in the browser's storage: no text is lost, and no deleted story comes back."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WRITTEN = """async () => {
 
 
 def until(page: Page, condition: str, wanted: object) -> None:
-    """Asked again and again from here: the page may not evaluate text by itself."""
+    """Polls from here, since the page's policy forbids it to evaluate text."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while (found := page.evaluate(condition)) != wanted:
         assert time.monotonic() < deadline, found
@@ -81,21 +81,21 @@ def test_a_reload_in_mid_stream_loses_nothing(page: Page, disk: str) -> None:
     assert len(texts(page)[0]) > len(before[0])
 
 
-def test_what_was_typed_a_moment_before_a_reload_is_there(page: Page) -> None:
+def test_text_typed_a_moment_before_a_reload_is_kept(page: Page) -> None:
     editor(page).press_sequentially("A wolf")
     page.reload()
     expect(editor(page)).to_have_value("A wolf")
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=["at once", "later"])
-def test_a_write_that_the_browser_refuses_is_told_and_tried_again(page: Page, refusal: str) -> None:
+def test_a_write_that_the_browser_refuses_is_reported_and_tried_again(page: Page, refusal: str) -> None:
     settings(page, max_tokens=5, next=False)
     page.evaluate(REFUSE % refusal)
     ask(page)
     told = page.get_by_role("alert").filter(has_text="could not keep what is new")
     expect(told).to_be_visible()
     page.get_by_role("button", name="Stories").click()
-    page.locator(".panel .list button").first.click()  # what is stored of it is older
+    page.locator(".panel .list button").first.click()  # the stored version is older
     over(page, 4)
     page.evaluate("window.mended = true")
     until(page, WRITTEN, 4)
@@ -107,7 +107,7 @@ def test_a_story_deleted_in_mid_stream_stays_deleted(page: Page) -> None:
     streaming(page)
     delete_story(page)
     expect(editor(page)).to_have_value("")
-    page.wait_for_timeout(1500)  # longer than what is written waits
+    page.wait_for_timeout(1500)  # longer than the delay before a write
     page.reload()
     expect(editor(page)).to_have_value("")
     page.get_by_role("button", name="Stories").click()
@@ -123,7 +123,7 @@ def test_a_story_deleted_in_the_second_tab_stays_deleted(tabs: list[Page]) -> No
     delete_story(reader)
     expect(reader.get_by_role("button", name="Write here instead")).to_have_count(0)
     writer.close()
-    reader.wait_for_timeout(1500)  # longer than what is written waits
+    reader.wait_for_timeout(1500)  # longer than the delay before a write
     reader.reload()
     expect(editor(reader)).to_have_value("")
     until(reader, WRITTEN, 0)

@@ -1,4 +1,4 @@
-"""How it fits: phones, large screens, people who want no motion."""
+"""The layout on phones and large screens, and for users who want no motion."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_nothing_is_cut_off_and_nothing_scrolls_sideways(page: Page, width: int)
     assert page.evaluate(CUT) == []
 
 
-def test_a_page_that_gets_no_frames_is_drawn_all_the_same(page: Page) -> None:
+def test_a_page_without_animation_frames_is_drawn_too(page: Page) -> None:
     page.add_init_script("window.requestAnimationFrame = () => 0")
     settings(page, max_tokens=6)
     ask(page)
 
 
 @pytest.mark.parametrize(("wish", "name"), [("reduce", "none"), ("no-preference", "wait")])
-def test_nothing_moves_for_those_who_want_that(
+def test_nothing_moves_for_users_who_prefer_reduced_motion(
     page: Page, wish: Literal["reduce", "no-preference"], name: str
 ) -> None:
     page.emulate_media(reduced_motion=wish)

@@ -1,4 +1,4 @@
-"""The server as a writer meets it: wants a key, is killed in mid-stream, is busy, has several models."""
+"""The studio with a server that wants a key, is killed in mid-stream, is busy or has several models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_asks_for_the_key_that_the_server_wants(visit: Visit) -> None:
         page.get_by_role("button", name="Use it").click()
         expect(field).to_have_count(0)
         expect(page.locator(".status")).to_contain_text("storyteller")
-        settings(page, max_tokens=6, next=False)  # loads the page anew: the key is kept
+        settings(page, max_tokens=6, next=False)  # reloads the page: the key is kept
         ask(page)
         expect(page.get_by_label("wants a key")).to_have_count(0)
 
@@ -74,7 +74,7 @@ def test_the_last_event_ends_a_request_even_if_its_body_does_not_end(page: Page)
     page.add_init_script(ENDLESS_BODY)
     settings(page, max_tokens=6)
     ask(page)
-    page.keyboard.press("Escape")  # while something runs it would stop that
+    page.keyboard.press("Escape")  # while a request runs, Escape would stop it
     expect(editor(page)).to_be_focused()
 
 
@@ -85,7 +85,7 @@ def test_cells_used_and_shared_are_in_the_status(page: Page) -> None:
     expect(status).to_contain_text(re.compile(r"[1-9]\d* of \d+ cells, [1-9]\d* saved by sharing"))
 
 
-def test_a_request_that_waits_says_its_place(visit: Visit) -> None:
+def test_a_waiting_request_shows_its_place_in_the_queue(visit: Visit) -> None:
     with serving("--parallel", "1", "--ctx", "768") as server:
         first = visit(server.url)
         settings(first, **LONG, n=8)
@@ -101,8 +101,8 @@ def test_a_request_that_waits_says_its_place(visit: Visit) -> None:
         over(second, 4)
 
 
-def test_several_models_make_a_choice(page: Page) -> None:
-    """The server has one; a list of two is its own with another name in front."""
+def test_with_several_models_one_can_be_chosen(page: Page) -> None:
+    """The server has one model; the test adds another name to its list."""
 
     def two(route: Route) -> None:
         answer = route.fetch()

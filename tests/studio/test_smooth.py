@@ -1,7 +1,7 @@
 """64 candidates, as fast as the engine makes them: the page is never busy for more than 50 ms at a time.
 
-A task is as long as its thread works, which Chromium traces. The clock on the wall, by which `longtask`
-goes, also counts what the engine and other programs take from the browser meanwhile.
+A task is measured by its thread's CPU time, from Chromium's trace. `longtask` goes by wall-clock time, which
+also counts the time that the engine and other programs take from the browser.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRACED = ["disabled-by-default-devtools.timeline", "__metadata"]
 
 
 def longest(trace: bytes) -> int:
-    """Microseconds of the longest task of the page's main thread."""
+    """The longest task of the page's main thread, in microseconds."""
     events = json.loads(trace)["traceEvents"]
     named = [event for event in events if event["name"] == "thread_name"]
     mains = {(event["pid"], event["tid"]) for event in named if event["args"]["name"] == "CrRendererMain"}
@@ -29,7 +29,7 @@ def longest(trace: bytes) -> int:
 
 
 def ask_and_ask_again(page: Page, browser: Browser, text: str) -> int:
-    """The longest task of two requests, the second one left in mid-stream."""
+    """The longest task during two requests, the second one still streaming at the end."""
     editor(page).fill(text)
     browser.start_tracing(page=page, categories=TRACED)
     editor(page).press("Control+Enter")
@@ -38,7 +38,7 @@ def ask_and_ask_again(page: Page, browser: Browser, text: str) -> int:
     expect(page.locator(".card.running")).to_have_count(0, timeout=60_000)
     page.locator(
         ".candidates > .tools .button"
-    ).last.click()  # Reroll; a search by role is a long task of its own
+    ).last.click()  # Reroll; a search by role would be a long task itself
     expect(page.locator(".card.running")).not_to_have_count(0)
     page.keyboard.press("Escape")
     expect(page.locator(".card.running")).to_have_count(0)
@@ -48,6 +48,6 @@ def ask_and_ask_again(page: Page, browser: Browser, text: str) -> int:
 @pytest.mark.parametrize("colours", [False, True], ids=["plain", "inside"])
 def test_64_candidates_leave_the_page_free(page: Page, browser: Browser, colours: bool) -> None:
     settings(page, n=64, max_tokens=100, next=False, colours=colours, values={"ignore_eos": True})
-    # a thread's clock runs on while another virtual machine has its core: so too long is what is each time
+    # a thread's clock runs on while another virtual machine has its core, so only a repeated long task counts
     texts = (OPENING, OPENING + " who", OPENING + " that")
     assert any(ask_and_ask_again(page, browser, text) < LONG_US for text in texts)

@@ -1,4 +1,4 @@
-"""Two tabs on the same story: one changes it, the other is told, nothing is lost."""
+"""Two tabs on the same story: one changes it, the other is notified, and no text is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def take(page: Page) -> None:
     told(page, False)
 
 
-def test_the_second_tab_is_told_and_can_take_the_story(tabs: list[Page]) -> None:
+def test_the_second_tab_shows_a_notice_and_can_take_over_the_story(tabs: list[Page]) -> None:
     first, second = tabs
     told(second)
     told(first, False)
@@ -32,7 +32,7 @@ def test_the_second_tab_is_told_and_can_take_the_story(tabs: list[Page]) -> None
     expect(editor(first)).to_have_value("Mine too")
 
 
-def test_a_story_is_taken_in_mid_stream(tabs: list[Page]) -> None:
+def test_a_story_is_taken_over_in_mid_stream(tabs: list[Page]) -> None:
     reader, writer = tabs
     told(writer)
     settings(writer, **LONG)

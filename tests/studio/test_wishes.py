@@ -1,4 +1,4 @@
-"""What writers ask of such tools, as far as test_write.py has it not: docs/studio.md lists all of it."""
+"""Features that writers ask for, beyond those of test_write.py; docs/studio.md lists all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.studio.steps import OPENING, ask, cards, choose, editor, gone, over, 
 
 
 def tree(page: Page) -> Locator:
-    """The leaves of the tree, once it is open."""
+    """Opens the tree; returns its leaves."""
     if not page.get_by_role("tree").count():
         page.get_by_role("button", name="Branches").click()
     return page.get_by_role("treeitem")
@@ -77,7 +77,7 @@ def test_a_retry_is_a_sibling_and_the_count_is_shown(page: Page) -> None:
     assert texts(page)[0] == old[0]
 
 
-def test_more_stand_behind_the_last_card(page: Page) -> None:
+def test_more_candidates_are_added_after_the_last_card(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
     old = texts(page)
@@ -139,14 +139,14 @@ def test_undo_after_a_join_finds_the_old_text(page: Page) -> None:
     twice = choose(page, 2, once)
     tree(page)
     page.locator(".leaf.current").focus()
-    expect(page.get_by_role("button", name="Join")).to_be_disabled()  # the one before has other children
+    expect(page.get_by_role("button", name="Join")).to_be_disabled()  # the piece before it has other children
     page.keyboard.press("Control+z")
     expect(editor(page)).to_have_value(once)
     page.keyboard.press("Control+Shift+Z")
     expect(editor(page)).to_have_value(twice)
 
 
-def test_a_token_says_what_else_was_likely(page: Page) -> None:
+def test_a_token_shows_its_alternatives(page: Page) -> None:
     settings(page, max_tokens=6, next=False, colours=True)
     ask(page)
     title = cards(page).first.locator(".token").first.get_attribute("title")
@@ -155,7 +155,7 @@ def test_a_token_says_what_else_was_likely(page: Page) -> None:
     assert title.count("%") == len(title.split("\n"))
 
 
-def test_a_candidate_that_is_looked_into_is_chosen_by_its_number(page: Page) -> None:
+def test_a_candidate_with_its_tokens_shown_is_chosen_by_its_number(page: Page) -> None:
     settings(page, max_tokens=6, next=False, colours=True)
     ask(page)
     tokens = cards(page).nth(2).locator(".token").all_text_contents()
@@ -163,7 +163,7 @@ def test_a_candidate_that_is_looked_into_is_chosen_by_its_number(page: Page) -> 
     expect(editor(page)).to_have_value(OPENING + "".join(tokens))
 
 
-def test_the_same_text_twice_is_grey(page: Page) -> None:
+def test_a_duplicate_is_grey(page: Page) -> None:
     settings(page, max_tokens=6, next=False, n=3, spreads={"temperature": [0, 0]})
     ask(page, n=3)
     expect(page.locator(".card.duplicate")).to_have_count(2)
@@ -185,7 +185,7 @@ def test_the_words_in_which_two_candidates_differ_are_marked(page: Page) -> None
     assert all(word in second for word in new)
 
 
-def test_an_empty_page_has_openings_and_a_story_is_called_by_its_words(page: Page) -> None:
+def test_an_empty_page_has_openings_and_a_story_is_named_by_its_first_words(page: Page) -> None:
     settings(page, max_tokens=6)
     page.locator(".opening").first.click()
     over(page, 4)
@@ -197,7 +197,7 @@ def test_an_empty_page_has_openings_and_a_story_is_called_by_its_words(page: Pag
     expect(page.locator(".opening")).to_have_count(0)
 
 
-def test_text_is_coloured_by_where_it_came_from(page: Page) -> None:
+def test_text_is_coloured_by_its_origin(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
     model, edited = texts(page)[0], " and a very old crow."

@@ -1,4 +1,4 @@
-"""The loop of a writer: ask, read, choose, go on, go back."""
+"""A writer's loop: ask, read, choose, continue, go back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.studio.steps import (
 from tests.support.serving import Server
 
 
-def test_asks_streams_and_chooses_by_key_and_goes_on(page: Page) -> None:
+def test_asks_streams_chooses_by_key_and_continues(page: Page) -> None:
     settings(page, max_tokens=12)
     ask(page)
     second = texts(page)[1]
@@ -43,7 +43,7 @@ def test_asks_streams_and_chooses_by_key_and_goes_on(page: Page) -> None:
     assert computed(page) <= 1
 
 
-def test_a_choice_in_mid_stream_goes_on_from_what_is_there(page: Page) -> None:
+def test_a_choice_in_mid_stream_continues_from_the_text_so_far(page: Page) -> None:
     settings(page, **LONG)
     streaming(page)
     with page.expect_request("**/v1/events") as sent:
@@ -83,7 +83,7 @@ def test_a_click_takes_a_candidate_and_shift_click_only_a_part(page: Page) -> No
     assert texts(page) == [text[len(taken) :]], "the rest is what goes on from there"
 
 
-def test_branches_keep_what_was_not_chosen(page: Page) -> None:
+def test_branches_keep_the_candidates_that_were_not_chosen(page: Page) -> None:
     settings(page, max_tokens=8, next=False)
     ask(page)
     first, second = texts(page)[:2]
@@ -153,7 +153,7 @@ def test_a_pinned_card_stays_when_the_others_are_rolled_again(page: Page) -> Non
     expect(cards(page)).to_have_count(7)
 
 
-def test_a_reroll_in_mid_stream_ends_what_it_replaces(page: Page) -> None:
+def test_a_reroll_in_mid_stream_cancels_the_replaced_candidates(page: Page) -> None:
     settings(page, **LONG)
     streaming(page)
     page.get_by_role("button", name="Pin").first.click()
@@ -166,7 +166,7 @@ def test_a_reroll_in_mid_stream_ends_what_it_replaces(page: Page) -> None:
     over(page, 7)
 
 
-def test_more_come_into_the_running_stream(page: Page) -> None:
+def test_more_candidates_join_the_running_stream(page: Page) -> None:
     settings(page, **LONG)
     editor(page).fill(OPENING)
     editor(page).press("Control+Enter")
@@ -179,7 +179,7 @@ def test_more_come_into_the_running_stream(page: Page) -> None:
     expect(cards(page)).to_have_count(8)
 
 
-def test_candidates_at_the_caret_keep_what_follows(page: Page) -> None:
+def test_candidates_at_the_caret_keep_the_text_after_it(page: Page) -> None:
     settings(page, max_tokens=5, next=False)
     editor(page).fill("Tom saw a dog. The end.")
     for _ in range(len(" The end.")):
@@ -191,7 +191,7 @@ def test_candidates_at_the_caret_keep_what_follows(page: Page) -> None:
     expect(editor(page)).to_have_value(f"Tom saw a dog.{text} The end.")
 
 
-def test_looks_inside_and_branches_from_an_alternative(page: Page) -> None:
+def test_shows_tokens_and_branches_from_an_alternative(page: Page) -> None:
     settings(page, max_tokens=8, colours=True)
     ask(page, n=4)
     card = page.locator(".card").first
@@ -251,7 +251,7 @@ def test_exports_and_imports(page: Page, tmp_path: Path, kind: str) -> None:
         expect(page.get_by_role("treeitem")).to_have_count(5)
 
 
-def test_a_refused_request_leaves_the_candidates_that_were_there(page: Page) -> None:
+def test_a_refused_request_leaves_the_earlier_candidates(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
     old = texts(page)

@@ -1,7 +1,7 @@
 """Makes small random changes to Python files: a comparison, condition, constant, statement or returned value.
 
-It knows nothing of tests. It does not change wording (strings with a space, docstrings, f-strings),
-annotations or statements outside of functions, without which a module cannot be imported.
+It knows nothing of tests. It leaves alone wording (strings with a space, docstrings, f-strings), annotations,
+and statements outside of functions, without which a module cannot be imported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The functions and classes of a C++ file, as far as the laws of size need them.
+"""Reads the functions and classes of a C++ file, as far as the bounds on their sizes need them.
 
-It knows comments, texts, brackets and declarations, but neither types nor macros. A lambda or a class inside
-a function is part of the function.
+It knows comments, string literals, brackets and declarations, but neither types nor macros. A lambda or a
+class inside of a function is part of the function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Function:
 
 @dataclass
 class Type:
-    """A class or struct; its members are its data that is not static."""
+    """A class or struct; its members are its non-static data."""
 
     name: str
     methods: list[str] = field(default_factory=list)
@@ -43,8 +43,8 @@ class Item:
     """A declaration, or a definition with a body in braces."""
 
     head: str
-    at: int  # of the head
-    body: tuple[int, int] | None = None  # of its text
+    at: int  # offset of the head
+    body: tuple[int, int] | None = None  # offsets of the body's text
 
 
 def parts(source: str) -> tuple[list[Function], list[Type]]:
@@ -68,7 +68,7 @@ def parts(source: str) -> tuple[list[Function], list[Type]]:
 
 
 def blanked(source: str) -> str:
-    """The source without comments, texts and preprocessor lines; everything else keeps its place."""
+    """Blanks comments, string literals and preprocessor lines; everything else keeps its place."""
     return BLANKED.sub(lambda found: re.sub(r"[^\n]", " " if found["gone"] else "_", found[0]), source)
 
 
@@ -100,7 +100,7 @@ def trimmed(text: str, start: int, end: int) -> Item:
 
 
 def has_body(head: str) -> bool:
-    """Whether a brace after it begins a body, not a value."""
+    """Whether a brace after this head begins a body, not a value."""
     return bool(SCOPE.match(head) or TYPE.search(head) or is_function(head))
 
 
@@ -127,7 +127,7 @@ def add_to(owner: Type, item: Item) -> None:
 
 
 def without(pair: str, text: str) -> str:
-    """The text without these brackets and everything between them."""
+    """Removes these brackets and everything between them."""
     pattern = re.compile(rf"\{pair[0]}[^\{pair[0]}\{pair[1]}]*\{pair[1]}")
     while (shorter := pattern.sub("", text)) != text:
         text = shorter

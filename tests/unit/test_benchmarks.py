@@ -1,4 +1,4 @@
-"""Benchmarks: what is read from the sides, and what is worked out from it."""
+"""Benchmarks: how answers of the compared servers are read, and how figures are computed from them."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ LINES = FRAMES.replace(b"data: ", b"").replace(b"\n\n", b"\n")
 
 
 def read_at(data: bytes, size: int) -> list[tuple[float, bytes]]:
-    """One read a second."""
+    """Pairs of a time and a piece of data, one a second."""
     return [(float(i), data[i * size : (i + 1) * size]) for i in range(-(-len(data) // size))]
 
 
 @pytest.mark.parametrize("data", [FRAMES, THEIRS, LINES], ids=["frames", "llama-server", "lines"])
-def test_an_answer_is_the_same_from_every_side(data: bytes) -> None:
+def test_an_answer_is_read_the_same_from_every_server(data: bytes) -> None:
     ends = [data.index(text) + len(text) for text in (b'"a"', b'"b"', b'"c"', b'"d"')]
     steps = [data[a:b] for a, b in zip([0, *ends], [*ends, len(data)], strict=True)]
     answer = answer_of(10.0, [(10.5 + i, step) for i, step in enumerate(steps)], n=2)
@@ -77,12 +77,12 @@ def test_messages_have_the_time_of_the_read_that_completed_them(size: int) -> No
         (LINES.rpartition(b'{"event": "stop"')[0], "1 of 2 sequences"),
     ],
 )
-def test_a_failed_request_is_no_figure(data: bytes, says: str) -> None:
+def test_a_failed_request_makes_no_figure(data: bytes, says: str) -> None:
     with pytest.raises(RuntimeError, match=says):
         answer_of(0.0, [(1.0, data)], n=2)
 
 
-def test_the_bare_loops_table_is_read_by_its_heads() -> None:
+def test_the_bare_loops_table_is_read_by_its_column_heads() -> None:
     text = """
 main: n_kv_max = 2048
 
@@ -103,19 +103,19 @@ def samples(side: str, *values: float, run: int = 1) -> list[Sample]:
     return [Sample("decode", "m:1:8", side, run, i, {"decode": value}) for i, value in enumerate(values)]
 
 
-def test_ratios_are_those_of_the_same_round() -> None:
+def test_ratios_are_of_runs_in_the_same_round() -> None:
     figure = Figure([*samples("ours", 10, 1, 4), *samples("server", 5, 2)], "decode", "decode")
     assert figure.median("m:1:8", "ours") == 4
     assert figure.ratio("m:1:8", "ours", "server") == (10 / 5 + 1 / 2) / 2
 
 
-def test_sides_that_never_met_are_compared_by_their_medians() -> None:
+def test_servers_without_a_common_round_are_compared_by_their_medians() -> None:
     figure = Figure([*samples("ours", 6, run=1), *samples("server", 2, 3, 4, run=2)], "decode", "decode")
     assert figure.ratio("m:1:8", "ours", "server") == 2
     assert figure.ratio("m:1:8", "ours", "bare") is None
 
 
-def test_the_table_has_what_was_measured() -> None:
+def test_the_table_has_the_measured_figures() -> None:
     labels = {name: side.label for name, side in SIDES.items()}
     text = report.tables([*samples("ours", 1234.5), *samples("server", 617.25)], labels)
     assert text.splitlines()[2:] == [
@@ -128,7 +128,7 @@ def test_the_table_has_what_was_measured() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(None, ""), (0.0, "0"), (0.01234, "0.0123"), (9.876, "9.88"), (12345.6, "12,346")]
 )
-def test_three_digits_are_shown(value: float | None, text: str) -> None:
+def test_numbers_are_shown_with_three_digits(value: float | None, text: str) -> None:
     assert report.shown(value) == text
 
 
@@ -148,7 +148,7 @@ def test_the_tree_of_objects_is_named_by_the_binarys_stamp(
     }
 
 
-def test_only_what_differs_is_copied(tmp_path: Path) -> None:
+def test_only_files_that_differ_are_copied(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     wanted = {"same": "1", "changed": "2", "new": "3"}
     for folder, texts in ((source, wanted), (target, {"same": "1", "changed": "0", "gone": "4"})):
@@ -161,7 +161,7 @@ def test_only_what_differs_is_copied(tmp_path: Path) -> None:
     assert (target / "in/same").stat().st_mtime_ns == before
 
 
-def test_a_patch_tells_what_it_changes_and_adds(tmp_path: Path) -> None:
+def test_the_files_that_a_patch_changes_and_adds_are_read_from_it(tmp_path: Path) -> None:
     patch = tmp_path / "0001-x.patch"
     patch.write_text("""Why: so
 

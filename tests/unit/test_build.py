@@ -1,8 +1,8 @@
-"""build.sh: what it runs on which machine, what it does not run again, and how it stops.
+"""build.sh: the commands it runs on each machine, the work it does not repeat, and how it fails.
 
-It runs here in a copy of the checkout with a tiny llama.cpp; compilers, CMake, pip and the GPU's tools are
-stand-ins put first on PATH. They write each call into a file, and one that matches $KILL_AT kills build.sh in
-the middle of its work.
+It runs here in a copy of the checkout with a tiny llama.cpp. Compilers, CMake, pip and the GPU's tools are
+stand-ins, first on PATH. They record each call in a file; a call that matches $KILL_AT kills build.sh in the
+middle of its work.
 """
 
 import os
@@ -51,7 +51,7 @@ case "$1" in
 esac
 """
 
-# $FAULT is what happens in the self-test, unless the compiler was told $MENDED_BY.
+# The self-test runs $FAULT, unless the compiler got the flag $MENDED_BY.
 ENGINE = """#!/bin/bash
 echo "${0##*/} $*" >> "$CALLS"
 configured=$(sed -n 's/^configured=//p' "$0")
@@ -109,7 +109,7 @@ MAC = {"uname": uname("Darwin", "arm64")}
 INTEL_MAC = {"uname": uname("Darwin", "x86_64")}
 
 
-# The steps from objects to the folder in its place
+# The steps from objects to the installed folder
 SWAP = [
     "cmake --build",
     "bin/llama-batched build/bin",
@@ -122,7 +122,7 @@ SWAP = [
 
 @dataclass
 class Outcome:
-    """One run of build.sh: its exit status, what it printed, and the calls that reached the stand-ins."""
+    """One run of build.sh: exit status, output, and the calls of stand-ins."""
 
     status: int
     out: str
@@ -135,7 +135,7 @@ class Outcome:
 
 @dataclass
 class Checkout:
-    """A copy of what build.sh reads, beside a tiny llama.cpp and an empty cache."""
+    """A copy of the files that build.sh reads, with a tiny llama.cpp and an empty cache."""
 
     base: Path
     env: dict[str, str] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Checkout:
         return self.base / self.name
 
     def another(self, name: str) -> "Checkout":
-        """A second checkout with the same cache, in which nothing was built."""
+        """A second checkout with the same cache, in which nothing is built yet."""
         made = replace(self, name=name)
         shutil.copytree(self.path, made.path, ignore=shutil.ignore_patterns(".venv", "build"))
         return made
@@ -175,7 +175,7 @@ class Checkout:
         return Outcome(result.returncode, result.stdout, result.stderr, kept)
 
     def binary(self) -> str:
-        """The text of engine/ that the binary was made of."""
+        """The text of engine/ from which the binary was made."""
         return (
             (self.path / "build/bin/llama-batched")
             .read_text()
@@ -212,7 +212,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return made
 
 
-# ---- which commands ----
+# ---- commands by machine ----
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_dry_run_prints_the_backend_of_the_machine(
         ("--sanitize", ["-DLLAMA_SANITIZE_ADDRESS=ON", "-DGGML_SANITIZE_UNDEFINED=ON"]),
     ],
 )
-def test_an_option_becomes_flags_that_come_last(checkout: Checkout, option: str, flags: list[str]) -> None:
+def test_an_options_flags_come_last(checkout: Checkout, option: str, flags: list[str]) -> None:
     out = checkout.build("--dry-run", option).out
     assert all(out.rindex(flag) > out.index("-DCMAKE_BUILD_TYPE=Release") for flag in flags)
 
@@ -324,10 +324,10 @@ def test_source_is_only_patched_and_named_with_the_flags_of_every_machine(checko
     assert not any("CUDA" in flag for flag in flags)
 
 
-# ---- nothing twice ----
+# ---- no work is repeated ----
 
 
-def test_with_nothing_to_do_it_says_so_and_calls_nothing(checkout: Checkout) -> None:
+def test_with_nothing_to_do_it_says_so_and_runs_no_tool(checkout: Checkout) -> None:
     first = checkout.build()
     assert (first.status, checkout.binary()) == (0, "first\n"), first.err
     second = checkout.build()
@@ -348,7 +348,7 @@ def test_with_nothing_to_do_it_says_so_and_calls_nothing(checkout: Checkout) -> 
         ("README.md", ["--dev"], ["pip install --require-hashes", "cmake --build"], ["venv", "cmake -S"]),
     ],
 )
-def test_only_what_has_changed_is_made_again(
+def test_only_changed_parts_are_built_again(
     checkout: Checkout, change: str, options: list[str], again: list[str], kept: list[str]
 ) -> None:
     checkout.build()
@@ -382,7 +382,7 @@ def test_after_dev_a_changed_case_is_compiled_again_by_every_run(checkout: Check
         assert checkout.binary() == "first\n"
 
 
-def test_a_second_checkout_takes_the_objects_of_the_first(checkout: Checkout) -> None:
+def test_a_second_checkout_uses_the_objects_of_the_first(checkout: Checkout) -> None:
     checkout.build()
     objects = next((checkout.base / "cache/objects").iterdir())
     (objects / "llama.o").write_text("compiled by the first")
@@ -421,7 +421,7 @@ def test_other_compiler_flags_are_another_build(checkout: Checkout, name: str) -
     assert (back.called("cmake -S"), back.called("cmake --build")) == (False, True)
 
 
-# ---- one folder, swapped whole ----
+# ---- the installed folder is replaced in one step ----
 
 
 def test_the_folder_is_swapped_and_the_last_one_stays_for_engines_that_start_from_it(
@@ -435,7 +435,7 @@ def test_the_folder_is_swapped_and_the_last_one_stays_for_engines_that_start_fro
         assert checkout.binary() == text
         used.append((build / "bin").resolve())
         assert all((folder / "llama-batched").exists() for folder in used[-2:])
-    assert not (build / "bin").readlink().is_absolute()  # a copy of the checkout has its own
+    assert not (build / "bin").readlink().is_absolute()  # so that it also works in a copy of the checkout
     assert len(set(used)) == len([path for path in build.glob("bin*") if not path.is_symlink()]) == 2
 
 
@@ -462,7 +462,7 @@ def test_a_portable_build_is_a_folder_with_libraries_and_modules(checkout: Check
 
 
 @pytest.mark.parametrize(("options", "up_to_date"), [(["--portable"], True), ([], False)])
-def test_only_a_portable_build_is_for_every_cpu(
+def test_only_a_portable_build_runs_on_every_cpu(
     checkout: Checkout, options: list[str], up_to_date: bool
 ) -> None:
     checkout.stand_in({"grep": GREP})
@@ -517,7 +517,7 @@ def test_a_build_that_fails_its_self_test_is_made_without_the_likeliest_feature(
     )
 
 
-def test_what_fails_is_left_out_at_once_by_a_second_checkout_and_tried_again_for_other_patches(
+def test_a_second_checkout_leaves_out_a_failed_feature_at_once_and_other_patches_try_it_again(
     checkout: Checkout,
 ) -> None:
     checkout.stand_in({"grep": GREP})
@@ -526,13 +526,13 @@ def test_what_fails_is_left_out_at_once_by_a_second_checkout_and_tried_again_for
     second = checkout.another("second")
     outcome = second.build(**fault)
     assert (outcome.status, second.binary()) == (0, "first\n"), outcome.err
-    assert [call.count("--self-test") for call in outcome.calls].count(1) == 2  # what starts it, and it
+    assert [call.count("--self-test") for call in outcome.calls].count(1) == 2  # timeout, the engine
     assert not any("cmake -S" in call and "-mno-amx-tile" not in call for call in outcome.calls)
     (second.path / "patches/0002-more.patch").write_text(SECOND_PATCH)
     assert "without AMX" in second.build(**fault).out
 
 
-def test_an_engine_mended_keeps_what_was_left_out(checkout: Checkout) -> None:
+def test_a_changed_engine_is_built_without_the_features_left_out(checkout: Checkout) -> None:
     checkout.stand_in({"grep": GREP})
     fault = {"FAULT": ILLEGAL, "MENDED_BY": "-mno-amx-tile"}
     checkout.build(**fault)
@@ -555,7 +555,7 @@ OLD_COMPILER = '[[ "$*" != *-mno-amx* ]]\n'
         ("avx2", "", []),
     ],
 )
-def test_when_nothing_helps_the_engine_stays_as_it_was(
+def test_when_no_build_passes_the_self_test_the_old_engine_stays(
     checkout: Checkout, cpu: str, compiler: str, tried: list[str]
 ) -> None:
     checkout.stand_in({"grep": GREP, "c++": compiler})
@@ -614,7 +614,7 @@ def test_after_a_kill_while_a_feature_is_left_out_the_next_run_repairs_it(
         ({}, ["--sanitize"], {}, "a build for finding faults may have some"),
     ],
 )
-def test_what_cannot_be_tested_here_is_not_and_one_line_says_so(
+def test_an_engine_that_cannot_run_here_is_not_tested_and_one_line_says_so(
     checkout: Checkout, programs: dict[str, str], options: list[str], env: dict[str, str], reason: str
 ) -> None:
     checkout.stand_in(programs)
@@ -628,7 +628,9 @@ def test_what_cannot_be_tested_here_is_not_and_one_line_says_so(
     [({"c++": "echo x86_64-linux-gnu\n"}, []), (NVIDIA, [])],
     ids=["the compiler is for this machine", "there is a GPU"],
 )
-def test_what_can_be_tested_here_is(checkout: Checkout, programs: dict[str, str], options: list[str]) -> None:
+def test_an_engine_that_can_run_here_is_tested(
+    checkout: Checkout, programs: dict[str, str], options: list[str]
+) -> None:
     checkout.stand_in({"grep": GREP} | programs)
     assert checkout.build(*options, FAULT=ILLEGAL, CPU="avx2").status == 1
 
@@ -657,7 +659,7 @@ def test_after_a_kill_the_next_run_repairs_it(checkout: Checkout, kill_at: str) 
 
 
 @pytest.mark.parametrize("kill_at", SWAP)
-def test_after_a_kill_the_previous_engine_is_there_and_the_next_run_replaces_it(
+def test_after_a_kill_the_previous_engine_works_and_the_next_run_replaces_it(
     checkout: Checkout, kill_at: str
 ) -> None:
     checkout.stand_in({name: really(name) for name in ("mv", "cp", "ln")})
@@ -671,7 +673,7 @@ def test_after_a_kill_the_previous_engine_is_there_and_the_next_run_replaces_it(
 
 
 @pytest.mark.parametrize("kill_at", SWAP)
-def test_after_a_kill_an_engine_put_back_is_there(checkout: Checkout, kill_at: str) -> None:
+def test_after_a_kill_a_restored_engine_works(checkout: Checkout, kill_at: str) -> None:
     checkout.stand_in({name: really(name) for name in ("mv", "cp", "ln")})
     checkout.build()
     (checkout.path / "engine/main.cpp").write_text("second\n")
@@ -681,7 +683,7 @@ def test_after_a_kill_an_engine_put_back_is_there(checkout: Checkout, kill_at: s
     assert checkout.binary() == "first\n"
 
 
-# ---- one line that says what to do ----
+# ---- an error is one line with advice ----
 
 
 @pytest.mark.parametrize(
@@ -717,7 +719,7 @@ def test_after_a_kill_an_engine_put_back_is_there(checkout: Checkout, kill_at: s
         ),
     ],
 )
-def test_it_stops_with_one_line(
+def test_an_error_is_one_line_with_advice(
     checkout: Checkout, programs: dict[str, str], env: dict[str, str], line: str
 ) -> None:
     checkout.stand_in(programs)

@@ -1,4 +1,4 @@
-"""Where the engine and the model are that come with the package: inside it, or in a checkout beside it."""
+"""The bundled engine and model are found inside of the package, or beside it in a checkout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("files", "engine", "model", "remedy"), KINDS.values(), ids=KINDS)
-def test_engine_and_model_are_found_as_they_were_installed(
+def test_engine_and_model_are_found_in_each_kind_of_installation(
     tmp_path: Path, files: set[str], engine: str, model: str, remedy: str
 ) -> None:
     for name in files:
@@ -48,7 +48,7 @@ def test_engine_and_model_are_found_as_they_were_installed(
         (["py3-none-manylinux_2_28_x86_64", "py3-none-manylinux_2_27_x86_64"], "2.27"),
     ],
 )
-def test_the_oldest_system_is_the_one_of_the_tag(
+def test_the_oldest_supported_system_is_that_of_the_wheels_tag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tags: list[str], oldest: str | None
 ) -> None:
     info = tmp_path / "llama_srb-0.1.0.dist-info"

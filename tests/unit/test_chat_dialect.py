@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: what is read from a body, and chunks and bodies as its clients take them."""
+"""OpenAI's chat completions: bodies are parsed, and chunks and bodies are rendered as its clients expect."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_choice_that_was_cut_off_in_a_call_is_not_finished() -> None:
     assert [choice["finish_reason"] for choice in body(events)["choices"]] == ["length", "length"]
 
 
-def test_logprobs_stand_beside_the_delta_and_in_the_body() -> None:
+def test_chunks_and_bodies_have_logprobs() -> None:
     ended = [Stop("1", index, 1, 0, "length") for index in (0, 1)]
     events: list[Event] = [RUN[0], Stream("1", 0, "é", TokenList.of([TOKEN])), *ended, RUN[-1]]
     one = {"token": "é", "logprob": -0.5, "bytes": [195, 169]}
@@ -113,7 +113,7 @@ def test_an_extended_request_has_more_choices() -> None:
     assert roles == [0, 1, 2]
 
 
-def test_a_choice_that_begins_anew_has_nothing_of_before() -> None:
+def test_a_retried_choice_has_only_its_last_text() -> None:
     again: list[Event] = [Again("1", 0), Stream("1", 0, "x"), Stop("1", 0, 1, 1, "stop")]
     first = body([*RUN[:-1], *again, RUN[-1]])["choices"][0]
     assert first["message"] == {"role": "assistant", "content": "x"}
@@ -126,7 +126,7 @@ def test_choices_come_in_the_order_of_their_ranking() -> None:
     assert [choice["index"] for choice in made] == [0, 1]
 
 
-def test_an_error_and_a_queue_are_told() -> None:
+def test_errors_and_waiting_are_frames() -> None:
     queued, error = frames([Queued("1", 3), Error("engine_died", "it died", "1")])
     assert queued == ": queued at position 3"
     assert error["error"]["code"] == "engine_died"
@@ -138,7 +138,7 @@ def test_unknown_fields_are_named_before_the_first_choice() -> None:
     assert body(RUN, temprature=1)["warnings"] == first["warnings"]
 
 
-def test_one_choice_without_a_limit_is_the_default() -> None:
+def test_the_default_is_one_choice_without_a_limit() -> None:
     request, form = chat.parse({"messages": HELLO}, Defaults(n=8))
     assert (request.n, request.max_tokens, request.logprobs, form.stream) == (1, -1, None, False)
 
@@ -157,7 +157,7 @@ def test_one_choice_without_a_limit_is_the_default() -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_said(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_body_is_refused_with_a_message(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as caught:
         chat.parse({"messages": HELLO, **fields}, Defaults())
     assert caught.value.message == message

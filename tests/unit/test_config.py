@@ -1,4 +1,4 @@
-"""Three sources, one table: what wins, what is refused, and how the engine's command line comes of it."""
+"""Settings from three sources: precedence, refusals, and the engine's command line that is made of them."""
 
 from pathlib import Path
 
@@ -34,12 +34,12 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     assert load({}, environ={"LLAMA_SRB_CONFIG": toml(tmp_path, "n = 3")}).n == 3
 
 
-def test_paths_in_a_file_are_meant_from_where_it_is(tmp_path: Path) -> None:
+def test_paths_in_a_file_are_relative_to_its_folder(tmp_path: Path) -> None:
     assert load({}, config=toml(tmp_path, 'model = "m.gguf"'), environ={}).model == tmp_path / "m.gguf"
     assert load({}, config=toml(tmp_path, 'prefix_cache = "kv"'), environ={}).prefix_cache == tmp_path / "kv"
 
 
-def test_a_path_may_begin_at_home() -> None:
+def test_a_path_may_begin_with_a_tilde() -> None:
     assert load({}, environ={"LLAMA_SRB_MODEL": "~/m.gguf"}).model == Path.home() / "m.gguf"
 
 
@@ -59,7 +59,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("name", "written", "value"), VALUES)
-def test_values_come_as_people_write_them(name: str, written: object, value: object) -> None:
+def test_values_may_have_units_and_several_forms(name: str, written: object, value: object) -> None:
     assert getattr(load({name: written}, environ={}), name) == value
 
 
@@ -90,7 +90,7 @@ def test_a_refusal_names_the_option_as_it_was_written(
     assert str(caught.value) == message
 
 
-def test_a_default_gives_way_to_what_was_said(tmp_path: Path) -> None:
+def test_a_default_yields_to_a_given_setting(tmp_path: Path) -> None:
     fewer, more = load({"max_n": "4"}, environ={}), load({}, environ={"LLAMA_SRB_N": "2000"})
     assert [(s.n, s.max_n) for s in (fewer, more)] == [(4, 4), (2000, 2000)]
     assert load({"max_n": "16"}, environ={}).n == 8
@@ -130,7 +130,7 @@ def test_the_engine_is_called_with_our_settings_first() -> None:
     assert settings.engine_command == ("e", "-m", "m", "-np", "2", "--cache-ram", str(4 << 30), "-t", "4")
 
 
-def test_the_engine_is_told_where_prefixes_may_stay() -> None:
+def test_the_engine_gets_the_folder_for_prefixes() -> None:
     given = {
         "ctx": 99,
         "cache_cells": 0,
@@ -144,18 +144,18 @@ def test_the_engine_is_told_where_prefixes_may_stay() -> None:
 
 
 @pytest.mark.parametrize("flag", [*OWNED_FLAGS, "--ctx-size=9", "--ctx_size"])
-def test_engine_flags_that_are_ours_are_refused(flag: str) -> None:
+def test_engine_flags_that_are_settings_are_refused(flag: str) -> None:
     with pytest.raises(SettingsError, match="after --") as caught:
         load({"engine_args": ("-t", "4", flag)}, environ={})
     assert flag in str(caught.value)
 
 
-def test_the_rest_behind_two_dashes_is_the_engines() -> None:
+def test_arguments_after_two_dashes_go_to_the_engine() -> None:
     assert split_arguments(["--n", "3", "--", "-t", "4", "--", "x"]) == (["--n", "3"], ("-t", "4", "--", "x"))
     assert split_arguments(["--n", "3"]) == (["--n", "3"], None)
 
 
-def test_every_setting_has_an_option_and_a_meaning() -> None:
+def test_every_setting_has_an_option_and_a_help_text() -> None:
     assert {option.name for option in OPTIONS} | {"engine_args"} == set(Settings.model_fields)
     assert all(option.meaning for option in OPTIONS)
     assert all(option.flag not in config.NOT_SETTINGS for option in OPTIONS)

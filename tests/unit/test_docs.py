@@ -1,4 +1,4 @@
-"""The generated blocks of docs/api.md and docs/dialects.md are what the code's tables say now."""
+"""The generated blocks of docs/api.md and docs/dialects.md are up to date; each log line is documented."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def logged() -> Iterator[str]:
 
 
 def test_each_log_line_is_explained() -> None:
-    """But for those that are only what somebody else says."""
+    """Except lines that only quote another program."""
     section = (ROOT / "docs/operations.md").read_text().partition("### What each log line means")[2]
     lines = {re.sub(r"(%[-.\d]*[a-z])+", "…", format) for format in logged()}
     telling = {line for line in lines if re.search(r"[a-z]{4}", line)}

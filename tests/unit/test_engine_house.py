@@ -1,4 +1,4 @@
-"""The house of the engine: folders include one another one way; folders, files, classes are bounded."""
+"""engine/: folders include each other in one direction; sizes of folders, files, classes are bounded."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ FOLDERS: dict[str, set[str]] = {
     "options": {"model"},
     "main": {"cache", "model", "options", "protocol", "schedule", "util"},
 }
-MOST_FLAT, MOST_IN_A_FOLDER = 6, 12  # files of the first; modules, a header and its source, of the others
+MOST_FLAT, MOST_IN_A_FOLDER = (
+    6,
+    12,
+)  # files in engine/ itself; modules (header and source) in a folder
 MOST_LINES, MOST_IN_A_FUNCTION, MOST_METHODS, MOST_MEMBERS = 400, 60, 20, 12
 
-# What may be larger, each with its reason; one that is not needed any more fails.
+# Larger items, each with its reason. The test fails for an exception that is not needed any more.
 EXCEPTIONS = {
     "members of generate_command": "data: the fields of one line that is read",
     "members of status_report": "data: the fields of one line that is written",
@@ -45,7 +48,7 @@ def included(name: str) -> set[str]:
     return {other for other in found if other in FILES or (ENGINE / Path(name).parent / other).exists()}
 
 
-def test_the_folders_are_those_of_the_plan() -> None:
+def test_the_folders_are_those_of_the_table() -> None:
     assert {folder(name) for name in FILES} == FOLDERS.keys()
 
 
@@ -74,7 +77,7 @@ def test_no_folder_is_crowded() -> None:
 
 
 def too_large(name: str, source: str) -> dict[str, int]:
-    """What breaks a law of size, with its size."""
+    """The items above a bound, with their sizes."""
     functions, types = parts(source)
     sizes = [(f"lines of {name}", source.count("\n"), MOST_LINES)]
     sizes += [(f"lines of {f.name}()", f.n_lines, MOST_IN_A_FUNCTION) for f in functions]
@@ -89,7 +92,7 @@ def test_no_file_function_or_class_is_too_large() -> None:
     assert EXCEPTIONS.keys() - found.keys() == set(), "an exception that is not needed any more"
 
 
-def test_each_law_of_size_notices_one_too_many() -> None:
+def test_each_bound_notices_one_too_many() -> None:
     lines = "int f() {\n" + "    g();\n" * (MOST_IN_A_FUNCTION - 2)
     members = "struct s {\n" + "int a;\n" * MOST_MEMBERS
     methods = "class c {\n" + "void f();\n" * MOST_METHODS

@@ -1,4 +1,4 @@
-"""The event stream, byte by byte, as design §5 and the README show it."""
+"""The event stream, byte by byte, as the README shows it."""
 
 import json
 
@@ -85,7 +85,7 @@ def test_frames_follow_in_order() -> None:
     )
 
 
-def test_what_is_not_for_clients_is_left_out() -> None:
+def test_events_that_are_not_for_clients_are_left_out() -> None:
     assert events.render([Loading(0.5)]) == b""
     assert events.render([]) == b""
 
@@ -101,7 +101,7 @@ def test_n_and_max_tokens_come_from_the_server() -> None:
     assert (request.n, request.max_tokens) == (3, 128)
 
 
-def test_the_fields_that_choose_a_dialect_are_no_mistake() -> None:
+def test_fields_that_choose_a_dialect_cause_no_warning() -> None:
     assert not events.parse(
         {"prompt": "x", "model": "m", "stream": True, "user": "u"}, Defaults(strict=True)
     ).warnings

@@ -1,4 +1,4 @@
-"""The engine's table of fields: what we send, the fake engine's checks and the documentation agree with it.
+"""The engine's table of fields agrees with the server's commands, the fake engine's checks and the docs.
 
 tests/fake_engine/fields.json is the table as `llama-batched --fields` prints it; tests/real/test_fields.py
 compares it with the engine.
@@ -33,10 +33,10 @@ COMMANDS, OBJECTS = (
     {name: schema["properties"] for name, schema in TABLE[group].items()} for group in ("commands", "$defs")
 )
 ENVELOPE = {"op", "id", "client"}
-OURS = {"timeout", "best_of", "rank_by"}  # rows of a request that the engine does not know
-ENGINES = {"tokens", "sampling", "sum_logprobs"}  # fields of a generate command that are no rows
+OURS = {"timeout", "best_of", "rank_by"}  # fields of a request that the engine does not know
+ENGINES = {"tokens", "sampling", "sum_logprobs"}  # fields of a generate command that are none of a request
 TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
-NO_SEED = -1  # which the engine is not told
+NO_SEED = -1  # not sent to the engine
 
 
 def bounds(row: Row) -> tuple[Any, Any]:
@@ -90,7 +90,7 @@ def test_the_bounds_of_values_are_the_engines() -> None:
     assert COMMANDS["score"]["texts"]["maxItems"] == values.MAX_SCORED
 
 
-# What is sent
+# Sent commands
 
 SAMPLE: dict[str, Any] = {
     "dry_sequence_breakers": ["."],
@@ -126,7 +126,7 @@ def sent(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [json.loads(encode_generate("17", request_from(body), "client")) for body in bodies]
 
 
-def test_what_is_sent_for_a_completion_is_what_the_engine_reads() -> None:
+def test_a_completions_command_has_the_fields_that_the_engine_reads() -> None:
     commands = sent(PLAIN)
     for command in commands:
         check(dict(command))
@@ -134,14 +134,14 @@ def test_what_is_sent_for_a_completion_is_what_the_engine_reads() -> None:
     assert commands[0]["sampling"].keys() == OBJECTS["sampling"].keys()
 
 
-def test_what_is_sent_for_a_chat_is_what_the_engine_reads() -> None:
+def test_a_chats_command_has_the_fields_that_the_engine_reads() -> None:
     commands = sent(CHATS)
     for command in commands:
         check(dict(command))
     assert set().union(*commands) == COMMANDS["chat"].keys()
 
 
-def test_the_other_commands_that_are_sent_are_what_the_engine_reads() -> None:
+def test_the_other_commands_have_the_fields_that_the_engine_reads() -> None:
     adapter = {"lora": [{"id": 0, "scale": 1}]}
     prefixes = [encode_prefix("17", request_from({"prompt": prompt} | adapter), "c") for prompt in ("a", [1])]
     extensions = [
@@ -181,12 +181,14 @@ INVALID: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("command", VALID, ids=json.dumps)
-def test_the_fake_engine_takes_what_the_engine_takes(command: dict[str, Any]) -> None:
+def test_the_fake_engine_accepts_commands_that_the_engine_accepts(command: dict[str, Any]) -> None:
     check(command)
 
 
 @pytest.mark.parametrize(("command", "param"), INVALID, ids=json.dumps)
-def test_the_fake_engine_refuses_what_the_engine_refuses(command: dict[str, Any], param: str) -> None:
+def test_the_fake_engine_refuses_commands_that_the_engine_refuses(
+    command: dict[str, Any], param: str
+) -> None:
     with pytest.raises(Refused) as caught:
         check({"id": "1"} | command)
     assert caught.value.param == param

@@ -1,4 +1,4 @@
-"""After which ends of engines there is doubt, after which a verdict, and what takes both back."""
+"""When engines that die in their first step stop the pool from starting another, and what resets that."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from llama_srb.engine.pool.first_steps import MEANING, TIMES, FirstSteps
 
 ILL, SEGV, KILL, ABRT = Signals.SIGILL, Signals.SIGSEGV, Signals.SIGKILL, Signals.SIGABRT
-WORKED = "worked"  # in place of a signal: it had made a step
-OTHER = "other"  # an exit code, an end without work, an end that was wanted
+WORKED = "worked"  # in place of a signal: the engine had made a step
+OTHER = "other"  # an exit code, an end without a request, or a requested end
 
 ROWS = [
     ([ILL], False, None),
@@ -36,13 +36,15 @@ def after(ends: list[Signals | str], program: object = "a file") -> FirstSteps:
 
 
 @pytest.mark.parametrize(("ends", "doubt", "verdict"), ROWS, ids=str)
-def test_ends_in_a_row(ends: list[Signals | str], doubt: bool, verdict: Signals | None) -> None:
+def test_only_three_ends_by_one_signal_in_a_row_stop_the_starts(
+    ends: list[Signals | str], doubt: bool, verdict: Signals | None
+) -> None:
     found = after(ends)
     assert found.in_doubt("a file") == doubt
     assert (found.verdict or "").count(verdict.name if verdict else "in a row") == bool(verdict)
 
 
-def test_a_verdict_says_what_it_means_and_what_to_do() -> None:
+def test_the_reason_explains_the_signal_and_gives_advice() -> None:
     for fault, meaning in MEANING.items():
         verdict = after([fault] * TIMES).verdict
         assert verdict is not None
@@ -50,7 +52,7 @@ def test_a_verdict_says_what_it_means_and_what_to_do() -> None:
             assert said in verdict
 
 
-def test_an_engine_that_proves_itself_is_never_judged_again() -> None:
+def test_after_one_made_step_starts_never_stop() -> None:
     found = after([ILL, ILL])
     found.proved()
     for _ in range(5):
@@ -58,7 +60,7 @@ def test_an_engine_that_proves_itself_is_never_judged_again() -> None:
     assert (found.in_doubt("a file"), found.verdict) == (False, None)
 
 
-def test_another_file_is_judged_anew() -> None:
+def test_another_engine_file_is_counted_from_0() -> None:
     found = after([WORKED])
     assert not found.in_doubt("another")
     for _ in range(TIMES - 1):

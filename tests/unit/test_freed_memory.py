@@ -1,4 +1,4 @@
-"""Memory that was used once goes back to the system."""
+"""Freed memory returns to the system."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(trimmer() is None, reason="this C library gives memory back by itself")
-def test_what_large_answers_have_left_goes_back_to_the_system() -> None:
+def test_memory_of_large_answers_returns_to_the_system() -> None:
     done = subprocess.run([sys.executable, "-c", GROWN], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     grown, kept = map(int, done.stdout.split())

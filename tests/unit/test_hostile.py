@@ -1,6 +1,5 @@
-"""Whatever a body holds, a parser makes a request of it, whose line the engine can read, or a RequestError."""
+"""Any body becomes a request, whose line the engine can read, or a RequestError."""
 
-# ruff: noqa: E501 (imports, tables)
 from __future__ import annotations
 
 import contextlib
@@ -42,13 +41,13 @@ def test_a_body_is_a_request_or_a_request_error(
 
 
 def depth(value: Any) -> int:
-    """How deep JSON is nested."""
+    """The number of levels of nested JSON."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
 
 def nested(kinds: str, levels: int, inner: Any) -> Any:
-    """A value in so many lists (l) and objects (o), by turns."""
+    """A value nested in lists (l) and objects (o), alternating by this pattern."""
     for i in range(levels):
         inner = [inner] if kinds[i % len(kinds)] == "l" else {"function": inner}
     return inner

@@ -1,6 +1,6 @@
-"""The house stays as it is: sizes have bounds, and no class overrides a private member of another one.
+"""Sizes in the Python code have bounds, and no class overrides a private member of another one.
 
-`EXCEPTIONS` lists what is above a bound, and why. An exception that is not needed any more fails.
+`EXCEPTIONS` lists items above a bound, with reasons. An exception that is not needed any more fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BOUNDS = {
 EXCEPTIONS: dict[tuple[str, str], str] = {  # by bound and place
     ("lines of a file", "llama_srb/request/fields.py"): "a table of data: a row a field",
 }
-OVERRIDES: dict[str, str] = {  # classes that override a private member
+OVERRIDES: dict[str, str] = {  # classes that may override a private member, with reasons
     "llama_srb.http.streaming._Stream": "aiohttp has no public way to send the head with the first events",
 }
 
@@ -47,7 +47,7 @@ FILES = [
 
 
 def sizes() -> Iterator[tuple[str, str, int]]:
-    """What is bounded, where, and how large it is."""
+    """Every bounded size: the bound's name, the place, the size."""
     folders: dict[Path, int] = {}
     for path in FILES:
         place, text = str(path.relative_to(ROOT)), path.read_text()
@@ -73,7 +73,7 @@ def test_nothing_is_above_a_bound_but_the_exceptions(bound: str) -> None:
 
 
 def rows_of_the_map() -> Iterator[str]:
-    """The files and folders of llama_srb in docs/architecture.md; a{b,c} is two of them."""
+    """The files and folders of llama_srb in docs/architecture.md's table; a{b,c} stands for two."""
     for row in re.findall(r"`(llama_srb/[^`]*)`", (ROOT / "docs/architecture.md").read_text()):
         before, brace, rest = row.partition("{")
         names, _, after = rest.partition("}")
@@ -97,7 +97,7 @@ def is_private(name: str) -> bool:
 
 
 def private_members(found: type) -> Set[str]:
-    """Those that a class defines in its body, or assigns as self.x."""
+    """The private members that a class defines in its body or assigns as self.x."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(found))).body
     except (OSError, TypeError):  # written in C

@@ -1,4 +1,4 @@
-"""The house: imports go one way, few modules know the world outside, and no room is too large."""
+"""Imports between packages go one way, few modules use aiohttp and the like, folders are bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "llama_srb"
-PLAIN = {"request", "background", "bundled"}  # data, and what knows nothing of ours: whoever stands above
+PLAIN = {
+    "request",
+    "background",
+    "bundled",
+}  # leaves, which every package may import
 ROOMS: dict[str, set[str]] = {
     "cli": {"http", "client", "engine", "models", "config", "request", "bundled"},
     "http": {"dialects", "engine", "models", "config", "studio"} | PLAIN,
@@ -20,12 +24,12 @@ ROOMS: dict[str, set[str]] = {
     **{leaf: set() for leaf in ("request", "models", "studio", "background", "bundled")},
 }
 FLOORS, MOST_ROOMS, MOST_FLAT, MOST_IN_A_FOLDER = 6, 12, 8, 12
-ONLY = {  # what few modules know
+ONLY = {  # names that only these modules may use
     "aiohttp": {"http"},
     "subprocess": {"cli.checks", "engine.process", "client.server_process"},
     "argv": {"config"},
-    "create_task": {"background", "http.server"},  # whose result server.py asks for
-    "ensure_future": {"engine.process"},  # which awaits it
+    "create_task": {"background", "http.server"},  # server.py awaits its task
+    "ensure_future": {"engine.process"},  # process.py awaits its task
     "environ": {"config"},
 }
 
@@ -42,7 +46,7 @@ def nodes_of(module: str) -> list[ast.AST]:
 
 
 def imported(module: str) -> set[str]:
-    """The modules of llama_srb that it imports."""
+    """The modules of llama_srb that a module imports."""
     found = set()
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
     for node in nodes_of(module):
@@ -61,7 +65,7 @@ def room(module: str) -> str:
     return module.split(".")[0]
 
 
-def test_the_rooms_are_those_of_the_plan() -> None:
+def test_the_packages_are_those_of_the_table() -> None:
     assert {room(module) for module in MODULES} == ROOMS.keys()
     assert len(ROOMS) <= MOST_ROOMS
 
@@ -80,7 +84,7 @@ def test_there_is_no_circle() -> None:
     graphlib.TopologicalSorter({module: imported(module) for module in MODULES}).prepare()
 
 
-def test_there_are_few_floors() -> None:
+def test_imports_have_few_levels() -> None:
     floors: dict[str, int] = {}
     for name in graphlib.TopologicalSorter(ROOMS).static_order():
         floors[name] = 1 + max((floors[below] for below in ROOMS[name]), default=0)
@@ -94,7 +98,7 @@ def test_no_folder_is_crowded() -> None:
 
 
 @pytest.mark.parametrize(("word", "knowing"), ONLY.items(), ids=ONLY)
-def test_only_few_know(word: str, knowing: set[str]) -> None:
+def test_a_name_is_used_only_where_it_may_be(word: str, knowing: set[str]) -> None:
     def knows(module: str) -> bool:
         return any(
             (isinstance(node, ast.Attribute) and node.attr == word)

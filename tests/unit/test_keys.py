@@ -1,4 +1,4 @@
-"""Keys and the file of keys, tokens and what they grant."""
+"""Keys, the file of keys, budgets, and JWTs with the rights that they grant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECRET = "0123456789" * 4
 RSA, EC = rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())
 
 
-def test_a_file_holds_what_was_written_and_no_key(tmp_path: Path) -> None:
+def test_a_file_has_the_written_entries_and_no_key(tmp_path: Path) -> None:
     file, key = tmp_path / "keys.json", api_keys.new_key()
     rows = (
         Key(name="ann", hash=api_keys.hashed(key), max_n=4, expires=datetime(2100, 1, 1, tzinfo=UTC)),
@@ -50,7 +50,9 @@ FILES = [
 
 
 @pytest.mark.parametrize(("data", "said"), FILES)
-def test_another_file_is_an_error_that_names_the_place(tmp_path: Path, data: bytes | None, said: str) -> None:
+def test_an_invalid_file_is_an_error_that_names_the_place(
+    tmp_path: Path, data: bytes | None, said: str
+) -> None:
     file = tmp_path / "keys.json"
     if data is not None:
         file.write_bytes(data)
@@ -74,7 +76,7 @@ SCOPES = [
 
 
 @pytest.mark.parametrize(("own", "needed", "may"), SCOPES)
-def test_a_scope_lets_in_and_admin_is_all(own: Any, needed: Any, may: bool) -> None:
+def test_a_scope_grants_its_routes_and_admin_grants_all(own: Any, needed: Any, may: bool) -> None:
     assert Grant(name="x", scopes=own).may(needed) == may
 
 
@@ -88,7 +90,7 @@ def test_every_route_asks_for_scopes_that_a_key_can_have() -> None:
     assert by_path["POST", "/v1/chat/completions"] == ("chat",)
 
 
-def test_a_budget_flows_in_and_may_be_overdrawn_once() -> None:
+def test_a_budget_refills_and_may_be_overdrawn_once() -> None:
     budget = Budget(60, 60, at=0.0)
     assert budget.wait == 0
     budget.left -= 90
@@ -121,7 +123,7 @@ def test_a_client_saves_up_the_tokens_of_one_minute_and_no_more() -> None:
 
 
 def test_full_budgets_are_forgotten() -> None:
-    """A token may have any name."""
+    """JWTs may have any name, so budgets would grow without bound."""
     now = 0.0
     budgets = Budgets(lambda: now)
     for name in range(1000):
@@ -134,7 +136,7 @@ def test_full_budgets_are_forgotten() -> None:
     assert budgets.wait("deep in debt", 60) > 0
 
 
-# Tokens
+# JWTs
 
 
 def signed(key: Any, algorithm: str, kid: str | None = None, **claims: Any) -> str:
@@ -144,7 +146,7 @@ def signed(key: Any, algorithm: str, kid: str | None = None, **claims: Any) -> s
 
 
 def forged(secret: bytes) -> str:
-    """Signed with what is no secret; the library would not do it."""
+    """A JWT signed with a public key as its secret, which the library refuses to make."""
     head, claims, _ = signed(SECRET, "HS256").split(".")
     signature = hmac.digest(secret, f"{head}.{claims}".encode(), "sha256")
     return f"{head}.{claims}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
@@ -159,7 +161,7 @@ def jwks(tmp_path: Path) -> Path:
     return file
 
 
-def test_tokens_of_all_three_kinds_grant_their_claims(jwks: Path) -> None:
+def test_jwts_of_all_three_algorithms_grant_their_claims(jwks: Path) -> None:
     read = our_jwt.read(SECRET, jwks, None, None)
     assert read
     exp = int(time.time()) + 600
@@ -169,7 +171,7 @@ def test_tokens_of_all_three_kinds_grant_their_claims(jwks: Path) -> None:
         assert grant == Grant(name="ann", scopes=("complete", "chat"), max_n=3, expires=expires)
 
 
-def test_a_token_that_expires_beyond_all_years_is_good() -> None:
+def test_a_jwt_that_expires_after_the_year_9999_is_valid() -> None:
     read = our_jwt.read(SECRET, None, None, None)
     assert read
     assert read.grant(signed(SECRET, "HS256", exp=10**18)).expires is None
@@ -199,7 +201,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("claims", "said"), REFUSED)
-def test_a_token_that_does_not_fit_is_refused_with_the_reason(claims: dict[str, Any], said: str) -> None:
+def test_an_invalid_jwt_is_refused_with_the_reason(claims: dict[str, Any], said: str) -> None:
     read = our_jwt.read(SECRET, None, "us", "them")
     assert read
     fitting = {"aud": "us", "iss": "them"}
@@ -208,8 +210,8 @@ def test_a_token_that_does_not_fit_is_refused_with_the_reason(claims: dict[str, 
         read.grant(signed(SECRET, "HS256", **fitting | claims))
 
 
-def test_no_token_is_taken_that_no_key_of_its_algorithm_has_signed(jwks: Path) -> None:
-    """Neither unsigned ones, nor those that were signed with a public key as if that were a secret."""
+def test_a_jwt_is_refused_unless_a_key_of_its_algorithm_signed_it(jwks: Path) -> None:
+    """Unsigned JWTs are refused, and JWTs signed with a public key as a secret."""
     read = our_jwt.read(None, jwks, None, None)
     assert read
     public = RSA.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -221,7 +223,7 @@ def test_no_token_is_taken_that_no_key_of_its_algorithm_has_signed(jwks: Path) -
         read.grant(signed(other, "RS256", "r"))
 
 
-def test_keys_of_tokens_that_are_of_no_use_are_told(tmp_path: Path) -> None:
+def test_unusable_keys_of_jwts_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="has 5 bytes; it must have 32"):
         our_jwt.read("short", None, None, None)
     for text in ("", "{}", '{"keys": []}', "-----BEGIN PUBLIC KEY-----"):
@@ -231,7 +233,7 @@ def test_keys_of_tokens_that_are_of_no_use_are_told(tmp_path: Path) -> None:
             our_jwt.read(None, file, None, None)
 
 
-def test_a_key_ends_with_its_time() -> None:
+def test_a_key_expires() -> None:
     now = datetime.now(UTC)
     ends = [None, now + timedelta(minutes=1), now - timedelta(seconds=1)]
     assert [Grant(name="x", expires=end).is_over for end in ends] == [False, False, True]

@@ -1,4 +1,4 @@
-"""GGUF headers: the bundled model, made-up ones, and files that are no model."""
+"""GGUF headers of the bundled model, of generated files, and of files that are no model."""
 
 import struct
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def write(folder: Path, content: bytes) -> Path:
     return path
 
 
-def test_the_bundled_model_tells_what_it_is() -> None:
+def test_the_bundled_models_facts_are_read() -> None:
     info = gguf_header.read(BUNDLED)
     assert (info.name, info.architecture, info.quantisation, info.context) == (
         "Storyteller",
@@ -62,7 +62,7 @@ def test_the_bundled_model_tells_what_it_is() -> None:
     assert info.size_bytes == BUNDLED.stat().st_size
 
 
-def test_arrays_are_stepped_over_and_texts_and_numbers_read(tmp_path: Path) -> None:
+def test_arrays_are_skipped_and_texts_and_numbers_read(tmp_path: Path) -> None:
     tensors = [tensor("a", (32, 4), 8, 0), tensor("b", (5,), 0, 160)]
     info = gguf_header.read(write(tmp_path, gguf(NAMES, tensors, data=180)))
     assert (info.name, info.quantisation, info.context, info.parameters) == ("Näme", "Q4_K_M", 4096, 133)
@@ -95,7 +95,7 @@ def test_numbers_of_every_type_are_read_as_they_were_written(tmp_path: Path) -> 
     assert {kind: metadata[f"x.{kind}"] for kind in NUMBERS} == NUMBERS
 
 
-def test_a_file_that_says_little_gets_its_own_name(tmp_path: Path) -> None:
+def test_a_model_without_a_name_is_called_by_its_file(tmp_path: Path) -> None:
     info = gguf_header.read(write(tmp_path, gguf([], [])))
     assert (info.name, info.architecture, info.quantisation, info.context) == (
         "m",
@@ -134,7 +134,7 @@ BROKEN: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("reason", BROKEN)
-def test_what_is_no_model_is_refused_with_its_path_in_one_line(tmp_path: Path, reason: str) -> None:
+def test_a_file_that_is_no_model_is_refused_with_its_path_in_one_line(tmp_path: Path, reason: str) -> None:
     path = write(tmp_path, BROKEN[reason])
     with pytest.raises(ModelFileError) as caught:
         gguf_header.read(path)
@@ -159,7 +159,7 @@ def _names(types: Any) -> dict[int, str]:
     return {int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in types}
 
 
-def test_our_tables_are_those_of_the_gguf_package() -> None:
+def test_the_tables_of_types_equal_the_gguf_packages() -> None:
     known = {int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items()}
     assert {kind: known.get(kind, sizes) for kind, sizes in BLOCK_SIZES.items()} == BLOCK_SIZES
     names = _names(LlamaFileType)

@@ -1,4 +1,4 @@
-"""tests/support/mutations.py: what scripts/mutants changes."""
+"""tests/support/mutations.py, by which scripts/mutants changes files."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CHANGES = {
 }
 
 
-def test_a_mutant_changes_what_a_program_does_and_nothing_for_readers(tmp_path: Path) -> None:
+def test_a_mutant_changes_code_and_no_wording(tmp_path: Path) -> None:
     file = tmp_path / "f.py"
     file.write_text(SOURCE)
     assert {(mutant.kind, mutant.old, mutant.new) for mutant in mutants(file)} == CHANGES
 
 
-def test_a_mutant_is_one_change_of_a_file_that_python_reads(tmp_path: Path) -> None:
+def test_a_mutant_is_valid_python_with_one_change(tmp_path: Path) -> None:
     original = (ROOT / "llama_srb/http/limits.py").read_text()
     for mutant in mutants(ROOT / "llama_srb/http/limits.py"):
         (tmp_path / "limits.py").write_text(original)

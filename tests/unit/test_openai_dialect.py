@@ -1,4 +1,4 @@
-"""OpenAI's completions: what is read from a body, and chunks and bodies as its clients take them."""
+"""OpenAI's completions: bodies are parsed, and chunks and bodies are rendered as its clients expect."""
 
 import json
 from typing import Any
@@ -88,18 +88,18 @@ def test_an_extended_request_has_more_choices_that_begin_like_the_others() -> No
     assert [chunk["text"] for chunk in chunks if chunk["index"] == 2] == ["Once", " b", ""]
 
 
-def test_openais_own_defaults_hold() -> None:
+def test_the_defaults_are_openais() -> None:
     request, form = parse()
     assert (request.n, request.max_tokens, form) == (1, 16, Form())
 
 
-def test_a_list_of_one_prompt_is_that_prompt() -> None:
+def test_a_list_of_one_prompt_is_one_request() -> None:
     assert openai.prompts({"prompt": ["Once"]}) == [{"prompt": "Once"}]
     assert openai.prompts({"prompt": [[1, 2]]}) == [{"prompt": [1, 2]}]
     assert openai.prompts({"prompt": [1, 2]}) == [{"prompt": [1, 2]}]
 
 
-def test_a_list_of_prompts_is_a_body_each() -> None:
+def test_a_list_of_prompts_is_a_request_each() -> None:
     bodies = openai.prompts({"prompt": ["Once", [1, 2]], "n": 3})
     assert bodies == [{"prompt": "Once", "n": 3}, {"prompt": [1, 2], "n": 3}]
 
@@ -123,7 +123,7 @@ def test_a_bad_body_is_refused_by_name(fields: dict[str, Any], param: str) -> No
     assert caught.value.param == param
 
 
-def test_openais_own_fields_are_no_mistake() -> None:
+def test_openais_own_fields_cause_no_warning() -> None:
     fields = {"stream": True, "stream_options": {}, "model": "m", "user": "u", "suffix": "", "best_of": 1}
     assert not openai.parse({"prompt": "x", **fields}, Defaults(strict=True))[0].warnings
     assert parse(suffix="x")[0].warnings == (openai.NO_INFILL,)
@@ -188,12 +188,12 @@ def test_echo_with_logprobs_begins_with_the_prompts_tokens() -> None:
     assert texts(frames(FOX, logprobs=0, echo=True)) == [fox["text"], ran["text"]]
 
 
-def test_what_was_cancelled_is_unfinished() -> None:
+def test_a_cancelled_choice_has_the_finish_reason_length() -> None:
     whole = body([RUN[0], Stop("1", 0, 1, 0, "cancelled"), Stop("1", 1, 1, 1, "stop"), RUN[-1]])
     assert [choice["finish_reason"] for choice in whole["choices"]] == ["length", "stop"]
 
 
-def test_of_alternatives_that_read_alike_the_first_counts() -> None:
+def test_of_alternatives_with_equal_texts_the_first_counts() -> None:
     top = [{"text": "\ufffd", "logprob": -1}, {"text": "a", "logprob": -2}, {"text": "\ufffd", "logprob": -3}]
     run: list[Event] = [
         RUN[0],
@@ -220,7 +220,7 @@ def test_an_error_is_a_frame_that_clients_raise() -> None:
     }
 
 
-def test_a_body_folds_all_choices_in_order() -> None:
+def test_a_body_has_all_choices_in_order() -> None:
     whole = body(RUN)
     assert [(c["index"], c["text"], c["finish_reason"], c["logprobs"]) for c in whole["choices"]] == [
         (0, "é!", "stop", None),
@@ -231,7 +231,7 @@ def test_a_body_folds_all_choices_in_order() -> None:
 
 
 @pytest.mark.parametrize(("echo", "offset"), [(False, 0), (True, 4)])
-def test_logprobs_are_four_lists_whose_offsets_go_on(echo: bool, offset: int) -> None:
+def test_logprobs_are_four_lists_with_offsets_into_the_whole_text(echo: bool, offset: int) -> None:
     events: list[Event] = [
         Start("1", 2, 5, 4, 7),
         *([Prompt("1", "Once")] if echo else []),
@@ -277,7 +277,7 @@ def test_chunks_carry_the_scores_and_the_last_one_the_order() -> None:
     assert (last["choices"], last["ranking"]) == ([], [1, 0])
 
 
-def test_a_choice_that_begins_again_has_its_last_text_only_behind_the_prompt() -> None:
+def test_a_retried_choice_has_only_its_last_text_after_the_prompt() -> None:
     events: list[Event] = [
         Start("1", 2, 5, 4, 7),
         Prompt("1", "Once"),
@@ -295,7 +295,7 @@ def test_a_choice_that_begins_again_has_its_last_text_only_behind_the_prompt() -
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_sequences_are_independent_unless_asked_otherwise(stream: bool) -> None:
+def test_diversity_is_off_unless_asked_for(stream: bool) -> None:
     request, _ = parse(stream=stream)
     assert (request.diversity, request.whole) == ("none", not stream)
     assert parse(diversity="arithmetic")[0].diversity == "arithmetic"

@@ -1,4 +1,4 @@
-"""What is packaged: the image's files, a unit that systemd reads, a wheel with all of the package's files."""
+"""Packages: the image has the files it needs, systemd reads the unit, the wheel has all modules and data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRIPT = runpy.run_path(str(ROOT / "scripts" / "wheel"))
 State: TypeAlias = Literal["wheel", "editable"]
 
 
-def test_the_image_gets_all_that_build_sh_and_the_package_read() -> None:
+def test_the_image_gets_all_files_that_build_sh_and_the_package_read() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     given = [line[1:] for line in lines if line.startswith("!")]
     assert [name for name in given if not (ROOT / name).exists()] == []
@@ -41,7 +41,7 @@ def test_the_image_holds_an_engine_for_every_cpu() -> None:
     assert "./build.sh --portable ${FLAGS}" in (PACKAGING / "Dockerfile").read_text()
 
 
-def test_the_image_runs_as_nobody_in_particular_and_tells_its_health() -> None:
+def test_the_image_does_not_run_as_root_and_has_a_health_check() -> None:
     last = (PACKAGING / "Dockerfile").read_text().rpartition("\nFROM ")[2]
     assert re.search(r"^USER [1-9]\d*$", last, re.MULTILINE)
     assert re.search(r"^HEALTHCHECK .*\n.*/health'", last, re.MULTILINE)
@@ -49,7 +49,7 @@ def test_the_image_runs_as_nobody_in_particular_and_tells_its_health() -> None:
 
 
 @pytest.mark.skipif(not HADOLINT.exists(), reason="hadolint is installed on x86-64 Linux only")
-def test_hadolint_finds_nothing() -> None:
+def test_hadolint_has_no_complaint_about_the_dockerfile() -> None:
     done = subprocess.run([HADOLINT, PACKAGING / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
@@ -68,7 +68,7 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
     ("state", "is_sdist", "compiles"),
     [("editable", False, False), ("wheel", False, False), ("editable", True, False), ("wheel", True, True)],
 )
-def test_only_a_wheel_of_a_source_archive_is_compiled(
+def test_the_engine_is_compiled_only_for_a_wheel_from_a_source_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: State, is_sdist: bool, compiles: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -92,8 +92,8 @@ def test_a_wheel_has_every_file_of_the_package(tmp_path: Path, monkeypatch: pyte
     } <= packed
 
 
-def test_the_source_archive_has_what_the_wheel_is_made_of(tmp_path: Path) -> None:
-    """Of a llama.cpp that is empty files, since the real one is there only after a build."""
+def test_the_source_archive_has_the_files_that_the_wheel_is_made_of(tmp_path: Path) -> None:
+    """With empty files for llama.cpp, since the real source is there only after a build."""
     tree = tmp_path / "llama.cpp"
     for name in (
         *(pattern.replace("*", "file") for pattern in SCRIPT["LLAMA_CPP"]),
@@ -102,7 +102,7 @@ def test_the_source_archive_has_what_the_wheel_is_made_of(tmp_path: Path) -> Non
     ):
         path = tree / name if "." in name or name.isupper() else tree / name / "file"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("// Whose it is\n\nint x;\n")
+        path.write_text("// The licence\n\nint x;\n")
     SCRIPT["stage"](
         tmp_path / "staged", tree, ["-DBUILD_SHARED_LIBS=OFF", "-DA=$B", "-DBUILD_SHARED_LIBS=ON"]
     )
@@ -112,7 +112,7 @@ def test_the_source_archive_has_what_the_wheel_is_made_of(tmp_path: Path) -> Non
     assert "llama.cpp/docs" not in staged
     licence = tmp_path / "staged/llama.cpp/licenses/LICENSE-llamafile"
     flags = tmp_path / "staged/llama.cpp/flags.cmake"
-    assert licence.read_text() == "Whose it is\n"
+    assert licence.read_text() == "The licence\n"
     assert flags.read_text().splitlines() == [
         'set(BUILD_SHARED_LIBS [==[ON]==] CACHE STRING "")',
         'set(A [==[$B]==] CACHE STRING "")',

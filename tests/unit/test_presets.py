@@ -1,4 +1,4 @@
-"""Presets as files: what is read, and what is refused with its path."""
+"""Files of presets are read, or refused with their path."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from llama_srb.request.presets import SHIPPED, PresetError, read
 
 
-def test_the_shipped_ones_are_presets_that_say_what_they_are_for() -> None:
+def test_the_shipped_presets_are_valid_and_have_descriptions() -> None:
     presets = read([SHIPPED])
     assert len(presets) >= 5
     assert all(preset.about and preset.fields for preset in presets.values())
 
 
-def test_names_are_canonical_and_a_later_folder_goes_before_an_earlier_one(tmp_path: Path) -> None:
+def test_names_are_canonical_and_a_later_folder_overrides_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "hot.toml").write_text('about = "mine"\ntemp = 2\n')
     hot = read([SHIPPED, tmp_path])["hot"]
     assert (hot.about, hot.fields) == ("mine", {"temperature": 2})
@@ -30,7 +30,7 @@ def test_names_are_canonical_and_a_later_folder_goes_before_an_earlier_one(tmp_p
         ('preset = "hot"', "preset"),
     ],
 )
-def test_a_wrong_file_is_named(tmp_path: Path, text: str, why: str) -> None:
+def test_an_invalid_file_is_an_error_with_its_path(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(PresetError) as error:
         read([tmp_path])

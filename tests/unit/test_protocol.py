@@ -1,4 +1,4 @@
-"""The engine's lines: one list of cases, fed whole, byte by byte, in odd pieces and with rubbish behind."""
+"""The engine's lines: one list of cases, read at once, byte by byte, in odd pieces and with rubbish after it."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def test_a_line_is_its_event(line: str, event: Event, cut: Callable[[bytes], lis
 
 
 @pytest.mark.parametrize("cut", [whole, bytewise, in_odd_pieces])
-def test_lines_come_in_order_whatever_the_borders_of_the_reads(cut: Callable[[bytes], list[bytes]]) -> None:
+def test_lines_are_read_in_order_wherever_reads_end(cut: Callable[[bytes], list[bytes]]) -> None:
     data = "".join(line + "\n" for line, _ in CASES).encode()
     assert read(cut(data)) == [event for _, event in CASES]
 
 
 @pytest.mark.parametrize("rubbish", RUBBISH.values(), ids=RUBBISH)
-def test_rubbish_behind_a_line_leaves_that_line_whole(rubbish: bytes) -> None:
+def test_rubbish_after_a_line_does_not_damage_the_line(rubbish: bytes) -> None:
     for line, event in CASES:
         first, second = Lines().feed(line.encode() + b"\n" + rubbish + b"\n")
         assert parse(first) == event
@@ -127,7 +127,7 @@ def test_rubbish_behind_a_line_leaves_that_line_whole(rubbish: bytes) -> None:
             parse(second)
 
 
-def test_what_shows_that_a_step_was_made() -> None:
+def test_some_events_are_signs_of_a_made_step() -> None:
     shown = {type(event) for _, event in CASES if shows_step(event)}
     assert shown == {Progress, Stream, Stop}
     assert not shows_step(Stop("17", 0, 0, 0, "cancelled"))
@@ -141,7 +141,7 @@ def test_an_unfinished_line_is_no_line() -> None:
 
 @pytest.mark.parametrize(("line", "event"), CASES, ids=[line[10:40] for line, _ in CASES])
 def test_unknown_fields_are_ignored(line: str, event: Event) -> None:
-    if not isinstance(event, Result):  # all of its fields are the answer
+    if not isinstance(event, Result):  # a Result takes any field
         assert parse(line[:-1].encode() + b',"from_the_future":{"a":[1]}}') == event
 
 
@@ -202,13 +202,13 @@ def test_generate_carries_the_fields_of_the_request() -> None:
     assert (command["prompt"], command["n"], command["stop"]) == ("Once", 3, ["\n"])
 
 
-def test_what_json_cannot_hold_is_a_type_error() -> None:
+def test_a_value_without_json_is_a_type_error() -> None:
     for value in ("\ud800", 1 << 64):
         with pytest.raises(TypeError):
             encode("tokenize", "1", text=value)
 
 
-def test_what_an_event_holds_is_counted_by_its_memory() -> None:
+def test_the_size_of_an_event_is_about_its_memory() -> None:
     others = [{"id": 1, "text": '"logprob":', "logprob": -1.0}] * 20
     tokens = TokenList.of([{"id": 1, "text": "a", "logprob": -1.0, "top": others}])
     assert (

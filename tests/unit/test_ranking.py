@@ -1,4 +1,4 @@
-"""Choices among candidates: what is scored, who comes first, and when a client learns of it."""
+"""best_of and rank_by: how candidates are scored and ordered, and when their events are sent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stop(index: int, logprob: float, length: int = 10, **more: Any) -> Stop:
 
 
 def run(texts: list[str], stops: list[Stop]) -> list[Event]:
-    """A whole request: texts in two pieces each, then the stops, in this order."""
+    """The events of a request: each text in two pieces, then the stops, in this order."""
     pieces = [Stream("1", i, half) for i, text in enumerate(texts) for half in (text[:3], text[3:])]
     n = len(texts)
     return [Start("1", n, 5, 0, 7), *pieces, *stops, Done("1", n, 5, 0, 10 * n)]
@@ -45,9 +45,9 @@ def ranked(events: list[Event], **fields: Any) -> list[Event]:
     return [made for event in events for made in take([event])]
 
 
-def taking(most_held: int | None = None, **fields: Any) -> Callable[[list[Event]], list[Event]]:
-    """A request's ranking, for who does not mind to wait."""
-    take = ranking(request_from({"prompt": "x", **fields}, Defaults()), most_held)
+def taking(max_held: int | None = None, **fields: Any) -> Callable[[list[Event]], list[Event]]:
+    """Ranks a request's events without the pauses between slices."""
+    take = ranking(request_from({"prompt": "x", **fields}, Defaults()), max_held)
 
     async def taken(events: list[Event]) -> list[Event]:
         return await take(events)
@@ -73,13 +73,13 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("by", "order"), ORDERS.items(), ids=ORDERS)
-def test_the_order_is_told_at_the_end(by: str, order: tuple[int, ...]) -> None:
+def test_done_has_the_order(by: str, order: tuple[int, ...]) -> None:
     done = ranked(FOUR, n=4, rank_by=by)[-1]
     assert isinstance(done, Done)
     assert done.ranking == order
 
 
-def test_the_likeliest_is_counted_by_token_not_by_text() -> None:
+def test_the_likeliest_has_the_best_mean_by_token_not_the_best_sum() -> None:
     done = ranked(run(["a", "b"], [stop(0, -6, length=2), stop(1, -20, length=10)]), n=2, rank_by="logprob")[
         -1
     ]
@@ -87,14 +87,14 @@ def test_the_likeliest_is_counted_by_token_not_by_text() -> None:
     assert done.ranking == (1, 0)
 
 
-def test_diversity_prefers_what_is_unlike_those_before() -> None:
-    """THE_CAT is nearer to the median than A_DOG, and says what A_CAT says."""
+def test_diversity_prefers_texts_unlike_the_chosen_ones() -> None:
+    """THE_CAT is nearer to the median than A_DOG, but its text is like A_CAT's."""
     events = run([A_CAT, THE_CAT, A_DOG], [stop(0, -10), stop(1, -10.1), stop(2, -9.8)])
     orders = [ranked(events, n=3, rank_by=by)[-1].ranking for by in ("typical", "diversity")]  # type: ignore[union-attr]
     assert orders == [(0, 1, 2), (0, 2, 1)]
 
 
-def test_where_all_are_choices_nothing_is_held_back() -> None:
+def test_with_n_equal_to_best_of_nothing_is_held_back() -> None:
     take = taking(n=4, rank_by="logprob")
     for event in FOUR[:-1]:
         (made,) = take([event])
@@ -102,7 +102,7 @@ def test_where_all_are_choices_nothing_is_held_back() -> None:
         assert made == event or isinstance(event, Stop)
 
 
-def test_stops_are_scored() -> None:
+def test_stops_have_their_scores() -> None:
     scored = next(event for event in ranked(FOUR, n=4, rank_by="typical") if isinstance(event, Stop))
     assert (scored.logprob, scored.mean_logprob, scored.distinct_2) == (-11, -1.1, 1.0)
 
@@ -136,14 +136,17 @@ def test_a_request_cancelled_before_it_was_sent_has_its_n_stops() -> None:
     assert isinstance(made[-1], Done)
 
 
-def test_what_begins_again_has_said_nothing() -> None:
+def test_a_retried_sequence_is_ranked_by_its_last_text() -> None:
     events = run(["ab", "cd"], [stop(0, -1), stop(1, -2)])
     events[-3:-3] = [Again("1", 1), Stream("1", 1, "ef")]
     assert said(ranked(events, n=1, best_of=2, rank_by="typical")) in ({0: "ab"}, {0: "ef"})
-    assert said(ranked(events, n=2, best_of=2, rank_by="logprob")) == {0: "ab", 1: "cdef"}  # live: not unsaid
+    assert said(ranked(events, n=2, best_of=2, rank_by="logprob")) == {
+        0: "ab",
+        1: "cdef",
+    }  # streamed live
 
 
-def test_what_an_extend_adds_is_ranked_too() -> None:
+def test_sequences_of_an_extend_are_ranked_too() -> None:
     events = [*FOUR[:-1], Extend("1", 4, 5), Stream("1", 4, "best"), stop(4, -1), Done("1", 5, 5, 0, 50)]
     assert said(ranked(events, n=1, best_of=4)) == {0: "best"}
     assert ranked(events, n=4, rank_by="logprob")[-1].ranking[0] == 4  # type: ignore[union-attr]
@@ -167,7 +170,7 @@ def test_texts_are_compared_by_words(text: str, units: list[str]) -> None:
     assert words(text) == units
 
 
-def test_distinct_2_is_the_share_of_different_pairs() -> None:
+def test_distinct_2_is_the_share_of_different_word_pairs() -> None:
     assert distinct(words("a b a b a"), 2) == 0.5
     assert distinct(words("a"), 2) == 1.0
 
@@ -176,7 +179,7 @@ WORDS = [f"word{i}" for i in range(500)]
 
 
 def many(n: int, n_words: int, likeness: float) -> list[Event]:
-    """n texts of so many words, this share of which they have in common."""
+    """n texts of n_words words each, a share of them common to all texts."""
     dice = random.Random(7)
     first = dice.choices(WORDS, k=n_words)
     texts = [" ".join(w if dice.random() < likeness else dice.choice(WORDS) for w in first) for _ in range(n)]
@@ -188,7 +191,7 @@ async def test_a_thousand_texts_are_compared_in_slices(n_words: int, likeness: f
     take = ranking(request_from({"prompt": "x", "n": 1024, "rank_by": "diversity"}, Defaults(max_n=1024)))
     ranked = asyncio.create_task(_taken(take, many(1024, n_words, likeness)))
     gc.collect()
-    gc.freeze()  # what other tests have left is looked through in no slice
+    gc.freeze()  # so that no slice is interrupted to collect other tests' objects
     longest = 0.0
     while not ranked.done():
         began = time.thread_time()
@@ -206,7 +209,7 @@ async def _taken(take: Any, events: list[Event]) -> list[Event]:
     return made
 
 
-def test_the_order_is_that_of_comparing_all_with_all() -> None:
+def test_the_order_equals_that_of_comparing_all_pairs() -> None:
     events = many(200, 40, 0.5)
     texts = said(events)
     grams = {i: _grams_of(text) for i, text in texts.items()}
@@ -230,7 +233,7 @@ def _grams_of(text: str) -> set[tuple[str, ...]]:
     return {tuple(units[i : i + n]) for n in (1, 2, 3) for i in range(len(units) - n + 1)}
 
 
-def test_what_is_held_back_is_bounded() -> None:
+def test_held_back_events_are_bounded() -> None:
     token = {"id": 1, "text": " a", "logprob": -1.0, "top": [{"logprob": -1.0}] * 9}
     take = taking(100, n=1, best_of=2)
     assert take([Stream("1", 0, " a", TokenList.of([token] * 10))]) == []

@@ -1,4 +1,4 @@
-"""What clients may write, under every alias, and what they are told when they may not."""
+"""Requests: every field under every alias, values at and beyond bounds, and the messages of refusals."""
 
 import contextlib
 import json
@@ -41,12 +41,12 @@ def refusal(**fields: Any) -> RequestError:
     return caught.value
 
 
-def test_only_what_was_given_goes_to_the_engine() -> None:
+def test_only_given_fields_go_to_the_engine() -> None:
     assert parsed().engine_fields() == {"prompt": "Once", "n": 8, "max_tokens": 128}
     assert sampling(temperature=0.8) == {"temperature": 0.8}
 
 
-def test_a_request_in_full_reaches_the_engine_as_json() -> None:
+def test_a_request_with_all_fields_becomes_the_engines_json() -> None:
     request = request_from(
         {
             "prompt": [1, 2, 3],
@@ -75,7 +75,7 @@ def test_a_request_in_full_reaches_the_engine_as_json() -> None:
     }
 
 
-def test_null_is_absent() -> None:
+def test_a_field_of_null_is_absent() -> None:
     assert parsed(**dict.fromkeys(CANONICAL.keys() - {"prompt"})).engine_fields() == parsed().engine_fields()
 
 
@@ -154,7 +154,7 @@ def test_every_alias_reaches_its_field(alias: str, name: str) -> None:
     assert not request.warnings
 
 
-def test_a_canonical_name_beats_its_alias_and_says_so() -> None:
+def test_a_canonical_name_wins_over_its_alias_with_a_warning() -> None:
     request = parsed(temp=0.1, temperature=0.9)
     assert request.sampling.temperature == 0.9
     assert request.warnings == ("temp is not used, because temperature is given too",)
@@ -168,12 +168,12 @@ OUTSIDE += [(row.name, row.high + 1) for row in BOUNDED if row.high is not None]
 
 
 def with_room(name: str, value: float) -> dict[str, Any]:
-    """A field, and what it must not exceed."""
+    """The field, together with the fields whose values bound it."""
     return {name: value, "max_tokens": -1} if name == "min_tokens" else {name: value}
 
 
 @pytest.mark.parametrize(("name", "value"), INSIDE)
-def test_a_value_at_a_bound_is_taken_as_it_is(name: str, value: float) -> None:
+def test_a_value_at_a_bound_is_accepted_unchanged(name: str, value: float) -> None:
     request = parsed(**with_room(name, value))
     assert value in (getattr(request, name, None), getattr(request.sampling, name, None))
 
@@ -199,20 +199,20 @@ NO_NUMBERS = [True, False, "1", math.nan, math.inf, -math.inf, {}, [[]], [1, 2, 
         if (name, value) != ("logprobs", False)  # koboldcpp's "none"
     ],
 )
-def test_numbers_are_numbers(name: str, value: object) -> None:
+def test_fields_of_numbers_take_only_numbers(name: str, value: object) -> None:
     error = refusal(**{name: value})
     assert error.param is not None
     assert name in error.param
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.type == "int"])
-def test_whole_numbers_are_whole(name: str) -> None:
+def test_fields_of_whole_numbers_take_only_whole_numbers(name: str) -> None:
     assert "1.5" in refusal(**{name: 1.5}).message
     parsed(**{"n": 1, name: 2.0})
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.type == "bool"])
-def test_switches_are_true_or_false(name: str) -> None:
+def test_switches_take_only_true_or_false(name: str) -> None:
     assert refusal(**{name: 1}).message == f"{name} is 1; it must be true or false"
 
 
@@ -357,7 +357,7 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), SHAPES, ids=lambda value: repr(value)[:50])
-def test_every_shape_of_a_setting_becomes_one(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_each_form_of_a_setting_becomes_one_value(fields: dict[str, Any], expected: dict[str, Any]) -> None:
     request = parsed(**fields)
     assert request.engine_fields().get("sampling", {}) == expected
     assert not request.warnings
@@ -410,7 +410,7 @@ def test_an_empty_structure_is_none(fields: dict[str, Any]) -> None:
     assert parsed(**fields).engine_fields() == parsed().engine_fields()
 
 
-def test_a_list_where_a_number_stands_is_one_per_sequence() -> None:
+def test_a_list_for_a_number_is_one_value_per_sequence() -> None:
     fields = parsed(n=3, temperature=[0.6, None, 1.2], seed=7, max_tokens=[1, 2, 3]).engine_fields()
     assert fields["sequences"] == [
         {"temperature": 0.6, "max_tokens": 1},
@@ -420,7 +420,7 @@ def test_a_list_where_a_number_stands_is_one_per_sequence() -> None:
     assert fields["sampling"] == {"seed": 7}
 
 
-def test_a_sequences_own_setting_goes_before_a_list() -> None:
+def test_a_sequences_own_setting_wins_over_a_list() -> None:
     request = parsed(n=2, temp=[0.1, 0.2], sequences=[{"temperature": 0.9}, {}])
     assert [own.temperature for own in request.sequences] == [0.9, 0.2]
 
@@ -444,7 +444,7 @@ SEEDS = [
 
 
 @pytest.mark.parametrize(("fields", "first", "seeds"), SEEDS)
-def test_a_sequence_without_a_seed_draws_with_the_requests(
+def test_a_sequence_without_a_seed_uses_the_requests_seed(
     fields: dict[str, Any], first: int, seeds: list[int]
 ) -> None:
     request = parsed(n=3, **fields)
@@ -469,7 +469,7 @@ SPREAD = Defaults(diversity="arithmetic")
     ],
     ids=repr,
 )
-def test_a_default_of_diversity_holds_where_it_is_possible(
+def test_a_default_of_diversity_applies_where_it_is_possible(
     fields: dict[str, Any], engine: str | None
 ) -> None:
     request = request_from({"prompt": "x", **fields}, SPREAD)
@@ -477,7 +477,7 @@ def test_a_default_of_diversity_holds_where_it_is_possible(
     assert request_from({"prompt": "x", **fields}).diversity == "none"
 
 
-def test_candidates_are_what_the_engine_makes() -> None:
+def test_the_engine_generates_best_of_candidates() -> None:
     request = parsed(n=2, best_of=5)
     assert (request.n, request.candidates, request.ranked) == (2, 5, True)
     assert {"n": 5, "sum_logprobs": True}.items() <= request.engine_fields().items()
@@ -488,7 +488,7 @@ def test_candidates_are_what_the_engine_makes() -> None:
 
 
 @pytest.mark.parametrize(("whole", "fields"), [(True, "again"), (False, "mark")])
-def test_only_a_whole_answer_can_unsay(whole: bool, fields: str) -> None:
+def test_retries_need_an_answer_in_one_body(whole: bool, fields: str) -> None:
     request = request_from({"prompt": "x", "dedupe": True}, Defaults(whole=whole))
     assert request.engine_fields()["dedupe"] == fields
     assert "dedupe" not in request_from({"prompt": "x"}, Defaults(whole=whole)).engine_fields()
@@ -510,7 +510,7 @@ WARNINGS = [
 
 
 @pytest.mark.parametrize(("fields", "warning"), WARNINGS, ids=lambda value: repr(value)[:30])
-def test_what_is_not_used_is_said(fields: dict[str, Any], warning: str) -> None:
+def test_fields_without_effect_cause_warnings(fields: dict[str, Any], warning: str) -> None:
     assert parsed(**fields).warnings == (warning,)
 
 
@@ -537,7 +537,7 @@ NEUTRAL = {
 }
 
 
-def test_what_llama_cpp_cannot_do_is_fine_at_its_neutral_value() -> None:
+def test_unsupported_settings_are_accepted_at_their_neutral_value() -> None:
     assert not parsed(**NEUTRAL).warnings
 
 
@@ -590,12 +590,12 @@ def test_a_body_that_is_nested_too_deeply_is_refused_with_its_depth(depth: int, 
 
 
 def nested(depth: int, inner: str = "1") -> str:
-    """JSON of so many lists in each other."""
+    """JSON of nested lists, so many levels deep."""
     return "[" * depth + inner + "]" * depth
 
 
 @pytest.mark.parametrize("text", ["[" * 99, "]" * 99, '"[', '\\[{"' * 99, "\\" * 99 + '"' + "{" * 99])
-def test_brackets_in_texts_and_beside_each_other_are_not_nested(text: str) -> None:
+def test_brackets_in_texts_and_side_by_side_are_not_nesting(text: str) -> None:
     body = {"prompt": text, "a": [[text], {text: [text]}] * 99}
     for data in (orjson.dumps(body), json.dumps(body, indent=1).encode()):
         assert parse_body(data) == body
@@ -688,7 +688,7 @@ def anything(dice: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted({*KNOWN_NAMES}))
-def test_no_value_of_any_field_is_more_than_a_refusal(name: str) -> None:
+def test_no_value_of_any_field_is_worse_than_a_refusal(name: str) -> None:
     dice = random.Random(name)
     for _ in range(200):
         with contextlib.suppress(RequestError):
@@ -722,20 +722,20 @@ def test_a_chat_reaches_the_engine_with_the_order_of_its_keys() -> None:
     assert "prompt" not in sent
 
 
-def test_what_clients_say_of_a_message_beside_what_templates_read_is_dropped() -> None:
+def test_fields_of_a_message_that_templates_do_not_read_are_dropped() -> None:
     asked = {"role": "assistant", "content": None, "refusal": None, "annotations": [], "tool_calls": None}
     sent = chat_fields(messages=[asked, {"role": "user", "content": [{"type": "text", "text": "x"}]}])
     assert json.loads(sent["messages"])[0] == {"role": "assistant", "content": ""}
 
 
-def test_one_tool_by_its_name_is_the_only_one_and_required() -> None:
+def test_a_tool_chosen_by_name_is_the_only_one_and_required() -> None:
     other = {"type": "function", "function": {"name": "time"}}
     named = {"type": "function", "function": {"name": "weather"}}
     sent = chat_fields(tools=[other, TOOL], tool_choice=named)
     assert (json.loads(sent["tools"]), sent["tool_choice"]) == ([TOOL], "required")
 
 
-def test_the_effort_of_reasoning_is_the_templates() -> None:
+def test_reasoning_effort_is_an_argument_of_the_template() -> None:
     assert chat_fields(reasoning_effort="low")["chat_template_kwargs"] == {"reasoning_effort": "low"}
     assert chat_fields(reasoning_effort="none")["enable_thinking"] is False
 
@@ -766,7 +766,7 @@ def test_the_effort_of_reasoning_is_the_templates() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_is_wrong_with_a_chat_is_said(fields: dict[str, Any], param: str, message: str) -> None:
+def test_an_invalid_chat_is_refused_with_a_message(fields: dict[str, Any], param: str, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         chat_fields(**fields)
     assert caught.value.param == param

@@ -1,4 +1,4 @@
-"""The table of routes, and the OpenAPI document that is made of it."""
+"""The table of routes, and the OpenAPI document that is made from it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_schema_is_used() -> None:
 
 
 def test_each_type_of_an_answer_has_a_name_of_its_own() -> None:
-    assert [name for name in SCHEMAS if "__" in name] == []  # pydantic's, where two types have one name
+    assert [name for name in SCHEMAS if "__" in name] == []  # pydantic's, for two types of one name
 
 
 def test_every_alias_of_every_field_is_described() -> None:
@@ -61,7 +61,7 @@ def test_the_defaults_are_the_servers() -> None:
 @pytest.mark.parametrize(
     "row", [row for row in ROWS.values() if row.name != "prompt"], ids=lambda row: row.name
 )
-def test_a_field_takes_its_default_and_null_and_not_what_is_out_of_bounds(row: Any) -> None:
+def test_a_schema_accepts_default_and_null_and_no_value_out_of_bounds(row: Any) -> None:
     for alias in (row.name, *row.aliases):
         assert accepts("Request", {"prompt": "x", alias: None})
         assert accepts("Request", {"prompt": "x", alias: json.loads(json.dumps(row.default))})
@@ -85,7 +85,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES, ids=str)
-def test_bodies_that_are_fine_fit_the_schema(body: Any) -> None:
+def test_valid_bodies_fit_the_schema(body: Any) -> None:
     assert accepts("Request", body)
 
 
@@ -93,7 +93,7 @@ CHAT = {"/v1/chat/completions": "ChatRequest"}
 WRONG = [
     case for case in CASES if re.search(r"must be (a |between|true|an )", case.message) and case.status == 400
 ]
-BEYOND = {  # what a schema cannot say, or can only say at length
+BEYOND = {  # rules that a schema cannot express, or only at length
     "min_tokens above max_tokens", "samplers 7", 'samplers ["top_q"]', "two prompts for one prefix",
     'logit_bias {"5": 1e10}', "a token id above the vocabulary",
 }  # fmt: skip
@@ -102,7 +102,7 @@ BEYOND = {  # what a schema cannot say, or can only say at length
 @pytest.mark.parametrize(
     "case", [c for c in WRONG if not isinstance(c.body, bytes) and c.what not in BEYOND], ids=lambda c: c.what
 )
-def test_bodies_that_are_refused_do_not_fit_the_schema(case: Any) -> None:
+def test_refused_bodies_do_not_fit_the_schema(case: Any) -> None:
     schema = {"/v1/prefix": "Prefix", "/v1/completions/17/extend": "Extension", **CHAT}.get(
         case.path, "Request"
     )

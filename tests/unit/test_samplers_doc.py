@@ -1,4 +1,4 @@
-"""docs/samplers.md has each sampling field, with a picture that the script can draw."""
+"""docs/samplers.md describes each sampling field with a picture, which scripts/sampler_pictures draws."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_field_has_a_text_and_a_picture(name: str) -> None:
     assert (PICTURES / f"{name}.svg").read_text().startswith("<svg ")
 
 
-def test_the_script_draws_these_pictures_and_no_others() -> None:
+def test_the_script_draws_exactly_the_pages_pictures() -> None:
     drawn = runpy.run_path(str(ROOT / "scripts/sampler_pictures"))["PICTURES"]
     assert list(drawn) == list(SAMPLING_ROWS)
     assert {path.stem for path in PICTURES.iterdir()} == set(drawn)

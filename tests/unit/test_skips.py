@@ -1,4 +1,4 @@
-"""A skip is a failure in CI unless it stands in the list of tests/support/skips.py."""
+"""A skip is a failure in CI unless it is in the list of tests/support/skips.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_skip_is_a_skip_elsewhere(tmp_path: Path) -> None:
     assert (code, "1 skipped" in output) == (0, True)
 
 
-def test_what_stands_in_the_list_may_be_skipped_in_ci(tmp_path: Path) -> None:
+def test_a_listed_test_may_be_skipped_in_ci(tmp_path: Path) -> None:
     source = f"{TESTS['a module']}"
     code, output = run(tmp_path, source, "tests/real/test_training.py", CI="true")
     assert (code, "did not run" in output) == (5, False), "no test is left"

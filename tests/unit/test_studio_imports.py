@@ -1,4 +1,4 @@
-"""The studio's modules import each other one way, so that each can be read alone."""
+"""The studio's modules import each other one way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert order[-1] == "app.js"
 
 
-def test_what_is_imported_exists() -> None:
+def test_each_imported_module_exists() -> None:
     assert {name for names in IMPORTS.values() for name in names} <= FILES.keys()
 
 

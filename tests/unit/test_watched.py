@@ -1,4 +1,4 @@
-"""What is kept of generations that KoboldCpp's clients look on at, and how much of it at most."""
+"""The server's memory of generations that KoboldCpp's clients poll, and its bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def seen(n: int = 1, logprobs: int | None = None, prompt: str = "x") -> Generati
 
 
 def said(index: int, text: str, alternatives: int | None = None) -> Stream:
-    """With logprobs a token of so many alternatives."""
+    """A stream event; with logprobs a token of so many alternatives."""
     if alternatives is None:
         return Stream("", index, text)
     top = [{"id": i, "text": f" {i}", "logprob": -float(i)} for i in range(alternatives)]
@@ -56,10 +56,10 @@ def total(watchlist: Watchlist) -> int:
     return watchlist.sizes.total()
 
 
-# One
+# One generation
 
 
-def test_all_texts_and_the_first_ones_tokens_are_shown() -> None:
+def test_all_texts_and_the_first_texts_tokens_are_shown() -> None:
     one = seen(2, logprobs=2)
     one.take([Start("", 2, 3, 0, 11), said(0, " ä", 2), said(1, " b", 2), said(0, " c", 2)])
     assert texts(one) == [" ä c", " b"]
@@ -69,7 +69,7 @@ def test_all_texts_and_the_first_ones_tokens_are_shown() -> None:
     assert one.start == Start("", 2, 3, 0, 11)
 
 
-def test_what_begins_anew_is_forgotten_and_what_is_added_is_there() -> None:
+def test_a_retried_text_is_forgotten_and_an_added_one_is_shown() -> None:
     one = seen(1, logprobs=0)
     one.take([said(0, "old", 0), Again("", 0), Extend("", 1, 2), said(0, "new", 0), said(1, "more", 0)])
     assert texts(one) == ["new", "more"]
@@ -79,7 +79,7 @@ def test_what_begins_anew_is_forgotten_and_what_is_added_is_there() -> None:
     assert one.size == fresh.size
 
 
-def test_nothing_of_the_request_is_kept() -> None:
+def test_no_field_of_the_request_is_kept() -> None:
     assert seen(prompt="x" * 1_000_000).size < 100
 
 
@@ -98,10 +98,10 @@ def test_it_forgets_the_alternatives_then_the_tokens_then_the_texts_and_says_so(
     assert one.done == Done("", 2, 3, 0, 2), "without a ranking, which may be long"
 
 
-# All of them
+# All generations
 
 
-async def test_a_generation_that_goes_on_and_on_stays_within_its_clients_share(watchlist: Watchlist) -> None:
+async def test_an_endless_generation_stays_within_its_clients_share(watchlist: Watchlist) -> None:
     watched = add(watchlist, "ann", "K", seen(4, logprobs=100))
     largest = 0
     for _ in range(2000):
@@ -111,7 +111,7 @@ async def test_a_generation_that_goes_on_and_on_stays_within_its_clients_share(w
     assert watchlist.find("ann", "K") is watched, "it can be ended"
 
 
-async def test_the_oldest_that_is_over_goes_before_anything_of_what_runs(watchlist: Watchlist) -> None:
+async def test_the_oldest_ended_generation_is_forgotten_before_any_running_one(watchlist: Watchlist) -> None:
     for genkey in ("first", "second"):
         over = add(watchlist, "ann", genkey, seen())
         watchlist.take(over, [said(0, "a" * (SHARE_BYTES * 2 // 5))])
@@ -122,7 +122,7 @@ async def test_the_oldest_that_is_over_goes_before_anything_of_what_runs(watchli
     assert "warnings" not in logprobs(running.record)
 
 
-async def test_what_one_client_says_costs_no_other_one_anything(watchlist: Watchlist) -> None:
+async def test_one_clients_generations_push_out_no_other_clients(watchlist: Watchlist) -> None:
     other = add(watchlist, "bob", "K", seen(logprobs=1), runs=False)
     watchlist.take(other, [said(0, "kept", 1)])
     for number in range(2 * MOST):
@@ -140,19 +140,19 @@ async def test_all_clients_together_are_bounded(watchlist: Watchlist) -> None:
     assert MOST_BYTES // 2 < total(watchlist) <= MOST_BYTES
 
 
-async def test_many_sequences_that_say_nothing_are_bounded(watchlist: Watchlist) -> None:
+async def test_many_sequences_without_text_are_bounded(watchlist: Watchlist) -> None:
     for number in range(MOST):
         watchlist.take(add(watchlist, "ann", str(number), seen(1024)), [])
     assert total(watchlist) <= SHARE_BYTES
 
 
-async def test_what_another_of_its_name_has_replaced_grows_no_more(watchlist: Watchlist) -> None:
+async def test_a_replaced_generation_of_the_same_name_grows_no_more(watchlist: Watchlist) -> None:
     before, _ = add(watchlist, "ann", "K", seen()), add(watchlist, "ann", "K", seen())
     watchlist.take(before, [said(0, TEXT)])
     assert texts(before.record) == [""]
 
 
-def test_a_name_is_bounded() -> None:
+def test_the_length_of_a_name_is_bounded() -> None:
     assert koboldai.genkey_of({"genkey": "K" * 128})
     with pytest.raises(Exception, match="genkey"):
         koboldai.genkey_of({"genkey": "K" * 129})

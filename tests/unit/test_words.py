@@ -17,6 +17,7 @@ SCOPES = {
     "studio": ("llama_srb/studio/*.*",),
     "scripts": ("api.py", "build.sh", "scripts/*", "benchmarks/*.py"),
     "llama_srb": ("llama_srb/**/*.py",),
+    "tests": ("tests/**/*.py", "tests/**/*.h", "tests/**/*.cpp", "!tests/unit/test_words.py"),
 }
 
 # What is no longer written → what is written instead. Names are matched as whole words, as they are spelled;
