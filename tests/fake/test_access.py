@@ -183,7 +183,7 @@ async def test_sighup_reads_the_keys_again_and_keeps_them_if_it_cannot(
     assert await ask(served, bearer("new")) == (401, "invalid_api_key")
 
 
-def told_to(pid: int) -> bytes:
+def process_text(pid: int) -> bytes:
     """A process's environment and command line, as text."""
     return b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("environ", "cmdline"))
 
@@ -203,7 +203,7 @@ async def test_an_engine_gets_no_secrets(serving: Serving, monkeypatch: pytest.M
     pids = [note["pid"] for note in served.noted() if note["what"] == "ready"]
     assert pids
     for pid in pids:
-        told = told_to(pid)
+        told = process_text(pid)
         assert b"hunter2" not in told
         assert [name for name in (*PLAIN, "PATH") if f"\0{name}=".encode() not in b"\0" + told] == []
 

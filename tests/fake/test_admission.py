@@ -80,7 +80,7 @@ THE_POOLS = {"admission.py"}
 NO_SERVER = {"complete.py", "client.py"}
 
 
-def asked_without_places(file: Path) -> set[tuple[str, str]]:
+def calls_without_reservation(file: Path) -> set[tuple[str, str]]:
     """Calls to the engine without a reservation: file, and the op or the call."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
@@ -97,7 +97,7 @@ def asked_without_places(file: Path) -> set[tuple[str, str]]:
 
 def test_only_the_servers_own_commands_bypass_admission() -> None:
     files = [file for file in (ROOT / "llama_srb").rglob("*.py") if file.name not in THE_POOLS | NO_SERVER]
-    assert set().union(*map(asked_without_places, files)) == OWN
+    assert set().union(*map(calls_without_reservation, files)) == OWN
 
 
 async def test_the_servers_own_commands_need_no_slot(serving: Serving, tmp_path: Path) -> None:

@@ -379,7 +379,7 @@ def upgraded(stack: contextlib.ExitStack, target: Target) -> socket.socket:
     return client
 
 
-def told_to_close(client: socket.socket, code: int) -> bool:
+def has_closed(client: socket.socket, code: int) -> bool:
     """Whether a close frame with this code arrives soon."""
     data, told = b"", b"\x88" + b"?" + struct.pack(">H", code)
     with contextlib.suppress(ConnectionError, TimeoutError):
@@ -405,7 +405,7 @@ def test_fragments_of_large_messages_have_a_slot_or_are_refused(target: Target) 
             refused = upgraded(stack, target)
             with contextlib.suppress(ConnectionError):
                 refused.sendall(HALF)
-            return told_to_close(refused, 1013)
+            return has_closed(refused, 1013)
 
     eventually(sent_away)
     eventually(lambda: b" 200 " in target.answer(post(large)))
@@ -416,7 +416,7 @@ def test_an_unfinished_large_message_closes_the_connection(target: Target) -> No
     with contextlib.ExitStack() as stack:
         client = upgraded(stack, target)
         client.sendall(HALF)
-        assert told_to_close(client, 1008)
+        assert has_closed(client, 1008)
 
 
 def test_a_large_message_holds_its_slot_until_its_request_has_ended(target: Target) -> None:
@@ -430,7 +430,7 @@ def test_a_large_message_holds_its_slot_until_its_request_has_ended(target: Targ
         refused = upgraded(stack, target)
         with contextlib.suppress(ConnectionError):
             refused.sendall(HALF)
-        assert told_to_close(refused, 1013)
+        assert has_closed(refused, 1013)
     with contextlib.ExitStack() as stack:  # the server notices the others' ends one by one
         eventually(
             lambda: (

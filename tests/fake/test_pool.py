@@ -398,14 +398,14 @@ async def test_after_three_deaths_by_one_signal_in_the_first_step_no_engine_is_s
     assert errors.count(why) == 1
 
 
-GOES_ON = {  # how processes end their first step, and how many of the first requests die with them
+OTHER_ENDS = {  # how processes end their first step, and how many of the first requests die with them
     "another signal between": (["SIGILL", "SIGSEGV", "SIGILL", "works"], 3),
     "killed from outside": (["SIGKILL", "SIGKILL", "SIGKILL", "SIGKILL", "works"], 4),
     "aborted": (["SIGABRT", "SIGABRT", "SIGABRT", "SIGABRT", "works"], 4),
 }
 
 
-@pytest.mark.parametrize(("ends", "n_deaths"), GOES_ON.values(), ids=GOES_ON)
+@pytest.mark.parametrize(("ends", "n_deaths"), OTHER_ENDS.values(), ids=OTHER_ENDS)
 async def test_after_other_deaths_in_the_first_step_an_engine_is_started(
     settings, journal, ends: list[str], n_deaths: int
 ) -> None:

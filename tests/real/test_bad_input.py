@@ -61,8 +61,8 @@ def lengths(events: list[dict[str, Any]]) -> dict[int, int]:
 def test_every_bad_input_gets_its_answer_while_others_stream_undisturbed(
     server: Server, cases: list[Case]
 ) -> None:
-    with ThreadPoolExecutor(1) as beside:
-        story = beside.submit(server.events, STORY)
+    with ThreadPoolExecutor(1) as executor:
+        story = executor.submit(server.events, STORY)
         answers = {case.what: refusal(server, case) for case in cases}
     assert answers == {case.what: expected(case) for case in cases}
     assert story.result()[-1]["event"] == "done"

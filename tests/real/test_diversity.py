@@ -250,7 +250,7 @@ TWINS: Request = {"prompt": "Once upon a time", "n": 6, "max_tokens": 2, "logpro
 ALIKE: Request = {"temperature": 1.0, "top_k": 3, "seed": 1, "ignore_eos": True}
 
 
-def voided(answer: Answer) -> list[list[int]]:
+def last_attempts(answer: Answer) -> list[list[int]]:
     """The tokens of each sequence since its last retry."""
     ids: list[list[int]] = [[] for _ in answer.stops]
     for event in answer.events:
@@ -279,7 +279,7 @@ def test_duplicates_are_retried(bigram: Path, parallel: str, cache: bool) -> Non
         for seed in range(8):
             sampling = ALIKE | {"seed": seed}
             answer = engine.generate(**TWINS, dedupe="again", sampling=sampling, cache=cache)
-            texts = [tuple(ids) for ids in voided(answer)]
+            texts = [tuple(ids) for ids in last_attempts(answer)]
             unmarked = [texts[stop["index"]] for stop in answer.stops if "duplicate_of" not in stop]
             assert len(unmarked) == len(set(unmarked))
             assert set(texts) == set(unmarked)
@@ -367,7 +367,9 @@ def test_equal_sequences_can_be_cancelled_forked_and_preempted(bigram: Path) -> 
 
 # Refusals
 
-MOODY = 'diversity is "arithmetic", which is not possible with {}: its draws depend on more than the text'
+NOT_COUPLED = (
+    'diversity is "arithmetic", which is not possible with {}: its draws depend on more than the text'
+)
 REFUSED = [
     ({"diversity": "beam"}, 'diversity is "beam"; it must be one of "none", "arithmetic"'),
     ({"diversity": 1}, 'diversity is 1; it must be one of "none", "arithmetic"'),
@@ -376,11 +378,11 @@ REFUSED = [
     ({"sum_logprobs": 1}, "sum_logprobs is 1; it must be true or false"),
     (
         {"diversity": "arithmetic", "sampling": {"mirostat": 2}},
-        MOODY.format("mirostat"),
+        NOT_COUPLED.format("mirostat"),
     ),
     (
         {"diversity": "arithmetic", "sampling": {"samplers": ["adaptive_p"]}},
-        MOODY.format("adaptive_p"),
+        NOT_COUPLED.format("adaptive_p"),
     ),
     (
         {"first_token": "distinct", "sequences": [{"temperature": 1}]},

@@ -160,7 +160,7 @@ def test_a_damaged_list_of_hashes_costs_time_only(
 
 
 @contextmanager
-def nobody_hashes(shelf: Shelf) -> Iterator[Callable[[], None]]:
+def hashing_blocked(shelf: Shelf) -> Iterator[Callable[[], None]]:
     """Holds the lock under which one process at a time hashes a model; yields the function that frees it."""
     shelf.folder.mkdir(exist_ok=True)
     with (shelf.folder / "fingerprints").open("a") as file:
@@ -178,7 +178,7 @@ def test_until_the_model_is_hashed_nothing_is_restored_or_written(shelf: Shelf, 
     shelf.ask(model=model)
     (first,) = kv_files(shelf)
     other = words(2, 200)
-    with nobody_hashes(shelf) as release, shelf.engine(model=model) as engine:
+    with hashing_blocked(shelf) as release, shelf.engine(model=model) as engine:
         for prompt in (PROMPT, other):
             assert engine.generate(**story(prompt)).start["cached_tokens"] <= 2
         assert kv_files(shelf) == [first]
@@ -191,7 +191,7 @@ def test_until_the_model_is_hashed_nothing_is_restored_or_written(shelf: Shelf, 
 def test_a_model_that_is_replaced_while_it_is_loaded_shares_nothing(shelf: Shelf, tmp_path: Path) -> None:
     model = copied(tmp_path / "model.gguf")
     shelf.ask(model=model)
-    with nobody_hashes(shelf) as release:
+    with hashing_blocked(shelf) as release:
         (shelf.folder / "fingerprints").write_text("")
         with shelf.engine(model=model) as engine:
             copied(tmp_path / "new.gguf").replace(model)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.test_fingerprint import kv_files, nobody_hashes
+from tests.real.test_fingerprint import hashing_blocked, kv_files
 from tests.real.test_prefix import n_computed, words
 from tests.real.test_store import PROMPT, Shelf, age, story, wait_for_files
 from tests.support.lines import LIMIT
@@ -253,7 +253,7 @@ def test_files_are_read_and_checked_by_a_thread_of_their_own(shelf: Shelf) -> No
 def test_prefixes_that_wait_to_be_written_are_bounded(shelf: Shelf) -> None:
     """In number, as short prompts show."""
     n = 90
-    with nobody_hashes(shelf) as release, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
+    with hashing_blocked(shelf) as release, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
         for seed in range(n):
             engine.generate(**story(words(seed, 75), n=1, max_tokens=1, min_tokens=1))
         release()
@@ -263,7 +263,7 @@ def test_prefixes_that_wait_to_be_written_are_bounded(shelf: Shelf) -> None:
 
 
 def test_prefixes_that_wait_to_be_written_are_bounded_in_bytes(shelf: Shelf) -> None:
-    with nobody_hashes(shelf) as release, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
+    with hashing_blocked(shelf) as release, shelf.engine("--cache-cells", "0", "--cache-ram", "0") as engine:
         for seed in range(22):  # snapshots of 4 MB each
             engine.generate(**story(words(seed, 900), n=1, max_tokens=1, min_tokens=1))
         release()
@@ -273,7 +273,7 @@ def test_prefixes_that_wait_to_be_written_are_bounded_in_bytes(shelf: Shelf) -> 
 
 
 def test_a_process_that_ends_does_not_wait_for_a_disk_that_hangs(shelf: Shelf) -> None:
-    with nobody_hashes(shelf), shelf.engine() as engine:
+    with hashing_blocked(shelf), shelf.engine() as engine:
         engine.generate(**story())
         begin = time.monotonic()
         log = engine.finish()
@@ -284,7 +284,7 @@ def test_a_process_that_ends_does_not_wait_for_a_disk_that_hangs(shelf: Shelf) -
 
 def test_a_request_does_not_wait_for_a_disk_that_hangs(shelf: Shelf) -> None:
     """It may wait during the first second only, in which most models are hashed."""
-    with nobody_hashes(shelf), shelf.engine() as engine:
+    with hashing_blocked(shelf), shelf.engine() as engine:
         engine.generate(**story())
         begin = time.monotonic()
         for seed in range(10):

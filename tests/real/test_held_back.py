@@ -23,7 +23,7 @@ def engine() -> Iterator[Lines]:
         yield engine
 
 
-def beside(engine: Lines, request: dict[str, Any], then: dict[str, Any]) -> Answer:
+def during_a_neighbour(engine: Lines, request: dict[str, Any], then: dict[str, Any]) -> Answer:
     """Sends `then` about the request once a neighbour, and so the request too, has drawn about 14 tokens.
 
     The neighbour's lines have 50 kB: two unread ones fill the pipe and block the engine.
@@ -45,7 +45,7 @@ def test_a_cancel_shows_nothing_of_a_stop_string_that_a_banned_phrase_held_back(
 ) -> None:
     greedy = engine.generate(**ONCE, max_tokens=28).texts[0]
     request = {"max_tokens": -1, "stop": [" little"], "banned_strings": [greedy + " QQQ"]}
-    answer = beside(engine, request, cancel)
+    answer = during_a_neighbour(engine, request, cancel)
     assert " there was a".startswith(answer.texts[0])
     assert answer.stops[0]["finish_reason"] in ("cancelled", "stop")
 
@@ -54,7 +54,7 @@ def test_a_fork_streams_the_held_back_text_at_its_place(bigram: Path) -> None:
     with Lines("-t", "1", model=bigram) as engine:
         (greedy,) = engine.generate(**ONCE, max_tokens=40).texts
         request = {"max_tokens": 60, "stop": [greedy + " QQQ"]}
-        answer = beside(engine, request, {"op": "extend", "add": 1, "fork": {"index": 0}})
+        answer = during_a_neighbour(engine, request, {"op": "extend", "add": 1, "fork": {"index": 0}})
     events = [event["event"] for event in answer.events]
     assert events.index("extend") < events.index("stream")  # all text until then was held back
     parent, fork = answer.texts
@@ -63,7 +63,7 @@ def test_a_fork_streams_the_held_back_text_at_its_place(bigram: Path) -> None:
 
 
 def test_an_extend_with_only_a_limit_adds_no_sequence(engine: Lines) -> None:
-    answer = beside(engine, {"max_tokens": 30}, {"op": "extend", "max_tokens": 35})
+    answer = during_a_neighbour(engine, {"max_tokens": 30}, {"op": "extend", "max_tokens": 35})
     assert answer.lengths == [35]
 
 

@@ -106,10 +106,10 @@ def test_tokens_depend_on_settings_seed_and_index_only(
         check_idle(engine)
     for name, answer in zip(REQUESTS, answers, strict=True):
         assert outcome(answer) == outcomes[name], name
-    assert rests(answers) > 0 or "256" not in flags
+    assert n_preempted(answers) > 0 or "256" not in flags
 
 
-def rests(answers: list[Answer]) -> int:
+def n_preempted(answers: list[Answer]) -> int:
     """How often a sequence paused while another one went on: it was preempted."""
     lines: dict[tuple[int, int], list[int]] = defaultdict(list)
     for i, answer in enumerate(answers):
@@ -264,7 +264,7 @@ def test_replayed_through_llama_cpp_the_logprobs_are_the_same(
         spoken = [tokens for tokens in answer.tokens if tokens]
         for tokens in spoken[:: max(1, len(spoken) // 3)]:
             assert distance(reference, prompt, tokens) <= kv[1]
-    assert rests(answers) > 0 or flags != TINY
+    assert n_preempted(answers) > 0 or flags != TINY
 
 
 def test_the_replay_of_another_prompt_exceeds_the_bound(
@@ -359,10 +359,10 @@ def test_every_request_ends_and_every_cell_is_freed(bigram: Path, seed: int) -> 
         check_idle(engine)
     for answer, (id, request) in zip(answers, requests.items(), strict=True):
         assert id in cancelled or answer.done["count"] > 0
-        check_whole(answer, request)
+        check_complete(answer, request)
 
 
-def check_whole(answer: Answer, request: Request) -> None:
+def check_complete(answer: Answer, request: Request) -> None:
     """A request that was cancelled before it was read has no sequences."""
     assert not answer.named("error")
     if answer.done["count"] == 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.real.test_laws import check_idle, check_whole, random_request, rests
+from tests.real.test_laws import check_complete, check_idle, n_preempted, random_request
 from tests.support.lines import Answer, Lines
 from tests.support.paced import COUNTED, Paced, cells_used
 from tests.support.processes import status
@@ -379,7 +379,7 @@ def test_requests_that_need_three_times_the_context_all_finish(tmp_path: Path) -
         answers = engine.generate_all(*requests)  # 6 prompts of 62 tokens and 24 texts of 80
         check_idle(engine)
     assert [answer.lengths for answer in answers] == [[80] * 4] * 6
-    assert rests(answers) > 0
+    assert n_preempted(answers) > 0
 
 
 def test_one_request_larger_than_the_pool_finishes(tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_random_commands_lose_no_cell(bigram: Path, tmp_path: Path, seed: int) -
             assert answer.events[-1]["code"] in ("invalid_request", "context_exceeded")
             assert "continue" in request
         elif not answer.named("extend") and "continue" not in request:
-            check_whole(answer, request)
+            check_complete(answer, request)
 
 
 def random_change(choose: random.Random, ids: list[str]) -> Request:

@@ -243,8 +243,8 @@ WORDS = {"regex": r"([a-z]{1,9} ){3,60}"}
 def test_requests_with_and_without_a_grammar_do_not_affect_each_other(exact: Lines) -> None:
     requests = [STORY, STORY | WORDS, STORY | {"choice": ["a", "b"]}]
     alone = [exact.generate(**request).texts for request in requests]
-    beside = [answer.texts for answer in exact.generate_all(*requests, *requests)]
-    assert beside == alone + alone
+    together = [answer.texts for answer in exact.generate_all(*requests, *requests)]
+    assert together == alone + alone
     assert len(set(alone[1])) == 8
 
 

@@ -10,7 +10,7 @@ from aiohttp import ClientWebSocketResponse
 
 from tests.support.served import Served
 
-Told = list[dict[str, Any]]
+Messages = list[dict[str, Any]]
 
 
 @contextlib.asynccontextmanager
@@ -19,12 +19,12 @@ async def connected(served: Served, **headers: str) -> AsyncIterator[ClientWebSo
         yield socket
 
 
-async def until(socket: ClientWebSocketResponse, last: Callable[[dict[str, Any]], bool]) -> Told:
+async def until(socket: ClientWebSocketResponse, last: Callable[[dict[str, Any]], bool]) -> Messages:
     """Receives messages until `last` is true of one; returns them all."""
-    told: Told = []
-    while not told or not last(told[-1]):
-        told.append(await socket.receive_json(timeout=10))
-    return told
+    messages: Messages = []
+    while not messages or not last(messages[-1]):
+        messages.append(await socket.receive_json(timeout=10))
+    return messages
 
 
 def event(name: str, **fields: Any) -> Callable[[dict[str, Any]], bool]:
