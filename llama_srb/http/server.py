@@ -21,12 +21,12 @@ from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.pool.terms import OWN
 from llama_srb.engine.settings import EngineSettings
-from llama_srb.http.admission import Admission
 from llama_srb.http.auth.access import Access, AccessError, renew_tls, tls
 from llama_srb.http.connections import http_log
 from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.limits import Load
+from llama_srb.http.reservations import Admission
 from llama_srb.models import gguf_header
 from llama_srb.models.gguf_header import ModelFileError, ModelInfo
 from llama_srb.request.presets import SHIPPED, Preset, PresetError

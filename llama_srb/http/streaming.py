@@ -29,7 +29,7 @@ Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 MAX_HELD_FACTOR = 4  # times --max-unread: the largest answer that is collected in memory
 LONG = 512  # events, tokens and alternatives; longer lists are rendered and written in pieces
 THREAD = 20_000  # a piece of this size takes 20 ms to render and cannot be cut, so a thread renders it
-SLICE = 0.005  # seconds of writing between two runs of the event loop: a fast reader never blocks writes
+SLICE = 0.005  # seconds of writing, after which the event loop runs: with a fast reader write() never waits
 
 STREAM_HEADERS = {
     "Cache-Control": "no-cache",

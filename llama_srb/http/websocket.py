@@ -21,8 +21,8 @@ from llama_srb.dialects.messages import Command
 from llama_srb.engine.events import Error, Start
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange
 from llama_srb.engine.ranking import ranking
-from llama_srb.http.admission import Admission
 from llama_srb.http.auth.caller import Caller
+from llama_srb.http.reservations import Admission
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.values import RequestError, whole
 

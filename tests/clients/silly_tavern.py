@@ -73,7 +73,7 @@ def probabilities_as_silly_tavern(data: bytes) -> list[list[Any]]:
 
 
 def read_ollama_as_silly_tavern(chunks: Iterable[bytes]) -> str:
-    """It waits until what has come is one object; what comes as two at once it never reads."""
+    """It parses its buffer as one object, so it never reads two objects that arrive at once."""
     text, rest = "", ""
     for chunk in chunks:
         rest += chunk.decode()

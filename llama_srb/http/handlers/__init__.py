@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from llama_srb.config import Settings
-from llama_srb.http.admission import Admission
 from llama_srb.http.auth.access import Access
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.bodies import Bodies
@@ -17,6 +16,7 @@ from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.info import Info
 from llama_srb.http.middleware import Handler, headers_for, middlewares
+from llama_srb.http.reservations import Admission
 from llama_srb.http.routes import ROUTES
 from llama_srb.http.streaming import Responder
 from llama_srb.models.gguf_header import ModelInfo

@@ -15,13 +15,13 @@ from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Event
 from llama_srb.engine.exchange import Exchange
-from llama_srb.http.admission import Admission
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import BODY
 from llama_srb.http.handlers.bodies import Bodies, parsed, path_of
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.handlers.work import truncated, work_of
 from llama_srb.http.middleware import json_response
+from llama_srb.http.reservations import Admission
 from llama_srb.http.streaming import Responder, Work, unranked
 from llama_srb.http.watchlist import Watchlist
 from llama_srb.request.parse import parse_body

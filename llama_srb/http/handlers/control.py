@@ -10,13 +10,13 @@ from aiohttp import WSCloseCode, web
 from llama_srb.dialects import events
 from llama_srb.dialects.common.answers import warned
 from llama_srb.engine.exchange import Exchange
-from llama_srb.http.admission import Admission
 from llama_srb.http.answers import Cancelled, Extended
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.bodies import Bodies
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.middleware import error_response, json_response, log_summary
+from llama_srb.http.reservations import Admission
 from llama_srb.http.streaming import Responder
 from llama_srb.http.websocket import Connection
 from llama_srb.request.fields import CompletionRequest, Extension

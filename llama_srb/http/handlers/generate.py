@@ -14,13 +14,13 @@ from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.ranking import ranking
-from llama_srb.http.admission import Admission, Reservation
 from llama_srb.http.answers import Computed
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import Bodies, parsed
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.handlers.work import truncated, work_of
 from llama_srb.http.middleware import DIALECT, FORM_RULE, json_response, log_summary, refused
+from llama_srb.http.reservations import Admission, Reservation
 from llama_srb.http.streaming import BodyBuilder, Responder, Work, summary_of, unranked
 from llama_srb.request.fields import CHAT, CompletionRequest
 from llama_srb.request.values import RequestError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llama_srb.engine.ranking import ranking
-from llama_srb.http.admission import Reservation
 from llama_srb.http.handlers.facts import ServerFacts
+from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
 from llama_srb.request.fields import CompletionRequest, Limit
 from llama_srb.request.truncate import truncate_prompt

@@ -28,7 +28,9 @@ from llama_srb.request.values import RequestError, wrong
 
 log = logging.getLogger(__name__)
 
-SHARE = 256  # a request with less than max_unread / SHARE unread events is not checked: a connection has 256
+SHARE = (
+    256  # the most requests of one WebSocket: fewer unread events than max_unread / SHARE are never too many
+)
 QUEUE_RETRY = 5  # seconds until a full queue may have room
 SLOT_RETRY = 1  # seconds until one of a client's requests may have ended
 
