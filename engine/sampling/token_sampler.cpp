@@ -294,8 +294,8 @@ static void apply_infill(llama_sampler * step, llama_token_data_array & candidat
     candidates.sorted = true;
     const std::vector<llama_token_data> before(candidates.data, candidates.data + n);
     llama_sampler_apply(step, &candidates);
-    const auto was_there = [&](const llama_token_data & c) { return c.id == candidates.data[0].id; };
-    if (candidates.size == 0 || std::none_of(before.begin(), before.end(), was_there)) {
+    const auto is_chosen = [&](const llama_token_data & c) { return c.id == candidates.data[0].id; };
+    if (candidates.size == 0 || std::none_of(before.begin(), before.end(), is_chosen)) {
         std::copy(before.begin(), before.end(), candidates.data);
         candidates.size = n;
     }

@@ -16,6 +16,7 @@ SCOPES = {
     "front pages": ("README.md", "CHANGELOG.md", "benchmarks/README.md"),
     "studio": ("llama_srb/studio/*.*",),
     "scripts": ("api.py", "build.sh", "scripts/*", "benchmarks/*.py"),
+    "engine": ("engine/**/*.h", "engine/**/*.cpp"),
     "llama_srb": ("llama_srb/**/*.py",),
     "tests": ("tests/**/*.py", "tests/**/*.h", "tests/**/*.cpp", "!tests/unit/test_words.py"),
 }
