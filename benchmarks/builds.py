@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares builds of the engine: .venv/bin/python benchmarks/builds.py NAME=DIR/llama-batched NAME=…
 
-Builds run alternately, each by its pipe, without a server. For each row it prints each build's median tokens
-per second, and the median ratio to the first build within a round. Each round starts new processes, since one
+Builds run alternately, each by its pipe, without a server. For each row it prints each build's median rates,
+and the median ratio to the first build within a round. Each round starts new processes, since one
 process is up to 5 % faster than another as long as it lives.
 """
 
@@ -30,6 +30,7 @@ ROWS = {
     "0.5b:512:8": ("default", Row("0.5b", 512, 8, 48)),
     "0.5b:512:8:top_p": ("top_p", Row("0.5b", 512, 8, 48)),
     "0.5b:512:32": ("default", Row("0.5b", 512, 32, 32)),
+    "0.5b:8192:8": ("default", Row("0.5b", 8192, 8, 32)),
     "1.5b:512:1": ("default", Row("1.5b", 512, 1, 32)),
     "1.5b:512:8": ("default", Row("1.5b", 512, 8, 24)),
     "1.5b:512:32": ("default", Row("1.5b", 512, 32, 16)),
@@ -39,13 +40,15 @@ ROWS = {
 
 
 def rates(engine: Path, load: Load, row: Row, sampling: str) -> dict[str, float]:
-    """Tokens per second of a new process: prefill of the prompt, then decode of two answers."""
+    """Tokens per second of a new process, and ms until the first token of a known prompt."""
     side = Side(str(engine), lambda load: [str(engine.resolve()), *our_engine(load)[1:]], piped)
     with side.started(load) as pipe:
         ask = replace(row.ask(), sampling=SAMPLING[sampling])
         pipe.ask(Ask(words(16, "wake up"), load.parallel, 4))
         first = pipe.rates(ask)
-        return first | {"decode": statistics.mean([first["decode"], pipe.rates(ask)["decode"]])}
+        decode = statistics.mean([first["decode"], pipe.rates(ask)["decode"]])
+        known = min(pipe.ask(replace(ask, tokens=2)).first for _ in range(5))
+        return first | {"decode": decode, "known prompt, ms": 1000 * known}
 
 
 def compare(builds: dict[str, Path], name: str, rounds: int, folder: Path) -> None:
@@ -56,12 +59,12 @@ def compare(builds: dict[str, Path], name: str, rounds: int, folder: Path) -> No
         for build in reversed(builds) if i % 2 else builds:
             found[build].append(rates(builds[build], load, row, sampling))
     base = next(iter(builds))
-    for phase in ("decode", "prefill"):
+    for phase in ("decode", "prefill", "known prompt, ms"):
         cells = []
         for build, figures in found.items():
             own = [one[phase] for one in figures]
             ratios = [one[phase] / other[phase] for one, other in zip(figures, found[base], strict=True)]
-            cells.append(f"{build} {statistics.median(own):,.1f} ({statistics.median(ratios):.3f})")
+            cells.append(f"{build} {statistics.median(own):,.2f} ({statistics.median(ratios):.3f})")
         print(f"{name} {phase}: " + ", ".join(cells), flush=True)
 
 
