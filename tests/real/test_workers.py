@@ -47,7 +47,7 @@ def test_short_commands_and_requests_overtake_long_ones() -> None:
 
 def test_a_client_with_many_long_commands_leaves_room_for_another() -> None:
     first = [tokenize(str(i), "a") for i in range(4)]
-    order = ends(answers(*first, tokenize("other", "b")))
+    order = ends(answers(*first, tokenize("other", "b", WORDS[: len(WORDS) // 4])))
     assert order.index("other") < 2
 
 
