@@ -47,7 +47,8 @@ def rates(engine: Path, load: Load, row: Row, sampling: str) -> dict[str, float]
         pipe.ask(Ask(words(16, "wake up"), load.parallel, 4))
         first = pipe.rates(ask)
         decode = statistics.mean([first["decode"], pipe.rates(ask)["decode"]])
-        known = min(pipe.ask(replace(ask, tokens=2)).first for _ in range(5))
+        with pipe.running.awake():
+            known = min(pipe.ask(replace(ask, tokens=2)).first for _ in range(5))
         return first | {"decode": decode, "known prompt, ms": 1000 * known}
 
 
