@@ -156,3 +156,15 @@ def test_the_length_of_a_name_is_bounded() -> None:
     assert koboldai.genkey_of({"genkey": "K" * 128})
     with pytest.raises(Exception, match="genkey"):
         koboldai.genkey_of({"genkey": "K" * 129})
+
+
+def test_the_size_of_a_record_falls_with_what_is_removed_and_counts_empty_texts() -> None:
+    one = seen(n=100, logprobs=2)
+    one.take([said(0, TEXT, 2), said(1, TEXT)])
+    sizes = [one.size]
+    while one.shrink():
+        sizes.append(one.size)
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes) == 4
+    assert sizes[2] - 2 * len(TEXT) > 32 * 100, "an empty text has a size"
+    assert sizes[3] < 16 * 100, "texts that were removed share one"
