@@ -206,7 +206,8 @@ class Done:
 class Error:
     """Ends a request; with an empty id it reports a line that belongs to no request.
 
-    line: the number of the command that it answers, if it answers one.
+    line: the number of the command that it answers, if it answers one. n_prompt_tokens, n_ctx: with the code
+    context_exceeded, the prompt's tokens (or a lower bound) and those that a sequence may have.
     """
 
     code: str
@@ -214,6 +215,8 @@ class Error:
     id: str = ""
     param: str | None = None
     line: int | None = None
+    n_prompt_tokens: int | None = None
+    n_ctx: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

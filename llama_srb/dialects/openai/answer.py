@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Warned
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, PromptSize, Warned, size_in
 from llama_srb.dialects.common.reply import OneText, Transcript
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
@@ -17,10 +17,14 @@ END = b"data: [DONE]\n\n"
 UNFINISHED: Literal["length"] = "length"
 """finish_reason of each text that did not end by itself: OpenAI's API has no "cancelled"."""
 
-ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error"]
+ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error", "exceed_context_size_error"]
+CODES = {"context_exceeded": "context_length_exceeded"}
+"""OpenAI's names of the engine's codes, where they differ."""
 
 
-class ErrorFields(TypedDict):
+class ErrorFields(PromptSize):
+    """With the type exceed_context_size_error, which is llama-server's, also the sizes."""
+
     message: str
     type: ErrorKind
     param: str | None
@@ -76,9 +80,26 @@ class ChunkExtras(Warned, total=False):
 NO_EXTRAS: ChunkExtras = {}
 
 
-def error_body(message: str, *, kind: ErrorKind, param: str | None, code: str | None) -> Error:
-    """An error in the form that OpenAI's clients read."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+def error_body(
+    message: str,
+    *,
+    is_clients: bool,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
+) -> Error:
+    """An error in the form that OpenAI's clients read; is_clients: the client's request is wrong."""
+    kind: ErrorKind = "invalid_request_error" if is_clients else "server_error"
+    if size:
+        kind = "exceed_context_size_error"
+    fields: ErrorFields = {
+        "message": message,
+        "type": kind,
+        "param": param,
+        "code": CODES.get(code, code) if code else code,
+        **size,
+    }
+    return {"error": fields}
 
 
 def usage_of(done: Done) -> Usage:
@@ -166,9 +187,12 @@ class ChunkWriter:
             case Queued():
                 return b": queued at position %d\n\n" % event.position
             case events.Error():
-                kind: ErrorKind = (
-                    "invalid_request_error" if event.code == "invalid_request" else "server_error"
+                error = error_body(
+                    event.message,
+                    is_clients=event.code == "invalid_request",
+                    param=event.param,
+                    code=event.code,
+                    size=size_in(event),
                 )
-                error = error_body(event.message, kind=kind, param=event.param, code=event.code)
                 return b"data: %b\n\n" % orjson.dumps(error)
         return b""
