@@ -54,7 +54,10 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The engine accepts requests. cpu: the CPU that its kernels are compiled for, native or e.g. "zen4"."""
+    """The engine accepts requests.
+
+    cpu: the CPU that its kernels are compiled for, native or e.g. "zen4". commit: llama.cpp's.
+    """
 
     protocol: int
     n_ctx: int
@@ -65,6 +68,7 @@ class Ready:
     adapters: tuple[Mapping[str, Any], ...] = ()
     embedding: Mapping[str, Any] = field(default_factory=dict)
     cpu: str = ""
+    commit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Parts that answers of OpenAI's completions and chats share: types, errors, chunks as frames. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -65,9 +65,12 @@ class RankingFields(TypedDict, total=False):
 
 
 class Head(TypedDict):
+    """system_fingerprint: llama.cpp's commit, a hash of the model's files, a hash of the adapters."""
+
     id: str
     created: Count
     model: str
+    system_fingerprint: str
 
 
 class ChunkExtras(Warned, total=False):
@@ -151,19 +154,23 @@ class ChunkWriter:
     """Writes the chunks of one answer as frames.
 
     A frame begins with `head`, which is set when the answer's id is known, and ends with `tail`. created is
-    in seconds since 1970.
+    in seconds since 1970. fingerprint() is called when the engine has begun.
     """
 
-    def __init__(self, kind: str, prefix: str, form: Form, *, model: str, created: int) -> None:
+    def __init__(
+        self, kind: str, prefix: str, form: Form, *, model: str, created: int, fingerprint: Callable[[], str]
+    ) -> None:
         self._prefix = prefix  # before the id
         self._about = {"object": kind, "created": created, "model": model}
+        self._fingerprint = fingerprint
         self._wants_usage = form.include_usage
         self.head = b""
         self.tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
 
     def name(self, id: str) -> None:
         """Sets the id of the chunks that follow."""
-        self.head = b"data: " + orjson.dumps({"id": self._prefix + id, **self._about})[:-1]
+        head = {"id": self._prefix + id, **self._about, "system_fingerprint": self._fingerprint()}
+        self.head = b"data: " + orjson.dumps(head)[:-1]
 
     def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras = NO_EXTRAS) -> bytes:
         """One chunk as a frame."""
