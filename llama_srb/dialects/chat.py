@@ -4,7 +4,7 @@ The engine writes the prompt and parses the answers, with the model's template; 
 OpenAI's form. A model's reasoning is `reasoning_content`, as in DeepSeek and llama-server.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
@@ -209,8 +209,18 @@ def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
 class Chunks:
     """Renders the events of one request as chunks; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
-        self._writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, model=model, created=created)
+    def __init__(
+        self,
+        request: CompletionRequest,
+        form: Form,
+        *,
+        model: str,
+        created: int,
+        fingerprint: Callable[[], str],
+    ) -> None:
+        self._writer = ChunkWriter(
+            f"{KIND}.chunk", PREFIX, form, model=model, created=created, fingerprint=fingerprint
+        )
         self._warnings = request.warnings
         self._called: set[int] = set()  # the choices that called a tool
 
@@ -288,8 +298,11 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
 class Body:
     """Builds one body from the events of one request; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
+    def __init__(
+        self, request: CompletionRequest, *, model: str, created: int, fingerprint: Callable[[], str]
+    ) -> None:
         self._request, self._model, self._created = request, model, created
+        self._fingerprint = fingerprint
         self._transcript = Transcript(request.n, Text, Text.add)
 
     def take(self, events: Iterable[Event]) -> None:
@@ -305,6 +318,7 @@ class Body:
             "object": KIND,
             "created": self._created,
             "model": self._model,
+            "system_fingerprint": self._fingerprint(),
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
             **warned(self._request.warnings),

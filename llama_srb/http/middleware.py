@@ -14,6 +14,7 @@ from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__
 from llama_srb.dialects import koboldai, llamacpp, negotiation, ollama, openai
+from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, size_in
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
 from llama_srb.http.auth.access import Access
@@ -59,12 +60,13 @@ def error_response(
     *,
     param: str | None = None,
     code: str | None = None,
+    size: PromptSize = NO_SIZE,
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """Makes an error in OpenAI's form."""
-    kind: openai.ErrorKind = "invalid_request_error" if status < 500 else "server_error"
-    response = json_response(openai.error_body(message, kind=kind, param=param, code=code), status, headers)
-    response[FAULT] = {"message": message, "param": param, "code": code}
+    fault: dict[str, Any] = {"message": message, "param": param, "code": code, "size": size}
+    response = json_response(openai.error_body(**fault, is_clients=status < 500), status, headers)
+    response[FAULT] = fault
     return response
 
 
@@ -77,9 +79,8 @@ def json_response(data: object, status: int = 200, headers: Mapping[str, str] | 
 def refused(error: Error, tokens: str = "prompt") -> web.Response:
     """Makes an answer from the engine's refusal. `tokens`: the request field that the engine calls tokens."""
     status, param = STATUS_OF_CODE.get(error.code, 500), error.param
-    return error_response(
-        status, error.message, param=tokens if param == "tokens" else param, code=error.code
-    )
+    param = tokens if param == "tokens" else param
+    return error_response(status, error.message, param=param, code=error.code, size=size_in(error))
 
 
 def _advice(error: RequestError) -> dict[str, str]:

@@ -200,7 +200,8 @@ class _Reload:
             return
         model = gguf_header.read(self.settings.model)
         await self.api.pool.renew()
-        self.api.facts.model, self._files = model, files
+        self.api.facts.take_model(model)
+        self._files = files
 
 
 def _file_identities(settings: Settings) -> tuple[tuple[int, ...], ...]:

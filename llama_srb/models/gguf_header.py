@@ -60,7 +60,10 @@ class ModelFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The facts in a GGUF header. context: the training length in tokens; None: the header has none."""
+    """The facts in a GGUF header. context: the training length in tokens; None: the header has none.
+
+    header_bytes: the header's own size, up to the end of the list of tensors.
+    """
 
     path: Path
     name: str
@@ -69,6 +72,7 @@ class ModelInfo:
     quantisation: str
     context: int | None
     size_bytes: int
+    header_bytes: int = 0
     metadata: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -167,7 +171,7 @@ def _read(path: Path, header: _Header, size: int) -> ModelInfo:
         metadata[key] = header.value(header.number(U32))
     tensors = [_tensor(header) for _ in range(n_tensors)]
     _check_whole(header.at, tensors, metadata, size)
-    return _info(path, metadata, tensors, size)
+    return _info(path, metadata, tensors, size, header.at)
 
 
 def _tensor(header: _Header) -> _Tensor:
@@ -189,7 +193,9 @@ def _check_whole(header_end: int, tensors: list[_Tensor], metadata: dict[str, An
         raise _Truncated
 
 
-def _info(path: Path, metadata: dict[str, Any], tensors: list[_Tensor], size: int) -> ModelInfo:
+def _info(
+    path: Path, metadata: dict[str, Any], tensors: list[_Tensor], size: int, header_bytes: int
+) -> ModelInfo:
     architecture = str(metadata.get("general.architecture", "unknown"))
     file_type = metadata.get("general.file_type")
     context = metadata.get(f"{architecture}.context_length")
@@ -203,5 +209,6 @@ def _info(path: Path, metadata: dict[str, Any], tensors: list[_Tensor], size: in
         else "unknown",
         context=context if isinstance(context, int) else None,
         size_bytes=size,
+        header_bytes=header_bytes,
         metadata=metadata,
     )

@@ -130,7 +130,7 @@ def test_a_prompt_that_is_too_long_is_cut_where_the_type_says_how_long_it_may_be
         assert status == 200
         assert any("tokens" in warning for warning in warnings_of(data))
     else:
-        assert (status, b"exceeds the context of 1024 tokens" in data) == (400, True)
+        assert (status, b"exceeds the available context size of 1024 tokens" in data) == (400, True)
 
 
 def warnings_of(data: bytes) -> list[str]:

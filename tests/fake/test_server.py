@@ -267,7 +267,9 @@ async def test_a_refusal_of_the_engine_is_a_400(serving: Serving) -> None:
     served = await serving()
     status, data = await served.post({"prompt": "word " * 20_000})
     error = json.loads(data)["error"]
-    assert (status, error["code"], error["param"]) == (400, "context_exceeded", "prompt")
+    assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", "prompt")
+    assert (error["type"], error["n_prompt_tokens"]) == ("exceed_context_size_error", 20_000)
+    assert error["n_ctx"] == 16_384
     assert "20000" in error["message"]
     assert status == (await served.post({"prompt": "word " * 20_000, "stream": False}))[0]
 

@@ -163,7 +163,10 @@ def test_each_dialect_reports_the_stop_in_its_own_form(server: Server) -> None:
 
 ERRORS = [
     ("/completion", {"prompt": 7}, 400, lambda e: e["error"]["type"] == "invalid_request_error" and e["error"]["code"] == 400),
-    ("/completion", {"prompt": "a " * 4000}, 400, lambda e: e["error"]["type"] == "exceed_context_size_error"),
+    ("/completion", {"prompt": "a " * 4000}, 400, lambda e: (e["error"]["type"], e["error"]["n_prompt_tokens"] > 1024, e["error"]["n_ctx"]) == ("exceed_context_size_error", True, 1024)),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 4000}]}, 400, lambda e: (e["error"]["type"], e["error"]["code"], e["error"]["n_ctx"]) == ("exceed_context_size_error", "context_length_exceeded", 1024)),
+    ("/v1/embeddings", {"input": [[5] * 1025]}, 400, lambda e: (e["error"]["code"], e["error"]["n_prompt_tokens"], e["error"]["n_ctx"]) == ("context_length_exceeded", 1025, 1024)),
+    ("/v1/score", {"texts": [[5] * 1025]}, 400, lambda e: (e["error"]["code"], e["error"]["n_prompt_tokens"], e["error"]["n_ctx"]) == ("context_length_exceeded", 1026, 1024)),
     ("/infill", {"input_prefix": "a", "input_suffix": "b"}, 501, lambda e: e["error"]["type"] == "not_supported_error"),
     ("/apply-template", {}, 400, lambda e: e["error"]["message"] == "messages is missing"),
     ("/apply-template", {"messages": [7]}, 400, lambda e: "messages[0] is 7" in e["error"]["message"]),

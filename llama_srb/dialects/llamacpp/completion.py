@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Warned, as_json, size_in
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import INFILL, infill_prompt
 from llama_srb.dialects.common.reply import (
@@ -50,7 +50,7 @@ SNIPPET = "\n\n--- snippet ---\n\n"  # before a file, for a model without a sepa
 # ----------------------------------------------------------------------------------------------------
 
 
-class LlamacppErrorFields(TypedDict):
+class LlamacppErrorFields(PromptSize):
     code: int
     message: str
     type: str
@@ -134,12 +134,17 @@ TEXTS = Frames(
 
 
 def error_body(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
 ) -> LlamacppError:
     """An error as llama-server writes it."""
     other = "invalid_request_error" if status < 500 else "server_error"
     kind = "exceed_context_size_error" if code == "context_exceeded" else KINDS.get(status, other)
-    return {"error": {"code": status, "message": message, "type": kind}}
+    return {"error": {"code": status, "message": message, "type": kind, **size}}
 
 
 class Completion(Reply):
@@ -183,7 +188,7 @@ class Completion(Reply):
         return {**final, **self._logprobs(text.tokens), "index": place}
 
     def failure(self, error: Error) -> LlamacppError:
-        return error_body(500, error.message, code=error.code)
+        return error_body(500, error.message, code=error.code, size=size_in(error))
 
     def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Probabilities:
         made = [as_json(self._token(token)) for token in tokens] if self._has_logprobs else []

@@ -11,7 +11,7 @@ from typing import Any, Literal, NotRequired, TypeAlias
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Frames, Warned, as_json
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Warned, as_json
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill, infill_prompt
 from llama_srb.dialects.common.reply import Json, Reply, ServerInfo, Text, TokenLogprob, token_json
@@ -152,7 +152,12 @@ TURN_LINES = Frames(TurnPiece | TurnEnd | OllamaError, "Lines of JSON, each of o
 
 
 def error_body(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
 ) -> OllamaError:
     """An error as Ollama writes it."""
     return {"error": message}

@@ -3,7 +3,7 @@
 `several` is for a request with several prompts.
 """
 
-from llama_srb.dialects.openai.answer import Error, ErrorKind, error_body
+from llama_srb.dialects.openai.answer import Error, error_body
 from llama_srb.dialects.openai.completions import CHUNKS, Body, Chunks, Completion
 from llama_srb.dialects.openai.form import NO_INFILL, Form, parse, prompts
 from llama_srb.dialects.openai.several import BodyOfMany, ChunksOfMany
@@ -17,7 +17,6 @@ __all__ = [
     "ChunksOfMany",
     "Completion",
     "Error",
-    "ErrorKind",
     "Form",
     "error_body",
     "parse",

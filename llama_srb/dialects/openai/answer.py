@@ -1,13 +1,13 @@
 """Parts that answers of OpenAI's completions and chats share: types, errors, chunks as frames. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Warned
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, PromptSize, Warned, size_in
 from llama_srb.dialects.common.reply import OneText, Transcript
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
@@ -17,10 +17,14 @@ END = b"data: [DONE]\n\n"
 UNFINISHED: Literal["length"] = "length"
 """finish_reason of each text that did not end by itself: OpenAI's API has no "cancelled"."""
 
-ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error"]
+ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error", "exceed_context_size_error"]
+CODES = {"context_exceeded": "context_length_exceeded"}
+"""OpenAI's names of the engine's codes, where they differ."""
 
 
-class ErrorFields(TypedDict):
+class ErrorFields(PromptSize):
+    """With the type exceed_context_size_error, which is llama-server's, also the sizes."""
+
     message: str
     type: ErrorKind
     param: str | None
@@ -61,9 +65,12 @@ class RankingFields(TypedDict, total=False):
 
 
 class Head(TypedDict):
+    """system_fingerprint: llama.cpp's commit, a hash of the model's files, a hash of the adapters."""
+
     id: str
     created: Count
     model: str
+    system_fingerprint: str
 
 
 class ChunkExtras(Warned, total=False):
@@ -76,9 +83,26 @@ class ChunkExtras(Warned, total=False):
 NO_EXTRAS: ChunkExtras = {}
 
 
-def error_body(message: str, *, kind: ErrorKind, param: str | None, code: str | None) -> Error:
-    """An error in the form that OpenAI's clients read."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+def error_body(
+    message: str,
+    *,
+    is_clients: bool,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
+) -> Error:
+    """An error in the form that OpenAI's clients read; is_clients: the client's request is wrong."""
+    kind: ErrorKind = "invalid_request_error" if is_clients else "server_error"
+    if size:
+        kind = "exceed_context_size_error"
+    fields: ErrorFields = {
+        "message": message,
+        "type": kind,
+        "param": param,
+        "code": CODES.get(code, code) if code else code,
+        **size,
+    }
+    return {"error": fields}
 
 
 def usage_of(done: Done) -> Usage:
@@ -130,19 +154,23 @@ class ChunkWriter:
     """Writes the chunks of one answer as frames.
 
     A frame begins with `head`, which is set when the answer's id is known, and ends with `tail`. created is
-    in seconds since 1970.
+    in seconds since 1970. fingerprint() is called when the engine has begun.
     """
 
-    def __init__(self, kind: str, prefix: str, form: Form, *, model: str, created: int) -> None:
+    def __init__(
+        self, kind: str, prefix: str, form: Form, *, model: str, created: int, fingerprint: Callable[[], str]
+    ) -> None:
         self._prefix = prefix  # before the id
         self._about = {"object": kind, "created": created, "model": model}
+        self._fingerprint = fingerprint
         self._wants_usage = form.include_usage
         self.head = b""
         self.tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
 
     def name(self, id: str) -> None:
         """Sets the id of the chunks that follow."""
-        self.head = b"data: " + orjson.dumps({"id": self._prefix + id, **self._about})[:-1]
+        head = {"id": self._prefix + id, **self._about, "system_fingerprint": self._fingerprint()}
+        self.head = b"data: " + orjson.dumps(head)[:-1]
 
     def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras = NO_EXTRAS) -> bytes:
         """One chunk as a frame."""
@@ -166,9 +194,12 @@ class ChunkWriter:
             case Queued():
                 return b": queued at position %d\n\n" % event.position
             case events.Error():
-                kind: ErrorKind = (
-                    "invalid_request_error" if event.code == "invalid_request" else "server_error"
+                error = error_body(
+                    event.message,
+                    is_clients=event.code == "invalid_request",
+                    param=event.param,
+                    code=event.code,
+                    size=size_in(event),
                 )
-                error = error_body(event.message, kind=kind, param=event.param, code=event.code)
                 return b"data: %b\n\n" % orjson.dumps(error)
         return b""

@@ -4,7 +4,7 @@ Each frame has one choice. Its text is always a string, since clients append it 
 all choices. A cancelled sequence has the finish_reason "length", since its text is not finished.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -235,8 +235,16 @@ class ChoiceWriter:
 class Chunks:
     """Renders the events of one request as chunks; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
-        self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created)
+    def __init__(
+        self,
+        request: CompletionRequest,
+        form: Form,
+        *,
+        model: str,
+        created: int,
+        fingerprint: Callable[[], str],
+    ) -> None:
+        self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created, fingerprint=fingerprint)
         self._choices = ChoiceWriter(request, self._writer)
         self._warnings = request.warnings
 
@@ -289,8 +297,11 @@ def _ignore(text: EchoedText, event: Stream) -> None:
 class Body:
     """Builds one JSON body from the events of one request; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
+    def __init__(
+        self, request: CompletionRequest, *, model: str, created: int, fingerprint: Callable[[], str]
+    ) -> None:
         self._request, self._model, self._created = request, model, created
+        self._fingerprint = fingerprint
         self._transcript = Transcript(request.n, EchoedText, _ignore)
         self._pieces = Pieces(request.n)
 
@@ -310,6 +321,7 @@ class Body:
             "object": KIND,
             "created": self._created,
             "model": self._model,
+            "system_fingerprint": self._fingerprint(),
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
             **warned(self._request.warnings),

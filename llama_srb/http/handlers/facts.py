@@ -13,6 +13,7 @@ from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.pool import Pool
 from llama_srb.http.auth.caller import Caller
+from llama_srb.models import fingerprint
 from llama_srb.models.gguf_header import ModelInfo
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import Defaults
@@ -26,9 +27,14 @@ class ServerFacts:
     def __init__(
         self, settings: Settings, pool: Pool, model: ModelInfo, presets: Mapping[str, Preset]
     ) -> None:
-        self.settings, self._pool, self.model = settings, pool, model
+        self.settings, self._pool = settings, pool
         self._began = time.monotonic()
+        self.take_model(model)
         self.take_presets(presets)
+
+    def take_model(self, model: ModelInfo) -> None:
+        """Replaces the model that the engines load."""
+        self.model, self._model_hash = model, fingerprint.of_model(model)
 
     def take_presets(self, presets: Mapping[str, Preset]) -> None:
         """Replaces the presets that requests may name."""
@@ -57,6 +63,16 @@ class ServerFacts:
     def of_answer(self, model: str | None) -> dict[str, Any]:
         """The fields `model` and `created` of OpenAI's answers."""
         return {"model": self.named_model(model), "created": int(time.time())}
+
+    def of_openai(self, model: str | None) -> dict[str, Any]:
+        """As of_answer(), with what makes `system_fingerprint`."""
+        return {**self.of_answer(model), "fingerprint": self.fingerprint}
+
+    def fingerprint(self) -> str:
+        """`system_fingerprint`: llama.cpp's commit, the model, the adapters; known once an engine is ready."""
+        ready = self._pool.ready  # None if the request was cancelled before
+        commit, adapters = (ready.commit, ready.adapters) if ready else ("", ())
+        return f"b{commit}-{self._model_hash}-{fingerprint.of_adapters(adapters)}"
 
     def named_model(self, name: str | None) -> str:
         """The model's name in answers. Many tools send another name, which is an error only with --strict."""

@@ -74,7 +74,7 @@ class Generate:
         request, form = await parsed(
             http, openai.parse, bodies[0], self.facts.defaults(http[CALLER]), self.facts.infill
         )
-        about = self.facts.of_answer(form.model)
+        about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(
                 self.facts.require_what_continue_needs(request), form.limit, self.facts, reservation
@@ -91,7 +91,7 @@ class Generate:
         form = read[0][1]
         if read[0][0].continue_ is not None:
             raise RequestError("continue names one sequence, so prompt must be one text", param="continue")
-        about = self.facts.of_answer(form.model)
+        about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER], len(read)) as reservation:
             requests = [await truncated(request, form.limit, self.facts, reservation) for request, _ in read]
             several = reservation.generate_all(requests)
@@ -116,7 +116,7 @@ class Generate:
         request, form = await parsed(
             http, chat.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
         )
-        about = self.facts.of_answer(form.model)
+        about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, form.limit, self.facts, reservation)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
@@ -168,7 +168,8 @@ class Generate:
         """Vectors of texts."""
         read = functools.partial(embeddings.parse, strict=self.facts.settings.strict)
         request = await parsed(http, read, await self.bodies.read(http))
-        answer = embeddings.Body(request, model=self.facts.named_model(request.model))
+        model = self.facts.named_model(request.model)
+        answer = embeddings.Body(request, model=model, fingerprint=self.facts.fingerprint)
         return await self._run(http, "embed", request.engine_fields(), len(request.input), answer)
 
     async def _run(
