@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.dialects import koboldai, llamacpp, ollama, textgen
+from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, textgen
 from llama_srb.dialects.koboldai.info import (
     CountValue,
     DetokenizedText,
@@ -89,6 +89,7 @@ MAYBE_COUNT: Schema = {"type": ["integer", "null"], "minimum": 0}
 MAYBE_SWITCH: Schema = {"type": ["boolean", "null"]}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
+MAYBE_LIST: Schema = {"type": ["array", "null"]}
 
 
 IDS: Schema = {"type": "array", "items": COUNT}
@@ -115,6 +116,11 @@ TOKENIZE: Schema = {
 ENCODE: Schema = {"text": TEXT, "add_bos_token": MAYBE_SWITCH}
 TOKENS: Schema = {"tokens": IDS}
 MESSAGES: Schema = {"type": "array"}
+ANTHROPIC: Schema = {
+    "model": MAYBE_TEXT, "messages": MESSAGES, "system": ANY, "tools": MAYBE_LIST,
+    "tool_choice": MAYBE_OBJECT, "thinking": MAYBE_OBJECT, "output_config": MAYBE_OBJECT,
+    "metadata": ANY,
+}  # fmt: skip
 
 NATIVE = {JSON: LlamacppText | list[LlamacppText], SSE: llamacpp.TEXTS}
 NATIVE_VECTORS = {JSON: list[LlamacppVector]}
@@ -249,6 +255,13 @@ PATHS = (
     Path("ollama", "GET", "/api/version", EVERY_KEY, "ask",
         "The version of Ollama whose API this server has.",
         {JSON: OllamaVersion}),
+
+    Path("anthropic", "POST", "/v1/messages", CHAT, "reply",
+        "One answer to a chat: a message of content blocks, or its events.",
+        {JSON: anthropic.AnthropicMessage, SSE: anthropic.EVENTS},
+        {"max_tokens": ANY, "stream": MAYBE_SWITCH, "stop_sequences": MAYBE_LIST, **ANTHROPIC}),
+    Path("anthropic", "POST", "/v1/messages/count_tokens", CHAT, "count_tokens",
+        "The tokens of the prompt of a chat.", {JSON: anthropic.CountedTokens}, ANTHROPIC),
 )
 # fmt: on
 
@@ -256,4 +269,11 @@ ERRORS: Mapping[str, Any] = {  # error types by dialect; other dialects have Ope
     "llamacpp": llamacpp.LlamacppError,
     "koboldai": koboldai.KoboldError,
     "ollama": ollama.OllamaError,
+    "anthropic": anthropic.AnthropicError,
+}
+UNAVAILABLE: Mapping[str, Mapping[int, str]] = {  # what a dialect has instead of 503
+    "anthropic": {
+        529: "The queue is full, no engine runs, or the server stops.",
+        504: "A time limit is over.",
+    },
 }

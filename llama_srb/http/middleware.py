@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__
-from llama_srb.dialects import koboldai, llamacpp, negotiation, ollama, openai
+from llama_srb.dialects import anthropic, koboldai, llamacpp, negotiation, ollama, openai
 from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, size_in
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
@@ -39,7 +39,10 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "busy": 503,
     "timed_out": 503,
 }
-ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body}
+ERROR_FORMS = {
+    "llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body,
+    "anthropic": anthropic.error_body,
+}  # fmt: skip
 DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FORM_RULE: web.RequestKey[str] = web.RequestKey("form_rule", str)  # that guessed the form of the answer
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
@@ -127,14 +130,23 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return error_response(500, "internal error; the server's log has more", code="internal_error")
 
 
+def _dialect_of(request: web.Request) -> str:
+    """The dialect of the request's path; empty if there is no such path."""
+    resource = request.match_info.route.resource  # None if the method is wrong
+    return DIALECT_OF.get(resource.canonical if resource else request.path, "")
+
+
 @web.middleware
 async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Gives errors of another server's paths the form that this server uses."""
     response = await handler(request)
-    resource = request.match_info.route.resource  # None if the method is wrong
-    form = ERROR_FORMS.get(DIALECT_OF.get(resource.canonical if resource else request.path, ""))
+    dialect = _dialect_of(request)
+    form = ERROR_FORMS.get(dialect)
     if form is not None and isinstance(response, web.Response) and FAULT in response:
-        response.body = orjson.dumps(form(response.status, **response[FAULT]))
+        fault = response[FAULT]
+        response.body = orjson.dumps(form(response.status, **fault))
+        if dialect == "anthropic":
+            response.set_status(anthropic.status_of(response.status, fault["code"]))
     return response
 
 
@@ -168,6 +180,8 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
     async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = f"llama-srb/{__version__}"
         response.headers["X-Request-Id"] = request_id.get()
+        if _dialect_of(http) == "anthropic":
+            response.headers["Request-Id"] = request_id.get()  # its clients show this one
         if FORM_RULE in http:
             response.headers[negotiation.HEADER] = http[FORM_RULE]
         allowed = access.allowed_origin(http.headers.get("Origin"))

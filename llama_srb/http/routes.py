@@ -277,7 +277,11 @@ def _of_others(path: foreign.Path) -> Route:
     error = foreign.ERRORS.get(path.dialect, Error)
     errors = GENERATION_ERRORS if path.request is not None else FAILED | {503: GENERATION_ERRORS[503]}
     errors = errors | MORE_ERRORS.get(path.path, {})
-    answers = {status: _json(answer.meaning, error) for status, answer in errors.items()}
+    meanings = {status: answer.meaning for status, answer in errors.items()}
+    if (instead := foreign.UNAVAILABLE.get(path.dialect)) is not None:
+        del meanings[503]
+        meanings |= instead
+    answers = {status: _json(meaning, error) for status, meaning in meanings.items()}
     answers[200] = Answer(path.summary, path.answers)
     body = path.name + "Body" if path.request is not None else ""
     return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
@@ -291,5 +295,7 @@ MORE_ERRORS = {
     "/api/embed": NO_SUCH_MODEL,
     "/api/embeddings": NO_SUCH_MODEL,
     "/api/show": NO_SUCH_MODEL,
+    "/v1/messages": NO_SUCH_MODEL,
+    "/v1/messages/count_tokens": NO_SUCH_MODEL,
 }
 ROUTES = (*OURS, *map(_of_others, foreign.PATHS))

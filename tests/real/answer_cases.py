@@ -20,6 +20,10 @@ RANKED: list[dict[str, Any]] = [
 ]
 CALL: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "n": 2, "max_tokens": 150}
 CALLING: dict[str, Any] = CALL | {"sequences": [scripted("<think>", "</think>", "<tool_call>"), scripted()]}
+USE: dict[str, Any] = {
+    "messages": HELLO, "max_tokens": 400, "tool_choice": {"type": "any"},
+    "tools": [{"name": "weather", "input_schema": TOOLS[0]["function"]["parameters"]}], **scripted("<tool_call>", "</tool_call>"),
+}  # fmt: skip
 THOUGHT: dict[str, Any] = {"messages": HELLO, "max_tokens": 9, **scripted("<think>")}
 
 
@@ -184,5 +188,13 @@ CASES = [
     *of("POST /api/show", {"model": "storyteller"}), *of("POST /api/show", {"model": "storyteller:latest"}),
     *of("POST /api/show", {"model": "other"}, status=404),
     *of("GET /api/tags"), *of("GET /api/ps"), *of("GET /api/version"),
+
+    *of("POST /v1/messages", CHAT, CHAT | {"model": "other", "foo": 1, "stop_sequences": ["a"]}),
+    *of("POST /v1/messages", CHAT | {"stream": True}, CHAT | {"stream": True, "foo": 1}, form=SSE),
+    *of("POST /v1/messages", USE, THOUGHT, model="able"),
+    *of("POST /v1/messages", USE | {"stream": True}, THOUGHT | {"stream": True}, form=SSE, model="able"),
+    *of("POST /v1/messages", {"messages": 7}, CHAT | {"n": 2}, status=400),
+    *of("POST /v1/messages/count_tokens", CHAT), *of("POST /v1/messages/count_tokens", USE, model="able"),
+    *of("POST /v1/messages/count_tokens", {}, status=400),
 ]
 # fmt: on

@@ -95,6 +95,14 @@ def _likely_token(token: Mapping[str, Any]) -> LikelyToken:
     return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
 
 
+def arguments_of(text: str) -> Any:
+    """A tool call's arguments as an object; it is empty if the call is incomplete."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+
+
 @dataclass(slots=True)
 class Text:
     """The text so far of one sequence."""

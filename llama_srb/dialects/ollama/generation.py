@@ -14,7 +14,15 @@ from typing_extensions import TypedDict
 from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Warned, as_json
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill, infill_prompt
-from llama_srb.dialects.common.reply import Json, Reply, ServerInfo, Text, TokenLogprob, token_json
+from llama_srb.dialects.common.reply import (
+    Json,
+    Reply,
+    ServerInfo,
+    Text,
+    TokenLogprob,
+    arguments_of,
+    token_json,
+)
 from llama_srb.dialects.ollama.body import message_of, model_of, request_of, think_of
 from llama_srb.engine.events import Done, Error, Event, Stop, Stream
 from llama_srb.request.fields import limit_of
@@ -272,17 +280,9 @@ def _merged(lines: list[Mapping[str, Any]]) -> Json:
 def _calls(text: Text) -> list[OllamaCall]:
     """The tool calls of a text, with their arguments as objects."""
     return [
-        {"function": {"name": call["name"], "arguments": _object_of(call["arguments"])}}
+        {"function": {"name": call["name"], "arguments": arguments_of(call["arguments"])}}
         for _, call in sorted(text.calls.items())
     ]
-
-
-def _object_of(text: str) -> Any:
-    """Arguments as an object; it is empty if the call is incomplete."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {}
 
 
 def _reason(stop: Stop | None) -> Finish:

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import koboldai, llamacpp, ollama, textgen
+from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, textgen
 from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Event
@@ -25,15 +25,15 @@ from llama_srb.http.reservations import Admission
 from llama_srb.http.streaming import Responder, Work, unranked
 from llama_srb.http.watchlist import Watchlist
 from llama_srb.request.parse import parse_body
-from llama_srb.request.truncate import truncate_text
+from llama_srb.request.truncate import chat_length, truncate_text
 from llama_srb.request.values import INT32_MAX
 
-OTHERS = (llamacpp, koboldai, ollama, textgen)  # the dialects of other servers
+OTHERS = (llamacpp, koboldai, ollama, textgen, anthropic)  # the dialects of other servers
 REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
     path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
 }
 INFO_ENDPOINTS: Mapping[str, InfoEndpoint] = {
-    path: endpoint for dialect in OTHERS for path, endpoint in dialect.INFO_ENDPOINTS.items()
+    path: endpoint for dialect in OTHERS for path, endpoint in getattr(dialect, "INFO_ENDPOINTS", {}).items()
 }
 
 
@@ -90,6 +90,14 @@ class Compatibility:
             with self.admission.reserve(http[CALLER]) as reservation:
                 result = await reservation.command(endpoint.op, **arguments)
         return json_response(endpoint.answer(body, result, about))
+
+    async def count_tokens(self, http: web.Request) -> web.Response:
+        """The tokens of a chat's prompt; nothing is generated."""
+        body, about = await self.bodies.read(http), self.facts.info(http[CALLER])
+        request = await parsed(http, anthropic.prompt_of, body, about)
+        with self.admission.reserve(http[CALLER]) as reservation:
+            tokens = await chat_length(request, reservation.command)
+        return json_response(anthropic.counted(tokens))
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts in another server's form."""
