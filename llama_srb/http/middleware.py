@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__
-from llama_srb.dialects import koboldai, llamacpp, negotiation, ollama, openai
+from llama_srb.dialects import koboldai, llamacpp, negotiation, ollama, openai, responses
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
 from llama_srb.http.auth.access import Access
@@ -38,7 +38,12 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "busy": 503,
     "timed_out": 503,
 }
-ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body}
+ERROR_FORMS = {
+    "llamacpp": llamacpp.error_body,
+    "koboldai": koboldai.error_body,
+    "ollama": ollama.error_body,
+    "responses": responses.error_body,
+}
 DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FORM_RULE: web.RequestKey[str] = web.RequestKey("form_rule", str)  # that guessed the form of the answer
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)

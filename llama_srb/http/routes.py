@@ -291,5 +291,6 @@ MORE_ERRORS = {
     "/api/embed": NO_SUCH_MODEL,
     "/api/embeddings": NO_SUCH_MODEL,
     "/api/show": NO_SUCH_MODEL,
+    **dict.fromkeys(("/v1/responses", "/responses", "/openai/v1/responses"), NO_SUCH_MODEL),
 }
 ROUTES = (*OURS, *map(_of_others, foreign.PATHS))
