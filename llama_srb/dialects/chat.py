@@ -16,12 +16,14 @@ from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json, wa
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
     UNFINISHED,
+    ChatToken,
     ChunkExtras,
     ChunkWriter,
     Error,
     Head,
     RankingFields,
     Usage,
+    chat_token,
     in_order,
     ranking_fields,
     usage_of,
@@ -46,18 +48,6 @@ READ_HERE = frozenset({
 # ----------------------------------------------------------------------------------------------------
 
 ChatFinish: TypeAlias = Literal["stop", "length", "tool_calls"]
-
-
-class LikelyChatToken(TypedDict):
-    token: str
-    logprob: float
-    bytes: list[Count]
-
-
-class ChatToken(LikelyChatToken):
-    """A token with its alternatives."""
-
-    top_logprobs: list[LikelyChatToken]
 
 
 class ChatLogprobs(TypedDict):
@@ -168,18 +158,9 @@ def _logprobs(body: Mapping[str, Any]) -> int | None:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _one_logprob(token: Mapping[str, Any]) -> LikelyChatToken:
-    text = token["text"]
-    return {"token": text, "logprob": token["logprob"], "bytes": list(text.encode())}
-
-
 def _logprobs_of(tokens: Iterable[Mapping[str, Any]]) -> ChatLogprobs:
     """Each token is serialized now: with many alternatives, a whole answer would be too many objects."""
-    return {"content": [as_json(_token(token)) for token in tokens]}
-
-
-def _token(token: Mapping[str, Any]) -> ChatToken:
-    return {**_one_logprob(token), "top_logprobs": list(map(_one_logprob, token.get("top", ())))}
+    return {"content": [as_json(chat_token(token)) for token in tokens]}
 
 
 def _call(call: Mapping[str, Any]) -> CallDelta:

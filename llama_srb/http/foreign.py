@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, textgen
+from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, responses, textgen
 from llama_srb.dialects.koboldai.info import (
     CountValue,
     DetokenizedText,
@@ -121,9 +121,17 @@ ANTHROPIC: Schema = {
     "tool_choice": MAYBE_OBJECT, "thinking": MAYBE_OBJECT, "output_config": MAYBE_OBJECT,
     "metadata": ANY,
 }  # fmt: skip
+RESPONSES: Schema = {
+    "input": {"type": ["string", "array"]}, "model": MAYBE_TEXT, "instructions": MAYBE_TEXT,
+    "stream": MAYBE_SWITCH, "max_output_tokens": ANY, "tools": {"type": ["array", "null"]},
+    "tool_choice": ANY, "parallel_tool_calls": MAYBE_SWITCH, "text": MAYBE_OBJECT, "reasoning": MAYBE_OBJECT,
+    "include": {"type": ["array", "null"]}, "top_logprobs": MAYBE_COUNT, "metadata": MAYBE_OBJECT,
+    "truncation": {"enum": ["auto", "disabled", None]}, "store": MAYBE_SWITCH,
+}  # fmt: skip
 
 NATIVE = {JSON: LlamacppText | list[LlamacppText], SSE: llamacpp.TEXTS}
 NATIVE_VECTORS = {JSON: list[LlamacppVector]}
+RESPONSE = {JSON: responses.Response, SSE: responses.EVENTS}
 
 # ----------------------------------------------------------------------------------------------------
 # The paths
@@ -233,6 +241,14 @@ PATHS = (
     Path("openai", "GET", "/v1/model", EVERY_KEY, "ask", "TabbyAPI: the model.", {JSON: ModelCard}),
     Path("openai", "GET", "/v1/model/list", EVERY_KEY, "ask", "TabbyAPI: all models.",
         {JSON: ModelCards}),
+
+    Path("responses", "POST", "/v1/responses", CHAT, "responses",
+        "One answer to a conversation, in the form of OpenAI's responses: items, or events.",
+        RESPONSE, RESPONSES),
+    Path("responses", "POST", "/responses", CHAT, "responses", "The same as /v1/responses.",
+        RESPONSE, RESPONSES),
+    Path("responses", "POST", "/openai/v1/responses", CHAT, "responses", "The same as /v1/responses.",
+        RESPONSE, RESPONSES),
 
     Path("ollama", "POST", "/api/generate", COMPLETE, "reply",
         "n continuations: lines of JSON, or one object.",

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__
-from llama_srb.dialects import anthropic, koboldai, llamacpp, negotiation, ollama, openai
+from llama_srb.dialects import anthropic, koboldai, llamacpp, negotiation, ollama, openai, responses
 from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, size_in
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
@@ -40,9 +40,12 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "timed_out": 503,
 }
 ERROR_FORMS = {
-    "llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body,
+    "llamacpp": llamacpp.error_body,
+    "koboldai": koboldai.error_body,
+    "ollama": ollama.error_body,
     "anthropic": anthropic.error_body,
-}  # fmt: skip
+    "responses": responses.error_body,
+}
 DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FORM_RULE: web.RequestKey[str] = web.RequestKey("form_rule", str)  # that guessed the form of the answer
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)

@@ -297,5 +297,6 @@ MORE_ERRORS = {
     "/api/show": NO_SUCH_MODEL,
     "/v1/messages": NO_SUCH_MODEL,
     "/v1/messages/count_tokens": NO_SUCH_MODEL,
+    **dict.fromkeys(("/v1/responses", "/responses", "/openai/v1/responses"), NO_SUCH_MODEL),
 }
 ROUTES = (*OURS, *map(_of_others, foreign.PATHS))

@@ -1,6 +1,6 @@
 """Runs llama.cpp's tests of its server against this one: python -m tests.peer [--all] [--baseline] [TEST…]
 
-Without options it runs the subset that CI runs. Tests are ids in llama.cpp's folder tools/server/tests, such as
+Without options it runs the subset that CI runs. Tests are ids in the folder tools/server/tests of llama.cpp:
 unit/test_basic.py::test_server_props. PEER_LOG=FILE gets the output of pytest.
 """
 

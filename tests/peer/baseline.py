@@ -1,7 +1,7 @@
-"""Compares outcomes with those of llama-server, which baseline.json has: `python -m tests.peer --baseline` writes it.
+"""Compares outcomes with those of llama-server, which `python -m tests.peer --baseline` writes to baseline.json.
 
-known.json lists the tests of the baseline that do not pass here: `excluded`, by design, and `failing`, each with its
-reason. It also lists the subset that CI runs.
+known.json lists the tests of the baseline that do not pass here: `excluded`, by design, and `failing`, each
+with its reason. It also lists the subset that CI runs.
 """
 
 from __future__ import annotations

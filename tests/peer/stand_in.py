@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Stands in for llama-server in llama.cpp's tests: it takes the same arguments and becomes the server under test.
+"""Stands in for llama-server in llama.cpp's tests: it takes the same arguments and becomes the tested server.
 
-The tests name models of a hub, which this machine need not reach. The stand-in replaces the name by the file that
-PEER_MODELS gives for it; all other arguments stay as they are. PEER_SERVER is the command of the server.
+The tests name models of a hub, which this machine need not reach. The stand-in replaces the name by the file
+that PEER_MODELS gives for it; other arguments stay as they are. PEER_SERVER is the command of the server.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ def command(server: Sequence[str], models: dict[str, str], arguments: Sequence[s
 
 
 if __name__ == "__main__":
-    line = command(
-        json.loads(os.environ["PEER_SERVER"]), json.loads(os.environ["PEER_MODELS"]), sys.argv[1:]
-    )
+    line = command(json.loads(os.environ["PEER_SERVER"]), json.loads(os.environ["PEER_MODELS"]), sys.argv[1:])
     os.environ.pop("PYTHONPATH")  # of the tests' pytest
     os.execv(line[0], line)

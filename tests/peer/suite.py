@@ -106,7 +106,12 @@ def _pytest(folder: Path, settings: Mapping[str, str], arguments: Sequence[str])
     log = os.environ.get("PEER_LOG")
     with open(log or os.devnull, "w") as output:
         ended = subprocess.run(
-            command, cwd=folder, env=kept | dict(settings), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            command,
+            cwd=folder,
+            env=kept | dict(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
         )
     assert ended.returncode in (0, 1), f"{command} ended with {ended.returncode}"  # 1: a test has failed
 

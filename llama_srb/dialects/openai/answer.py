@@ -1,4 +1,4 @@
-"""Parts that answers of OpenAI's completions and chats share: types, errors, chunks as frames. Pure."""
+"""Parts that several of OpenAI's answers share: types, errors, tokens, chunks as frames. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +33,18 @@ class ErrorFields(PromptSize):
 
 class Error(TypedDict):
     error: ErrorFields
+
+
+class LikelyChatToken(TypedDict):
+    token: str
+    logprob: float
+    bytes: list[Count]
+
+
+class ChatToken(LikelyChatToken):
+    """A token with its alternatives."""
+
+    top_logprobs: list[LikelyChatToken]
 
 
 class CachedTokens(TypedDict):
@@ -112,6 +124,16 @@ def usage_of(done: Done) -> Usage:
         "total_tokens": done.prompt_tokens + done.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
     }
+
+
+def chat_token(token: Mapping[str, Any]) -> ChatToken:
+    """The engine's token with its alternatives, as chats have it."""
+    return {**_likely_token(token), "top_logprobs": list(map(_likely_token, token.get("top", ())))}
+
+
+def _likely_token(token: Mapping[str, Any]) -> LikelyChatToken:
+    text = token["text"]
+    return {"token": text, "logprob": token["logprob"], "bytes": list(text.encode())}
 
 
 def finish_of(stop: Stop | None) -> Finish:

@@ -1,4 +1,4 @@
-"""Handlers of our own and OpenAI's paths: completions, chats, prefixes, scores, vectors."""
+"""Handlers of our own and OpenAI's paths: completions, chats, responses, prefixes, scores, vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, scores
+from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, responses, scores
 from llama_srb.dialects.common.answers import warned
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
@@ -123,6 +123,20 @@ class Generate:
             if form.stream:
                 return await self.responder.stream(http, work, chat.Chunks(request, form, **about).render)
             return await self.responder.whole(http, work, chat.Body(request, **about))
+
+    async def responses(self, http: web.Request) -> web.StreamResponse:
+        """One answer to a conversation, in the form of OpenAI's responses."""
+        request, asked = await parsed(
+            http, responses.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
+        )
+        about = self.facts.of_answer(asked.form.model)
+        with self.admission.reserve(http[CALLER]) as reservation:
+            request = await truncated(request, asked.limit, self.facts, reservation)
+            work = work_of(request, reservation, self.responder.max_held, has_stop=True)
+            output = responses.Output(request, asked, **about)
+            if asked.form.stream:
+                return await self.responder.stream(http, work, responses.Frames(output).render)
+            return await self.responder.whole(http, work, responses.Body(output))
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Prefills a prompt for a later request. If the client leaves before the end, this is cancelled."""
