@@ -28,7 +28,7 @@ from llama_srb.dialects.openai.answer import (
     ranking_fields,
     usage_of,
 )
-from llama_srb.dialects.openai.form import Form, form_of
+from llama_srb.dialects.openai.form import REPORTS, Form, form_of
 from llama_srb.engine.events import Done, Event, Extend, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
@@ -39,7 +39,7 @@ N, MAX_TOKENS = 1, -1  # OpenAI's defaults
 PREFIX = "chatcmpl-"  # before the id
 READ_HERE = frozenset({
     "stream", "stream_options", "model", "user", "logprobs", "top_logprobs", "store", "metadata",
-    "service_tier", "safety_identifier", "prompt_cache_key",
+    "service_tier", "safety_identifier", "prompt_cache_key", *REPORTS,
 })  # fmt: skip
 
 
@@ -89,8 +89,10 @@ class Message(TypedDict):
 
 
 class Delta(TypedDict, total=False):
+    """The first delta of a choice has role, and content null."""
+
     role: Literal["assistant"]
-    content: str
+    content: str | None
     reasoning_content: str
     tool_calls: list[CallDelta]
 
@@ -187,6 +189,10 @@ def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
     return "tool_calls" if called else "stop"
 
 
+def _no_text(index: int, delta: Delta) -> ChatChunkChoice:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+
 class Chunks:
     """Renders the events of one request as chunks; created is in seconds since 1970."""
 
@@ -199,9 +205,10 @@ class Chunks:
         created: int,
         fingerprint: Callable[[], str],
     ) -> None:
-        self._writer = ChunkWriter(
+        self.writer = ChunkWriter(
             f"{KIND}.chunk", PREFIX, form, model=model, created=created, fingerprint=fingerprint
         )
+        self.empty_choice = _no_text(0, {})
         self._warnings = request.warnings
         self._called: set[int] = set()  # the choices that called a tool
 
@@ -209,26 +216,28 @@ class Chunks:
         """The frames of events that follow those of the last call."""
         return b"".join(map(self._render, events))
 
+    frames = render
+
     def _render(self, event: Event) -> bytes:
         match event:
             case Stream(reasoning="", tool_calls=()) if not event.tokens:
                 # Nearly all frames are of this kind, so they are formatted by hand, which is faster.
                 return (
                     b'%b,"choices":[{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b'
-                    % (self._writer.head, event.index, orjson.dumps(event.text), self._writer.tail)
+                    % (self.writer.head, event.index, orjson.dumps(event.text), self.writer.tail)
                 )
             case Stream():
                 return self._piece(event)
             case Stop():
                 return self._ended(event)
             case Start():
-                self._writer.name(event.id)
-                return self._writer.begin(self._warnings) + self._roles(range(event.count))
+                self.writer.name(event.id)
+                return self.writer.begin(self._warnings) + self._roles(range(event.count))
             case Extend():
                 return self._roles(range(event.first, event.count))
             case Done():
-                return self._writer.end(event)
-        return self._writer.other(event)
+                return self.writer.end(event)
+        return self.writer.other(event)
 
     def _piece(self, event: Stream) -> bytes:
         if event.tool_calls:
@@ -251,14 +260,11 @@ class Chunks:
         )
 
     def _roles(self, indices: Iterable[int]) -> bytes:
-        role: Delta = {"role": "assistant", "content": ""}
-        return b"".join(
-            self._chunk({"index": index, "delta": role, "logprobs": None, "finish_reason": None})
-            for index in indices
-        )
+        role: Delta = {"role": "assistant", "content": None}
+        return b"".join(self._chunk(_no_text(index, role)) for index in indices)
 
     def _chunk(self, choice: ChatChunkChoice) -> bytes:
-        return self._writer.frame((choice,))
+        return self.writer.frame((choice,))
 
 
 def _message(one: Text) -> Message:

@@ -1,4 +1,4 @@
-"""Compares outcomes with those of llama-server, which `python -m tests.peer --baseline` writes to baseline.json.
+"""Compares outcomes with those of llama-server, which `tests.peer --baseline` writes to baseline.json.
 
 known.json lists the tests of the baseline that do not pass here: `excluded`, by design, and `failing`, each
 with its reason. It also lists the subset that CI runs.

@@ -1,4 +1,4 @@
-"""A pytest plugin for llama.cpp's tests: free ports, no download of models, results as JSON in PEER_RESULTS."""
+"""A pytest plugin for llama.cpp's tests: free ports, no download of models, results in PEER_RESULTS."""
 
 from __future__ import annotations
 

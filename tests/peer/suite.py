@@ -1,4 +1,4 @@
-"""Runs llama.cpp's tests of its server, in a virtual environment of their own, against a server of our choice.
+"""Runs llama.cpp's tests of its server, in a virtual environment of their own, against a chosen server.
 
 The tests come from the source of llama.cpp that build.sh has fetched, and need other versions of pytest and
 aiohttp than ours. They run in a copy of their folder, and the server they start is stand_in.py.
@@ -80,7 +80,7 @@ def models(folder: Path) -> dict[str, str]:
 
 
 def run(server: Sequence[str], tests: Sequence[str], workers: int) -> dict[str, str]:
-    """The outcome of each test by its id: passed, failed or skipped. tests: ids or files; ids are relative to llama.cpp's tests."""
+    """The outcome of each test by its id: passed, failed or skipped. tests: ids, or files, in TESTS."""
     with tempfile.TemporaryDirectory(prefix="llama-srb-peer-") as made:
         folder = Path(made)
         tree = folder / "llama.cpp"
@@ -103,16 +103,11 @@ def _pytest(folder: Path, settings: Mapping[str, str], arguments: Sequence[str])
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "LLAMA_"))}
     options = ["-p", "plugin", "-p", "no:cacheprovider", "-m", "not slow", "--tb=short", "-q", "-rfE"]
     command = [str(environment()), "-m", "pytest", *options, *arguments]
-    log = os.environ.get("PEER_LOG")
-    with open(log or os.devnull, "w") as output:
+    with open(os.environ.get("PEER_LOG", os.devnull), "w") as output:
         ended = subprocess.run(
-            command,
-            cwd=folder,
-            env=kept | dict(settings),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
+            command, cwd=folder, env=kept | dict(settings),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        )  # fmt: skip
     assert ended.returncode in (0, 1), f"{command} ended with {ended.returncode}"  # 1: a test has failed
 
 

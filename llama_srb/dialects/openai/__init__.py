@@ -6,6 +6,7 @@
 from llama_srb.dialects.openai.answer import Error, error_body
 from llama_srb.dialects.openai.completions import CHUNKS, Body, Chunks, Completion
 from llama_srb.dialects.openai.form import NO_INFILL, Form, parse, prompts
+from llama_srb.dialects.openai.reports import asked, builder, renderer
 from llama_srb.dialects.openai.several import BodyOfMany, ChunksOfMany
 
 __all__ = [
@@ -18,7 +19,10 @@ __all__ = [
     "Completion",
     "Error",
     "Form",
+    "asked",
+    "builder",
     "error_body",
     "parse",
     "prompts",
+    "renderer",
 ]

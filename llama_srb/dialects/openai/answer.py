@@ -175,8 +175,9 @@ def in_order(transcript: Transcript[OneText]) -> Iterator[tuple[int, OneText, St
 class ChunkWriter:
     """Writes the chunks of one answer as frames.
 
-    A frame begins with `head`, which is set when the answer's id is known, and ends with `tail`. created is
-    in seconds since 1970. fingerprint() is called when the engine has begun.
+    A frame begins with `head`, which is set when the answer's id is known, and ends with `tail`, which has
+    the fields that add() has set. created is in seconds since 1970. fingerprint() is called when the engine
+    has begun.
     """
 
     def __init__(
@@ -186,18 +187,24 @@ class ChunkWriter:
         self._about = {"object": kind, "created": created, "model": model}
         self._fingerprint = fingerprint
         self._wants_usage = form.include_usage
-        self.head = b""
-        self.tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
+        self.head = self._added = self.tail = b""
+        self.add({})
 
     def name(self, id: str) -> None:
         """Sets the id of the chunks that follow."""
         head = {"id": self._prefix + id, **self._about, "system_fingerprint": self._fingerprint()}
         self.head = b"data: " + orjson.dumps(head)[:-1]
 
+    def add(self, fields: Mapping[str, Any]) -> None:
+        """Sets more fields for the chunks that follow, in place of those of the last call."""
+        self._added = b"," + orjson.dumps(fields)[1:-1] if fields else b""
+        self.tail = self._added + (b',"usage":null}\n\n' if self._wants_usage else b"}\n\n")
+
     def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras = NO_EXTRAS) -> bytes:
         """One chunk as a frame."""
         fields = orjson.dumps({"choices": choices, **extras})[1:-1]
-        return b"%b,%b%b" % (self.head, fields, b"}\n\n" if "usage" in extras else self.tail)
+        tail = self._added + b"}\n\n" if "usage" in extras else self.tail
+        return b"%b,%b%b" % (self.head, fields, tail)
 
     def begin(self, warnings: tuple[str, ...], choices: Sequence[Mapping[str, Any]] = ()) -> bytes:
         """The first chunk with the warnings; empty if there are none."""

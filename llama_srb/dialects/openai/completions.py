@@ -244,8 +244,9 @@ class Chunks:
         created: int,
         fingerprint: Callable[[], str],
     ) -> None:
-        self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created, fingerprint=fingerprint)
-        self._choices = ChoiceWriter(request, self._writer)
+        self.writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created, fingerprint=fingerprint)
+        self.empty_choice = _chunk_choice(0, "", None, None)
+        self._choices = ChoiceWriter(request, self.writer)
         self._warnings = request.warnings
 
     def render(self, events: list[Event]) -> bytes:
@@ -268,11 +269,11 @@ class Chunks:
     def _render(self, event: Event) -> bytes:
         match event:
             case Start():
-                self._writer.name(event.id)
-                return self._writer.begin(self._warnings, [_chunk_choice(0, "", None, None)])
+                self.writer.name(event.id)
+                return self.writer.begin(self._warnings, [self.empty_choice])
             case Done():
-                return self._writer.end(event)
-        return self._choices.render(event) or self._writer.other(event)
+                return self.writer.end(event)
+        return self._choices.render(event) or self.writer.other(event)
 
 
 @dataclass(slots=True)

@@ -81,8 +81,10 @@ class Generate:
             )
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
-                return await self.responder.stream(http, work, openai.Chunks(request, form, **about).frames)
-            return await self.responder.whole(http, work, openai.Body(request, **about))
+                render = openai.renderer(openai.Chunks(request, form, **about), request, form)
+                return await self.responder.stream(http, work, render)
+            answer = openai.builder(openai.Body(request, **about), request, form)
+            return await self.responder.whole(http, work, answer)
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
         """Several prompts, each with n choices."""
@@ -119,10 +121,13 @@ class Generate:
         about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, form.limit, self.facts, reservation)
+            request = openai.asked(request, form)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
-                return await self.responder.stream(http, work, chat.Chunks(request, form, **about).render)
-            return await self.responder.whole(http, work, chat.Body(request, **about))
+                render = openai.renderer(chat.Chunks(request, form, **about), request, form)
+                return await self.responder.stream(http, work, render)
+            answer = openai.builder(chat.Body(request, **about), request, form)
+            return await self.responder.whole(http, work, answer)
 
     async def responses(self, http: web.Request) -> web.StreamResponse:
         """One answer to a conversation, in the form of OpenAI's responses."""
