@@ -314,6 +314,20 @@ def test_a_response_is_cancelled_by_its_id(server: Server, openai: OpenAI) -> No
         assert list(events)[-1].type == "response.incomplete"
 
 
+def test_llama_servers_clients_get_progress_and_timings(server: Server) -> None:
+    """As tools/server/tests/unit/test_compat_oai_responses.py of llama.cpp has it."""
+    body = {"input": HELLO * 10, "max_output_tokens": 8, "stream": True, **scripted()}
+    data = server.call("POST", "/responses", body | {"timings_per_token": True, "return_progress": True})[2]
+    events = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: ")]
+    progress = [event["prompt_progress"] for event in events if "prompt_progress" in event]
+    assert progress
+    assert all(one["total"] >= one["processed"] >= one["cache"] for one in progress)
+    timed = {event["type"] for event in events if "timings" in event}
+    assert timed == {"response.output_text.delta", "response.completed"}
+    assert events[-1]["timings"]["predicted_per_second"] > 0
+    assert events[-1]["response"]["status"] == "incomplete"
+
+
 @pytest.mark.parametrize("path", ["/responses", "/openai/v1/responses"])
 def test_other_addresses_answer_alike(server: Server, path: str) -> None:
     status, answer = server.json("POST", path, {"input": HELLO, "max_output_tokens": 3, **scripted()})

@@ -98,7 +98,7 @@ CASES = [
         *(one | {"stream": True} for one in (ASKED, ASKED | {"top_logprobs": 1, "foo": 1}, ASKED | {"best_of": 4})),
         form=SSE),
     *of("POST /v1/responses", ACTING | {"stream": True}, MUSING | {"stream": True, "top_logprobs": 1},
-        PATCHING | {"stream": True}, form=SSE, model="able"),
+        PATCHING | {"stream": True, "timings_per_token": True, "return_progress": True}, form=SSE, model="able"),
     *of("POST /v1/responses", {"input": 7}, ASKED | {"n": 2}, status=400),
     *of("POST /responses", ASKED), *of("POST /responses", ASKED | {"stream": True}, form=SSE),
     *of("POST /openai/v1/responses", ASKED),

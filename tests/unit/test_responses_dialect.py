@@ -14,7 +14,18 @@ from pydantic import TypeAdapter
 from llama_srb.dialects import responses
 from llama_srb.dialects.responses import Body, Frames, Output
 from llama_srb.dialects.responses.items import messages_of
-from llama_srb.engine.events import Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
+from llama_srb.engine.events import (
+    Done,
+    Error,
+    Event,
+    Extend,
+    Progress,
+    Queued,
+    Start,
+    Stop,
+    Stream,
+    TokenList,
+)
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
 
@@ -217,6 +228,28 @@ def test_an_answer_repeats_the_request() -> None:
     assert warning == 'tools[3] is of type "web_search", which this server does not have'
 
 
+def test_llama_servers_fields_are_in_the_events_that_its_clients_read() -> None:
+    events: list[Event] = [Start("1", 1, 64, 8, 7), Progress("1", 40, 64), *RUN[1:5]]
+    events += [Stop("1", 0, 4, 0, "length"), DONE]
+    told = frames(events, timings_per_token=True, return_progress=True)
+    for event in told:
+        EVENT.validate_python(event)
+        assert ("timings" in event) == (event["type"].endswith((".delta", ".completed"))), event["type"]
+        assert ("prompt_progress" in event) == (event["type"] == "response.in_progress")
+    progress = [event["prompt_progress"] for event in told if "prompt_progress" in event]
+    assert [(one["processed"], one["cache"], one["total"]) for one in progress] == [
+        (8, 8, 64),
+        (40, 8, 64),
+        (64, 8, 64),
+    ]
+    last = told[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.completed", "incomplete")
+    assert (last["timings"]["prompt_ms"], last["timings"]["predicted_n"]) == (1500, 4)
+    plain = frames(events)
+    assert not any({"timings", "prompt_progress"} & event.keys() for event in plain)
+    assert types(plain).count("in_progress") == 1
+
+
 # Requests
 
 
@@ -392,6 +425,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"background": True}, "background", "background is true, but nothing is stored here"),
     ({"prompt": {"id": "p"}}, "prompt", 'prompt is {"id": "p"}, but no prompts are stored here'),
     ({"messages": []}, "messages", "messages is [], but that belongs to /v1/chat/completions"),
+    ({"timings_per_token": 1}, "timings_per_token", "timings_per_token is 1; it must be true or false"),
     ({"n": 2}, "n", "n is 2; it must be 1: a response is one answer, /v1/chat/completions gives n"),
     ({"max_output_tokens": 0}, "max_output_tokens", "max_output_tokens is 0; it must be between 1"),
     ({"top_logprobs": 21}, "top_logprobs", "top_logprobs is 21; it must be between 0 and 20"),

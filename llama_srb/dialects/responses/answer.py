@@ -9,6 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count, Frames, Warned
+from llama_srb.dialects.common.timings import PromptProgress, Timings
 from llama_srb.dialects.openai.answer import CachedTokens, ChatToken
 
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
@@ -160,8 +161,14 @@ class Numbered(TypedDict):
     sequence_number: Count
 
 
-class ResponseEvent(Numbered):
-    """The response as it begins, and as it ends."""
+class Timed(TypedDict):
+    """timings: only with timings_per_token."""
+
+    timings: NotRequired[Timings]
+
+
+class ResponseEvent(Numbered, Timed):
+    """The response as it begins, and as it ends. prompt_progress: only with return_progress."""
 
     type: Literal[
         "response.created",
@@ -171,6 +178,7 @@ class ResponseEvent(Numbered):
         "response.failed",
     ]
     response: Response
+    prompt_progress: NotRequired[PromptProgress]
 
 
 class OutputItemEvent(Numbered):
@@ -192,7 +200,7 @@ class ContentPartEvent(Placed):
     part: TextPart | ReasoningPart
 
 
-class OutputTextDelta(Placed):
+class OutputTextDelta(Placed, Timed):
     type: Literal["response.output_text.delta"]
     content_index: Count
     delta: str
@@ -206,7 +214,7 @@ class OutputTextDone(Placed):
     logprobs: list[ChatToken]
 
 
-class ReasoningTextDelta(Placed):
+class ReasoningTextDelta(Placed, Timed):
     type: Literal["response.reasoning_text.delta"]
     content_index: Count
     delta: str
@@ -218,7 +226,7 @@ class ReasoningTextDone(Placed):
     text: str
 
 
-class CallDeltaEvent(Placed):
+class CallDeltaEvent(Placed, Timed):
     type: Literal["response.function_call_arguments.delta", "response.custom_tool_call_input.delta"]
     delta: str
 

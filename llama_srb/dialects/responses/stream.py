@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import orjson
 
 from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, as_json, warned
+from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.openai import answer as openai
 from llama_srb.dialects.responses.body import Asked
 from llama_srb.dialects.responses.output import Call, Item, Message, Thought, call_of
@@ -19,6 +20,7 @@ Json: TypeAlias = dict[str, Any]
 OneItem = TypeVar("OneItem", Thought, Message)
 
 PREFIX = "resp_"  # before the id
+IN_PROGRESS = "response.in_progress"
 PARAMS = {"messages": "input", "prompt": "input"}  # fields of a chat → fields of a response
 CODES = {"invalid_request": "invalid_prompt", "context_exceeded": "context_length_exceeded"}
 
@@ -45,6 +47,7 @@ class Output:
 
     def __init__(self, request: CompletionRequest, asked: Asked, *, model: str, created: int) -> None:
         self._request, self._asked, self._model, self._created = request, asked, model, created
+        self._watch = Stopwatch()
         self._id, self._count = "", 0  # of the response; of its events so far
         self._items: list[Json] = []  # those that are complete
         self._item: Item | None = None  # the one that is being generated
@@ -54,6 +57,9 @@ class Output:
 
     def events(self, event: Event) -> Iterator[Json]:
         """The events of a response that one of the engine's becomes."""
+        self._watch.take(event)
+        if self._asked.progress and self._watch.progress and not isinstance(event, Start):
+            yield self._numbered({"type": IN_PROGRESS, "response": self._response("in_progress")})
         match event:
             case Start():
                 yield from self._begin(event.id)
@@ -69,13 +75,17 @@ class Output:
     def _numbered(self, event: Json) -> Json:
         numbered = {"type": event["type"], "sequence_number": self._count, **event}
         self._count += 1
+        if self._asked.progress and event["type"] == IN_PROGRESS:
+            numbered["prompt_progress"] = self._watch.progress
+        if self._asked.timings and event["type"].endswith(".delta"):
+            numbered["timings"] = self._watch.timings(0)
         return numbered
 
     # The response
 
     def _begin(self, id: str) -> Iterator[Json]:
         self._id = id
-        for kind in ("response.created", "response.in_progress"):
+        for kind in ("response.created", IN_PROGRESS):
             yield self._numbered({"type": kind, "response": self._response("in_progress")})
 
     def _end(self, done: Done) -> Iterator[Json]:
@@ -88,7 +98,11 @@ class Output:
             status = "incomplete"
             more["incomplete_details"] = {"reason": "max_output_tokens"}
         yield from self._close(status)
-        yield self._numbered({"type": f"response.{status}", "response": self._response(status, **more)})
+        kind = "completed" if self._asked.always_completes else status
+        last = self._numbered({"type": f"response.{kind}", "response": self._response(status, **more)})
+        if self._asked.timings:
+            last["timings"] = timings_of(done, self._stop.length)
+        yield last
 
     def _fail(self, error: Error) -> Iterator[Json]:
         if not self._count:
