@@ -290,6 +290,7 @@ def _of_others(path: foreign.Path) -> Route:
 NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
 MORE_ERRORS = {
     "/infill": {501: _json("The model has no infill tokens.", Error)},
+    "/slots": {501: _json("The server was started with --no-slots.", Error)},
     "/api/generate": NO_SUCH_MODEL,
     "/api/chat": NO_SUCH_MODEL,
     "/api/embed": NO_SUCH_MODEL,

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
 from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
-from llama_srb.request.fields import CHAT, Sampling
+from llama_srb.request.fields import CHAT
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import RequestError
 
@@ -130,7 +130,7 @@ def _prompt(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ChatPro
 
 
 def _props(about: ServerInfo) -> Props:
-    settings = Sampling().model_dump(mode="json")
+    settings = request_from({"prompt": ""}, about.defaults).sampling.model_dump(mode="json")
     return {
         "default_generation_settings": {"params": settings, "n_ctx": about.context},
         "total_slots": about.parallel,
@@ -138,7 +138,7 @@ def _props(about: ServerInfo) -> Props:
         "model_ftype": about.quantisation,
         "model_path": about.path,
         "modalities": {"vision": False, "video": False, "audio": False},
-        "endpoint_slots": True,
+        "endpoint_slots": about.slots,
         "endpoint_props": False,
         "endpoint_metrics": False,
         "chat_template": about.chat_template,
@@ -150,6 +150,8 @@ def _props(about: ServerInfo) -> Props:
 
 def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Slot]:
     """One slot for each parallel sequence. The engine only counts the busy ones: here the first are busy."""
+    if not about.slots:
+        raise RequestError("this server was started with --no-slots", status=501)
     busy = result["sequences"]
     return [
         {"id": i, "n_ctx": about.context, "speculative": False, "is_processing": i < busy}

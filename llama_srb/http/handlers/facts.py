@@ -16,7 +16,7 @@ from llama_srb.http.auth.caller import Caller
 from llama_srb.models import fingerprint
 from llama_srb.models.gguf_header import ModelInfo
 from llama_srb.request.fields import CompletionRequest, Extension
-from llama_srb.request.parse import Defaults
+from llama_srb.request.parse import Defaults, canonical
 from llama_srb.request.presets import Preset
 from llama_srb.request.values import RequestError, wrong
 
@@ -28,7 +28,7 @@ class ServerFacts:
         self, settings: Settings, pool: Pool, model: ModelInfo, presets: Mapping[str, Preset]
     ) -> None:
         self.settings, self._pool = settings, pool
-        self._began = time.monotonic()
+        self._began, self._chat_template = time.monotonic(), settings.chat_template
         self.take_model(model)
         self.take_presets(presets)
 
@@ -40,7 +40,13 @@ class ServerFacts:
         """Replaces the presets that requests may name."""
         settings, fields = self.settings, {name: preset.fields for name, preset in presets.items()}
         self.presets = presets
-        self._defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=settings.strict, presets=fields)
+        self._defaults = Defaults(
+            n=settings.n,
+            max_n=settings.max_n,
+            strict=settings.strict,
+            presets=fields,
+            operator=canonical(settings.field_defaults),
+        )
 
     def defaults(self, caller: Caller) -> Defaults:
         """The defaults of request fields; n is at most the max_n of the caller's key."""
@@ -69,7 +75,7 @@ class ServerFacts:
         return {**self.of_answer(model), "fingerprint": self.fingerprint}
 
     def fingerprint(self) -> str:
-        """`system_fingerprint`: llama.cpp's commit, the model, the adapters; known once an engine is ready."""
+        """`system_fingerprint`: llama.cpp's commit, the model, the adapters; known when an engine is ready."""
         ready = self._pool.ready  # None if the request was cancelled before
         commit, adapters = (ready.commit, ready.adapters) if ready else ("", ())
         return f"b{commit}-{self._model_hash}-{fingerprint.of_adapters(adapters)}"
@@ -78,14 +84,19 @@ class ServerFacts:
         """The model's name in answers. Many tools send another name, which is an error only with --strict."""
         if name is not None and self.settings.strict:
             self.require_model(name)
-        return name if name is not None and self.is_model(name) else self.model.path.stem
+        return name if name is not None and self.is_model(name) else self.name
+
+    @property
+    def name(self) -> str:
+        """The model's name in answers."""
+        return self.settings.model_names[0]
 
     def is_model(self, name: str) -> bool:
-        return name in (self.model.path.stem, self.model.path.name, self.model.name)
+        return name in (*self.settings.model_names, self.model.name)
 
     def require_model(self, name: str) -> None:
         if not self.is_model(name):
-            message = f"there is no model {name[:100]} here, only {self.model.path.stem}"
+            message = f"there is no model {name[:100]} here, only {self.name}"
             raise RequestError(message, param="model", status=404)
 
     def require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
@@ -114,9 +125,9 @@ class ServerFacts:
     def info(self, caller: Caller) -> ServerInfo:
         model, path = self.model, self.model.path
         return ServerInfo(
-            model=path.stem,
+            model=self.name,
             path=str(path),
-            names=frozenset((path.stem, path.name, model.name)),
+            names=frozenset((*self.settings.model_names, model.name)),
             architecture=model.architecture,
             parameters=model.parameters,
             quantisation=model.quantisation,
@@ -124,7 +135,8 @@ class ServerFacts:
             modified=path.stat().st_mtime if path.exists() else 0.0,
             context=self.context,
             parallel=self.settings.parallel,
-            chat_template=str(model.metadata.get("tokenizer.chat_template", "")),
+            chat_template=self._chat_template or str(model.metadata.get("tokenizer.chat_template", "")),
+            slots=self.settings.slots,
             cpu=self._pool.ready.cpu if self._pool.ready else "",
             infill=self.infill,
             version=__version__,

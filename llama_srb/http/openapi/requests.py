@@ -208,6 +208,7 @@ def _request(defaults: Defaults) -> Schema:
         "n": dataclasses.replace(ROWS["n"], default=defaults.n, high=float(defaults.max_n)),
         "max_tokens": dataclasses.replace(ROWS["max_tokens"], default=defaults.max_tokens),
     }
+    rows |= {name: dataclasses.replace(rows[name], default=at) for name, at in defaults.operator.items()}
     converted = {
         name: CONVERTED_SHAPES.get(name, {}) | {"description": f"Becomes: {meaning}."}
         for name, meaning in CONVERTED.items()
