@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -123,12 +123,21 @@ TYPES_OF_CODE: Mapping[str | None, AnthropicErrorType] = {
     "unavailable": "overloaded_error", "shutting_down": "overloaded_error",
 }  # fmt: skip
 STATUSES: Mapping[AnthropicErrorType, int] = {"overloaded_error": 529, "timeout_error": 504}
+NO_THREADS = "thread_unsupported_request"  # its clients then send the whole conversation
 TOO_LONG = re.compile(r"(\d+) tokens\D*(\d+) tokens")
+
+
+class ErrorDetails(TypedDict):
+    """error_code: one of Anthropic's own. unsupported: the fields that this server refuses."""
+
+    error_code: str
+    unsupported: list[str]
 
 
 class AnthropicErrorFields(TypedDict):
     type: AnthropicErrorType
     message: str
+    details: NotRequired[ErrorDetails]
 
 
 class AnthropicError(TypedDict):
@@ -153,7 +162,10 @@ def error_body(
     if code == "context_exceeded" and (found := TOO_LONG.search(message)):
         # Agents find this sentence and its numbers, and shorten the conversation.
         message = f"prompt is too long: {found[1]} tokens > {int(found[2]) - 1} maximum"
-    return {"type": "error", "error": {"type": _type_of(status, code), "message": message}}
+    error: AnthropicErrorFields = {"type": _type_of(status, code), "message": message}
+    if code == NO_THREADS and param is not None:
+        error["details"] = {"error_code": code, "unsupported": [param]}
+    return {"type": "error", "error": error}
 
 
 # ----------------------------------------------------------------------------------------------------
