@@ -213,7 +213,7 @@ CASES = [
     *of("POST /v1/messages", CHAT | {"stream": True}, CHAT | {"stream": True, "foo": 1}, form=SSE),
     *of("POST /v1/messages", USE, THOUGHT, model="able"),
     *of("POST /v1/messages", USE | {"stream": True}, THOUGHT | {"stream": True}, form=SSE, model="able"),
-    *of("POST /v1/messages", {"messages": 7}, CHAT | {"n": 2}, status=400),
+    *of("POST /v1/messages", {"messages": 7}, CHAT | {"n": 2}, CHAT | {"thread": {"type": "create"}}, status=400),
     *of("POST /v1/messages/count_tokens", CHAT), *of("POST /v1/messages/count_tokens", USE, model="able"),
     *of("POST /v1/messages/count_tokens", {}, status=400),
 ]

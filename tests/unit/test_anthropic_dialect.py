@@ -199,7 +199,7 @@ def test_sampler_fields_of_this_server_are_extras() -> None:
 NO_EFFECT: dict[str, Any] = {
     "model": "claude-opus-4-5", "metadata": {"user_id": "x"}, "cache_control": {"type": "ephemeral"},
     "service_tier": "auto", "inference_geo": "us", "speed": "standard", "betas": ["x"], "mcp_servers": [],
-    "container": None, "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "container": None, "thread": None, "fallbacks": [{"model": "x"}], "billing_policy": {"bill_to": "self"}, "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
 }  # fmt: skip
 
 
@@ -263,6 +263,8 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"output_config": {"format": {"type": "xml"}}}, "output_config", "output_config.format is "),
     ({"context_management": {"edits": 7}}, "context_management", "context_management is "),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers", "mcp_servers is "),
+    ({"compaction": {"type": "summarize"}}, "compaction", "compaction is "),
+    ({"thread": {"type": "create"}}, "thread", 'thread is {"type": "create"}; this server stores no conversations'),
     ({"container": "c"}, "container", 'container is "c"'),
     ({"stream": "yes"}, "stream", 'stream is "yes"'),
     ({"model": 7}, "model", "model is 7"),
@@ -482,6 +484,15 @@ def test_errors_have_anthropics_types_and_statuses(
     error = {"type": kind, "message": "no"}
     assert anthropic.error_body(status, "no", param="n", code=code) == {"type": "error", "error": error}
     assert anthropic.status_of(status, code) == own
+
+
+def test_a_refused_thread_has_the_details_by_which_clients_send_all_messages() -> None:
+    with pytest.raises(RequestError) as caught:
+        reply(thread={"type": "continue", "previous_message_id": "msg_1"})
+    refused = caught.value
+    error = anthropic.error_body(400, refused.message, param=refused.param, code=refused.code)["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
 def test_an_error_in_a_stream_is_its_last_event() -> None:

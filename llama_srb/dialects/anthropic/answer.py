@@ -1,7 +1,7 @@
 """Anthropic's messages: the types of the answers, content blocks, errors. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -122,11 +122,20 @@ TYPES_OF_CODE: Mapping[str | None, AnthropicErrorType] = {
     "unavailable": "overloaded_error", "shutting_down": "overloaded_error",
 }  # fmt: skip
 STATUSES: Mapping[AnthropicErrorType, int] = {"overloaded_error": 529, "timeout_error": 504}
+NO_THREADS = "thread_unsupported_request"  # its clients then send the whole conversation
+
+
+class ErrorDetails(TypedDict):
+    """error_code: one of Anthropic's own. unsupported: the fields that this server refuses."""
+
+    error_code: str
+    unsupported: list[str]
 
 
 class AnthropicErrorFields(TypedDict):
     type: AnthropicErrorType
     message: str
+    details: NotRequired[ErrorDetails]
 
 
 class AnthropicError(TypedDict):
@@ -155,7 +164,10 @@ def error_body(
     """An error in Anthropic's form."""
     if size:  # agents find this sentence and its numbers, and shorten the conversation
         message = f"prompt is too long: {size['n_prompt_tokens']} tokens > {size['n_ctx'] - 1} maximum"
-    return {"type": "error", "error": {"type": _type_of(status, code), "message": message}}
+    error: AnthropicErrorFields = {"type": _type_of(status, code), "message": message}
+    if code == NO_THREADS and param is not None:
+        error["details"] = {"error_code": code, "unsupported": [param]}
+    return {"type": "error", "error": error}
 
 
 # ----------------------------------------------------------------------------------------------------

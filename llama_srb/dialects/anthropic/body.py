@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from llama_srb.dialects.anthropic.answer import NO_THREADS
 from llama_srb.dialects.anthropic.conversation import choice_of, messages_of, tools_of
 from llama_srb.dialects.common.fields import text_of
 from llama_srb.dialects.common.reply import Json, ServerInfo
@@ -20,20 +21,24 @@ CONVERTED = frozenset({
 })  # fmt: skip
 NO_EFFECT = frozenset({  # they say for whom a request runs, at which price, and what Anthropic caches
     "metadata", "cache_control", "service_tier", "inference_geo", "speed", "betas", "user_profile_id",
-    "diagnostics",
+    "workspace_id", "billing_policy", "diagnostics", "fallbacks", "fallback_credit_token",
 })  # fmt: skip
-ELSEWHERE: Json = {  # what only Anthropic's servers run → the value without an effect
-    "mcp_servers": [], "container": None, "fallbacks": [],
-}  # fmt: skip
-THINKING = ("enabled", "adaptive", "disabled")
+ELSEWHERE = {  # what only Anthropic's servers do
+    "thread": "stores no conversations: send all messages",
+    "compaction": "writes no summaries of conversations",
+    "mcp_servers": "calls no tools itself",
+    "container": "runs no code",
+}
+THINKING = ("enabled", "adaptive", "between_tools", "disabled")
 KEEPS_ALL = {"type": "clear_thinking_20251015", "keep": "all"}
 
 
 def request_of(body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> CompletionRequest:
     """Reads a body; RequestError names a field that is wrong, or that this server cannot obey."""
-    for name, absent in ELSEWHERE.items():
-        if body.get(name) not in (None, absent):
-            raise RequestError(f"{name} is {shown(body[name])}; this server runs no such thing", param=name)
+    for name, why in ELSEWHERE.items():
+        if body.get(name) not in (None, []):
+            code = NO_THREADS if name == "thread" else None
+            raise RequestError(f"{name} is {shown(body[name])}; this server {why}", param=name, code=code)
     warnings = [*_budget_warnings(body), *_edit_warnings(body.get("context_management"))]
     read = CONVERTED | NO_EFFECT | ELSEWHERE.keys()
     fields = {name: value for name, value in body.items() if name not in read}
