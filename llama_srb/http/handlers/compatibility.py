@@ -51,7 +51,7 @@ class Compatibility:
         reply = await parsed(
             http, REPLIES[path_of(http)], await self.bodies.read(http), self.facts.info(http[CALLER])
         )
-        request = self.facts.require_what_continue_needs(reply.request)
+        request = await self.facts.with_known_tools(self.facts.require_what_continue_needs(reply.request))
         with self.admission.reserve(http[CALLER]) as reservation:
             reply.request = await truncated(request, reply.limit, self.facts, reservation)
             with self._watching(reply, work_of(reply.request, reservation, self.responder.max_held)) as work:
@@ -86,7 +86,7 @@ class Compatibility:
         body = await self.bodies.read(http) if http.method == "POST" else {}
         result: Mapping[str, Any] = {}
         if endpoint.op:
-            arguments = await parsed(http, endpoint.arguments, body)
+            arguments = await self.facts.known_tools(await parsed(http, endpoint.arguments, body))
             with self.admission.reserve(http[CALLER]) as reservation:
                 result = await reservation.command(endpoint.op, **arguments)
         return json_response(endpoint.answer(body, result, about))

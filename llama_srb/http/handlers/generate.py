@@ -61,6 +61,7 @@ class Generate:
         request = self.facts.require_what_continue_needs(
             await parsed(http, events.parse, body, self.facts.defaults(http[CALLER]))
         )
+        request = await self.facts.with_known_tools(request)
         with self.admission.reserve(http[CALLER]) as reservation:
             work = work_of(request, reservation, self.responder.max_held)
             return await self.responder.stream(
@@ -116,6 +117,12 @@ class Generate:
         request, form = await parsed(
             http, chat.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
         )
+        return await self._as_chat(http, await self.facts.with_known_tools(request), form)
+
+    async def _as_chat(
+        self, http: web.Request, request: CompletionRequest, form: openai.Form
+    ) -> web.StreamResponse:
+        """Answers with messages."""
         about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, form.limit, self.facts, reservation)
@@ -132,7 +139,8 @@ class Generate:
 
     async def _prefix(self, caller: Caller, reservation: Reservation, body: dict[str, Any]) -> web.Response:
         if body.get("messages") is not None:
-            template = await reservation.command("template", **llamacpp.template_arguments(body))
+            arguments = await self.facts.known_tools(llamacpp.template_arguments(body))
+            template = await reservation.command("template", **arguments)
             body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
         bodies = openai.prompts(body)
         if len(bodies) > 1:
