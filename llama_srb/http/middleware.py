@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -89,6 +90,11 @@ def _advice(error: RequestError) -> dict[str, str]:
     return headers | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
 
 
+def _without_extra_slashes(path: str) -> str:
+    """The path without double slashes and without one at its end, which an address in a tool may add."""
+    return re.sub("/+", "/", path).rstrip("/")
+
+
 def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamResponse:
     """Gives aiohttp's own errors (404, 405, 413, …) a body as other errors have."""
     if error.status < 400:
@@ -98,7 +104,9 @@ def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamRespon
         message = f"{http.path} takes {allowed}, not {http.method}"
         return error_response(405, message, headers={"Allow": allowed})
     if isinstance(error, web.HTTPNotFound):
-        return error_response(404, f"there is no {http.path} here")
+        plain = _without_extra_slashes(http.path)
+        hint = f"; did you mean {plain}?" if plain != http.path and plain in DIALECT_OF else ""
+        return error_response(404, f"there is no {http.path} here{hint}")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return error_response(413, f"the body is larger than --max-body, {http.client_max_size} bytes")
     return error_response(error.status, error.text if error.status == 400 and error.text else error.reason)
@@ -132,7 +140,8 @@ async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.Str
     """Gives errors of another server's paths the form that this server uses."""
     response = await handler(request)
     resource = request.match_info.route.resource  # None if the method is wrong
-    form = ERROR_FORMS.get(DIALECT_OF.get(resource.canonical if resource else request.path, ""))
+    path = resource.canonical if resource else _without_extra_slashes(request.path)
+    form = ERROR_FORMS.get(DIALECT_OF.get(path, ""))
     if form is not None and isinstance(response, web.Response) and FAULT in response:
         response.body = orjson.dumps(form(response.status, **response[FAULT]))
     return response
