@@ -132,6 +132,7 @@ CASES = [
     *of("POST /embedding", {}, status=400),
     *of("POST /embeddings", {"input": ONCE}), *of("POST /embeddings", {"input": []}, status=400),
 
+    *of("GET /tokenizer_info"), *of("GET /tokenizer_info", model="able"),
     *of("POST /api/v1/generate",
         FEW, FEW | {"n": 3, "logprobs": True, "trim_stop": False, "stop": [" "], "foo": 1, "genkey": "K"},
         *(FEW | ranked for ranked in RANKED)),

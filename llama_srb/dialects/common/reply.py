@@ -41,6 +41,7 @@ class ServerInfo:
     context: int = 0
     parallel: int = 1
     chat_template: str = ""
+    special_tokens: Mapping[str, str] = field(default_factory=dict)  # by Hugging Face's names: bos_token, …
     cpu: str = ""  # the CPU that the engine's kernels are compiled for
     infill: Mapping[str, str] = field(default_factory=dict)
     version: str = ""

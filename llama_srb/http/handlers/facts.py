@@ -162,6 +162,7 @@ class ServerFacts:
             cpu=self._pool.ready.cpu if self._pool.ready else "",
             infill=self.infill,
             version=__version__,
+            special_tokens=model.special_tokens,
             now=time.time(),
             uptime=time.monotonic() - self._began,
             defaults=self.defaults(caller),
