@@ -24,7 +24,7 @@ from llama_srb.dialects.koboldai.info import (
 )
 from llama_srb.dialects.koboldai.watched import Aborted, LastLogprobs, Performance, TextsSoFar
 from llama_srb.dialects.llamacpp.completion import LlamacppText
-from llama_srb.dialects.llamacpp.info import ChatPrompt, Detokenized, Props, Slot, Tokenized
+from llama_srb.dialects.llamacpp.info import ChatPrompt, Detokenized, Props, Slot, Tokenized, TokenizerInfo
 from llama_srb.dialects.ollama.info import OllamaLoadedModels, OllamaModels, OllamaVersion, ShownModel
 from llama_srb.dialects.textgen import (
     Decoded,
@@ -157,6 +157,8 @@ PATHS = (
         {JSON: Detokenized}, TOKENS),
     Path("llamacpp", "POST", "/v1/detokenize", COMPLETE, "ask", "The same as /detokenize.",
         {JSON: Detokenized}, TOKENS),
+    Path("llamacpp", "GET", "/tokenizer_info", EVERY_KEY, "ask",
+        "Special tokens and chat template (vLLM), for clients that tokenize here.", {JSON: TokenizerInfo}),
     Path("llamacpp", "GET", "/props", EVERY_KEY, "ask", "The model and the default sampling settings.",
         {JSON: Props}),
     Path("llamacpp", "GET", "/slots", EVERY_KEY, "ask", "A slot for each of --parallel sequences.",
@@ -265,6 +267,10 @@ PATHS = (
     Path("ollama", "POST", "/api/show", EVERY_KEY, "ask", "The model.",
         {JSON: ShownModel},
         {"model": TEXT}),
+    Path("ollama", "POST", "/api/pull", EVERY_KEY, "pull",
+        "Success for the served model, whose file is here; fetches nothing.",
+        {JSON: ollama.Pulled, NDJSON: ollama.PULLED},
+        {"model": TEXT, "stream": MAYBE_SWITCH}),
     Path("ollama", "GET", "/api/tags", EVERY_KEY, "ask", "The model.", {JSON: OllamaModels}),
     Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded model.",
         {JSON: OllamaLoadedModels}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -95,6 +96,11 @@ def _advice(error: RequestError) -> dict[str, str]:
     return headers | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
 
 
+def _without_extra_slashes(path: str) -> str:
+    """The path without double slashes and without one at its end, which an address in a tool may add."""
+    return re.sub("/+", "/", path).rstrip("/")
+
+
 def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamResponse:
     """Gives aiohttp's own errors (404, 405, 413, …) a body as other errors have."""
     if error.status < 400:
@@ -104,7 +110,9 @@ def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamRespon
         message = f"{http.path} takes {allowed}, not {http.method}"
         return error_response(405, message, headers={"Allow": allowed})
     if isinstance(error, web.HTTPNotFound):
-        return error_response(404, f"there is no {http.path} here")
+        plain = _without_extra_slashes(http.path)
+        hint = f"; did you mean {plain}?" if plain != http.path and plain in DIALECT_OF else ""
+        return error_response(404, f"there is no {http.path} here{hint}")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return error_response(413, f"the body is larger than --max-body, {http.client_max_size} bytes")
     return error_response(error.status, error.text if error.status == 400 and error.text else error.reason)
@@ -136,7 +144,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 def _dialect_of(request: web.Request) -> str:
     """The dialect of the request's path; empty if there is no such path."""
     resource = request.match_info.route.resource  # None if the method is wrong
-    return DIALECT_OF.get(resource.canonical if resource else request.path, "")
+    path = resource.canonical if resource else _without_extra_slashes(request.path)
+    return DIALECT_OF.get(path, "")
 
 
 @web.middleware

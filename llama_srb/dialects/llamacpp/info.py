@@ -32,6 +32,17 @@ class Tokenized(TypedDict):
     tokens: list[Count] | list[TokenPiece]
 
 
+class TokenizerInfo(TypedDict):
+    """Special tokens as texts; null if the model has none. model_max_length: tokens of one sequence."""
+
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+    chat_template: str | None
+    model_max_length: Count
+
+
 class Detokenized(TypedDict):
     """The text under two names: content for llama-server's clients, prompt for vLLM's."""
 
@@ -116,6 +127,19 @@ def _content(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Detoke
     return {"content": result["text"], "prompt": result["text"]}
 
 
+def _tokenizer(about: ServerInfo) -> TokenizerInfo:
+    """What vLLM says of its tokenizer to clients that use it from afar."""
+    known = about.special_tokens
+    return {
+        "bos_token": known.get("bos_token"),
+        "eos_token": known.get("eos_token"),
+        "pad_token": known.get("pad_token"),
+        "unk_token": known.get("unk_token"),
+        "chat_template": about.chat_template or None,
+        "model_max_length": about.context,
+    }
+
+
 def template_arguments(body: Json) -> Json:
     """The engine's arguments of a chat template, checked as for a chat."""
     fields = {name: value for name, value in body.items() if name in (*CHAT, "reasoning_effort")}
@@ -167,6 +191,7 @@ INFO_ENDPOINTS = {
     "/v1/tokenize": TOKENIZE,
     "/detokenize": DETOKENIZE,
     "/v1/detokenize": DETOKENIZE,
+    "/tokenizer_info": from_server_info(_tokenizer),
     "/apply-template": TEMPLATE,
     "/props": from_server_info(_props),
     "/slots": InfoEndpoint(_slots, "status"),

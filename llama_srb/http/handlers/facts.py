@@ -10,8 +10,9 @@ from typing import Any
 from llama_srb import __version__
 from llama_srb.config import Settings
 from llama_srb.dialects.common.reply import ServerInfo
-from llama_srb.engine.exchange import Exchange
+from llama_srb.engine.exchange import CommandRefused, Exchange
 from llama_srb.engine.pool import Pool
+from llama_srb.engine.pool.terms import OWN
 from llama_srb.http.auth.caller import Caller
 from llama_srb.models import fingerprint
 from llama_srb.models.gguf_header import ModelInfo
@@ -19,6 +20,12 @@ from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import Defaults, canonical
 from llama_srb.request.presets import Preset
 from llama_srb.request.values import RequestError, wrong
+
+NO_TOOLS = "tools is not used: the model's chat template knows no tools"
+CHAT_WITH_A_TOOL: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "?"}],
+    "tools": [{"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}],
+}
 
 
 class ServerFacts:
@@ -35,6 +42,7 @@ class ServerFacts:
     def take_model(self, model: ModelInfo) -> None:
         """Replaces the model that the engines load."""
         self.model, self._model_hash = model, fingerprint.of_model(model)
+        self._knows_tools: bool | None = None  # whether its chat template does; None: not asked yet
 
     def take_presets(self, presets: Mapping[str, Preset]) -> None:
         """Replaces the presets that requests may name."""
@@ -75,7 +83,7 @@ class ServerFacts:
         return {**self.of_answer(model), "fingerprint": self.fingerprint}
 
     def fingerprint(self) -> str:
-        """`system_fingerprint`: llama.cpp's commit, the model, the adapters; known when an engine is ready."""
+        """`system_fingerprint`: commit, model and adapters; they are known once an engine is ready."""
         ready = self._pool.ready  # None if the request was cancelled before
         commit, adapters = (ready.commit, ready.adapters) if ready else ("", ())
         return f"b{commit}-{self._model_hash}-{fingerprint.of_adapters(adapters)}"
@@ -115,6 +123,32 @@ class ServerFacts:
             raise RequestError(message, param="continue")
         return request
 
+    async def with_known_tools(self, request: CompletionRequest) -> CompletionRequest:
+        """Without tools, and with a warning, if the model's template knows none and no call is required."""
+        if request.tools is None or request.tool_choice in ("none", "required") or await self._has_tools():
+            return request
+        warnings = (*request.warnings, NO_TOOLS)
+        return request.model_copy(update={"tools": None, "tool_choice": None, "warnings": warnings})
+
+    async def known_tools(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The same for the arguments of an engine's command, which has no warnings."""
+        may_lack = "tools" in arguments and arguments.get("tool_choice", "auto") == "auto"
+        if not may_lack or await self._has_tools():
+            return arguments
+        return {name: value for name, value in arguments.items() if name not in ("tools", "tool_choice")}
+
+    async def _has_tools(self) -> bool:
+        """Whether the model's chat template knows tools. Only the engine can tell: it runs the template."""
+        if self._knows_tools is None:
+            try:
+                await self._pool.command("template", OWN, **CHAT_WITH_A_TOOL)
+                self._knows_tools = True
+            except CommandRefused as refusal:
+                if refusal.error.param != "tools":
+                    return True  # another fault, which the request itself will show
+                self._knows_tools = False
+        return self._knows_tools
+
     def require_room(self, generation: Exchange, extension: Extension) -> None:
         n, max_n, fork = generation.n, self.settings.max_n, extension.fork
         if n + extension.add > max_n:
@@ -122,7 +156,7 @@ class ServerFacts:
         if fork is not None and fork.index >= n:
             raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
 
-    def info(self, caller: Caller) -> ServerInfo:
+    def info(self, caller: Caller, agent: str = "") -> ServerInfo:
         model, path = self.model, self.model.path
         return ServerInfo(
             model=self.name,
@@ -135,10 +169,12 @@ class ServerFacts:
             modified=path.stat().st_mtime if path.exists() else 0.0,
             context=self.context,
             parallel=self.settings.parallel,
+            agent=agent,
             chat_template=self._chat_template or str(model.metadata.get("tokenizer.chat_template", "")),
             slots=self.settings.slots,
             cpu=self._pool.ready.cpu if self._pool.ready else "",
             infill=self.infill,
+            special_tokens=model.special_tokens,
             version=__version__,
             now=time.time(),
             uptime=time.monotonic() - self._began,

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, responses, scores
+from llama_srb.dialects import chat, embeddings, events, fim, llamacpp, openai, responses, scores
 from llama_srb.dialects.common.answers import warned
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
@@ -61,6 +61,7 @@ class Generate:
         request = self.facts.require_what_continue_needs(
             await parsed(http, events.parse, body, self.facts.defaults(http[CALLER]))
         )
+        request = await self.facts.with_known_tools(request)
         with self.admission.reserve(http[CALLER]) as reservation:
             work = work_of(request, reservation, self.responder.max_held)
             return await self.responder.stream(
@@ -118,6 +119,12 @@ class Generate:
         request, form = await parsed(
             http, chat.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
         )
+        return await self._as_chat(http, await self.facts.with_known_tools(request), form)
+
+    async def _as_chat(
+        self, http: web.Request, request: CompletionRequest, form: openai.Form
+    ) -> web.StreamResponse:
+        """Answers with messages."""
         about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, form.limit, self.facts, reservation)
@@ -143,6 +150,12 @@ class Generate:
                 return await self.responder.stream(http, work, responses.Frames(output).render)
             return await self.responder.whole(http, work, responses.Body(output))
 
+    async def fim_completions(self, http: web.Request) -> web.StreamResponse:
+        """n texts between a prompt and a suffix, in Mistral's form."""
+        body, defaults = await self.bodies.read(http), self.facts.defaults(http[CALLER])
+        request, form = await parsed(http, fim.parse, body, defaults, self.facts.infill)
+        return await self._as_chat(http, request, form)
+
     async def prefix(self, http: web.Request) -> web.Response:
         """Prefills a prompt for a later request. If the client leaves before the end, this is cancelled."""
         body = await self.bodies.read(http)
@@ -151,7 +164,8 @@ class Generate:
 
     async def _prefix(self, caller: Caller, reservation: Reservation, body: dict[str, Any]) -> web.Response:
         if body.get("messages") is not None:
-            template = await reservation.command("template", **llamacpp.template_arguments(body))
+            arguments = await self.facts.known_tools(llamacpp.template_arguments(body))
+            template = await reservation.command("template", **arguments)
             body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
         bodies = openai.prompts(body)
         if len(bodies) > 1:
