@@ -137,10 +137,18 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionReques
     form = form_of(body)
     if body.get("messages") is None:
         raise RequestError("messages is missing", param="messages")
+    if _has_two_answers_at_end(body["messages"]):
+        raise RequestError("messages ends in two messages of the assistant; it may be one", param="messages")
     request = request_from(
         body, replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream), known=READ_HERE
     )
     return request.model_copy(update={"logprobs": _logprobs(body)}), form
+
+
+def _has_two_answers_at_end(messages: Any) -> bool:
+    """Whether it is unclear which message is to be continued."""
+    last = messages[-2:] if isinstance(messages, list) else []
+    return [one.get("role") for one in last if isinstance(one, dict)] == ["assistant"] * 2
 
 
 def _logprobs(body: Mapping[str, Any]) -> int | None:

@@ -275,11 +275,15 @@ def _at(path: str, data: Any) -> list[Any]:
 
 
 def one_prompt(prompt: object) -> object:
-    """A list of one prompt is that prompt."""
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+    """A list of one prompt is that prompt; an object with `prompt_string` is that text."""
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list | dict):
         if len(prompt) > 1:
             raise RequestError(f"prompt is a list of {len(prompt)} prompts; it must be one", param="prompt")
-        return prompt[0]
+        return one_prompt(prompt[0])
+    if isinstance(prompt, dict):
+        if media := prompt.get("multimodal_data"):
+            raise wrong("multimodal_data", media, "absent: this server takes text only", param="prompt")
+        return text_of(prompt, "prompt_string")
     return prompt
 
 

@@ -83,7 +83,9 @@ class Info:
     async def metrics(self, http: web.Request) -> web.Response:
         """All metrics, in Prometheus' form."""
         await self._measure()
-        return web.Response(body=self.counts.text(), headers={"Content-Type": CONTENT_TYPE})
+        began = str(int(self.counts.began))  # llama-server's clients find a restart by it
+        headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": began}
+        return web.Response(body=self.counts.text(), headers=headers)
 
     async def stats(self, http: web.Request) -> web.Response:
         """The metrics in JSON, without the histograms."""
