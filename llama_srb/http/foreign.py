@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, textgen
+from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, responses, textgen
 from llama_srb.dialects.koboldai.info import (
     CountValue,
     DetokenizedText,
@@ -24,7 +24,7 @@ from llama_srb.dialects.koboldai.info import (
 )
 from llama_srb.dialects.koboldai.watched import Aborted, LastLogprobs, Performance, TextsSoFar
 from llama_srb.dialects.llamacpp.completion import LlamacppText
-from llama_srb.dialects.llamacpp.info import ChatPrompt, Detokenized, Props, Slot, Tokenized
+from llama_srb.dialects.llamacpp.info import ChatPrompt, Detokenized, Props, Slot, Tokenized, TokenizerInfo
 from llama_srb.dialects.ollama.info import OllamaLoadedModels, OllamaModels, OllamaVersion, ShownModel
 from llama_srb.dialects.textgen import (
     Decoded,
@@ -121,9 +121,17 @@ ANTHROPIC: Schema = {
     "tool_choice": MAYBE_OBJECT, "thinking": MAYBE_OBJECT, "output_config": MAYBE_OBJECT,
     "metadata": ANY,
 }  # fmt: skip
+RESPONSES: Schema = {
+    "input": {"type": ["string", "array"]}, "model": MAYBE_TEXT, "instructions": MAYBE_TEXT,
+    "stream": MAYBE_SWITCH, "max_output_tokens": ANY, "tools": {"type": ["array", "null"]},
+    "tool_choice": ANY, "parallel_tool_calls": MAYBE_SWITCH, "text": MAYBE_OBJECT, "reasoning": MAYBE_OBJECT,
+    "include": {"type": ["array", "null"]}, "top_logprobs": MAYBE_COUNT, "metadata": MAYBE_OBJECT,
+    "truncation": {"enum": ["auto", "disabled", None]}, "store": MAYBE_SWITCH,
+}  # fmt: skip
 
 NATIVE = {JSON: LlamacppText | list[LlamacppText], SSE: llamacpp.TEXTS}
 NATIVE_VECTORS = {JSON: list[LlamacppVector]}
+RESPONSE = {JSON: responses.Response, SSE: responses.EVENTS}
 
 # ----------------------------------------------------------------------------------------------------
 # The paths
@@ -149,6 +157,8 @@ PATHS = (
         {JSON: Detokenized}, TOKENS),
     Path("llamacpp", "POST", "/v1/detokenize", COMPLETE, "ask", "The same as /detokenize.",
         {JSON: Detokenized}, TOKENS),
+    Path("llamacpp", "GET", "/tokenizer_info", EVERY_KEY, "ask",
+        "Special tokens and chat template (vLLM), for clients that tokenize here.", {JSON: TokenizerInfo}),
     Path("llamacpp", "GET", "/props", EVERY_KEY, "ask", "The model and the default sampling settings.",
         {JSON: Props}),
     Path("llamacpp", "GET", "/slots", EVERY_KEY, "ask", "A slot for each of --parallel sequences.",
@@ -234,6 +244,14 @@ PATHS = (
     Path("openai", "GET", "/v1/model/list", EVERY_KEY, "ask", "TabbyAPI: all models.",
         {JSON: ModelCards}),
 
+    Path("responses", "POST", "/v1/responses", CHAT, "responses",
+        "One answer to a conversation, in the form of OpenAI's responses: items, or events.",
+        RESPONSE, RESPONSES),
+    Path("responses", "POST", "/responses", CHAT, "responses", "The same as /v1/responses.",
+        RESPONSE, RESPONSES),
+    Path("responses", "POST", "/openai/v1/responses", CHAT, "responses", "The same as /v1/responses.",
+        RESPONSE, RESPONSES),
+
     Path("ollama", "POST", "/api/generate", COMPLETE, "reply",
         "n continuations: lines of JSON, or one object.",
         {JSON: ollama.Generated, NDJSON: ollama.TEXT_LINES}, OLLAMA),
@@ -249,6 +267,10 @@ PATHS = (
     Path("ollama", "POST", "/api/show", EVERY_KEY, "ask", "The model.",
         {JSON: ShownModel},
         {"model": TEXT}),
+    Path("ollama", "POST", "/api/pull", EVERY_KEY, "pull",
+        "Success for the served model, whose file is here; fetches nothing.",
+        {JSON: ollama.Pulled, NDJSON: ollama.PULLED},
+        {"model": TEXT, "stream": MAYBE_SWITCH}),
     Path("ollama", "GET", "/api/tags", EVERY_KEY, "ask", "The model.", {JSON: OllamaModels}),
     Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded model.",
         {JSON: OllamaLoadedModels}),

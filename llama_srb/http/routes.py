@@ -170,6 +170,13 @@ OURS: tuple[Route, ...] = (
             404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
+    Route("POST", "/v1/fim/completions", COMPLETE, "fim_completions",
+        "n texts between a prompt and a suffix, in Mistral's form: each is a message, as in a chat.",
+        {
+            200: Answer("The texts.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
+            404: _json("There is no such model.", Error),
+            **GENERATION_ERRORS,
+        }, request="FimRequest"),
     Route("POST", "/v1/events", COMPLETE, "events",
         "n continuations of one prompt, always as the event stream.",
         {200: Answer("The continuations.", {SSE: events.EVENTS}), **GENERATION_ERRORS}, request="Request"),
@@ -290,6 +297,7 @@ def _of_others(path: foreign.Path) -> Route:
 NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
 MORE_ERRORS = {
     "/infill": {501: _json("The model has no infill tokens.", Error)},
+    "/slots": {501: _json("The server was started with --no-slots.", Error)},
     "/api/generate": NO_SUCH_MODEL,
     "/api/chat": NO_SUCH_MODEL,
     "/api/embed": NO_SUCH_MODEL,
@@ -297,5 +305,7 @@ MORE_ERRORS = {
     "/api/show": NO_SUCH_MODEL,
     "/v1/messages": NO_SUCH_MODEL,
     "/v1/messages/count_tokens": NO_SUCH_MODEL,
+    **dict.fromkeys(("/v1/responses", "/responses", "/openai/v1/responses"), NO_SUCH_MODEL),
+    "/api/pull": NO_SUCH_MODEL,
 }
 ROUTES = (*OURS, *map(_of_others, foreign.PATHS))

@@ -101,6 +101,9 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/chat/completions
         POST /chat/completions
         POST /openai/v1/chat/completions
+        POST /v1/responses
+        POST /responses
+        POST /openai/v1/responses
         POST /api/chat
     """,
     "complete chat admin": """
@@ -131,11 +134,12 @@ EXPECTED = {
 }
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
-EMBEDDING, TOKENS = {"input": "x"}, {"tokens": [1]}
+EMBEDDING, TOKENS, INPUT = {"input": "x"}, {"tokens": [1]}, {"input": "x", "max_tokens": 1}
 BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/chat/completions": CHAT, "/chat/completions": CHAT, "/openai/v1/chat/completions": CHAT,
     "/api/chat": {"model": "storyteller", "stream": False, **CHAT, "options": {"num_predict": 1}},
     "/apply-template": CHAT, "/v1/internal/chat-prompt": CHAT,
+    "/v1/responses": INPUT, "/responses": INPUT, "/openai/v1/responses": INPUT,
     "/v1/score": {"prompt": "x", "texts": ["y"]},
     "/v1/embeddings": EMBEDDING, "/openai/v1/embeddings": EMBEDDING,
     "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING,
@@ -207,6 +211,7 @@ STREAMS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/api/extra/generate/stream", {"max_length": 10**6, "logprobs": True, "genkey": "K"}),
     ("/v1/completions", {}),
     ("/v1/chat/completions", {"prompt": None, "messages": CHAT["messages"]}),
+    ("/v1/responses", {"prompt": None, "input": "x"}),
     ("/v1/events", {}),
     ("/completion", {}),
     ("/api/generate", {"model": "storyteller"}),
@@ -341,7 +346,7 @@ async def test_stop_generation_ends_its_callers_generations(three: Three) -> Non
             assert await client.json("/v1/internal/stop-generation", {}) == "OK"
         await three.running(len(STREAMS))
         assert await three.first.json("/v1/internal/stop-generation", {}) == "OK"
-        await three.running(len(STREAMS) - 2)
+        await three.running(len(STREAMS) - 3)
 
 
 @pytest.mark.parametrize("three", ["keys"], indirect=True)

@@ -34,6 +34,7 @@ OF_RUNNING = {  # they act on a running request, and have their own tests
 GENERATING = {  # a path for each form of errors: a body, and the fields that ask for a stream
     "/v1/completions": ({"prompt": ONCE}, {"stream": False}, {"stream": True}),
     "/v1/events": ({"prompt": ONCE}, None, {}),
+    "/v1/responses": ({"input": ONCE}, {}, {"stream": True}),
     "/completion": ({"prompt": ONCE}, {}, {"stream": True}),
     "/api/v1/generate": ({"prompt": ONCE}, {}, None),
     "/api/extra/generate/stream": ({"prompt": ONCE}, None, {}),

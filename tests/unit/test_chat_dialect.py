@@ -36,13 +36,18 @@ CALLS = [
 
 def frames(events: list[Event], **fields: Any) -> list[Any]:
     request, form = chat.parse({"messages": HELLO, "n": 2, "stream": True, **fields}, Defaults())
-    data = Chunks(request, form, model="m", created=3).render(events).decode()
+    data = Chunks(request, form, model="m", created=3, fingerprint=lambda: "b1").render(events).decode()
     parts = [part.removeprefix("data: ") for part in data.split("\n\n") if part]
     return [part if part.startswith(("[", ":")) else json.loads(part) for part in parts]
 
 
 def body(events: list[Event], **fields: Any) -> Any:
-    answer = Body(chat.parse({"messages": HELLO, "n": 2, **fields}, Defaults())[0], model="m", created=3)
+    answer = Body(
+        chat.parse({"messages": HELLO, "n": 2, **fields}, Defaults())[0],
+        model="m",
+        created=3,
+        fingerprint=lambda: "b1",
+    )
     for event in events:
         answer.take([event])
     return json.loads(answer.json())

@@ -1,12 +1,11 @@
 """Anthropic's messages: the types of the answers, content blocks, errors. Pure."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Warned
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Warned
 from llama_srb.dialects.common.reply import Text, arguments_of
 from llama_srb.engine.events import Stop, Stream
 
@@ -124,7 +123,6 @@ TYPES_OF_CODE: Mapping[str | None, AnthropicErrorType] = {
 }  # fmt: skip
 STATUSES: Mapping[AnthropicErrorType, int] = {"overloaded_error": 529, "timeout_error": 504}
 NO_THREADS = "thread_unsupported_request"  # its clients then send the whole conversation
-TOO_LONG = re.compile(r"(\d+) tokens\D*(\d+) tokens")
 
 
 class ErrorDetails(TypedDict):
@@ -156,12 +154,16 @@ def status_of(status: int, code: str | None) -> int:
 
 
 def error_body(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
 ) -> AnthropicError:
     """An error in Anthropic's form."""
-    if code == "context_exceeded" and (found := TOO_LONG.search(message)):
-        # Agents find this sentence and its numbers, and shorten the conversation.
-        message = f"prompt is too long: {found[1]} tokens > {int(found[2]) - 1} maximum"
+    if size:  # agents find this sentence and its numbers, and shorten the conversation
+        message = f"prompt is too long: {size['n_prompt_tokens']} tokens > {size['n_ctx'] - 1} maximum"
     error: AnthropicErrorFields = {"type": _type_of(status, code), "message": message}
     if code == NO_THREADS and param is not None:
         error["details"] = {"error_code": code, "unsupported": [param]}

@@ -24,6 +24,7 @@ from llama_srb.dialects.anthropic.answer import (
     usage_of,
 )
 from llama_srb.dialects.anthropic.body import model_of, request_of
+from llama_srb.dialects.common.answers import size_in
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import Reply, ServerInfo
 from llama_srb.engine.events import Done, Error, Event, Start, Stop, Stream
@@ -63,7 +64,7 @@ class Messages(Reply):
             yield from (end, over)
 
     def failure(self, error: Error) -> AnthropicError:
-        return error_body(500, error.message, code=error.code)
+        return error_body(500, error.message, code=error.code, size=size_in(error))
 
     def frame(self, data: Mapping[str, Any]) -> bytes:
         return b"event: %b\ndata: %b\n\n" % (data["type"].encode(), orjson.dumps(data))
