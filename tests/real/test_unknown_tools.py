@@ -35,6 +35,22 @@ def test_ollamas_chat_warns_in_its_body(server: Server) -> None:
     assert (status, answer["warnings"]) == (200, [NO_TOOLS])
 
 
+ANTHROPIC: dict[str, Any] = {
+    "messages": HELLO, "max_tokens": 2, "tools": [{"name": "weather", "input_schema": {"type": "object"}}],
+}  # fmt: skip
+
+
+def test_anthropics_message_warns_and_its_prompt_is_counted_without_tools(server: Server) -> None:
+    status, answer = server.json("POST", "/v1/messages", ANTHROPIC)
+    assert (status, answer["warnings"]) == (200, [NO_TOOLS])
+    usage = answer["usage"]
+    counted = server.json("POST", "/v1/messages/count_tokens", ANTHROPIC)
+    assert counted == (200, {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]})
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        status, answer = server.json("POST", path, ANTHROPIC | {"tool_choice": {"type": "any"}})
+        assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
 async def test_a_websocket_warns_at_its_start(server: Server) -> None:
     async with ClientSession() as session, session.ws_connect(server.url + "/v1/ws") as socket:
         await socket.send_str(json.dumps({"op": "generate", "id": "a", "n": 1, **CHAT}))

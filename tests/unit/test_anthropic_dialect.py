@@ -11,6 +11,7 @@ import pytest
 
 from llama_srb.dialects import anthropic
 from llama_srb.dialects.anthropic.generation import Messages
+from llama_srb.dialects.common.answers import PromptSize
 from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.engine.events import Done, Error, Event, Extend, Queued, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
@@ -502,7 +503,8 @@ def test_an_error_in_a_stream_is_its_last_event() -> None:
 
 def test_a_prompt_that_is_too_long_is_told_as_agents_read_it() -> None:
     told = "the prompt has at least 1333 tokens; with one more it exceeds the context of 1024 tokens per sequence"
-    error = anthropic.error_body(400, told, code="context_exceeded")["error"]
+    size: PromptSize = {"n_prompt_tokens": 1333, "n_ctx": 1024}
+    error = anthropic.error_body(400, told, code="context_exceeded", size=size)["error"]
     assert error == {
         "type": "invalid_request_error",
         "message": "prompt is too long: 1333 tokens > 1023 maximum",

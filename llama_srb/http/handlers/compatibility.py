@@ -98,7 +98,7 @@ class Compatibility:
     async def count_tokens(self, http: web.Request) -> web.Response:
         """The tokens of a chat's prompt; nothing is generated."""
         body, about = await self.bodies.read(http), self.facts.info(http[CALLER])
-        request = await parsed(http, anthropic.prompt_of, body, about)
+        request = await self.facts.with_known_tools(await parsed(http, anthropic.prompt_of, body, about))
         with self.admission.reserve(http[CALLER]) as reservation:
             tokens = await chat_length(request, reservation.command)
         return json_response(anthropic.counted(tokens))
