@@ -251,6 +251,12 @@ PATHS = (
         RESPONSE, RESPONSES),
     Path("responses", "POST", "/openai/v1/responses", CHAT, "responses", "The same as /v1/responses.",
         RESPONSE, RESPONSES),
+    Path("responses", "POST", "/v1/responses/input_tokens", CHAT, "count_tokens",
+        "The tokens of the prompt of a response.", {JSON: responses.InputTokens}, RESPONSES),
+    Path("responses", "POST", "/responses/input_tokens", CHAT, "count_tokens",
+        "The same as /v1/responses/input_tokens.", {JSON: responses.InputTokens}, RESPONSES),
+    Path("responses", "POST", "/openai/v1/responses/input_tokens", CHAT, "count_tokens",
+        "The same as /v1/responses/input_tokens.", {JSON: responses.InputTokens}, RESPONSES),
 
     Path("ollama", "POST", "/api/generate", COMPLETE, "reply",
         "n continuations: lines of JSON, or one object.",

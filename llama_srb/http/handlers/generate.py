@@ -141,7 +141,8 @@ class Generate:
         request, asked = await parsed(
             http, responses.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
         )
-        about = self.facts.of_answer(asked.form.model)
+        request = await self.facts.with_known_tools(request)
+        about = self.facts.of_openai(asked.form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, asked.limit, self.facts, reservation)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
