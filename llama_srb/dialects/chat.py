@@ -13,7 +13,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json, warned
-from llama_srb.dialects.common.reply import Text, Transcript
+from llama_srb.dialects.common.reply import ServerInfo, Text, Transcript
 from llama_srb.dialects.openai.answer import (
     UNFINISHED,
     ChatToken,
@@ -143,6 +143,11 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionReques
         body, replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream), known=READ_HERE
     )
     return request.model_copy(update={"logprobs": _logprobs(body)}), form
+
+
+def prompt_of(body: Mapping[str, Any], about: ServerInfo) -> CompletionRequest:
+    """The request whose prompt /v1/chat/completions/input_tokens counts."""
+    return parse(body, about.defaults)[0]
 
 
 def _has_two_answers_at_end(messages: Any) -> bool:

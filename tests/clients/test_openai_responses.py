@@ -286,6 +286,29 @@ def test_an_invalid_request_is_a_bad_request(
     assert message in caught.value.message
 
 
+def test_the_tokens_of_an_input_are_counted(openai: OpenAI) -> None:
+    fields: dict[str, Any] = {"input": HELLO, "instructions": "Be brief.", "tools": FUNCTIONS}
+    counted = openai.responses.input_tokens.count(model="chat", **fields)
+    assert counted.object == "response.input_tokens"
+    usage = respond(openai, **fields).usage
+    assert usage
+    assert usage.input_tokens == counted.input_tokens
+
+
+def test_a_response_has_a_system_fingerprint(openai: OpenAI) -> None:
+    assert respond(openai).model_dump()["system_fingerprint"].startswith("b")
+
+
+def test_tools_that_the_template_does_not_know_are_a_warning(lasting: Server) -> None:
+    """The bundled model has no template that takes tools; an agent gets a text from it."""
+    with OpenAI(base_url=lasting.url + "/v1", api_key="-", max_retries=0) as client:
+        answer = client.responses.create(model="x", input=HELLO, tools=FUNCTIONS, max_output_tokens=4)
+        assert answer.output_text
+        assert "knows no tools" in answer.model_dump()["warnings"][0]
+        with pytest.raises(BadRequestError):
+            client.responses.create(model="x", input=HELLO, tools=FUNCTIONS, tool_choice="required")
+
+
 def test_nothing_is_stored(openai: OpenAI) -> None:
     answer = respond(openai, store=True)
     assert answer.model_dump()["store"] is False

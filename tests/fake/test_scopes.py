@@ -104,6 +104,9 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/responses
         POST /responses
         POST /openai/v1/responses
+        POST /v1/responses/input_tokens
+        POST /responses/input_tokens
+        POST /openai/v1/responses/input_tokens
         POST /api/chat
     """,
     "complete chat admin": """
@@ -140,6 +143,8 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/api/chat": {"model": "storyteller", "stream": False, **CHAT, "options": {"num_predict": 1}},
     "/apply-template": CHAT, "/v1/internal/chat-prompt": CHAT,
     "/v1/responses": INPUT, "/responses": INPUT, "/openai/v1/responses": INPUT,
+    "/v1/responses/input_tokens": INPUT, "/responses/input_tokens": INPUT,
+    "/openai/v1/responses/input_tokens": INPUT,
     "/v1/score": {"prompt": "x", "texts": ["y"]},
     "/v1/embeddings": EMBEDDING, "/openai/v1/embeddings": EMBEDDING,
     "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING,

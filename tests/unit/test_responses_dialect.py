@@ -69,7 +69,7 @@ RUN: list[Event] = [
 
 def output(**fields: Any) -> Output:
     request, asked = responses.parse({"input": "Hello", "stream": True, **fields}, Defaults())
-    return Output(request, asked, model="m", created=3)
+    return Output(request, asked, model="m", created=3, fingerprint=lambda: "f")
 
 
 def frames(events: list[Event], **fields: Any) -> list[dict[str, Any]]:

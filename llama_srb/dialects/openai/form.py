@@ -31,12 +31,16 @@ class Form:
     limit: Limit | None = None
     has_timings: bool = False
     has_progress: bool = False
-    is_verbose: bool = False
+    is_verbose: bool | None = None
 
     @property
     def reports(self) -> bool:
         """Whether the answer has any of them."""
-        return self.has_timings or self.has_progress or self.is_verbose
+        return self.has_timings or self.has_progress or bool(self.is_verbose)
+
+    def verbose_by_default(self, value: bool) -> Form:
+        """With `verbose` as llama-server's -v has it, unless the body says more."""
+        return replace(self, is_verbose=value) if self.is_verbose is None else self
 
 
 def parse(
@@ -90,7 +94,8 @@ def form_of(body: Mapping[str, Any]) -> Form:
         include_usage,
         model,
         limit if limit.tokens else None,
-        *(_switch(body, name, name) for name in ("timings_per_token", "return_progress", "verbose")),
+        *(_switch(body, name, name) for name in ("timings_per_token", "return_progress")),
+        _switch(body, "verbose", "verbose") if body.get("verbose") is not None else None,
     )
 
 

@@ -131,6 +131,7 @@ class Response(Warned):
     max_tool_calls: Count | None
     metadata: dict[str, Any]
     model: str
+    system_fingerprint: str
     output: list[OutputItem]
     parallel_tool_calls: bool
     previous_response_id: None
@@ -148,6 +149,11 @@ class Response(Warned):
     truncation: Literal["auto", "disabled"]
     usage: ResponseUsage | None
     user: str | None
+
+
+class InputTokens(TypedDict):
+    object: Literal["response.input_tokens"]
+    input_tokens: Count
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from llama_srb.dialects.common.fields import switch
-from llama_srb.dialects.openai.form import Form, form_of
+from llama_srb.dialects.common.reply import ServerInfo
+from llama_srb.dialects.openai.form import REPORTS, Form, form_of
+from llama_srb.dialects.responses.answer import InputTokens
 from llama_srb.dialects.responses.items import messages_of
 from llama_srb.dialects.responses.tools import Tool, tools_of
 from llama_srb.request.fields import CompletionRequest, Limit
@@ -29,7 +30,7 @@ KINDS: Mapping[str, tuple[type, str]] = {
 READ_HERE = frozenset({
     *KINDS, "input", "model", "stream", "stream_options", "tools", "tool_choice", "max_output_tokens",
     "max_tool_calls", "top_logprobs", "truncation", "service_tier", "prompt_cache_options",
-    "prompt_cache_retention", "client_metadata", "timings_per_token", "return_progress",
+    "prompt_cache_retention", "client_metadata", *REPORTS,
 })  # fmt: skip
 ELSEWHERE = {  # fields that need something stored, or belong to other paths
     "previous_response_id": "nothing is stored here: send the whole conversation as input",
@@ -45,20 +46,18 @@ class Asked:
     """A request as its answer needs it.
 
     limit: a longer prompt is truncated; None: it is refused. tools: by their names in the chat. repeated:
-    fields of the answer that are those of the body. timings, progress: llama-server's fields of a stream.
+    fields of the answer that are those of the body.
     """
 
     form: Form
     limit: Limit | None
     tools: Mapping[str, Tool]
     repeated: Json
-    timings: bool = False
-    progress: bool = False
 
     @property
     def always_completes(self) -> bool:
         """llama-server's clients wait for response.completed, which also ends an answer that is cut off."""
-        return self.timings or self.progress
+        return self.form.has_timings or self.form.has_progress
 
 
 def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionRequest, Asked]:
@@ -74,9 +73,18 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionReques
         message = f"n is {request.n}; it must be 1: a response is one answer, /v1/chat/completions gives n"
         raise RequestError(message, param="n")
     warnings = (*request.warnings, *tools.warnings)[:MAX_WARNINGS]
-    wanted = (switch(body, name, False) for name in ("timings_per_token", "return_progress"))
-    asked = Asked(form, _limit(body, form), tools.by_name, _repeated(body), *wanted)
+    asked = Asked(form, _limit(body, form), tools.by_name, _repeated(body))
     return request.model_copy(update={"warnings": warnings}), asked
+
+
+def prompt_of(body: Mapping[str, Any], about: ServerInfo) -> CompletionRequest:
+    """The request whose prompt /v1/responses/input_tokens counts."""
+    return parse(body, about.defaults)[0]
+
+
+def counted(tokens: int) -> InputTokens:
+    """The answer of /v1/responses/input_tokens."""
+    return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
 def _check(body: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, TypeAlias, TypeVar
 
@@ -40,14 +40,24 @@ def error_body(
 
 
 class Output:
-    """Turns the events of one request into those of a response; created is in seconds since 1970.
+    """Turns the events of one request into those of a response.
 
-    A response is the first sequence: others, which `extend` adds, are not in it.
+    A response is the first sequence: others, which `extend` adds, are not in it. created: in seconds since
+    1970. fingerprint: makes system_fingerprint.
     """
 
-    def __init__(self, request: CompletionRequest, asked: Asked, *, model: str, created: int) -> None:
+    def __init__(
+        self,
+        request: CompletionRequest,
+        asked: Asked,
+        *,
+        model: str,
+        created: int,
+        fingerprint: Callable[[], str],
+    ) -> None:
         self._request, self._asked, self._model, self._created = request, asked, model, created
-        self._watch = Stopwatch()
+        self._fingerprint = fingerprint
+        self._form, self._watch = asked.form, Stopwatch()
         self._id, self._count = "", 0  # of the response; of its events so far
         self._items: list[Json] = []  # those that are complete
         self._item: Item | None = None  # the one that is being generated
@@ -58,7 +68,7 @@ class Output:
     def events(self, event: Event) -> Iterator[Json]:
         """The events of a response that one of the engine's becomes."""
         self._watch.take(event)
-        if self._asked.progress and self._watch.progress and not isinstance(event, Start):
+        if self._form.has_progress and self._watch.progress and not isinstance(event, Start):
             yield self._numbered({"type": IN_PROGRESS, "response": self._response("in_progress")})
         match event:
             case Start():
@@ -75,9 +85,9 @@ class Output:
     def _numbered(self, event: Json) -> Json:
         numbered = {"type": event["type"], "sequence_number": self._count, **event}
         self._count += 1
-        if self._asked.progress and event["type"] == IN_PROGRESS:
+        if self._form.has_progress and event["type"] == IN_PROGRESS:
             numbered["prompt_progress"] = self._watch.progress
-        if self._asked.timings and event["type"].endswith(".delta"):
+        if self._form.has_timings and event["type"].endswith(".delta"):
             numbered["timings"] = self._watch.timings(0)
         return numbered
 
@@ -100,7 +110,7 @@ class Output:
         yield from self._close(status)
         kind = "completed" if self._asked.always_completes else status
         last = self._numbered({"type": f"response.{kind}", "response": self._response(status, **more)})
-        if self._asked.timings:
+        if self._form.has_timings:
             last["timings"] = timings_of(done, self._stop.length)
         yield last
 
@@ -119,6 +129,7 @@ class Output:
             "created_at": self._created,
             "status": status,
             "model": self._model,
+            "system_fingerprint": self._fingerprint(),
             "output": [*self._items],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, textgen
+from llama_srb.dialects import anthropic, chat, koboldai, llamacpp, ollama, responses, textgen
 from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Event
@@ -25,6 +25,7 @@ from llama_srb.http.middleware import json_response
 from llama_srb.http.reservations import Admission
 from llama_srb.http.streaming import Responder, Work, unranked
 from llama_srb.http.watchlist import Watchlist
+from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import parse_body
 from llama_srb.request.truncate import chat_length, truncate_text
 from llama_srb.request.values import INT32_MAX
@@ -35,6 +36,14 @@ REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
 }
 INFO_ENDPOINTS: Mapping[str, InfoEndpoint] = {
     path: endpoint for dialect in OTHERS for path, endpoint in getattr(dialect, "INFO_ENDPOINTS", {}).items()
+}
+
+CHATS = ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
+RESPONSES = ("/v1/responses/input_tokens", "/responses/input_tokens", "/openai/v1/responses/input_tokens")
+COUNTS: Mapping[str, tuple[Callable[..., CompletionRequest], Callable[[int], Any]]] = {
+    "/v1/messages/count_tokens": (anthropic.prompt_of, anthropic.counted),
+    **dict.fromkeys(CHATS, (chat.prompt_of, responses.counted)),
+    **dict.fromkeys(RESPONSES, (responses.prompt_of, responses.counted)),
 }
 
 
@@ -98,10 +107,11 @@ class Compatibility:
     async def count_tokens(self, http: web.Request) -> web.Response:
         """The tokens of a chat's prompt; nothing is generated."""
         body, about = await self.bodies.read(http), self.facts.info(http[CALLER])
-        request = await self.facts.with_known_tools(await parsed(http, anthropic.prompt_of, body, about))
+        prompt_of, counted = COUNTS[path_of(http)]
+        request = await self.facts.with_known_tools(await parsed(http, prompt_of, body, about))
         with self.admission.reserve(http[CALLER]) as reservation:
             tokens = await chat_length(request, reservation.command)
-        return json_response(anthropic.counted(tokens))
+        return json_response(counted(tokens))
 
     async def pull(self, http: web.Request) -> web.Response:
         """Ollama's clients pull a model before they use it; here it is in use already, or unknown."""

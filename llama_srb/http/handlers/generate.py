@@ -128,6 +128,7 @@ class Generate:
         about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, form.limit, self.facts, reservation)
+            form = form.verbose_by_default(self.facts.settings.log_level == "debug")
             request = openai.asked(request, form)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
@@ -141,7 +142,8 @@ class Generate:
         request, asked = await parsed(
             http, responses.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
         )
-        about = self.facts.of_answer(asked.form.model)
+        request = await self.facts.with_known_tools(request)
+        about = self.facts.of_openai(asked.form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, asked.limit, self.facts, reservation)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
