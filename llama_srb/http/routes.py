@@ -170,6 +170,13 @@ OURS: tuple[Route, ...] = (
             404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
+    Route("POST", "/v1/fim/completions", COMPLETE, "fim_completions",
+        "n texts between a prompt and a suffix, in Mistral's form: each is a message, as in a chat.",
+        {
+            200: Answer("The texts.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
+            404: _json("There is no such model.", Error),
+            **GENERATION_ERRORS,
+        }, request="FimRequest"),
     Route("POST", "/v1/events", COMPLETE, "events",
         "n continuations of one prompt, always as the event stream.",
         {200: Answer("The continuations.", {SSE: events.EVENTS}), **GENERATION_ERRORS}, request="Request"),

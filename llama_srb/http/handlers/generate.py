@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, scores
+from llama_srb.dialects import chat, embeddings, events, fim, llamacpp, openai, scores
 from llama_srb.dialects.common.answers import warned
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
@@ -130,6 +130,12 @@ class Generate:
             if form.stream:
                 return await self.responder.stream(http, work, chat.Chunks(request, form, **about).render)
             return await self.responder.whole(http, work, chat.Body(request, **about))
+
+    async def fim_completions(self, http: web.Request) -> web.StreamResponse:
+        """n texts between a prompt and a suffix, in Mistral's form."""
+        body, defaults = await self.bodies.read(http), self.facts.defaults(http[CALLER])
+        request, form = await parsed(http, fim.parse, body, defaults, self.facts.infill)
+        return await self._as_chat(http, request, form)
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Prefills a prompt for a later request. If the client leaves before the end, this is cancelled."""

@@ -251,6 +251,16 @@ CHAT_FIELDS: dict[str, Schema] = {
 }
 
 
+FIM: Schema = {
+    "allOf": [{"$ref": "#/components/schemas/Request"}],
+    "description": "A prompt and the text after it. n defaults to 1; only the context limits max_tokens.",
+    "properties": {
+        "prompt": {"type": "string"},
+        "suffix": _maybe("string", "The text after the generated one; the model needs infill tokens."),
+        "random_seed": {"description": "Another name of seed."},
+    },
+    "required": ["prompt"],
+}
 PREFIX: Schema = {
     "allOf": [{"$ref": "#/components/schemas/Request"}],
     "description": "The prompt or messages. It may be the whole later request; other fields are not used.",
@@ -348,6 +358,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
     return {
         "Request": _request(defaults),
         "ChatRequest": _chat_request(defaults),
+        "FimRequest": FIM,
         "Prefix": PREFIX,
         "Extension": EXTENSION,
         "Score": SCORE,
