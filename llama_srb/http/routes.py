@@ -298,5 +298,6 @@ MORE_ERRORS = {
     "/api/embed": NO_SUCH_MODEL,
     "/api/embeddings": NO_SUCH_MODEL,
     "/api/show": NO_SUCH_MODEL,
+    "/api/pull": NO_SUCH_MODEL,
 }
 ROUTES = (*OURS, *map(_of_others, foreign.PATHS))

@@ -132,12 +132,12 @@ CASES = [
     *of("POST /v1/tokenize", {"prompt": ONCE}),
     *of("POST /apply-template", {"messages": HELLO}), *of("POST /apply-template", {}, status=400),
     *of("POST /detokenize", {"tokens": [417, 435]}), *of("POST /v1/detokenize", {"tokens": [417]}),
+    *of("GET /tokenizer_info"), *of("GET /tokenizer_info", model="able"),
     *of("GET /props"), *of("GET /props", model="able"), *of("GET /slots"),
     *of("POST /embedding", {"content": ONCE}, {"input": [ONCE, [417, 435]], "dimensions": 8}),
     *of("POST /embedding", {}, status=400),
     *of("POST /embeddings", {"input": ONCE}), *of("POST /embeddings", {"input": []}, status=400),
 
-    *of("GET /tokenizer_info"), *of("GET /tokenizer_info", model="able"),
     *of("POST /api/v1/generate",
         FEW, FEW | {"n": 3, "logprobs": True, "trim_stop": False, "stop": [" "], "foo": 1, "genkey": "K"},
         *(FEW | ranked for ranked in RANKED)),
@@ -189,6 +189,8 @@ CASES = [
     *of("POST /api/embeddings", {}, status=400),
     *of("POST /api/show", {"model": "storyteller"}), *of("POST /api/show", {"model": "storyteller:latest"}),
     *of("POST /api/show", {"model": "other"}, status=404),
+    *of("POST /api/pull", {"model": "storyteller", "stream": False}), *of("POST /api/pull", {"model": "storyteller"}, form=NDJSON),
+    *of("POST /api/pull", {"model": "other"}, status=404), *of("POST /api/pull", {}, status=400),
     *of("GET /api/tags"), *of("GET /api/ps"), *of("GET /api/version"),
 ]
 # fmt: on

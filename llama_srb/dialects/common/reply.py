@@ -27,7 +27,7 @@ SSE = "text/event-stream; charset=utf-8"
 class ServerInfo:
     """The server and its model.
 
-    context: tokens of one sequence. modified, now: seconds since 1970.
+    context: tokens of one sequence. modified, now: seconds since 1970. agent: the client's User-Agent.
     """
 
     model: str
@@ -47,6 +47,7 @@ class ServerInfo:
     version: str = ""
     now: float = 0.0
     uptime: float = 0.0
+    agent: str = ""
     defaults: Defaults = field(default_factory=Defaults)
 
     def defaults_of(self, n: int, max_tokens: int, *, stream: bool, sampling: Json | None = None) -> Defaults:
@@ -118,9 +119,13 @@ class Text:
 
     def add(self, event: Stream) -> None:
         """Adds the event's text and tokens, for a body."""
-        self.pieces.append(event.text)
+        self.add_text(event)
         if event.tokens:
             self.token_lists.append(event.tokens)
+
+    def add_text(self, event: Stream) -> None:
+        """Adds the event's text, for a stream whose last frame has all texts."""
+        self.pieces.append(event.text)
         self.thoughts.append(event.reasoning)
         self.note(event)
 
@@ -194,8 +199,11 @@ class Reply(Transcript[Text]):
     content_type: ClassVar[str] = SSE
     pause: ClassVar[bytes] = b": keep-alive\n\n"  # is sent on an idle stream, so that no proxy closes it
 
-    def __init__(self, request: CompletionRequest, about: ServerInfo, *, stream: bool) -> None:
-        super().__init__(request.n, Text, Text.note if stream else Text.add)
+    def __init__(
+        self, request: CompletionRequest, about: ServerInfo, *, stream: bool, keeps_texts: bool = False
+    ) -> None:
+        of_a_stream = Text.add_text if keeps_texts else Text.note
+        super().__init__(request.n, Text, of_a_stream if stream else Text.add)
         self.request = request
         self.about = about
         self.stream = stream

@@ -17,6 +17,7 @@ from llama_srb.engine.events import Event
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import BODY
+from llama_srb.http.foreign import NDJSON
 from llama_srb.http.handlers.bodies import Bodies, parsed, path_of
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.handlers.work import truncated, work_of
@@ -49,7 +50,10 @@ class Compatibility:
     async def reply(self, http: web.Request) -> web.StreamResponse:
         """n continuations in another server's form."""
         reply = await parsed(
-            http, REPLIES[path_of(http)], await self.bodies.read(http), self.facts.info(http[CALLER])
+            http,
+            REPLIES[path_of(http)],
+            await self.bodies.read(http),
+            self.facts.info(http[CALLER], http.headers.get("User-Agent", "")),
         )
         request = await self.facts.with_known_tools(self.facts.require_what_continue_needs(reply.request))
         with self.admission.reserve(http[CALLER]) as reservation:
@@ -90,6 +94,14 @@ class Compatibility:
             with self.admission.reserve(http[CALLER]) as reservation:
                 result = await reservation.command(endpoint.op, **arguments)
         return json_response(endpoint.answer(body, result, about))
+
+    async def pull(self, http: web.Request) -> web.Response:
+        """Ollama's clients pull a model before they use it; here it is in use already, or unknown."""
+        answer, stream = ollama.pulled(await self.bodies.read(http), self.facts.info(http[CALLER]))
+        response = json_response(answer)
+        if stream:
+            response.content_type = NDJSON
+        return response
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts in another server's form."""

@@ -77,7 +77,7 @@ class ServerFacts:
         return {**self.of_answer(model), "fingerprint": self.fingerprint}
 
     def fingerprint(self) -> str:
-        """`system_fingerprint`: llama.cpp's commit, the model, the adapters; known once an engine is ready."""
+        """`system_fingerprint`: commit, model and adapters; they are known once an engine is ready."""
         ready = self._pool.ready  # None if the request was cancelled before
         commit, adapters = (ready.commit, ready.adapters) if ready else ("", ())
         return f"b{commit}-{self._model_hash}-{fingerprint.of_adapters(adapters)}"
@@ -145,7 +145,7 @@ class ServerFacts:
         if fork is not None and fork.index >= n:
             raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
 
-    def info(self, caller: Caller) -> ServerInfo:
+    def info(self, caller: Caller, agent: str = "") -> ServerInfo:
         model, path = self.model, self.model.path
         return ServerInfo(
             model=path.stem,
@@ -158,11 +158,12 @@ class ServerFacts:
             modified=path.stat().st_mtime if path.exists() else 0.0,
             context=self.context,
             parallel=self.settings.parallel,
+            agent=agent,
             chat_template=str(model.metadata.get("tokenizer.chat_template", "")),
             cpu=self._pool.ready.cpu if self._pool.ready else "",
             infill=self.infill,
-            version=__version__,
             special_tokens=model.special_tokens,
+            version=__version__,
             now=time.time(),
             uptime=time.monotonic() - self._began,
             defaults=self.defaults(caller),
