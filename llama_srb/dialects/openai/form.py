@@ -90,12 +90,13 @@ def form_of(body: Mapping[str, Any]) -> Form:
     include_usage = _switch(options or {}, "include_usage", "stream_options.include_usage")
     limit = limit_of(body, "truncation_length")
     return Form(
-        _switch(body, "stream", "stream"),
-        include_usage,
-        model,
-        limit if limit.tokens else None,
-        *(_switch(body, name, name) for name in ("timings_per_token", "return_progress")),
-        _switch(body, "verbose", "verbose") if body.get("verbose") is not None else None,
+        stream=_switch(body, "stream", "stream"),
+        include_usage=include_usage,
+        model=model,
+        limit=limit if limit.tokens else None,
+        has_timings=_switch(body, "timings_per_token", "timings_per_token"),
+        has_progress=_switch(body, "return_progress", "return_progress"),
+        is_verbose=None if body.get("verbose") is None else _switch(body, "verbose", "verbose"),
     )
 
 
