@@ -71,9 +71,9 @@ int32_t default_n_ctx(const llama_model * model, const common_params & params) {
     return (int32_t) std::max(512.0, std::min(n_wanted, n_memory)) / 256 * 256;
 }
 
-int32_t sequence_limit(const llama_model * model, const common_params & params, int32_t n_ctx) {
-    const int32_t n_train = llama_model_n_ctx_train(model);
-    const int32_t limit   = (int32_t) std::min((double) n_ctx, scaled_length(model, params));
+int32_t sequence_limit(const llama_model * model, const common_params & params, int32_t n_train,
+                       int32_t n_ctx) {
+    const int32_t limit = (int32_t) std::min((double) n_ctx, scaled_length(model, params));
     if (limit > n_train) {
         fprintf(
             stderr,

@@ -11,6 +11,8 @@
 // than requests are likely to use.
 int32_t default_n_ctx(const llama_model * model, const common_params & params);
 
-// How many tokens one sequence may have, prompt and all: the training length, or more where options of rope scaling
-// say so and the KV cache has room; then with a line on stderr.
-int32_t sequence_limit(const llama_model * model, const common_params & params, int32_t n_ctx);
+// How many tokens one sequence may have, prompt and all: n_train, the training length, or more where options of rope
+// scaling say so and the KV cache has room; then with a line on stderr. With YaRN llama.cpp changes the model's training
+// length when it makes a context, so n_train is that of before.
+int32_t sequence_limit(const llama_model * model, const common_params & params, int32_t n_train,
+                       int32_t n_ctx);

@@ -88,6 +88,7 @@ std::optional<loaded_model> load_model(common_params & params, const std::string
         llama_model_load_from_file(params.model.path.c_str(), common_model_params_to_llama(params));
     loaded_model  loaded;
     model_facts & facts     = loaded.facts;
+    const int32_t n_train   = model ? llama_model_n_ctx_train(model) : 0;
     bool          is_loaded = model;
     for (const common_adapter_lora_info & lora :
          params.lora_adapters) { // llama.h wants them before a context
@@ -104,7 +105,7 @@ std::optional<loaded_model> load_model(common_params & params, const std::string
         fprintf(stderr, "llama-batched: %s cannot be loaded\n", params.model.path.c_str());
         return std::nullopt;
     }
-    facts.n_ctx_seq   = sequence_limit(model, params, (int32_t) llama_n_ctx(loaded.ctx));
+    facts.n_ctx_seq   = sequence_limit(model, params, n_train, (int32_t) llama_n_ctx(loaded.ctx));
     facts.n_piece_max = longest_piece(facts.vocab);
     return loaded;
 }

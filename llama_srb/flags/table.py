@@ -281,7 +281,6 @@ ROWS: tuple[tuple[str, int, Fate], ...] = (
     ("--spec-draft-prio --prio-draft", 1, NO_DRAFT),
     ("--spec-draft-poll --poll-draft", 1, NO_DRAFT),
     ("--spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft", 1, NO_DRAFT),
-    ("--spec-draft-cpu-range-batch -Crbd --cpu-range-batch-draft", 1, NO_DRAFT),
     ("--spec-draft-cpu-strict-batch --cpu-strict-batch-draft", 1, NO_DRAFT),
     ("--spec-draft-prio-batch --prio-batch-draft", 1, NO_DRAFT),
     ("--spec-draft-poll-batch --poll-batch-draft", 1, NO_DRAFT),
