@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +14,7 @@ from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, pydantic
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, Field
 
+from tests.real.test_answers import engine_of
 from tests.support.chats import CITIES, TOOLS, scripted
 from tests.support.serving import Server, serving
 from tests.support.waiting import until
@@ -335,6 +338,27 @@ def test_a_response_is_cancelled_by_its_id(server: Server, openai: OpenAI) -> No
         status, answer = server.json("DELETE", f"/v1/completions/{first.response.id}")
         assert (status, answer["cancelled"]) == (200, True)
         assert list(events)[-1].type == "response.incomplete"
+
+
+def test_a_response_fails_when_its_engine_dies(chat_model: Path) -> None:
+    with (
+        serving("--model", str(chat_model), "--ctx", "16384") as server,
+        OpenAI(base_url=server.url + "/v1", api_key="-", max_retries=0) as client,
+    ):
+        told = []
+        fields = asked(script={"ignore_eos": True}, max_output_tokens=None)
+        with client.responses.create(stream=True, **fields) as events:
+            for event in events:
+                told.append(event)
+                if event.type == "response.output_text.delta":
+                    os.kill(engine_of(server), signal.SIGKILL)
+                    break
+            told += events
+        last = told[-1]
+    assert last.type == "response.failed"
+    assert last.response.error
+    assert (last.response.status, last.response.error.code) == ("failed", "server_error")
+    assert [event.sequence_number for event in told] == list(range(len(told)))
 
 
 def test_llama_servers_clients_get_progress_and_timings(server: Server) -> None:
