@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import peers
 from tests.clients.captured import Captured, read
 from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_model
 from tests.support.serving import Server, serving
@@ -139,3 +141,24 @@ def test_the_agents_second_request_finds_the_prompt_of_its_first(
     usage = message_of(able, second)["usage"]
     assert usage["cache_read_input_tokens"] > 0.9 * (begun["input_tokens"] + begun["cache_read_input_tokens"])
     assert usage["output_tokens"] == 4
+
+
+FAMILIES = (
+    "Qwen3.5-4B",
+    "Qwen-Qwen3-0.6B",
+    "mistralai-Mistral-Nemo-Instruct-2407",
+    "GLM-4.6",
+    "openai-gpt-oss-120b",
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_templates_of_real_families_take_the_agents_conversation(tmp_path: Path, family: str) -> None:
+    template = Path(peers.setting("CMAKE_HOME_DIRECTORY"), "models/templates", family + ".jinja")
+    path = tmp_path / "family.gguf"
+    write_model(path, "llama", chat_template=template.read_text(), control=list(CHAT_TOKENS), context=CONTEXT)
+    with serving("--model", str(path), "--ctx", "1024") as server:
+        for one in ASKED:
+            status, _, data = replace(one, target="/v1/messages/count_tokens").send(server)
+            assert status == 200, data
+            assert json.loads(data)["input_tokens"] > 20_000

@@ -122,6 +122,20 @@ def test_a_last_assistant_message_is_continued() -> None:
     assert request().continue_final_message is None
 
 
+def test_a_system_message_in_a_conversation_is_told_by_the_user() -> None:
+    """Claude Code sends one after the user's message; templates of some models refuse it there."""
+    system = {"role": "system", "content": "It is Tuesday."}
+    told = [*HELLO, system, {"role": "assistant", "content": "Hi"}, system, *HELLO]
+    assert chat(messages=told, system="Be brief.") == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [text("Hello"), text("It is Tuesday.")]},
+        {"role": "assistant", "content": "Hi"},
+        {"role": "user", "content": [text("It is Tuesday."), text("Hello")]},
+    ]
+    first = chat(messages=[system, *HELLO], system="Be brief.")[0]
+    assert first == {"role": "system", "content": [text("Be brief."), text("It is Tuesday.")]}
+
+
 def test_no_messages_are_an_empty_one() -> None:
     assert chat(messages=[]) == [{"role": "user", "content": ""}]
 

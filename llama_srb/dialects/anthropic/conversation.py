@@ -26,15 +26,34 @@ CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def messages_of(system: object, messages: object) -> list[Json]:
-    """All messages; the system prompt is the first one. RequestError names a block that cannot be read."""
+    """All messages; the system prompt is the first one. RequestError names a block that cannot be read.
+
+    Some templates accept a system message only at the beginning, and no two messages of the user in sequence.
+    So a later system message is told by the user, and such messages are combined, as Anthropic's API does.
+    """
     if messages is None:
         raise RequestError("messages is missing", param="messages")
     if not isinstance(messages, list):
         raise wrong("messages", messages, "a list of messages")
     made = [{"role": "system", "content": text}] if (text := _system(system)) else []
     for i, message in enumerate(messages):
-        made += _message(f"messages[{i}]", message)
+        for one in _message(f"messages[{i}]", message):
+            _append(made, one)
     return made or NO_MESSAGES
+
+
+def _append(made: list[Json], message: Json) -> None:
+    if message["role"] == "system" and any(one["role"] != "system" for one in made):
+        message = message | {"role": "user"}
+    if made and made[-1]["role"] == message["role"] in ("system", "user"):
+        made[-1]["content"] = _content([*_texts(made[-1]), *_texts(message)])
+    else:
+        made.append(message)
+
+
+def _texts(message: Json) -> list[str]:
+    content = message["content"]
+    return [content] if isinstance(content, str) else [part["text"] for part in content]
 
 
 def _system(value: object) -> str | list[Json]:
