@@ -63,6 +63,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /api/tags
         GET /api/ps
         GET /api/version
+        POST /api/pull
+        GET /tokenizer_info
     """,
     "complete admin": """
         POST /v1/completions
@@ -96,6 +98,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/token/encode
         POST /v1/token/decode
         POST /api/generate
+        POST /v1/fim/completions
     """,
     "chat admin": """
         POST /v1/chat/completions
@@ -108,6 +111,10 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /responses/input_tokens
         POST /openai/v1/responses/input_tokens
         POST /api/chat
+        POST /v1/chat/completions/input_tokens
+        POST /chat/completions/input_tokens
+        POST /v1/messages
+        POST /v1/messages/count_tokens
     """,
     "complete chat admin": """
         POST /v1/completions/{id}/extend
@@ -265,7 +272,7 @@ class Three:
     async def running(self, count: int) -> None:
         """Waits until the engine runs so many requests."""
         async with asyncio.timeout(10):
-            while (await self.admin.json("/v1/stats"))["engine"].get("requests_running") != count:  # noqa: ASYNC110
+            while (await self.admin.json("/v1/stats"))["engine"].get("requests") != count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 

@@ -72,7 +72,7 @@ def test_chunks_are_deltas_that_begin_with_the_role() -> None:
     for chunk in chunks:
         (choice,) = chunk["choices"]
         deltas[choice["index"]].append(choice["delta"])
-    role = {"role": "assistant", "content": ""}
+    role = {"role": "assistant", "content": None}
     assert deltas[1] == [role, {"content": " the"}, {"content": "re"}, {}]
     assert deltas[0][:3] == [role, {"reasoning_content": "Hm"}, {"reasoning_content": "."}]
     assert deltas[0][3]["tool_calls"] == [
