@@ -403,6 +403,26 @@ def test_a_full_queue_is_overload() -> None:
     assert (caught.value.status_code, caught.value.type) == (529, "overloaded_error")
 
 
+def test_a_time_limit_is_an_error_of_its_own() -> None:
+    flags = ("--ctx", "8192", "--parallel", "1", "--queue-timeout", "1", "--", *LASTING)
+    endless = asked(script={"ignore_eos": True}, max_tokens=8000)
+    with (
+        serving(*flags) as server,
+        Anthropic(base_url=server.url, api_key="-", max_retries=0) as client,
+        client.messages.create(stream=True, **endless) as running,
+    ):
+        assert next(iter(running)).type == "message_start"
+        with pytest.raises(anthropic.APIStatusError) as caught:
+            client.messages.create(**asked(script={}))
+        assert (caught.value.status_code, caught.value.type) == (504, "timeout_error")
+        with (
+            client.messages.create(stream=True, **asked(script={})) as waiting,
+            pytest.raises(anthropic.APIStatusError) as caught,
+        ):
+            next(iter(waiting))
+        assert (caught.value.status_code, caught.value.type) == (200, "timeout_error")
+
+
 def test_models_are_listed(client: Anthropic) -> None:
     assert [model.id for model in client.models.list()] == ["chat"]
 

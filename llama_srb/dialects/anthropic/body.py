@@ -39,7 +39,7 @@ def request_of(body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> C
         if body.get(name) not in (None, []):
             code = NO_THREADS if name == "thread" else None
             raise RequestError(f"{name} is {shown(body[name])}; this server {why}", param=name, code=code)
-    warnings = [*_budget_warnings(body), *_edit_warnings(body.get("context_management"))]
+    warnings = [*_unmet_warnings(body), *_edit_warnings(body.get("context_management"))]
     read = CONVERTED | NO_EFFECT | ELSEWHERE.keys()
     fields = {name: value for name, value in body.items() if name not in read}
     fields |= chat_of(body) | _thinking(body.get("thinking")) | _output(body)
@@ -87,19 +87,22 @@ def _thinking(value: object) -> Json:
     return {"enable_thinking": kind != "disabled"}
 
 
-def _budget_warnings(body: Mapping[str, Any]) -> list[str]:
-    """Limits of tokens that this server does not have."""
+def _unmet_warnings(body: Mapping[str, Any]) -> list[str]:
+    """Limits of tokens that this server does not have, and thinking that it does not hide."""
     given = {
         "thinking.budget_tokens": object_of(body, "thinking").get("budget_tokens"),
         "output_config.task_budget": object_of(body, "output_config").get("task_budget"),
     }
     if (budget := given["thinking.budget_tokens"]) is not None:
         whole("thinking.budget_tokens", budget, 0, INT32_MAX)
-    return [
+    warnings = [
         f"{name} is {shown(value)}, but there is no such limit here; it is not used"
         for name, value in given.items()
         if value is not None
     ]
+    if object_of(body, "thinking").get("display") == "omitted":
+        warnings.append("thinking.display is omitted, but this server shows all thinking")
+    return warnings
 
 
 def _edit_warnings(value: object) -> list[str]:
