@@ -164,6 +164,11 @@ class Settings(BaseModel):
         return flags.chat_template(flags.sort(self.engine_args).passed)
 
     @property
+    def verbose(self) -> bool:
+        """Whether -v is given: then answers in OpenAI's form have `__verbose`, as llama-server's."""
+        return "--verbose" in flags.sort(self.engine_args).passed
+
+    @property
     def engine_command(self) -> tuple[str, ...]:
         """The engine's argv."""
         given = {

@@ -36,6 +36,7 @@ class ServerFacts:
     ) -> None:
         self.settings, self._pool = settings, pool
         self._began, self._chat_template = time.monotonic(), settings.chat_template
+        self.verbose = settings.verbose
         self.take_model(model)
         self.take_presets(presets)
 

@@ -128,7 +128,7 @@ class Generate:
         about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, form.limit, self.facts, reservation)
-            form = form.verbose_by_default(self.facts.settings.log_level == "debug")
+            form = form.verbose_by_default(self.facts.verbose)
             request = openai.asked(request, form)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
