@@ -74,7 +74,7 @@ async def test_a_chat_is_answered_n_times_in_both_forms(serving: Serving, mode: 
     texts = ["", "", ""]
     for chunk in chunks:
         for choice in chunk["choices"]:
-            texts[choice["index"]] += choice["delta"].get("content", "")
+            texts[choice["index"]] += choice["delta"].get("content") or ""
     assert texts == answers
     events = await served.events(asked)
     assert "".join(e["text"] for e in events if e["event"] == "stream" and e["index"] == 0) == answers[0]

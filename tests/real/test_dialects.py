@@ -256,7 +256,7 @@ def test_mistrals_fim_is_infill_answered_as_a_chat(able: Server) -> None:
     frames = able.events(body | {"stream": True, "n": 2}, "/v1/fim/completions")
     deltas = [frame["choices"][0] for frame in frames]
     assert {one["index"] for one in deltas} == {0, 1}
-    said = "".join(one["delta"].get("content", "") for one in deltas if one["index"] == 0)
+    said = "".join(one["delta"].get("content") or "" for one in deltas if one["index"] == 0)
     assert said == again[1]["message"]["content"]
 
 
