@@ -5,6 +5,7 @@
 // Each folder includes only those before it: util (JSON, text, the sandbox), grammar, model (the files and their
 // facts), cache (cells and snapshots), sampling, chat, protocol (the lines), schedule (the loop).
 #include "cache/folder.h"
+#include "flags.h"
 #include "model/loading.h"
 #include "model/self_test.h"
 #include "model/settings_hash.h"
@@ -31,7 +32,7 @@ static const uint64_t n_waiting_bytes_min =
     64u << 20; // of prefixes that may wait for the disk, however small the RAM
 
 // Drops one warning of llama.cpp: that the context is longer than the model's training length. Here sequences share the
-// context, and each of them ends at the training length.
+// context, and sequence_limit() says how long each of them may be.
 static void log_line(enum ggml_log_level level, const char * text, void * user_data) {
     if (!strstr(text, "possible training context overflow")) {
         common_log_default_callback(level, text, user_data);
@@ -55,6 +56,7 @@ static scheduler_params params_of_scheduler(const options & o, const loaded_mode
 // Reads commands and writes events until fd_in ends. The process then ends with the status that at_end returns.
 static int serve(options & o, int fd_in, int fd_out, const std::function<int()> & at_end) {
     llama_numa_init(o.llama.numa);
+    set_process_priority(o.llama.cpuparams.priority);
     std::optional<prefix_folder> folder;
     if (!o.prefix_cache.empty()) { // its thread hashes the model while it loads
         folder.emplace(folder_params{o.prefix_cache, o.llama.model.path, o.prefix_cache_size,
@@ -67,7 +69,7 @@ static int serve(options & o, int fd_in, int fd_out, const std::function<int()> 
     }
     llama_context * const ctx   = loaded->ctx;
     const command_facts   facts = {loaded->facts, std::make_shared<structure_cache>(loaded->facts.vocab),
-                                   std::make_shared<chat_templates>(loaded->facts.model)};
+                                   std::make_shared<chat_templates>(loaded->facts.model, o.llama)};
     if (folder) {
         folder->open(settings_hash(o.llama, ctx));
     }
@@ -129,6 +131,11 @@ int main(int argc, char ** argv) {
     }
     if (o->fields) {
         std::string text = fields_of_all_operations();
+        write_lines(fd_out, text);
+        return 0;
+    }
+    if (o->list_flags) {
+        std::string text = list_flags(o->llama);
         write_lines(fd_out, text);
         return 0;
     }

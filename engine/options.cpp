@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include "flags.h"
 #include "model/loading.h"
 
 #include <arg.h> // llama.cpp's common/arg.h
@@ -23,6 +24,7 @@ struct own_texts {
     std::string prefix_cache_size = "16G";
     bool        self_test         = false;
     bool        fields            = false;
+    bool        list_flags        = false;
 };
 
 const struct {
@@ -41,6 +43,7 @@ const struct {
 } own_flags[] = {
     {"--self-test", &own_texts::self_test},
     {"--fields", &own_texts::fields},
+    {"--list-flags", &own_texts::list_flags},
 };
 
 } // namespace
@@ -83,19 +86,35 @@ static std::optional<uint64_t> parse_size(const char * name, const std::string &
     return value;
 }
 
-static bool parse_params(int argc, char ** argv, common_params & params) {
-    params.n_parallel = n_default_parallel;
-    params.n_ctx      = 0;
-    params.verbosity  = LOG_LEVEL_WARN;
-    if (!common_params_parse(argc, argv, params, LLAMA_EXAMPLE_PARALLEL)) {
+// llama.cpp's pooling of single tokens and its ranking have no counterpart in the engine.
+static bool check_pooling(enum llama_pooling_type pooling) {
+    const bool known = pooling == LLAMA_POOLING_TYPE_UNSPECIFIED || pooling == LLAMA_POOLING_TYPE_MEAN ||
+                       pooling == LLAMA_POOLING_TYPE_CLS || pooling == LLAMA_POOLING_TYPE_LAST;
+    if (!known) {
+        fprintf(stderr, "llama-batched: --pooling is %s; it must be mean, cls or last\n",
+                pooling == LLAMA_POOLING_TYPE_NONE ? "none" : "rank");
+    }
+    return known;
+}
+
+static bool parse_params(int argc, char ** argv, bool needs_model, common_params & params) {
+    params.n_ctx     = 0;
+    params.verbosity = LOG_LEVEL_WARN;
+    if (!refuse_idle_flags(argc, argv) || !common_params_parse(argc, argv, params, LLAMA_EXAMPLE_SERVER) ||
+        !check_pooling(params.pooling_type)) {
         return false;
     }
-    params.n_parallel = std::clamp(params.n_parallel, 1, n_max_sequence_ids - n_prefix_ids - 1);
-    params.kv_unified = true;  // the n sequences share the prompt's cells
-    params.swa_full   = true;  // else shared cells are never reclaimed
-    params.warmup     = false; // costs start-up time
-    params.fit_params = false;
-    params.no_perf    = true;
+    if (needs_model && params.model.path.empty()) {
+        fprintf(stderr, "llama-batched: --model is missing\n");
+        return false;
+    }
+    const int32_t n_wanted = params.n_parallel < 0 ? n_default_parallel : params.n_parallel;
+    params.n_parallel      = std::clamp(n_wanted, 1, n_max_sequence_ids - n_prefix_ids - 1);
+    params.kv_unified      = true;  // the n sequences share the prompt's cells
+    params.swa_full        = true;  // else shared cells are never reclaimed
+    params.warmup          = false; // costs start-up time
+    params.fit_params      = false;
+    params.no_perf         = true;
     return true;
 }
 
@@ -104,11 +123,12 @@ std::optional<options> read_options(int argc, char ** argv) {
     const own_texts own = take_own_options(argc, argv);
     read.self_test      = own.self_test;
     read.fields         = own.fields;
+    read.list_flags     = own.list_flags;
     read.prefix_cache   = own.prefix_cache;
 
-    const bool needs_model =
-        !own.fields && (!own.self_test || argc > 1); // llama.cpp's parser asks for a model
-    if (needs_model && !parse_params(argc, argv, read.llama)) {
+    const bool has_params  = !own.fields && (!own.self_test || argc > 1);
+    const bool needs_model = has_params && !own.list_flags;
+    if (has_params && !parse_params(argc, argv, needs_model, read.llama)) {
         return std::nullopt;
     }
     const auto ram  = parse_size("--cache-ram", own.cache_ram);

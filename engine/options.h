@@ -15,6 +15,7 @@ struct options {
     uint64_t                prefix_cache_size = 0; // bytes of the files in the folder
     bool                    self_test         = false;
     bool                    fields            = false;
+    bool                    list_flags        = false;
 };
 
 // nullopt, after a line on stderr, when an option is wrong.

@@ -44,26 +44,47 @@ std::string read_text(const json & fields, const char * name) {
     return it == fields.end() ? "" : it->is_string() ? it->get<std::string>() : it->dump();
 }
 
-std::map<std::string, std::string> read_kwargs(const json & fields) {
-    std::map<std::string, std::string> kwargs;
-    const json                         given = fields.value("chat_template_kwargs", json::object());
+// Variables for the template: those of --chat-template-kwargs and the like, and the request's own.
+std::map<std::string, std::string> read_kwargs(const json & fields, const common_params & params) {
+    std::map<std::string, std::string> kwargs = params.default_template_kwargs;
+    const json                         given  = fields.value("chat_template_kwargs", json::object());
     for (const auto & [name, value] : given.items()) {
         kwargs[name] = value.dump();
     }
     return kwargs;
 }
 
+// Whether the answer may begin with thoughts. A field goes before a variable of the template of the same name.
+void read_thinking(common_chat_templates_inputs & inputs, const json & fields, bool otherwise) {
+    const auto        variable = inputs.chat_template_kwargs.find("enable_thinking");
+    const bool        given    = variable != inputs.chat_template_kwargs.end();
+    const std::string value    = given ? variable->second : "";
+    if (value[0] == '"') {
+        invalid("chat_template_kwargs",
+                "chat_template_kwargs.enable_thinking is " + value + "; it must be true or false");
+    }
+    inputs.enable_thinking =
+        fields.value("enable_thinking", value == "true" || (value != "false" && otherwise));
+    if (given && fields.contains("enable_thinking")) {
+        variable->second = inputs.enable_thinking ? "true" : "false";
+    }
+}
+
 // All inputs but messages and tools, which are read in the subprocess.
-common_chat_templates_inputs read_inputs(const json & fields, const common_chat_templates * templates) {
+common_chat_templates_inputs read_inputs(const json & fields, const common_params & params,
+                                         const common_chat_templates * templates, bool thinks) {
     common_chat_templates_inputs inputs;
     const auto                   caps = common_chat_templates_get_caps(templates);
     const auto                   many = caps.find("supports_parallel_tool_calls");
 
-    inputs.tool_choice         = common_chat_tool_choice_parse_oaicompat(fields.value("tool_choice", "auto"));
-    inputs.reasoning_format    = common_reasoning_format_from_name(fields.value("reasoning_format", "auto"));
-    inputs.parallel_tool_calls = fields.value("parallel_tool_calls", many != caps.end() && many->second);
-    inputs.enable_thinking     = fields.value("enable_thinking", true);
-    inputs.chat_template_kwargs  = read_kwargs(fields);
+    inputs.tool_choice      = common_chat_tool_choice_parse_oaicompat(fields.value("tool_choice", "auto"));
+    inputs.reasoning_format = common_reasoning_format_from_name(
+        fields.value("reasoning_format", common_reasoning_format_name(params.reasoning_format)));
+    inputs.parallel_tool_calls  = fields.value("parallel_tool_calls", many != caps.end() && many->second);
+    inputs.use_jinja            = params.use_jinja;
+    inputs.force_pure_content   = params.force_pure_content_parser;
+    inputs.chat_template_kwargs = read_kwargs(fields, params);
+    read_thinking(inputs, fields, thinks);
     inputs.json_schema           = read_text(fields, "json_schema");
     const bool continues         = fields.value("continue_final_message", false);
     inputs.add_generation_prompt = fields.value("add_generation_prompt", !continues);
@@ -77,6 +98,10 @@ common_chat_templates_inputs read_inputs(const json & fields, const common_chat_
 
 void check_tools(const json & fields, const common_chat_templates_inputs & inputs,
                  const common_chat_templates * templates) {
+    if (!inputs.use_jinja &&
+        (fields.contains("tools") || inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_AUTO)) {
+        invalid("tools", "tools and tool_choice need a server without --no-jinja");
+    }
     const auto caps  = common_chat_templates_get_caps(templates);
     const auto known = [&](const char * name) { return caps.count(name) > 0 && caps.at(name); };
     if (fields.contains("tools") && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE &&
@@ -200,13 +225,26 @@ std::shared_ptr<const chat_format> read_format(const json & made, const common_c
 
 } // namespace
 
+// Whether a template knows of thoughts. One that refuses llama.cpp's trial may know of them, too.
+static bool may_think(const common_chat_templates * templates) {
+    try {
+        return common_chat_templates_support_enable_thinking(templates);
+    } catch (const std::exception &) {
+        return true;
+    }
+}
+
 // To find out what a template supports, llama.cpp runs it. A model's template is not trusted, so it is run in a
-// subprocess with limits first.
+// subprocess with limits first. As in llama-server, --no-jinja means that no thoughts are asked for.
 void chat_templates::load() {
     try {
         if (fault.empty()) {
-            run_template([&] { return common_chat_templates_init(model, "") ? "sound" : ""; },
-                         "the model's chat template cannot be used: a test of it");
+            const auto test = [&]() -> std::string {
+                const auto made = common_chat_templates_init(model, params.chat_template);
+                return params.use_jinja && may_think(made.get()) ? "thinks" : "sound";
+            };
+            const std::string found = run_template(test, "the chat template cannot be used: a test of it");
+            thinks                  = params.enable_reasoning != 0 && found == "thinks";
         }
     } catch (const command_error & e) {
         fault = e.what();
@@ -214,7 +252,7 @@ void chat_templates::load() {
     if (!fault.empty()) {
         invalid("messages", fault);
     }
-    templates = common_chat_templates_init(model, "");
+    templates = common_chat_templates_init(model, params.chat_template);
     if (!common_chat_templates_was_explicit(templates.get())) {
         fprintf(stderr, "llama-batched: the model has no chat template; chats are written as ChatML\n");
     }
@@ -227,7 +265,7 @@ chat_prompt chat_templates::apply(const json & fields) {
             load();
         }
     }
-    auto inputs = read_inputs(fields, templates.get());
+    auto inputs = read_inputs(fields, params, templates.get(), thinks);
     check_tools(fields, inputs, templates.get());
     const json made =
         apply_template(templates.get(), inputs, read_text(fields, "messages"), read_text(fields, "tools"));

@@ -18,9 +18,10 @@
 #include <string_view>
 #include <vector>
 
-struct common_chat_msg; // these three are llama.cpp's
+struct common_chat_msg; // these four are llama.cpp's
 struct common_chat_templates;
 struct common_chat_parser_params;
+struct common_params;
 
 // The format of the answers to one request.
 struct chat_format {
@@ -39,10 +40,11 @@ struct chat_prompt {
 // The fields of which a prompt is made, except json_schema.
 const std::vector<field_row> & chat_fields();
 
-// The model's templates, or ChatML if it has none. Any thread may call.
+// The templates of --chat-template or of the model, or ChatML if there are none. Any thread may call.
 class chat_templates {
   public:
-    explicit chat_templates(const llama_model * model) : model(model) {}
+    // params: the options of chats; they must outlive this object.
+    chat_templates(const llama_model * model, const common_params & params) : model(model), params(params) {}
 
     // The prompt for a command whose fields have been checked; throws command_error.
     chat_prompt apply(const nlohmann::json & fields);
@@ -51,9 +53,11 @@ class chat_templates {
     void load();
 
     const llama_model *                    model;
-    std::mutex                             mutex;     // of all below, until the templates are made
-    std::shared_ptr<common_chat_templates> templates; // made with the first chat
-    std::string                            fault;     // why they cannot be made
+    const common_params &                  params;
+    std::mutex                             mutex;          // of all below, until the templates are made
+    std::shared_ptr<common_chat_templates> templates;      // made with the first chat
+    std::string                            fault;          // why they cannot be made
+    bool                                   thinks = false; // an answer may begin with thoughts
 };
 
 // The part that a piece of text adds to a message.

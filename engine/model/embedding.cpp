@@ -17,13 +17,16 @@ static int64_t read_metadata(const llama_model * model, const std::string & name
     return strtoll(value, nullptr, 10);
 }
 
-embedding_facts read_embedding_facts(const llama_model * model) {
+embedding_facts read_embedding_facts(const llama_model * model, enum llama_pooling_type wanted) {
     embedding_facts e;
     const auto      pooling = read_metadata(model, "pooling_type", LLAMA_POOLING_TYPE_NONE);
     e.only                  = pooling != LLAMA_POOLING_TYPE_NONE;
     e.pooling               = e.only ? (enum llama_pooling_type) pooling : LLAMA_POOLING_TYPE_MEAN;
-    e.n_dimensions          = llama_model_n_embd_out(model);
-    e.n_max                 = std::min(llama_model_n_ctx_train(model), n_max_tokens);
+    if (wanted != LLAMA_POOLING_TYPE_UNSPECIFIED) {
+        e.pooling = wanted;
+    }
+    e.n_dimensions = llama_model_n_embd_out(model);
+    e.n_max        = std::min(llama_model_n_ctx_train(model), n_max_tokens);
     return e;
 }
 

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
-// Read from the model's file. A model whose file names no pooling generates text, and its vectors are means.
-embedding_facts read_embedding_facts(const llama_model * model);
+// Read from the model's file, but the pooling from `wanted`, unless it is unspecified. A model whose file names no pooling
+// generates text; its vectors are means by default.
+embedding_facts read_embedding_facts(const llama_model *     model,
+                                     enum llama_pooling_type wanted = LLAMA_POOLING_TYPE_UNSPECIFIED);
 
 // A context for vectors of texts of up to facts.embedding.n_max tokens; nullptr when there is no memory.
 llama_context * make_embedding_context(const model_facts & facts, llama_context_params params);

@@ -6,6 +6,7 @@
 #include "llama.h"
 
 #include <cstdint>
+#include <string>
 
 // How the model computes vectors of texts.
 struct embedding_facts {
@@ -27,6 +28,10 @@ struct model_facts {
     adapter_list    adapters;
     embedding_facts embedding;
 };
+
+// Throws command_error with the code "context_exceeded". message: the beginning of the error, up to "it".
+[[noreturn]] void exceed_context(const std::string & param, const std::string & message, int64_t n_prompt,
+                                 int64_t n_ctx);
 
 // Throws command_error when a prompt of n_tokens leaves no room for another token. at_least: n_tokens is a lower bound.
 void check_prompt_length(int64_t n_tokens, const model_facts & facts, bool at_least = false);

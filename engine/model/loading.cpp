@@ -40,13 +40,32 @@ static llama_context * make_context(llama_model * model, common_params & params)
     }
     // ids of live branches, of an idle branch beside each, of idle prefixes, and of the copies of a snapshot's parts
     const int32_t n_seq_max = std::min(n_max_sequence_ids, 2 * params.n_parallel + n_prefix_ids + 1);
-    params.n_ubatch         = std::max(params.n_ubatch, n_seq_max); // llama.cpp asserts it
-    params.n_batch          = params.n_ubatch;                      // a step is one batch of one piece
+    params.n_ubatch = std::max(std::min(params.n_batch, params.n_ubatch), n_seq_max); // llama.cpp asserts it
+    params.n_batch  = params.n_ubatch; // a step is one batch of one piece
 
     llama_context_params cparams  = common_context_params_to_llama(params);
     cparams.n_seq_max             = n_seq_max;
     cparams.n_outputs_max_per_seq = 0;
+    cparams.pooling_type          = LLAMA_POOLING_TYPE_UNSPECIFIED; // --pooling is for the other context
     return llama_init_from_model(model, cparams);
+}
+
+// False, after a line on stderr, when the files do not fit the model. Without control vectors it does nothing.
+static bool apply_control_vectors(llama_context * ctx, const common_params & params) {
+    if (params.control_vectors.empty()) {
+        return true;
+    }
+    const common_control_vector_data vector = common_control_vector_load(params.control_vectors);
+    const int32_t                    first  = std::max(params.control_vector_layer_start, 1);
+    const int32_t last = params.control_vector_layer_end > 0 ? params.control_vector_layer_end
+                                                             : llama_model_n_layer(llama_get_model(ctx));
+    const bool    applied =
+        vector.n_embd != -1 &&
+        llama_set_adapter_cvec(ctx, vector.data.data(), vector.data.size(), vector.n_embd, first, last) == 0;
+    if (!applied) {
+        fprintf(stderr, "llama-batched: the control vectors cannot be applied to this model\n");
+    }
+    return applied;
 }
 
 // An embedding model gets a context for vectors.
@@ -69,22 +88,24 @@ std::optional<loaded_model> load_model(common_params & params, const std::string
         llama_model_load_from_file(params.model.path.c_str(), common_model_params_to_llama(params));
     loaded_model  loaded;
     model_facts & facts     = loaded.facts;
+    const int32_t n_train   = model ? llama_model_n_ctx_train(model) : 0;
     bool          is_loaded = model;
     for (const common_adapter_lora_info & lora :
          params.lora_adapters) { // llama.h wants them before a context
-        is_loaded = is_loaded && facts.adapters.load(model, lora.path, lora.scale, prefix_cache);
+        const float scale = params.lora_init_without_apply ? 0.0f : lora.scale;
+        is_loaded         = is_loaded && facts.adapters.load(model, lora.path, scale, prefix_cache);
     }
     if (is_loaded) {
         facts.model     = model;
         facts.vocab     = llama_model_get_vocab(model);
-        facts.embedding = read_embedding_facts(model);
+        facts.embedding = read_embedding_facts(model, params.pooling_type);
         loaded.ctx      = make_context(model, facts, params);
     }
-    if (!loaded.ctx) {
+    if (!loaded.ctx || !apply_control_vectors(loaded.ctx, params)) {
         fprintf(stderr, "llama-batched: %s cannot be loaded\n", params.model.path.c_str());
         return std::nullopt;
     }
-    facts.n_ctx_seq   = std::min((int32_t) llama_n_ctx(loaded.ctx), llama_model_n_ctx_train(model));
+    facts.n_ctx_seq   = sequence_limit(model, params, n_train, (int32_t) llama_n_ctx(loaded.ctx));
     facts.n_piece_max = longest_piece(facts.vocab);
     return loaded;
 }

@@ -44,5 +44,11 @@ uint64_t settings_hash(const common_params & params, const llama_context * ctx) 
             case LLAMA_KV_OVERRIDE_TYPE_STR:   facts += std::string(o.val_str) + " "; break;
         }
     }
+    if (!params.control_vectors.empty()) {
+        const common_control_vector_data vector = common_control_vector_load(params.control_vectors);
+        facts += std::to_string(XXH64(vector.data.data(), vector.data.size() * sizeof(float), 0)) + " " +
+                 std::to_string(params.control_vector_layer_start) + " " +
+                 std::to_string(params.control_vector_layer_end);
+    }
     return XXH64(facts.data(), facts.size(), 0);
 }

@@ -63,6 +63,9 @@ std::string error_line(const std::string & id, const command_error & e, int64_t 
         if (!e.param.empty()) {
             event.text("param", e.param);
         }
+        if (e.n_ctx > 0) {
+            event.integer("n_prompt_tokens", e.n_prompt).integer("n_ctx", e.n_ctx);
+        }
         if (number > 0) {
             event.integer("line", number);
         }

@@ -34,12 +34,15 @@ static void parse_embed(command & c, const json & body, const command_facts & fa
     for (const json & text : body["input"]) {
         c.texts.push_back(text.is_string() ? common_tokenize(facts.vocab, text.get<std::string>(), true, true)
                                            : read_tokens(text, facts, "input"));
-        const size_t n = c.texts.back().size();
-        if (n == 0 || n > (size_t) facts.embedding.n_max) {
-            throw command_error(n == 0 ? "invalid_request" : "context_exceeded",
-                                "input[" + std::to_string(c.texts.size() - 1) + "] has " + std::to_string(n) +
-                                    " tokens; it must have 1 to " + std::to_string(facts.embedding.n_max),
-                                "input");
+        const int64_t     n    = (int64_t) c.texts.back().size();
+        const std::string name = "input[" + std::to_string(c.texts.size() - 1) + "]";
+        if (n == 0) {
+            invalid("input",
+                    name + " has 0 tokens; it must have 1 to " + std::to_string(facts.embedding.n_max));
+        }
+        if (n > facts.embedding.n_max) {
+            exceed_context("input", name + " has " + std::to_string(n) + " tokens; it", n,
+                           facts.embedding.n_max);
         }
     }
 }

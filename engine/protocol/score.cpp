@@ -22,11 +22,9 @@ static void read_scored_text(generate_command & request, const std::vector<llama
                              const command_facts & facts) {
     const std::string name = "texts[" + std::to_string(request.texts.size()) + "]";
     if ((int64_t) joined.size() > facts.n_ctx_seq) {
-        throw command_error("context_exceeded",
-                            name + " has " + std::to_string(joined.size()) +
-                                " tokens with its prompt; the context of a sequence is " +
-                                std::to_string(facts.n_ctx_seq) + " tokens",
-                            "texts");
+        exceed_context("texts",
+                       name + " has " + std::to_string(joined.size()) + " tokens with its prompt; it",
+                       (int64_t) joined.size(), facts.n_ctx_seq);
     }
     const auto n = std::min(joined.size(), request.prompt.size());
     const auto own =

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -14,6 +15,9 @@ struct command_error : std::runtime_error {
         : std::runtime_error(message), code(std::move(code)), param(std::move(param)) {}
     std::string code;
     std::string param;
+    int64_t     n_prompt =
+        0; // with the code "context_exceeded": the prompt's tokens, or fewer where they were not counted
+    int64_t n_ctx = 0; // and the tokens that it may have with the answer
 };
 
 // Throws command_error with the code "invalid_request".

@@ -25,7 +25,7 @@ from llama_srb.engine.settings import EngineSettings
 from llama_srb.models import gguf_header
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.request.fields import CompletionRequest
-from llama_srb.request.parse import Defaults, request_from
+from llama_srb.request.parse import Defaults, canonical, request_from
 from llama_srb.request.values import RequestError
 
 from . import Failed, Refused, say
@@ -123,7 +123,9 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
         given = {name: options[name] for name in ENGINE_SETTINGS}
         settings = load_settings(given, options["config_file"])
         model = gguf_header.read(settings.model)
-        request = request_from(body, Defaults(n=settings.n, max_n=settings.max_n, strict=True))
+        given = canonical(settings.field_defaults)
+        defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=True, operator=given)
+        request = request_from(body, defaults)
     except (SettingsError, ModelFileError, RequestError) as error:
         raise Refused(error) from error
     _log_to_stderr(settings.log_level)

@@ -29,6 +29,7 @@ COMMAND = Command(
     "doctor",
     callback=_doctor,
     params=setting_options(),
+    llama_server=True,
     help="Check compiler, engine, GPU, model, port, keys and limits for a server with these options.",
     epilog="Exits with 1 if the server cannot start.",
     context_settings={"max_content_width": 110},

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from llama_srb import bundled, config
+from llama_srb import bundled, config, flags
 from llama_srb.config import OPTIONS, Settings
 from llama_srb.request.fields import CANONICAL, OVERRIDE_ROWS, ROWS, Row
 from llama_srb.request.values import INT32_MAX
@@ -27,6 +27,7 @@ GROUPS = {
 FIELDS = {name: row for name, row in ROWS.items() if name != "prompt" and row.group != "chat"}
 NAMES = {"n": ["-n", "--n"]}
 METAVARS = {"int": "NUMBER", "float": "NUMBER"} | dict.fromkeys(("text", "texts", "choices"), "TEXT")
+MORE_FLAGS = "llama_srb.flags"  # in a context's meta
 ENGINE_SETTINGS = ("model", "ctx", "parallel", "engine")
 
 
@@ -39,10 +40,22 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command with options under headings. Arguments after `--` are the engine's: ctx.obj gets them."""
+    """A command with options under headings. Arguments after `--` are the engine's: ctx.obj gets them.
+
+    llama_server: flags of llama-server may stand before `--`, too; ctx.meta gets those that are not ours.
+    """
+
+    def __init__(self, name: str, *, llama_server: bool = False, **more: Any) -> None:
+        super().__init__(name, **more)
+        self._llama_server = llama_server
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours, ctx.obj = config.split_arguments(args)
+        if self._llama_server:
+            try:
+                ours, ctx.meta[MORE_FLAGS] = flags.translate(ours)
+            except flags.FlagError as error:
+                raise click.UsageError(str(error), ctx) from None
         try:
             return super().parse_args(ctx, ours)
         except click.NoSuchOption as error:
@@ -77,7 +90,12 @@ def setting_options(names: Iterable[str] | None = None, heading: str = "Options"
 
 def load_settings(options: Mapping[str, object], config_file: str | None) -> Settings:
     """The settings of the command at hand, whose `Command` knows the engine's arguments; SettingsError."""
-    return config.load({**options, "engine_args": click.get_current_context().obj}, config=config_file)
+    context = click.get_current_context()
+    return config.load(
+        {**options, "engine_args": context.obj},
+        config=config_file,
+        more_flags=context.meta.get(MORE_FLAGS, ()),
+    )
 
 
 def _setting(row: config.Option, heading: str) -> Option:

@@ -57,7 +57,8 @@ COMMAND = Command(
     "serve",
     callback=_serve,
     params=setting_options(),
-    help="Serve a model over HTTP. Arguments after -- go to llama-batched (-ngl, -fa, -t, --lora, …).",
+    llama_server=True,
+    help="Serve a model over HTTP. llama-server's flags (-m, -c, -ngl, --temp, …) work, too: docs/flags.md.",
     epilog="Each option is also a variable (LLAMA_SRB_PORT) and a line of the --config file (port = 9090).",
     context_settings={"max_content_width": 110},
 )

@@ -4,7 +4,7 @@ The engine writes the prompt and parses the answers, with the model's template; 
 OpenAI's form. A model's reasoning is `reasoning_content`, as in DeepSeek and llama-server.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
@@ -13,20 +13,22 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json, warned
-from llama_srb.dialects.common.reply import Text, Transcript
+from llama_srb.dialects.common.reply import ServerInfo, Text, Transcript
 from llama_srb.dialects.openai.answer import (
     UNFINISHED,
+    ChatToken,
     ChunkExtras,
     ChunkWriter,
     Error,
     Head,
     RankingFields,
     Usage,
+    chat_token,
     in_order,
     ranking_fields,
     usage_of,
 )
-from llama_srb.dialects.openai.form import Form, form_of
+from llama_srb.dialects.openai.form import REPORTS, Form, form_of
 from llama_srb.engine.events import Done, Event, Extend, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
@@ -37,7 +39,7 @@ N, MAX_TOKENS = 1, -1  # OpenAI's defaults
 PREFIX = "chatcmpl-"  # before the id
 READ_HERE = frozenset({
     "stream", "stream_options", "model", "user", "logprobs", "top_logprobs", "store", "metadata",
-    "service_tier", "safety_identifier", "prompt_cache_key",
+    "service_tier", "safety_identifier", "prompt_cache_key", *REPORTS,
 })  # fmt: skip
 
 
@@ -46,18 +48,6 @@ READ_HERE = frozenset({
 # ----------------------------------------------------------------------------------------------------
 
 ChatFinish: TypeAlias = Literal["stop", "length", "tool_calls"]
-
-
-class LikelyChatToken(TypedDict):
-    token: str
-    logprob: float
-    bytes: list[Count]
-
-
-class ChatToken(LikelyChatToken):
-    """A token with its alternatives."""
-
-    top_logprobs: list[LikelyChatToken]
 
 
 class ChatLogprobs(TypedDict):
@@ -99,8 +89,10 @@ class Message(TypedDict):
 
 
 class Delta(TypedDict, total=False):
+    """The first delta of a choice has role, and content null."""
+
     role: Literal["assistant"]
-    content: str
+    content: str | None
     reasoning_content: str
     tool_calls: list[CallDelta]
 
@@ -145,10 +137,23 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionReques
     form = form_of(body)
     if body.get("messages") is None:
         raise RequestError("messages is missing", param="messages")
+    if _has_two_answers_at_end(body["messages"]):
+        raise RequestError("messages ends in two messages of the assistant; it may be one", param="messages")
     request = request_from(
         body, replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream), known=READ_HERE
     )
     return request.model_copy(update={"logprobs": _logprobs(body)}), form
+
+
+def prompt_of(body: Mapping[str, Any], about: ServerInfo) -> CompletionRequest:
+    """The request whose prompt /v1/chat/completions/input_tokens counts."""
+    return parse(body, about.defaults)[0]
+
+
+def _has_two_answers_at_end(messages: Any) -> bool:
+    """Whether it is unclear which message is to be continued."""
+    last = messages[-2:] if isinstance(messages, list) else []
+    return [one.get("role") for one in last if isinstance(one, dict)] == ["assistant"] * 2
 
 
 def _logprobs(body: Mapping[str, Any]) -> int | None:
@@ -168,18 +173,9 @@ def _logprobs(body: Mapping[str, Any]) -> int | None:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _one_logprob(token: Mapping[str, Any]) -> LikelyChatToken:
-    text = token["text"]
-    return {"token": text, "logprob": token["logprob"], "bytes": list(text.encode())}
-
-
 def _logprobs_of(tokens: Iterable[Mapping[str, Any]]) -> ChatLogprobs:
     """Each token is serialized now: with many alternatives, a whole answer would be too many objects."""
-    return {"content": [as_json(_token(token)) for token in tokens]}
-
-
-def _token(token: Mapping[str, Any]) -> ChatToken:
-    return {**_one_logprob(token), "top_logprobs": list(map(_one_logprob, token.get("top", ())))}
+    return {"content": [as_json(chat_token(token)) for token in tokens]}
 
 
 def _call(call: Mapping[str, Any]) -> CallDelta:
@@ -206,11 +202,26 @@ def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
     return "tool_calls" if called else "stop"
 
 
+def _no_text(index: int, delta: Delta) -> ChatChunkChoice:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+
 class Chunks:
     """Renders the events of one request as chunks; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
-        self._writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, model=model, created=created)
+    def __init__(
+        self,
+        request: CompletionRequest,
+        form: Form,
+        *,
+        model: str,
+        created: int,
+        fingerprint: Callable[[], str],
+    ) -> None:
+        self.writer = ChunkWriter(
+            f"{KIND}.chunk", PREFIX, form, model=model, created=created, fingerprint=fingerprint
+        )
+        self.empty_choice = _no_text(0, {})
         self._warnings = request.warnings
         self._called: set[int] = set()  # the choices that called a tool
 
@@ -218,26 +229,28 @@ class Chunks:
         """The frames of events that follow those of the last call."""
         return b"".join(map(self._render, events))
 
+    frames = render
+
     def _render(self, event: Event) -> bytes:
         match event:
             case Stream(reasoning="", tool_calls=()) if not event.tokens:
                 # Nearly all frames are of this kind, so they are formatted by hand, which is faster.
                 return (
                     b'%b,"choices":[{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b'
-                    % (self._writer.head, event.index, orjson.dumps(event.text), self._writer.tail)
+                    % (self.writer.head, event.index, orjson.dumps(event.text), self.writer.tail)
                 )
             case Stream():
                 return self._piece(event)
             case Stop():
                 return self._ended(event)
             case Start():
-                self._writer.name(event.id)
-                return self._writer.begin(self._warnings) + self._roles(range(event.count))
+                self.writer.name(event.id)
+                return self.writer.begin(self._warnings) + self._roles(range(event.count))
             case Extend():
                 return self._roles(range(event.first, event.count))
             case Done():
-                return self._writer.end(event)
-        return self._writer.other(event)
+                return self.writer.end(event)
+        return self.writer.other(event)
 
     def _piece(self, event: Stream) -> bytes:
         if event.tool_calls:
@@ -260,14 +273,11 @@ class Chunks:
         )
 
     def _roles(self, indices: Iterable[int]) -> bytes:
-        role: Delta = {"role": "assistant", "content": ""}
-        return b"".join(
-            self._chunk({"index": index, "delta": role, "logprobs": None, "finish_reason": None})
-            for index in indices
-        )
+        role: Delta = {"role": "assistant", "content": None}
+        return b"".join(self._chunk(_no_text(index, role)) for index in indices)
 
     def _chunk(self, choice: ChatChunkChoice) -> bytes:
-        return self._writer.frame((choice,))
+        return self.writer.frame((choice,))
 
 
 def _message(one: Text) -> Message:
@@ -288,8 +298,11 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
 class Body:
     """Builds one body from the events of one request; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
+    def __init__(
+        self, request: CompletionRequest, *, model: str, created: int, fingerprint: Callable[[], str]
+    ) -> None:
         self._request, self._model, self._created = request, model, created
+        self._fingerprint = fingerprint
         self._transcript = Transcript(request.n, Text, Text.add)
 
     def take(self, events: Iterable[Event]) -> None:
@@ -305,6 +318,7 @@ class Body:
             "object": KIND,
             "created": self._created,
             "model": self._model,
+            "system_fingerprint": self._fingerprint(),
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
             **warned(self._request.warnings),

@@ -99,15 +99,16 @@ class Embeddings(Warned):
     object: Literal["list"]
     data: list[EmbeddingEntry]
     model: str
+    system_fingerprint: str
     usage: EmbeddingUsage
 
 
 class Body(TextsBody):
     """Builds the body of one request."""
 
-    def __init__(self, request: EmbeddingRequest, *, model: str) -> None:
+    def __init__(self, request: EmbeddingRequest, *, model: str, fingerprint: Callable[[], str]) -> None:
         super().__init__(model=model, warnings=request.warnings)
-        self._request = request
+        self._request, self._fingerprint = request, fingerprint
         self._vectors: dict[int, Sequence[float] | str] = {}
 
     def gather(self, event: Event) -> None:
@@ -121,4 +122,10 @@ class Body(TextsBody):
             for index, vector in sorted(self._vectors.items())
         ]
         usage: EmbeddingUsage = {"prompt_tokens": done.prompt_tokens, "total_tokens": done.prompt_tokens}
-        return {"object": "list", "data": data, "model": self.model, "usage": usage}
+        return {
+            "object": "list",
+            "data": data,
+            "model": self.model,
+            "system_fingerprint": self._fingerprint(),
+            "usage": usage,
+        }

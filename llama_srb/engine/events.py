@@ -54,7 +54,10 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The engine accepts requests. cpu: the CPU that its kernels are compiled for, native or e.g. "zen4"."""
+    """The engine accepts requests.
+
+    cpu: the CPU that its kernels are compiled for, native or e.g. "zen4". commit: llama.cpp's.
+    """
 
     protocol: int
     n_ctx: int
@@ -65,6 +68,7 @@ class Ready:
     adapters: tuple[Mapping[str, Any], ...] = ()
     embedding: Mapping[str, Any] = field(default_factory=dict)
     cpu: str = ""
+    commit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +210,8 @@ class Done:
 class Error:
     """Ends a request; with an empty id it reports a line that belongs to no request.
 
-    line: the number of the command that it answers, if it answers one.
+    line: the number of the command that it answers, if it answers one. n_prompt_tokens, n_ctx: with the code
+    context_exceeded, the prompt's tokens (or a lower bound) and those that a sequence may have.
     """
 
     code: str
@@ -214,6 +219,8 @@ class Error:
     id: str = ""
     param: str | None = None
     line: int | None = None
+    n_prompt_tokens: int | None = None
+    n_ctx: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

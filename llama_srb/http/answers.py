@@ -63,7 +63,11 @@ class ModelMeta(TypedDict):
 
 
 class Model(TypedDict):
+    """aliases, tags: those of --alias and --tags."""
+
     id: str
+    aliases: list[str]
+    tags: list[str]
     object: Literal["model"]
     created: Count
     owned_by: str

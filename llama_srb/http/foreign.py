@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.dialects import koboldai, llamacpp, ollama, textgen
+from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, responses, textgen
 from llama_srb.dialects.koboldai.info import (
     CountValue,
     DetokenizedText,
@@ -24,7 +24,7 @@ from llama_srb.dialects.koboldai.info import (
 )
 from llama_srb.dialects.koboldai.watched import Aborted, LastLogprobs, Performance, TextsSoFar
 from llama_srb.dialects.llamacpp.completion import LlamacppText
-from llama_srb.dialects.llamacpp.info import ChatPrompt, Detokenized, Props, Slot, Tokenized
+from llama_srb.dialects.llamacpp.info import ChatPrompt, Detokenized, Props, Slot, Tokenized, TokenizerInfo
 from llama_srb.dialects.ollama.info import OllamaLoadedModels, OllamaModels, OllamaVersion, ShownModel
 from llama_srb.dialects.textgen import (
     Decoded,
@@ -89,6 +89,7 @@ MAYBE_COUNT: Schema = {"type": ["integer", "null"], "minimum": 0}
 MAYBE_SWITCH: Schema = {"type": ["boolean", "null"]}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
+MAYBE_LIST: Schema = {"type": ["array", "null"]}
 
 
 IDS: Schema = {"type": "array", "items": COUNT}
@@ -115,9 +116,22 @@ TOKENIZE: Schema = {
 ENCODE: Schema = {"text": TEXT, "add_bos_token": MAYBE_SWITCH}
 TOKENS: Schema = {"tokens": IDS}
 MESSAGES: Schema = {"type": "array"}
+ANTHROPIC: Schema = {
+    "model": MAYBE_TEXT, "messages": MESSAGES, "system": ANY, "tools": MAYBE_LIST,
+    "tool_choice": MAYBE_OBJECT, "thinking": MAYBE_OBJECT, "output_config": MAYBE_OBJECT,
+    "metadata": ANY,
+}  # fmt: skip
+RESPONSES: Schema = {
+    "input": {"type": ["string", "array"]}, "model": MAYBE_TEXT, "instructions": MAYBE_TEXT,
+    "stream": MAYBE_SWITCH, "max_output_tokens": ANY, "tools": {"type": ["array", "null"]},
+    "tool_choice": ANY, "parallel_tool_calls": MAYBE_SWITCH, "text": MAYBE_OBJECT, "reasoning": MAYBE_OBJECT,
+    "include": {"type": ["array", "null"]}, "top_logprobs": MAYBE_COUNT, "metadata": MAYBE_OBJECT,
+    "truncation": {"enum": ["auto", "disabled", None]}, "store": MAYBE_SWITCH,
+}  # fmt: skip
 
 NATIVE = {JSON: LlamacppText | list[LlamacppText], SSE: llamacpp.TEXTS}
 NATIVE_VECTORS = {JSON: list[LlamacppVector]}
+RESPONSE = {JSON: responses.Response, SSE: responses.EVENTS}
 
 # ----------------------------------------------------------------------------------------------------
 # The paths
@@ -143,6 +157,8 @@ PATHS = (
         {JSON: Detokenized}, TOKENS),
     Path("llamacpp", "POST", "/v1/detokenize", COMPLETE, "ask", "The same as /detokenize.",
         {JSON: Detokenized}, TOKENS),
+    Path("llamacpp", "GET", "/tokenizer_info", EVERY_KEY, "ask",
+        "Special tokens and chat template (vLLM), for clients that tokenize here.", {JSON: TokenizerInfo}),
     Path("llamacpp", "GET", "/props", EVERY_KEY, "ask", "The model and the default sampling settings.",
         {JSON: Props}),
     Path("llamacpp", "GET", "/slots", EVERY_KEY, "ask", "A slot for each of --parallel sequences.",
@@ -228,6 +244,26 @@ PATHS = (
     Path("openai", "GET", "/v1/model/list", EVERY_KEY, "ask", "TabbyAPI: all models.",
         {JSON: ModelCards}),
 
+    Path("responses", "POST", "/v1/responses", CHAT, "responses",
+        "One answer to a conversation, in the form of OpenAI's responses: items, or events.",
+        RESPONSE, RESPONSES),
+    Path("responses", "POST", "/responses", CHAT, "responses", "The same as /v1/responses.",
+        RESPONSE, RESPONSES),
+    Path("responses", "POST", "/openai/v1/responses", CHAT, "responses", "The same as /v1/responses.",
+        RESPONSE, RESPONSES),
+    Path("openai", "POST", "/v1/chat/completions/input_tokens", CHAT, "count_tokens",
+        "llama-server: the tokens of the prompt of a chat.",
+        {JSON: responses.InputTokens}, {"messages": MESSAGES}),
+    Path("openai", "POST", "/chat/completions/input_tokens", CHAT, "count_tokens",
+        "The same as /v1/chat/completions/input_tokens.",
+        {JSON: responses.InputTokens}, {"messages": MESSAGES}),
+    Path("responses", "POST", "/v1/responses/input_tokens", CHAT, "count_tokens",
+        "The tokens of the prompt of a response.", {JSON: responses.InputTokens}, RESPONSES),
+    Path("responses", "POST", "/responses/input_tokens", CHAT, "count_tokens",
+        "The same as /v1/responses/input_tokens.", {JSON: responses.InputTokens}, RESPONSES),
+    Path("responses", "POST", "/openai/v1/responses/input_tokens", CHAT, "count_tokens",
+        "The same as /v1/responses/input_tokens.", {JSON: responses.InputTokens}, RESPONSES),
+
     Path("ollama", "POST", "/api/generate", COMPLETE, "reply",
         "n continuations: lines of JSON, or one object.",
         {JSON: ollama.Generated, NDJSON: ollama.TEXT_LINES}, OLLAMA),
@@ -243,12 +279,23 @@ PATHS = (
     Path("ollama", "POST", "/api/show", EVERY_KEY, "ask", "The model.",
         {JSON: ShownModel},
         {"model": TEXT}),
+    Path("ollama", "POST", "/api/pull", EVERY_KEY, "pull",
+        "Success for the served model, whose file is here; fetches nothing.",
+        {JSON: ollama.Pulled, NDJSON: ollama.PULLED},
+        {"model": TEXT, "stream": MAYBE_SWITCH}),
     Path("ollama", "GET", "/api/tags", EVERY_KEY, "ask", "The model.", {JSON: OllamaModels}),
     Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded model.",
         {JSON: OllamaLoadedModels}),
     Path("ollama", "GET", "/api/version", EVERY_KEY, "ask",
         "The version of Ollama whose API this server has.",
         {JSON: OllamaVersion}),
+
+    Path("anthropic", "POST", "/v1/messages", CHAT, "reply",
+        "One answer to a chat: a message of content blocks, or its events.",
+        {JSON: anthropic.AnthropicMessage, SSE: anthropic.EVENTS},
+        {"max_tokens": ANY, "stream": MAYBE_SWITCH, "stop_sequences": MAYBE_LIST, **ANTHROPIC}),
+    Path("anthropic", "POST", "/v1/messages/count_tokens", CHAT, "count_tokens",
+        "The tokens of the prompt of a chat.", {JSON: anthropic.CountedTokens}, ANTHROPIC),
 )
 # fmt: on
 
@@ -256,4 +303,11 @@ ERRORS: Mapping[str, Any] = {  # error types by dialect; other dialects have Ope
     "llamacpp": llamacpp.LlamacppError,
     "koboldai": koboldai.KoboldError,
     "ollama": ollama.OllamaError,
+    "anthropic": anthropic.AnthropicError,
+}
+UNAVAILABLE: Mapping[str, Mapping[int, str]] = {  # what a dialect has instead of 503
+    "anthropic": {
+        529: "The queue is full, no engine runs, or the server stops.",
+        504: "A time limit is over.",
+    },
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -13,7 +14,8 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__
-from llama_srb.dialects import koboldai, llamacpp, negotiation, ollama, openai
+from llama_srb.dialects import anthropic, koboldai, llamacpp, negotiation, ollama, openai, responses
+from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, size_in
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
 from llama_srb.http.auth.access import Access
@@ -38,7 +40,13 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "busy": 503,
     "timed_out": 503,
 }
-ERROR_FORMS = {"llamacpp": llamacpp.error_body, "koboldai": koboldai.error_body, "ollama": ollama.error_body}
+ERROR_FORMS = {
+    "llamacpp": llamacpp.error_body,
+    "koboldai": koboldai.error_body,
+    "ollama": ollama.error_body,
+    "anthropic": anthropic.error_body,
+    "responses": responses.error_body,
+}
 DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FORM_RULE: web.RequestKey[str] = web.RequestKey("form_rule", str)  # that guessed the form of the answer
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
@@ -59,12 +67,13 @@ def error_response(
     *,
     param: str | None = None,
     code: str | None = None,
+    size: PromptSize = NO_SIZE,
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """Makes an error in OpenAI's form."""
-    kind: openai.ErrorKind = "invalid_request_error" if status < 500 else "server_error"
-    response = json_response(openai.error_body(message, kind=kind, param=param, code=code), status, headers)
-    response[FAULT] = {"message": message, "param": param, "code": code}
+    fault: dict[str, Any] = {"message": message, "param": param, "code": code, "size": size}
+    response = json_response(openai.error_body(**fault, is_clients=status < 500), status, headers)
+    response[FAULT] = fault
     return response
 
 
@@ -77,15 +86,19 @@ def json_response(data: object, status: int = 200, headers: Mapping[str, str] | 
 def refused(error: Error, tokens: str = "prompt") -> web.Response:
     """Makes an answer from the engine's refusal. `tokens`: the request field that the engine calls tokens."""
     status, param = STATUS_OF_CODE.get(error.code, 500), error.param
-    return error_response(
-        status, error.message, param=tokens if param == "tokens" else param, code=error.code
-    )
+    param = tokens if param == "tokens" else param
+    return error_response(status, error.message, param=param, code=error.code, size=size_in(error))
 
 
 def _advice(error: RequestError) -> dict[str, str]:
     """Headers that say what the client can do about an error."""
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return headers | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
+
+
+def _without_extra_slashes(path: str) -> str:
+    """The path without double slashes and without one at its end, which an address in a tool may add."""
+    return re.sub("/+", "/", path).rstrip("/")
 
 
 def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamResponse:
@@ -97,7 +110,9 @@ def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamRespon
         message = f"{http.path} takes {allowed}, not {http.method}"
         return error_response(405, message, headers={"Allow": allowed})
     if isinstance(error, web.HTTPNotFound):
-        return error_response(404, f"there is no {http.path} here")
+        plain = _without_extra_slashes(http.path)
+        hint = f"; did you mean {plain}?" if plain != http.path and plain in DIALECT_OF else ""
+        return error_response(404, f"there is no {http.path} here{hint}")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return error_response(413, f"the body is larger than --max-body, {http.client_max_size} bytes")
     return error_response(error.status, error.text if error.status == 400 and error.text else error.reason)
@@ -126,14 +141,24 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return error_response(500, "internal error; the server's log has more", code="internal_error")
 
 
+def _dialect_of(request: web.Request) -> str:
+    """The dialect of the request's path; empty if there is no such path."""
+    resource = request.match_info.route.resource  # None if the method is wrong
+    path = resource.canonical if resource else _without_extra_slashes(request.path)
+    return DIALECT_OF.get(path, "")
+
+
 @web.middleware
 async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Gives errors of another server's paths the form that this server uses."""
     response = await handler(request)
-    resource = request.match_info.route.resource  # None if the method is wrong
-    form = ERROR_FORMS.get(DIALECT_OF.get(resource.canonical if resource else request.path, ""))
+    dialect = _dialect_of(request)
+    form = ERROR_FORMS.get(dialect)
     if form is not None and isinstance(response, web.Response) and FAULT in response:
-        response.body = orjson.dumps(form(response.status, **response[FAULT]))
+        fault = response[FAULT]
+        response.body = orjson.dumps(form(response.status, **fault))
+        if dialect == "anthropic":
+            response.set_status(anthropic.status_of(response.status, fault["code"]))
     return response
 
 
@@ -167,6 +192,8 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
     async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = f"llama-srb/{__version__}"
         response.headers["X-Request-Id"] = request_id.get()
+        if _dialect_of(http) == "anthropic":
+            response.headers["Request-Id"] = request_id.get()  # its clients show this one
         if FORM_RULE in http:
             response.headers[negotiation.HEADER] = http[FORM_RULE]
         allowed = access.allowed_origin(http.headers.get("Origin"))

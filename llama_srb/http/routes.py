@@ -170,6 +170,13 @@ OURS: tuple[Route, ...] = (
             404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
+    Route("POST", "/v1/fim/completions", COMPLETE, "fim_completions",
+        "n texts between a prompt and a suffix, in Mistral's form: each is a message, as in a chat.",
+        {
+            200: Answer("The texts.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
+            404: _json("There is no such model.", Error),
+            **GENERATION_ERRORS,
+        }, request="FimRequest"),
     Route("POST", "/v1/events", COMPLETE, "events",
         "n continuations of one prompt, always as the event stream.",
         {200: Answer("The continuations.", {SSE: events.EVENTS}), **GENERATION_ERRORS}, request="Request"),
@@ -277,7 +284,11 @@ def _of_others(path: foreign.Path) -> Route:
     error = foreign.ERRORS.get(path.dialect, Error)
     errors = GENERATION_ERRORS if path.request is not None else FAILED | {503: GENERATION_ERRORS[503]}
     errors = errors | MORE_ERRORS.get(path.path, {})
-    answers = {status: _json(answer.meaning, error) for status, answer in errors.items()}
+    meanings = {status: answer.meaning for status, answer in errors.items()}
+    if (instead := foreign.UNAVAILABLE.get(path.dialect)) is not None:
+        del meanings[503]
+        meanings |= instead
+    answers = {status: _json(meaning, error) for status, meaning in meanings.items()}
     answers[200] = Answer(path.summary, path.answers)
     body = path.name + "Body" if path.request is not None else ""
     return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
@@ -286,10 +297,15 @@ def _of_others(path: foreign.Path) -> Route:
 NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
 MORE_ERRORS = {
     "/infill": {501: _json("The model has no infill tokens.", Error)},
+    "/slots": {501: _json("The server was started with --no-slots.", Error)},
     "/api/generate": NO_SUCH_MODEL,
     "/api/chat": NO_SUCH_MODEL,
     "/api/embed": NO_SUCH_MODEL,
     "/api/embeddings": NO_SUCH_MODEL,
     "/api/show": NO_SUCH_MODEL,
+    "/v1/messages": NO_SUCH_MODEL,
+    "/v1/messages/count_tokens": NO_SUCH_MODEL,
+    **dict.fromkeys(("/v1/responses", "/responses", "/openai/v1/responses"), NO_SUCH_MODEL),
+    "/api/pull": NO_SUCH_MODEL,
 }
 ROUTES = (*OURS, *map(_of_others, foreign.PATHS))

@@ -29,8 +29,10 @@ from llama_srb.http.limits import Load
 from llama_srb.http.reservations import Admission
 from llama_srb.models import gguf_header
 from llama_srb.models.gguf_header import ModelFileError, ModelInfo
+from llama_srb.request.parse import canonical
 from llama_srb.request.presets import SHIPPED, Preset, PresetError
 from llama_srb.request.presets import read as read_presets
+from llama_srb.request.values import RequestError
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -52,6 +54,7 @@ async def serve(
     model = gguf_header.read(settings.model)
     _check_engine(settings)
     presets = _presets(settings)
+    _check_flags(settings)
     access, certificate = _guarded(settings)
     pool = Pool(
         _engine_settings(settings, model), mode=settings.engine_mode, max_engines=settings.max_engines
@@ -108,6 +111,13 @@ def _presets(settings: Settings) -> dict[str, Preset]:
         return read_presets((SHIPPED, settings.presets) if settings.presets else (SHIPPED,))
     except PresetError as error:
         raise StartError(str(error)) from None
+
+
+def _check_flags(settings: Settings) -> None:
+    try:
+        canonical(settings.field_defaults)
+    except RequestError as error:
+        raise StartError(f"a flag of llama.cpp is wrong: {error.message}") from None
 
 
 def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
@@ -200,7 +210,8 @@ class _Reload:
             return
         model = gguf_header.read(self.settings.model)
         await self.api.pool.renew()
-        self.api.facts.model, self._files = model, files
+        self.api.facts.take_model(model)
+        self._files = files
 
 
 def _file_identities(settings: Settings) -> tuple[tuple[int, ...], ...]:
@@ -219,7 +230,14 @@ def _file_identity(path: Path) -> tuple[int, ...]:
 
 async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:
     await runner.setup()
-    site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate, backlog=BACKLOG)
+    site = web.TCPSite(
+        runner,
+        settings.host,
+        settings.port,
+        ssl_context=certificate,
+        backlog=BACKLOG,
+        reuse_port=settings.reuse_port or None,
+    )
     try:
         await site.start()
     except OSError as error:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -51,7 +51,7 @@ class Connection:
         socket: web.WebSocketResponse,
         caller: Caller,
         admission: Admission,
-        read_request: Callable[[Json, Caller], CompletionRequest],
+        read_request: Callable[[Json, Caller], Awaitable[CompletionRequest]],
         read_extension: Callable[[Exchange, Json], Extension],
         delivered: Callable[[], contextlib.ExitStack] = contextlib.ExitStack,
         max_held: int | None = None,
@@ -109,7 +109,7 @@ class Connection:
         self._caller = self._caller.now  # its key's limits may have changed
         try:
             command = messages.parse(data)
-            self._run(command, held)
+            await self._run(command, held)
         except (RequestError, EngineUnavailable) as error:
             await self._send(self._refused(command, error))
 
@@ -123,10 +123,10 @@ class Connection:
             return messages.error(**why)
         return messages.error(id=command.id, op=command.op if self._runs(command) else op, **why)
 
-    def _run(self, command: Command, held: contextlib.ExitStack) -> None:
+    async def _run(self, command: Command, held: contextlib.ExitStack) -> None:
         match command.op:
             case "generate":
-                self._start(command, held)
+                await self._start(command, held)
             case "cancel":
                 generation = self._generation_of(command)
                 generation.cancel(_index(command.body, generation.n))
@@ -144,12 +144,12 @@ class Connection:
             raise RequestError(f"no request {command.id} is running", param="id")
         return generation
 
-    def _start(self, command: Command, held: contextlib.ExitStack) -> None:
+    async def _start(self, command: Command, held: contextlib.ExitStack) -> None:
         if self._runs(command):
             raise RequestError(f"request {command.id} is running; another one needs another id", param="id")
         if len(self._running) >= MAX_RUNNING:
             raise RequestError(f"{MAX_RUNNING} requests are running, which is the maximum", param="id")
-        request = self._read_request(self._with_own_id(command.body), self._caller)
+        request = await self._read_request(self._with_own_id(command.body), self._caller)
         # reserved here, not in the task: more commands may be in the same packet
         reservation = held.enter_context(self._admission.reserve(self._caller))
         self._running[command.id] = generation = reservation.generate(request)

@@ -50,6 +50,9 @@ SCALARS: dict[int, struct.Struct] = {
     }.items()
 }
 STRING, ARRAY = 8, 9
+TOKENS = "tokenizer.ggml.tokens"
+SPECIAL_TOKENS = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
+"""Hugging Face's names -> the part of GGUF's keys."""
 MAX_DIMENSIONS = 4  # GGML_MAX_DIMS
 U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
 
@@ -60,7 +63,11 @@ class ModelFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The facts in a GGUF header. context: the training length in tokens; None: the header has none."""
+    """The facts in a GGUF header. context: the training length in tokens; None: the header has none.
+
+    header_bytes: the header's own size, up to the end of the list of tensors. special_tokens: texts by the
+    names of Hugging Face.
+    """
 
     path: Path
     name: str
@@ -69,6 +76,8 @@ class ModelInfo:
     quantisation: str
     context: int | None
     size_bytes: int
+    header_bytes: int = 0
+    special_tokens: dict[str, str] = field(default_factory=dict, compare=False)
     metadata: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -162,12 +171,31 @@ def _read(path: Path, header: _Header, size: int) -> ModelInfo:
         raise ValueError(f"GGUF version {version}; only versions 2 and 3, little-endian, are supported")
     n_tensors, n_values = header.number(U64), header.number(U64)
     metadata: dict[str, Any] = {}
+    tokens_at = 0
     for _ in range(n_values):
-        key = header.text()
-        metadata[key] = header.value(header.number(U32))
+        key, kind = header.text(), header.number(U32)
+        tokens_at = header.at if key == TOKENS and kind == ARRAY else tokens_at
+        metadata[key] = header.value(kind)
     tensors = [_tensor(header) for _ in range(n_tensors)]
     _check_whole(header.at, tensors, metadata, size)
-    return _info(path, metadata, tensors, size)
+    special = _special_tokens(_Header(header.data, tokens_at), metadata) if tokens_at else {}
+    return _info(path, metadata, tensors, size, header_bytes=header.at, special_tokens=special)
+
+
+def _special_tokens(header: _Header, metadata: dict[str, Any]) -> dict[str, str]:
+    """The texts of the special tokens; header: at the list of all tokens, which has been skipped before."""
+    if header.number(U32) != STRING:
+        return {}
+    count = header.number(U64)
+    named = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in SPECIAL_TOKENS.items()}
+    ids = {name: id for name, id in named.items() if isinstance(id, int) and 0 <= id < count}
+    texts: dict[int, str] = {}
+    for id in range(max(ids.values(), default=-1) + 1):
+        if id in ids.values():
+            texts[id] = header.text()
+        else:
+            header.skip(header.number(U64))
+    return {name: texts[id] for name, id in ids.items()}
 
 
 def _tensor(header: _Header) -> _Tensor:
@@ -189,7 +217,7 @@ def _check_whole(header_end: int, tensors: list[_Tensor], metadata: dict[str, An
         raise _Truncated
 
 
-def _info(path: Path, metadata: dict[str, Any], tensors: list[_Tensor], size: int) -> ModelInfo:
+def _info(path: Path, metadata: dict[str, Any], tensors: list[_Tensor], size: int, **more: Any) -> ModelInfo:
     architecture = str(metadata.get("general.architecture", "unknown"))
     file_type = metadata.get("general.file_type")
     context = metadata.get(f"{architecture}.context_length")
@@ -203,5 +231,6 @@ def _info(path: Path, metadata: dict[str, Any], tensors: list[_Tensor], size: in
         else "unknown",
         context=context if isinstance(context, int) else None,
         size_bytes=size,
+        **more,
         metadata=metadata,
     )

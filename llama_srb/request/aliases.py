@@ -25,10 +25,10 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "encoder_repetition_penalty": (1,),
     "no_repeat_ngram_size": (0,),
     "penalty_alpha": (0,),
-    "rep_pen_slope": (0, 1),
+    "rep_pen_slope": (0, 1, 0.7),  # KoboldAI Lite's default, in each of its requests
     "repetition_decay": (0,),
     "skew": (0,),
-    "temperature_last": (False,),
+    "temperature_last": (False, True),  # true is SillyTavern's default, and the order of our samplers
     "bypass_eos": (False,),
     "token_healing": (False,),
     "stop_token_ids": ([],),

@@ -47,8 +47,8 @@ KNOWN_NAMES = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *NON_SAMPLING_FIELDS)
 class Defaults:
     """The server's or dialect's defaults for a body, and its rules.
 
-    Defaults: n, max_tokens, diversity, sampling. Rules: max_n; strict: unknown fields are errors. whole: the
-    answer is one body. presets: those that the body may name.
+    Defaults: n, max_tokens, diversity, sampling; the operator's go before those of a dialect. Rules: max_n;
+    strict: unknown fields are errors. whole: the answer is one body. presets: those that the body may name.
     """
 
     n: int = 8
@@ -59,6 +59,7 @@ class Defaults:
     whole: bool = False
     sampling: Mapping[str, Any] = field(default_factory=dict)  # canonical names
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name, canonical names too
+    operator: Mapping[str, Any] = field(default_factory=dict)  # of llama.cpp's flags, canonical names
 
 
 MAX_VALUES = 1_000_000  # of a body, estimated; each takes 0.1 µs to parse, which blocks the event loop
@@ -127,7 +128,8 @@ def request_from(
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
     warnings: list[str] = []
     preset = _preset(fields.pop("preset", None), defaults.presets)
-    given = {**defaults.sampling, **preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
+    own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
+    given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own}
     if not given.keys() & {"prompt", "continue", "messages"}:
         raise RequestError("prompt is missing", param="prompt")
     request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}
@@ -147,6 +149,16 @@ def request_from(
     _check_chat(made)
     _check_best_of(made, defaults.max_n)
     return made
+
+
+def _of_operator(operator: Mapping[str, Any], own: Fields) -> Fields:
+    """The operator's defaults for a request that has these fields; replaces its max_tokens -1, no limit."""
+    given = dict(operator)
+    if own.keys() & {*STRUCTURES, "tools"}:
+        given = {name: value for name, value in given.items() if name not in STRUCTURES}
+    if own.get("max_tokens") == -1 and "max_tokens" in given:
+        del own["max_tokens"]
+    return given
 
 
 def _preset(name: object, presets: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

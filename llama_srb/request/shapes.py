@@ -193,8 +193,9 @@ continued = sequence_name("continue", with_id=True)
 
 
 def plain_id(name: str, value: object) -> str:
-    """The id of a request, without OpenAI's prefix `cmpl-` or `chatcmpl-` if it has one."""
-    id = value.removeprefix("chat").removeprefix("cmpl-") if isinstance(value, str) and is_text(value) else ""
+    """The id of a request, without OpenAI's prefix `cmpl-`, `chatcmpl-` or `resp_` if it has one."""
+    given = value if isinstance(value, str) and is_text(value) else ""
+    id = given.removeprefix("chat").removeprefix("cmpl-").removeprefix("resp_")
     if not id:
         raise wrong(name, value, "the id of a request")
     return id

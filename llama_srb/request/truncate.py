@@ -122,8 +122,13 @@ def _without(messages: list[Any], indices: Sequence[int]) -> list[Any]:
 
 
 async def _chat_length(request: CompletionRequest, messages: list[Any], command: Command) -> int:
-    chat = request.model_copy(update={"messages": orjson.dumps(messages).decode()})
-    fields = {name: value for name, value in chat.engine_fields().items() if name in CHAT}
+    changed = request.model_copy(update={"messages": orjson.dumps(messages).decode()})
+    return await chat_length(changed, command)
+
+
+async def chat_length(request: CompletionRequest, command: Command) -> int:
+    """The tokens of the prompt that the model's template makes of a chat."""
+    fields = {name: value for name, value in request.engine_fields().items() if name in CHAT}
     return len(await _tokenize((await command("template", **fields))["prompt"], command))
 
 

@@ -36,6 +36,12 @@ def test_kobold_lite_streams_and_polls_and_ends_by_its_genkey(server: Server) ->
     assert ended == {"success": "false", "done": "true"}, "it is over already"
 
 
+def test_kobold_lites_settings_at_their_defaults_need_no_warning(server: Server) -> None:
+    for path in ("/api/v1/generate", "/api/extra/generate/stream"):
+        status, _, data = server.call("POST", path, KOBOLD_LITE)
+        assert (status, b"warnings" in data) == (200, False), data
+
+
 def test_kobold_lite_without_streaming_and_with_logprobs(server: Server) -> None:
     body = KOBOLD_LITE | {"logprobs": True}
     result = json.loads(post(server, "/api/v1/generate", body))["results"][0]

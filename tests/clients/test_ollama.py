@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from ollama import Client, ResponseError
 
+from tests.clients.captured import read
 from tests.support.places import STORYTELLER
 from tests.support.serving import Server
 
@@ -36,6 +40,67 @@ def test_it_generates_in_one_body_and_in_a_stream(client: Client) -> None:
     assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
     assert "".join(part.response for part in parts)
     assert parts[-1].prompt_eval_count == 6
+
+
+SENT = {one.what: one for one in read("ollama_python.json")}
+"""Requests for three texts, as the client sends them (capture/ollama_python.py)."""
+
+
+def said(answer: dict[str, Any]) -> str:
+    """The text of a body, a line or a choice."""
+    text: str = answer["response"] if "response" in answer else answer["message"]["content"]
+    return text
+
+
+@pytest.mark.parametrize("kind", ["generate", "chat"])
+def test_n_of_a_stream_are_the_lines_of_the_first_and_all_in_the_last_line(server: Server, kind: str) -> None:
+    for _ in range(2):  # from the second time on the prompt is cached
+        body = json.loads(SENT[kind].send(server)[2])
+    texts = list(map(said, body["choices"]))
+    assert (len(texts), len(set(texts)) > 1, said(body)) == (3, True, texts[0])
+    status, headers, data = SENT[f"{kind}, stream"].send(server)
+    assert (status, headers.get_content_type()) == (200, "application/x-ndjson")
+    *lines, last = map(json.loads, data.splitlines())
+    assert "".join(map(said, lines)) + said(last) == texts[0]
+    assert [line["done"] for line in lines] == [False] * len(lines)
+    assert not any({"index", "choices"} & line.keys() for line in lines)
+    assert (last["done"], list(map(said, last["choices"]))) == (True, texts)
+    assert last["eval_count"] == body["eval_count"]
+
+
+@pytest.mark.parametrize("agent", ["ollama-js/0.6.0", "ollama/0.12.0", ""])
+def test_other_clients_get_the_lines_of_all_n(server: Server, agent: str) -> None:
+    one = SENT["generate, stream"]
+    headers = tuple((k, agent if k.lower() == "user-agent" else v) for k, v in one.headers)
+    lines = list(map(json.loads, replace(one, headers=headers).send(server)[2].splitlines()))
+    assert {line["index"] for line in lines} == {0, 1, 2}
+    assert not any("choices" in line for line in lines)
+
+
+def test_the_client_reads_the_first_text_of_a_stream_of_n(client: Client) -> None:
+    fields: dict[str, Any] = {"model": "storyteller", "prompt": ONCE, "raw": True}
+    fields["options"] = {"num_predict": 8, "seed": 7, "n": 3}
+    for _ in range(2):
+        whole = client.generate(**fields)
+    assert "".join(part.response for part in client.generate(**fields, stream=True)) == whole.response
+
+
+def test_a_stream_of_n_with_best_of_and_logprobs(server: Server) -> None:
+    options = {"n": 2, "best_of": 4, "num_predict": 4, "seed": 7}
+    one = SENT["generate, stream"].having(options=options, logprobs=True)
+    *lines, last = map(json.loads, one.send(server)[2].splitlines())
+    assert sum(len(line.get("logprobs", ())) for line in lines) == 4, "of the first text"
+    assert [sorted(choice) for choice in last["choices"]] == [["done_reason", "index", "response"]] * 2
+    assert last["choices"][0]["response"] == "".join(line["response"] for line in lines)
+
+
+def test_a_served_model_is_pulled_at_once_and_another_one_is_not_found(client: Client) -> None:
+    assert client.pull("storyteller").status == "success"
+    assert [part.status for part in client.pull("storyteller:latest", stream=True)] == ["success"]
+    for stream in (False, True):
+        with pytest.raises(ResponseError, match="model 'llama3' not found") as missing:
+            list(client.pull("llama3", stream=stream))  # type: ignore[call-overload]
+        assert missing.value.status_code == 404
 
 
 def test_a_format_is_obeyed(client: Client) -> None:

@@ -247,7 +247,13 @@ def test_lists_of_token_ids_are_prompts_too(openai: OpenAI) -> None:
 
 
 def test_one_wrong_prompt_of_several_refuses_them_all(openai: OpenAI) -> None:
-    with pytest.raises(BadRequestError, match="exceeds the context"):
+    with pytest.raises(BadRequestError, match="exceeds the available context size") as refused:
         complete(openai, prompt=[ONCE, "word " * 2000])
-    with pytest.raises(BadRequestError, match="exceeds the context"):
+    assert (refused.value.type, refused.value.code) == (
+        "exceed_context_size_error",
+        "context_length_exceeded",
+    )
+    assert isinstance(refused.value.body, dict)
+    assert refused.value.body["n_prompt_tokens"] > refused.value.body["n_ctx"] == 1024
+    with pytest.raises(BadRequestError, match="exceeds the available context size"):
         stream(openai, prompt=["word " * 2000, ONCE])

@@ -238,7 +238,7 @@ def test_a_servers_refusal_names_its_field(caller: Client, fields: dict[str, Any
 def test_a_prompt_that_is_too_long_is_refused(caller: Client) -> None:
     with pytest.raises(RequestRefused) as refused:
         caller.complete("x " * 20000, n=1)
-    assert refused.value.code == "context_exceeded"
+    assert refused.value.code == "context_length_exceeded"
 
 
 def test_an_engine_that_dies_is_a_server_error(bench: Bench) -> None:

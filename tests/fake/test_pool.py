@@ -128,7 +128,7 @@ async def test_commands_are_answered(settings, mode: Mode) -> None:
     async with Pool(settings(), mode=mode) as pool:
         answer = await soon(pool.command("tokenize", text="one two three"))
         assert len(answer["tokens"]) == 3
-        assert (await soon(pool.command("status")))["requests_running"] == 0
+        assert (await soon(pool.command("status")))["requests"] == 0
         with pytest.raises(CommandRefused, match="text") as refused:
             await soon(pool.command("tokenize", text=7))
         assert refused.value.error.param == "text"

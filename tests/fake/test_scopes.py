@@ -63,6 +63,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /api/tags
         GET /api/ps
         GET /api/version
+        POST /api/pull
+        GET /tokenizer_info
     """,
     "complete admin": """
         POST /v1/completions
@@ -96,12 +98,23 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/token/encode
         POST /v1/token/decode
         POST /api/generate
+        POST /v1/fim/completions
     """,
     "chat admin": """
         POST /v1/chat/completions
         POST /chat/completions
         POST /openai/v1/chat/completions
+        POST /v1/responses
+        POST /responses
+        POST /openai/v1/responses
+        POST /v1/responses/input_tokens
+        POST /responses/input_tokens
+        POST /openai/v1/responses/input_tokens
         POST /api/chat
+        POST /v1/chat/completions/input_tokens
+        POST /chat/completions/input_tokens
+        POST /v1/messages
+        POST /v1/messages/count_tokens
     """,
     "complete chat admin": """
         POST /v1/completions/{id}/extend
@@ -131,11 +144,14 @@ EXPECTED = {
 }
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
-EMBEDDING, TOKENS = {"input": "x"}, {"tokens": [1]}
+EMBEDDING, TOKENS, INPUT = {"input": "x"}, {"tokens": [1]}, {"input": "x", "max_tokens": 1}
 BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/chat/completions": CHAT, "/chat/completions": CHAT, "/openai/v1/chat/completions": CHAT,
     "/api/chat": {"model": "storyteller", "stream": False, **CHAT, "options": {"num_predict": 1}},
     "/apply-template": CHAT, "/v1/internal/chat-prompt": CHAT,
+    "/v1/responses": INPUT, "/responses": INPUT, "/openai/v1/responses": INPUT,
+    "/v1/responses/input_tokens": INPUT, "/responses/input_tokens": INPUT,
+    "/openai/v1/responses/input_tokens": INPUT,
     "/v1/score": {"prompt": "x", "texts": ["y"]},
     "/v1/embeddings": EMBEDDING, "/openai/v1/embeddings": EMBEDDING,
     "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING,
@@ -207,6 +223,7 @@ STREAMS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/api/extra/generate/stream", {"max_length": 10**6, "logprobs": True, "genkey": "K"}),
     ("/v1/completions", {}),
     ("/v1/chat/completions", {"prompt": None, "messages": CHAT["messages"]}),
+    ("/v1/responses", {"prompt": None, "input": "x"}),
     ("/v1/events", {}),
     ("/completion", {}),
     ("/api/generate", {"model": "storyteller"}),
@@ -255,7 +272,7 @@ class Three:
     async def running(self, count: int) -> None:
         """Waits until the engine runs so many requests."""
         async with asyncio.timeout(10):
-            while (await self.admin.json("/v1/stats"))["engine"].get("requests_running") != count:  # noqa: ASYNC110
+            while (await self.admin.json("/v1/stats"))["engine"].get("requests") != count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
@@ -341,7 +358,7 @@ async def test_stop_generation_ends_its_callers_generations(three: Three) -> Non
             assert await client.json("/v1/internal/stop-generation", {}) == "OK"
         await three.running(len(STREAMS))
         assert await three.first.json("/v1/internal/stop-generation", {}) == "OK"
-        await three.running(len(STREAMS) - 2)
+        await three.running(len(STREAMS) - 3)
 
 
 @pytest.mark.parametrize("three", ["keys"], indirect=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from llama_srb.dialects.negotiation import Asked, negotiate
 from tests.support.served import TIMEOUT, Served, Serving, closed, frames
@@ -73,7 +74,7 @@ async def test_a_chat_is_answered_n_times_in_both_forms(serving: Serving, mode: 
     texts = ["", "", ""]
     for chunk in chunks:
         for choice in chunk["choices"]:
-            texts[choice["index"]] += choice["delta"].get("content", "")
+            texts[choice["index"]] += choice["delta"].get("content") or ""
     assert texts == answers
     events = await served.events(asked)
     assert "".join(e["text"] for e in events if e["event"] == "stream" and e["index"] == 0) == answers[0]
@@ -267,7 +268,9 @@ async def test_a_refusal_of_the_engine_is_a_400(serving: Serving) -> None:
     served = await serving()
     status, data = await served.post({"prompt": "word " * 20_000})
     error = json.loads(data)["error"]
-    assert (status, error["code"], error["param"]) == (400, "context_exceeded", "prompt")
+    assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", "prompt")
+    assert (error["type"], error["n_prompt_tokens"]) == ("exceed_context_size_error", 20_000)
+    assert error["n_ctx"] == 16_384
     assert "20000" in error["message"]
     assert status == (await served.post({"prompt": "word " * 20_000, "stream": False}))[0]
 
@@ -295,6 +298,36 @@ async def test_wrong_routes_and_methods_are_json_too(serving: Serving) -> None:
             assert (response.status, response.content_type) == (status, "application/json")
             assert (await response.json())["error"]["type"] == "invalid_request_error"
             assert (response.headers.get("Allow") or "").replace(" ", "") == (allowed or "")
+
+
+SLASHES = [
+    ("GET", "/v1/models/", "there is no /v1/models/ here; did you mean /v1/models?"),
+    ("POST", "/v1//completions", "there is no /v1//completions here; did you mean /v1/completions?"),
+    ("POST", "//v1/completions/", "there is no //v1/completions/ here; did you mean /v1/completions?"),
+    ("GET", "//nothing", "there is no //nothing here"),
+    ("GET", "//", "there is no // here"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "message"), SLASHES)
+async def test_a_slash_too_many_is_a_404_that_names_the_path(
+    serving: Serving, method: str, path: str, message: str
+) -> None:
+    served = await serving()
+    async with served.http.request(method, URL(served.url + path, encoded=True)) as response:
+        assert (response.status, (await response.json())["error"]["message"]) == (404, message)
+
+
+async def test_a_slash_too_many_is_an_error_in_the_form_of_the_paths_server(serving: Serving) -> None:
+    served = await serving()
+    for path, read in (
+        ("//api/tags", lambda e: e["error"]),
+        ("/api/v1/model/", lambda e: e["detail"]["msg"]),
+        ("//props", lambda e: (e["error"]["type"] == "not_found_error") * e["error"]["message"]),
+    ):
+        async with served.http.get(URL(served.url + path, encoded=True)) as response:
+            said = read(await response.json())
+        assert (response.status, "did you mean" in said) == (404, True)
 
 
 # The other routes

@@ -200,6 +200,7 @@ STREAMS: Mapping[str, dict[str, Any]] = {
     "/v1/events": {},
     "/v1/completions": {"stream": True},
     "/v1/chat/completions": {"stream": True, "prompt": None, "messages": [{"role": "user", "content": "x"}]},
+    "/v1/responses": {"stream": True, "prompt": None, "input": "x"},
     "/completion": {"stream": True},
     "/api/extra/generate/stream": {"max_length": 10**6},
     "/api/generate": {"model": "storyteller"},

@@ -54,7 +54,7 @@ class Commands:
     def refuse(self, command: dict[str, Any], error: Exception) -> None:
         code, param = getattr(error, "code", "invalid_request"), getattr(error, "param", "")
         id = command.get("id", "")
-        known = {"param": param} if param else {}
+        known: dict[str, Any] = ({"param": param} if param else {}) | getattr(error, "sizes", {})
         nobodys = not isinstance(id, str) or command.get("op") in ABOUT_ANOTHER
         self.output.event(
             "error", id="" if nobodys else id, code=code, message=str(error), **known, line=self.lines

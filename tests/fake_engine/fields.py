@@ -28,9 +28,12 @@ UNNAMED = ("sampling", "sequences")  # errors name their fields without the name
 class Refused(Exception):
     """An invalid command."""
 
-    def __init__(self, param: str, message: str, code: str = "invalid_request") -> None:
+    def __init__(
+        self, param: str, message: str, code: str = "invalid_request", sizes: dict[str, int] | None = None
+    ) -> None:
         super().__init__(message)
         self.code, self.param = code, param
+        self.sizes = sizes or {}  # of a prompt that is too long
 
 
 def check(command: Any) -> None:
@@ -97,4 +100,4 @@ def check_prompt(command: dict[str, Any]) -> None:
     size = len(tokens_of(command)) + 1
     if size > N_CTX:
         message = f"the prompt has {size - 1} tokens, the context {N_CTX}"
-        raise Refused("prompt", message, "context_exceeded")
+        raise Refused("prompt", message, "context_exceeded", {"n_prompt_tokens": size - 1, "n_ctx": N_CTX})

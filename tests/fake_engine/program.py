@@ -55,7 +55,7 @@ class Program:
         model = {"name": "fake", "n_params": 3_000_000}
         self.output.event("ready", protocol=self.flags.protocol, model=model, n_ctx=N_CTX,
                           n_ctx_sequence=N_CTX, max_sequences=self.flags.parallel, backend="fake",
-                          cpu="native")  # fmt: skip
+                          cpu="native", commit="fake")  # fmt: skip
         self.output.note("ready")
         self.output.write()
 

@@ -110,8 +110,9 @@ class Scheduler:
         waiting = sum(not r.started for r in self.requests.values())
         return {
             "cells_used": 0,
-            "requests_running": len(self.requests) - waiting,
-            "requests_waiting": waiting,
+            "requests": len(self.requests) - waiting,
+            "queued": waiting,
+            "sequences": sum(len(r.running) for r in self.requests.values() if r.started),
             "steps": self.steps,
             "step_tokens": self.streamed,
             "step_us": 2_000_000 * self.steps,

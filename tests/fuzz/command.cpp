@@ -13,7 +13,8 @@ static command_facts load_facts() {
     llama_model_params params = llama_model_default_params();
     params.vocab_only         = true;
 
-    command_facts facts;
+    static const common_params options;
+    command_facts              facts;
     facts.model = llama_model_load_from_file(getenv("FUZZ_MODEL"), params);
     if (!facts.model) {
         fprintf(stderr, "FUZZ_MODEL=%s cannot be loaded\n", getenv("FUZZ_MODEL"));
@@ -24,7 +25,7 @@ static command_facts load_facts() {
     facts.embedding   = read_embedding_facts(facts.model);
     facts.n_piece_max = 32;
     facts.structures  = std::make_shared<structure_cache>(facts.vocab);
-    facts.chats       = std::make_shared<chat_templates>(facts.model);
+    facts.chats       = std::make_shared<chat_templates>(facts.model, options);
     return facts;
 }
 

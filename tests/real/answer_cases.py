@@ -20,7 +20,18 @@ RANKED: list[dict[str, Any]] = [
 ]
 CALL: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "n": 2, "max_tokens": 150}
 CALLING: dict[str, Any] = CALL | {"sequences": [scripted("<think>", "</think>", "<tool_call>"), scripted()]}
+USE: dict[str, Any] = {
+    "messages": HELLO, "max_tokens": 400, "tool_choice": {"type": "any"},
+    "tools": [{"name": "weather", "input_schema": TOOLS[0]["function"]["parameters"]}], **scripted("<tool_call>", "</tool_call>"),
+}  # fmt: skip
 THOUGHT: dict[str, Any] = {"messages": HELLO, "max_tokens": 9, **scripted("<think>")}
+ASKED: dict[str, Any] = {"input": "A story!", "max_output_tokens": 2}
+ACTING: dict[str, Any] = {
+    "input": HELLO, "tools": [{"type": "function", **tool["function"]} for tool in TOOLS],
+    **scripted("<think>", "</think>", "<tool_call>"),
+}  # fmt: skip
+PATCHING: dict[str, Any] = ACTING | {"tools": [{"type": "custom", "name": "patch"}], "max_output_tokens": 40}
+MUSING: dict[str, Any] = {"input": HELLO, "max_output_tokens": 9, **scripted("<think>")}
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,30 @@ CASES = [
     *of("POST /chat/completions", CHAT), *of("POST /chat/completions", CHAT | {"stream": True}, form=SSE),
     *of("POST /openai/v1/chat/completions", CHAT),
     *of("POST /openai/v1/chat/completions", CHAT | {"stream": True}, form=SSE),
+    *of("POST /v1/responses",
+        ASKED, ASKED | {"model": "other", "top_logprobs": 1, "foo": 1}, ASKED | {"best_of": 4},
+        ASKED | {"instructions": "Be brief.", "metadata": {"a": "b"}, "truncation": "auto", "include": ["x"]}),
+    *of("POST /v1/responses", ACTING, MUSING, model="able"),
+    *of("POST /v1/responses",
+        *(one | {"stream": True} for one in (ASKED, ASKED | {"top_logprobs": 1, "foo": 1}, ASKED | {"best_of": 4})),
+        form=SSE),
+    *of("POST /v1/responses", ACTING | {"stream": True}, MUSING | {"stream": True, "top_logprobs": 1},
+        PATCHING | {"stream": True, "timings_per_token": True, "return_progress": True}, form=SSE, model="able"),
+    *of("POST /v1/responses", {"input": 7}, ASKED | {"n": 2}, status=400),
+    *of("POST /responses", ASKED), *of("POST /responses", ASKED | {"stream": True}, form=SSE),
+    *of("POST /openai/v1/responses", ASKED),
+    *of("POST /openai/v1/responses", ASKED | {"stream": True}, form=SSE),
+    *of("POST /v1/chat/completions/input_tokens", CHAT), *of("POST /chat/completions/input_tokens", CHAT),
+    *of("POST /v1/chat/completions/input_tokens", CALL, model="able"),
+    *of("POST /v1/chat/completions/input_tokens", {}, status=400),
+    *of("POST /v1/responses/input_tokens", ASKED), *of("POST /v1/responses/input_tokens", ACTING, model="able"),
+    *of("POST /v1/responses/input_tokens", {}, status=400),
+    *of("POST /responses/input_tokens", ASKED), *of("POST /openai/v1/responses/input_tokens", ASKED),
+    *of("POST /v1/fim/completions",
+        FEW | {"random_seed": 3}, FEW | {"suffix": None, "n": 2, "foo": 1}),
+    *of("POST /v1/fim/completions", FEW | {"stream": True, "stream_options": {"include_usage": True}}, form=SSE),
+    *of("POST /v1/fim/completions", FEW | {"suffix": "The end."}, {}, status=400),
+    *of("POST /v1/fim/completions", {"prompt": "a", "suffix": "b", "max_tokens": 2}, model="able"),
     *of("POST /v1/events",
         FEW, FEW | {"n": 40}, FEW | {"n": 2, "echo": True, "logprobs": 2, "foo": 1, "stop": ["a"]},
         {"prompt": ONCE * 150, "max_tokens": 1, "cache": False}, *(FEW | ranked for ranked in RANKED), form=SSE),
@@ -127,6 +162,7 @@ CASES = [
     *of("POST /v1/tokenize", {"prompt": ONCE}),
     *of("POST /apply-template", {"messages": HELLO}), *of("POST /apply-template", {}, status=400),
     *of("POST /detokenize", {"tokens": [417, 435]}), *of("POST /v1/detokenize", {"tokens": [417]}),
+    *of("GET /tokenizer_info"), *of("GET /tokenizer_info", model="able"),
     *of("GET /props"), *of("GET /props", model="able"), *of("GET /slots"),
     *of("POST /embedding", {"content": ONCE}, {"input": [ONCE, [417, 435]], "dimensions": 8}),
     *of("POST /embedding", {}, status=400),
@@ -183,6 +219,16 @@ CASES = [
     *of("POST /api/embeddings", {}, status=400),
     *of("POST /api/show", {"model": "storyteller"}), *of("POST /api/show", {"model": "storyteller:latest"}),
     *of("POST /api/show", {"model": "other"}, status=404),
+    *of("POST /api/pull", {"model": "storyteller", "stream": False}), *of("POST /api/pull", {"model": "storyteller"}, form=NDJSON),
+    *of("POST /api/pull", {"model": "other"}, status=404), *of("POST /api/pull", {}, status=400),
     *of("GET /api/tags"), *of("GET /api/ps"), *of("GET /api/version"),
+
+    *of("POST /v1/messages", CHAT, CHAT | {"model": "other", "foo": 1, "stop_sequences": ["a"]}),
+    *of("POST /v1/messages", CHAT | {"stream": True}, CHAT | {"stream": True, "foo": 1}, form=SSE),
+    *of("POST /v1/messages", USE, THOUGHT, model="able"),
+    *of("POST /v1/messages", USE | {"stream": True}, THOUGHT | {"stream": True}, form=SSE, model="able"),
+    *of("POST /v1/messages", {"messages": 7}, CHAT | {"n": 2}, CHAT | {"thread": {"type": "create"}}, status=400),
+    *of("POST /v1/messages/count_tokens", CHAT), *of("POST /v1/messages/count_tokens", USE, model="able"),
+    *of("POST /v1/messages/count_tokens", {}, status=400),
 ]
 # fmt: on

@@ -20,6 +20,7 @@ from llama_srb.dialects.messages import Message
 from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
+from tests.support.chats import HELLO
 from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_model
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
@@ -33,11 +34,14 @@ OF_RUNNING = {  # they act on a running request, and have their own tests
 GENERATING = {  # a path for each form of errors: a body, and the fields that ask for a stream
     "/v1/completions": ({"prompt": ONCE}, {"stream": False}, {"stream": True}),
     "/v1/events": ({"prompt": ONCE}, None, {}),
+    "/v1/responses": ({"input": ONCE}, {}, {"stream": True}),
     "/completion": ({"prompt": ONCE}, {}, {"stream": True}),
     "/api/v1/generate": ({"prompt": ONCE}, {}, None),
     "/api/extra/generate/stream": ({"prompt": ONCE}, None, {}),
     "/api/generate": ({"prompt": ONCE}, {"stream": False}, {}),
+    "/v1/messages": ({"messages": HELLO}, {}, {"stream": True}),
 }
+OVERLOADED = {"/v1/messages": 529}  # other paths answer 503
 FORMS = {"/api/generate": NDJSON}  # content types of streams that are not SSE
 
 
@@ -210,7 +214,7 @@ def test_a_full_queue_is_an_error_in_each_dialects_form(description: Description
         until_open(server, 2)
         for path, (body, *_) in GENERATING.items():
             status, _, data = server.call("POST", path, body)
-            assert status == 503, data
+            assert status == OVERLOADED.get(path, 503), data
             description.check(f"POST {path}", status, JSON, data)
 
 

@@ -50,8 +50,14 @@ def refusal(server: Server, case: Case) -> tuple[int, Any]:
 
 
 def expected(case: Case) -> tuple[int, Any]:
-    error = {"message": case.message, "type": "invalid_request_error", "param": case.param, "code": case.code}
-    return case.status, {"error": error}
+    error: dict[str, Any] = {"message": case.message, "param": case.param, "code": case.code}
+    kind, sizes = "invalid_request_error", {}
+    if case.size is not None:
+        kind, sizes = (
+            "exceed_context_size_error",
+            dict(zip(("n_prompt_tokens", "n_ctx"), case.size, strict=True)),
+        )
+    return case.status, {"error": error | {"type": kind} | sizes}
 
 
 def lengths(events: list[dict[str, Any]]) -> dict[int, int]:

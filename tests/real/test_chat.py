@@ -171,7 +171,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "continue_final_message",
         "only one of",
     ),
-    ({"messages": [{"role": "user", "content": "x " * 20_000}]}, "prompt", "exceeds the context"),
+    (
+        {"messages": [{"role": "user", "content": "x " * 20_000}]},
+        "prompt",
+        "exceeds the available context size",
+    ),
 ]
 
 

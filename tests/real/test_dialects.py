@@ -163,7 +163,10 @@ def test_each_dialect_reports_the_stop_in_its_own_form(server: Server) -> None:
 
 ERRORS = [
     ("/completion", {"prompt": 7}, 400, lambda e: e["error"]["type"] == "invalid_request_error" and e["error"]["code"] == 400),
-    ("/completion", {"prompt": "a " * 4000}, 400, lambda e: e["error"]["type"] == "exceed_context_size_error"),
+    ("/completion", {"prompt": "a " * 4000}, 400, lambda e: (e["error"]["type"], e["error"]["n_prompt_tokens"] > 1024, e["error"]["n_ctx"]) == ("exceed_context_size_error", True, 1024)),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 4000}]}, 400, lambda e: (e["error"]["type"], e["error"]["code"], e["error"]["n_ctx"]) == ("exceed_context_size_error", "context_length_exceeded", 1024)),
+    ("/v1/embeddings", {"input": [[5] * 1025]}, 400, lambda e: (e["error"]["code"], e["error"]["n_prompt_tokens"], e["error"]["n_ctx"]) == ("context_length_exceeded", 1025, 1024)),
+    ("/v1/score", {"texts": [[5] * 1025]}, 400, lambda e: (e["error"]["code"], e["error"]["n_prompt_tokens"], e["error"]["n_ctx"]) == ("context_length_exceeded", 1026, 1024)),
     ("/infill", {"input_prefix": "a", "input_suffix": "b"}, 501, lambda e: e["error"]["type"] == "not_supported_error"),
     ("/apply-template", {}, 400, lambda e: e["error"]["message"] == "messages is missing"),
     ("/apply-template", {"messages": [7]}, 400, lambda e: "messages[0] is 7" in e["error"]["message"]),
@@ -228,6 +231,33 @@ def test_pieces_of_tokens_are_texts_or_bytes(server: Server) -> None:
     assert pieces[0] == "an"
     assert any(isinstance(piece, list) for piece in pieces), "a character of several tokens"
     assert b"".join(p.encode() if isinstance(p, str) else bytes(p) for p in pieces).decode() == "an 狐"
+
+
+def test_special_tokens_of_the_tokenizers_facts_are_single_tokens(server: Server, able: Server) -> None:
+    """lm-eval's remote tokenizer encodes their texts, and takes the first token."""
+    for one, template in ((server, None), (able, CHAT_TEMPLATE.read_text())):
+        facts = one.json("GET", "/tokenizer_info")[1]
+        assert (facts["eos_token"], facts["chat_template"]) == ("<|endoftext|>", template)
+        body = {"prompt": facts["eos_token"], "add_special_tokens": False}
+        assert one.json("POST", "/tokenize", body)[1]["tokens"] == [0]
+
+
+def test_mistrals_fim_is_infill_answered_as_a_chat(able: Server) -> None:
+    body = {"prompt": "Once", "suffix": " time", "max_tokens": 3, "random_seed": 3, "model": "able"}
+    whole = able.json("POST", "/v1/fim/completions", body)[1]
+    infill = "<|fim_prefix|>Once<|fim_suffix|> time<|fim_middle|>"
+    same = {"prompt": infill, "seed": 3, "max_tokens": 3, "model": "able"}
+    assert whole["usage"]["prompt_tokens"] == len(
+        able.json("POST", "/tokenize", {"prompt": infill})[1]["tokens"]
+    )
+    again = [able.json("POST", path, one)[1]["choices"][0]
+             for path, one in (("/v1/completions", same), ("/v1/fim/completions", body))]  # fmt: skip
+    assert again[0]["text"] == again[1]["message"]["content"]
+    frames = able.events(body | {"stream": True, "n": 2}, "/v1/fim/completions")
+    deltas = [frame["choices"][0] for frame in frames]
+    assert {one["index"] for one in deltas} == {0, 1}
+    said = "".join(one["delta"].get("content") or "" for one in deltas if one["index"] == 0)
+    assert said == again[1]["message"]["content"]
 
 
 # Next-token probabilities, ending a generation

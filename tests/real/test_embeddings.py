@@ -93,7 +93,8 @@ def test_an_encoder_reports_itself_as_one_and_refuses_to_generate(encoder: tuple
         assert len(embed(engine, [5] * CONTEXT)) == 1
         error = engine.ask("embed", input=["a", [5] * (CONTEXT + 1)])
         assert (error["code"], error["param"]) == ("context_exceeded", "input")
-        assert f"input[1] has {CONTEXT + 1} tokens; it must have 1 to {CONTEXT}" in error["message"]
+        assert f"input[1] has {CONTEXT + 1} tokens; it exceeds the available context size" in error["message"]
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (CONTEXT + 1, CONTEXT)
 
 
 # Models that generate

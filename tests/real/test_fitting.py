@@ -90,9 +90,9 @@ def test_text_generation_webuis_field_truncates_and_openais_form_refuses(server:
     assert several[1]["usage"]["prompt_tokens"] == 92
     for more in ({}, {"truncation_length": 0}, {"max_context_length": 100}, {"num_ctx": 100}):
         status, refused = server.json("POST", "/v1/completions", body | more)
-        assert (status, refused["error"]["code"]) == (400, "context_exceeded")
+        assert (status, refused["error"]["code"]) == (400, "context_length_exceeded")
     status, refused = server.json("POST", "/v1/events", {"prompt": LONG, "truncation_length": 100})
-    assert (status, refused["error"]["code"]) == (400, "context_exceeded")
+    assert (status, refused["error"]["code"]) == (400, "context_length_exceeded")
 
 
 WRONG = [
@@ -100,7 +100,11 @@ WRONG = [
     ("/api/generate", {"options": {"num_ctx": "x"}}, 'num_ctx is \\"x\\"; it must be a whole number'),
     ("/api/generate", {"truncate": "no"}, 'truncate is \\"no\\"; it must be true or false'),
     ("/v1/completions", {"stream": False, "truncation_length": 1.5}, "truncation_length is 1.5; it must be"),
-    ("/api/generate", {"prompt": LONG, "truncate": False}, "exceeds the context of 1024 tokens"),
+    (
+        "/api/generate",
+        {"prompt": LONG, "truncate": False},
+        "exceeds the available context size of 1024 tokens",
+    ),
 ]
 
 

@@ -287,6 +287,7 @@ def test_a_prefix_yields_to_a_request(slow: Paced) -> None:
 def test_a_prefix_longer_than_the_context_is_an_error(engine: Paced) -> None:
     error = engine.ask("prefix", prompt=LONG * 2)
     assert (error["event"], error["code"], error["param"]) == ("error", "context_exceeded", "prompt")
+    assert error["n_prompt_tokens"] + 1 > error["n_ctx"]
 
 
 # More sequences for a running request

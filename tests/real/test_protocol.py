@@ -402,6 +402,7 @@ async def test_a_wrong_command_is_an_error_that_names_the_field(
         check_order(await collect(running), 3)
     assert isinstance(error, Error)
     assert (error.code, error.param) == (code, param)
+    assert (error.n_ctx is not None) == (error.n_prompt_tokens is not None) == (code == "context_exceeded")
 
 
 UNREADABLE = [

@@ -174,6 +174,8 @@ def test_a_text_that_cannot_fit_is_refused_before_the_others_are_read() -> None:
     (error,) = [event for event in answers(score) if event["event"] == "error"]
     assert (error["code"], error["param"]) == ("context_exceeded", "texts")
     assert "texts[0] has" in error["message"]
+    assert f"texts[0] has {error['n_prompt_tokens']} tokens" in error["message"]
+    assert error["n_prompt_tokens"] > error["n_ctx"]
 
 
 def test_a_request_that_waits_for_anothers_prompt_gets_a_queued_event() -> None:

@@ -27,6 +27,7 @@ class Case:
     method: str = "POST"
     path: str = "/v1/completions"
     code: str | None = None
+    size: tuple[int, int] | None = None  # tokens of a prompt that is too long, and of the context
 
     @property
     def data(self) -> bytes:
@@ -103,8 +104,8 @@ PROMPTS = [
     Case("two prompts that continue one", {"prompt": ["a", "b"], "stream": False, "continue": {"id": "17", "index": 0}},
          "continue names one sequence, so prompt must be one text", "continue"),
     Case("a prompt of 4,000 words", {"prompt": "word " * 4000},
-         "the prompt has at least 1333 tokens; with one more it exceeds the context of 1024 tokens per sequence",
-         "prompt", code="context_exceeded"),
+         "the prompt has at least 1333 tokens; with one more it exceeds the available context size of 1024 tokens per sequence",
+         "prompt", code="context_length_exceeded", size=(1333, 1024)),
     Case("a token id above the vocabulary", {"prompt": [99_999]},
          "tokens is 99999; it must be between 0 and 4095", "prompt", code="invalid_request"),
 ]  # fmt: skip
@@ -195,8 +196,8 @@ CONTINUED = [
     Case("a prefix with continue", {"continue": {"id": "17", "index": 0}},
          "continue has no prefix to compute; send the text as the prompt", "continue", path="/v1/prefix"),
     Case("a prefix of 4,000 words", {"prompt": "word " * 4000},
-         "the prompt has at least 1333 tokens; with one more it exceeds the context of 1024 tokens per sequence",
-         "prompt", path="/v1/prefix", code="context_exceeded"),
+         "the prompt has at least 1333 tokens; with one more it exceeds the available context size of 1024 tokens per sequence",
+         "prompt", path="/v1/prefix", code="context_length_exceeded", size=(1333, 1024)),
 ]  # fmt: skip
 
 

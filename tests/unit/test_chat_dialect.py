@@ -36,13 +36,18 @@ CALLS = [
 
 def frames(events: list[Event], **fields: Any) -> list[Any]:
     request, form = chat.parse({"messages": HELLO, "n": 2, "stream": True, **fields}, Defaults())
-    data = Chunks(request, form, model="m", created=3).render(events).decode()
+    data = Chunks(request, form, model="m", created=3, fingerprint=lambda: "b1").render(events).decode()
     parts = [part.removeprefix("data: ") for part in data.split("\n\n") if part]
     return [part if part.startswith(("[", ":")) else json.loads(part) for part in parts]
 
 
 def body(events: list[Event], **fields: Any) -> Any:
-    answer = Body(chat.parse({"messages": HELLO, "n": 2, **fields}, Defaults())[0], model="m", created=3)
+    answer = Body(
+        chat.parse({"messages": HELLO, "n": 2, **fields}, Defaults())[0],
+        model="m",
+        created=3,
+        fingerprint=lambda: "b1",
+    )
     for event in events:
         answer.take([event])
     return json.loads(answer.json())
@@ -67,7 +72,7 @@ def test_chunks_are_deltas_that_begin_with_the_role() -> None:
     for chunk in chunks:
         (choice,) = chunk["choices"]
         deltas[choice["index"]].append(choice["delta"])
-    role = {"role": "assistant", "content": ""}
+    role = {"role": "assistant", "content": None}
     assert deltas[1] == [role, {"content": " the"}, {"content": "re"}, {}]
     assert deltas[0][:3] == [role, {"reasoning_content": "Hm"}, {"reasoning_content": "."}]
     assert deltas[0][3]["tool_calls"] == [

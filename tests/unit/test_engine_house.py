@@ -20,8 +20,9 @@ FOLDERS: dict[str, set[str]] = {
     "chat": {"grammar", "util"},
     "protocol": {"chat", "grammar", "model", "sampling", "util"},
     "schedule": {"cache", "model", "protocol", "sampling", "util"},
-    "options": {"model"},
-    "main": {"cache", "model", "options", "protocol", "schedule", "util"},
+    "flags": set(),
+    "options": {"flags", "model"},
+    "main": {"cache", "flags", "model", "options", "protocol", "schedule", "util"},
 }
 MOST_FLAT, MOST_IN_A_FOLDER = (
     6,

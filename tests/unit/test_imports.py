@@ -15,13 +15,13 @@ PLAIN = {
     "bundled",
 }  # leaves, which every package may import
 ROOMS: dict[str, set[str]] = {
-    "cli": {"http", "client", "engine", "models", "config", "request", "bundled"},
+    "cli": {"http", "client", "engine", "models", "config", "flags", "request", "bundled"},
     "http": {"dialects", "engine", "models", "config", "studio"} | PLAIN,
     "client": {"config"},
     "dialects": {"engine", "request"},
     "engine": PLAIN,
-    "config": {"bundled"},
-    **{leaf: set() for leaf in ("request", "models", "studio", "background", "bundled")},
+    "config": {"bundled", "flags"},
+    **{leaf: set() for leaf in ("flags", "request", "models", "studio", "background", "bundled")},
 }
 FLOORS, MOST_ROOMS, MOST_FLAT, MOST_IN_A_FOLDER = 6, 12, 8, 12
 ONLY = {  # names that only these modules may use

@@ -50,6 +50,16 @@ def write(folder: Path, content: bytes) -> Path:
     return path
 
 
+def test_special_tokens_have_their_texts(tmp_path: Path) -> None:
+    ids = [pair(f"tokenizer.ggml.{name}_token_id", 4, struct.pack("<I", id))
+           for name, id in (("bos", 2), ("eos", 0), ("unknown", 7))]  # fmt: skip
+    info = gguf_header.read(write(tmp_path, gguf([*ids, *NAMES], [])))
+    assert info.special_tokens == {"bos_token": "ß", "eos_token": "a"}, "there is no token 7"
+    odd = [ids[0], pair("tokenizer.ggml.tokens", 9, struct.pack("<IQ2f", 6, 2, 1, 2))]
+    assert gguf_header.read(write(tmp_path, gguf(odd, []))).special_tokens == {}
+    assert gguf_header.read(write(tmp_path, gguf(ids, []))).special_tokens == {}
+
+
 def test_the_bundled_models_facts_are_read() -> None:
     info = gguf_header.read(BUNDLED)
     assert (info.name, info.architecture, info.quantisation, info.context) == (

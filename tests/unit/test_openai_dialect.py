@@ -49,13 +49,13 @@ def parse(**fields: Any) -> tuple[CompletionRequest, Form]:
 
 def frames(events: list[Event], **fields: Any) -> list[Any]:
     request, form = parse(n=2, stream=True, **fields)
-    data = Chunks(request, form, model="m", created=3).render(events).decode()
+    data = Chunks(request, form, model="m", created=3, fingerprint=lambda: "b1").render(events).decode()
     parts = [part.removeprefix("data: ") for part in data.split("\n\n") if part]
     return [part if part.startswith(("[", ":")) else json.loads(part) for part in parts]
 
 
 def body(events: list[Event], **fields: Any) -> Any:
-    answer = Body(parse(n=2, **fields)[0], model="m", created=3)
+    answer = Body(parse(n=2, **fields)[0], model="m", created=3, fingerprint=lambda: "b1")
     for event in events:
         answer.take([event])
     return json.loads(answer.json())
@@ -138,6 +138,7 @@ def test_chunks_carry_one_choice_each_and_end_with_done() -> None:
         "object": "text_completion",
         "created": 3,
         "model": "m",
+        "system_fingerprint": "b1",
         "choices": [{"text": " there", "index": 1, "logprobs": None, "finish_reason": None}],
     }
     assert texts(chunks) == ["é!", " there"]

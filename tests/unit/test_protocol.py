@@ -61,6 +61,8 @@ CASES: list[tuple[str, Event]] = [
     ('{"event":"done","id":"17","count":8,"prompt_tokens":5,"cached_tokens":4,"completion_tokens":201,"timings":{"total_ms":3.5}}',
      Done("17", 8, 5, 4, 201, {"total_ms": 3.5})),
     ('{"event":"error","id":"17","code":"context_exceeded","message":"too long"}', Error("context_exceeded", "too long", "17")),
+    ('{"event":"error","id":"17","code":"context_exceeded","message":"too long","n_prompt_tokens":9,"n_ctx":8}',
+     Error("context_exceeded", "too long", "17", n_prompt_tokens=9, n_ctx=8)),
     ('{"event":"error","code":"invalid_request","message":"no","param":"n"}', Error("invalid_request", "no", "", "n")),
     ('{"event":"result","id":"19","tokens":[1,2]}', Result("19", {"tokens": [1, 2]})),
 ]

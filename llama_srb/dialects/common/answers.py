@@ -11,7 +11,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.engine.events import TokenList
+from llama_srb.engine.events import Error, TokenList
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Vector: TypeAlias = tuple[float, ...]
@@ -29,6 +29,19 @@ class Frames:
 
 class Warned(TypedDict, total=False):
     warnings: tuple[str, ...]
+
+
+class PromptSize(TypedDict, total=False):
+    """Fields of the error for a prompt that exceeds the context.
+
+    n_prompt_tokens is a lower bound if the message says "at least". n_ctx: tokens of one sequence.
+    """
+
+    n_prompt_tokens: Count
+    n_ctx: Count
+
+
+NO_SIZE: PromptSize = {}
 
 
 class Alternative(TypedDict):
@@ -49,6 +62,13 @@ class Token(TypedDict):
 def warned(warnings: tuple[str, ...]) -> Warned:
     """The field warnings of an answer; no field if there are no warnings."""
     return {"warnings": warnings} if warnings else {}
+
+
+def size_in(error: Error) -> PromptSize:
+    """The sizes in the engine's error; no field if it is about anything but the prompt's size."""
+    if error.n_prompt_tokens is None or error.n_ctx is None:
+        return NO_SIZE
+    return {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
 
 
 def tokens_json(tokens: TokenList) -> list[Token]:

@@ -27,7 +27,7 @@ SSE = "text/event-stream; charset=utf-8"
 class ServerInfo:
     """The server and its model.
 
-    context: tokens of one sequence. modified, now: seconds since 1970.
+    context: tokens of one sequence. modified, now: seconds since 1970. agent: the client's User-Agent.
     """
 
     model: str
@@ -41,11 +41,14 @@ class ServerInfo:
     context: int = 0
     parallel: int = 1
     chat_template: str = ""
+    slots: bool = True  # whether /slots is answered
+    special_tokens: Mapping[str, str] = field(default_factory=dict)  # by Hugging Face's names: bos_token, …
     cpu: str = ""  # the CPU that the engine's kernels are compiled for
     infill: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
     now: float = 0.0
     uptime: float = 0.0
+    agent: str = ""
     defaults: Defaults = field(default_factory=Defaults)
 
     def defaults_of(self, n: int, max_tokens: int, *, stream: bool, sampling: Json | None = None) -> Defaults:
@@ -95,6 +98,14 @@ def _likely_token(token: Mapping[str, Any]) -> LikelyToken:
     return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
 
 
+def arguments_of(text: str) -> Any:
+    """A tool call's arguments as an object; it is empty if the call is incomplete."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+
+
 @dataclass(slots=True)
 class Text:
     """The text so far of one sequence."""
@@ -117,9 +128,13 @@ class Text:
 
     def add(self, event: Stream) -> None:
         """Adds the event's text and tokens, for a body."""
-        self.pieces.append(event.text)
+        self.add_text(event)
         if event.tokens:
             self.token_lists.append(event.tokens)
+
+    def add_text(self, event: Stream) -> None:
+        """Adds the event's text, for a stream whose last frame has all texts."""
+        self.pieces.append(event.text)
         self.thoughts.append(event.reasoning)
         self.note(event)
 
@@ -193,8 +208,11 @@ class Reply(Transcript[Text]):
     content_type: ClassVar[str] = SSE
     pause: ClassVar[bytes] = b": keep-alive\n\n"  # is sent on an idle stream, so that no proxy closes it
 
-    def __init__(self, request: CompletionRequest, about: ServerInfo, *, stream: bool) -> None:
-        super().__init__(request.n, Text, Text.note if stream else Text.add)
+    def __init__(
+        self, request: CompletionRequest, about: ServerInfo, *, stream: bool, keeps_texts: bool = False
+    ) -> None:
+        of_a_stream = Text.add_text if keeps_texts else Text.note
+        super().__init__(request.n, Text, of_a_stream if stream else Text.add)
         self.request = request
         self.about = about
         self.stream = stream

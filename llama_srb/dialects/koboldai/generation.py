@@ -10,7 +10,7 @@ from typing import Any, NotRequired
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Frames, Warned, as_json
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Warned, as_json
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.reply import Reply, ServerInfo, TokenLogprob, token_json
 from llama_srb.engine.events import Error, Stop, Stream
@@ -82,7 +82,12 @@ MESSAGES = Frames(
 
 
 def error_body(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
 ) -> KoboldError:
     """An error as koboldcpp writes it."""
     other = "bad_input" if status < 500 else "server_error"

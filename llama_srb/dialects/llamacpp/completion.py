@@ -6,11 +6,11 @@ tools/server/README.md and server-task.cpp of llama.cpp.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NotRequired, TypeAlias, cast
+from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Warned, as_json, size_in
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import INFILL, infill_prompt
 from llama_srb.dialects.common.reply import (
@@ -20,13 +20,15 @@ from llama_srb.dialects.common.reply import (
     TokenLogprob,
     token_json,
 )
-from llama_srb.engine.events import Error, Stop, Stream
+from llama_srb.dialects.common.timings import PromptProgress, Stopwatch, Timings, timings_of
+from llama_srb.engine.events import Error, Event, Stop, Stream
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import RequestError, wrong
 
 N, MAX_TOKENS = 1, -1  # llama-server's defaults
 READ_HERE = frozenset({
     "stream", "model", "return_tokens", "response_fields", "input_prefix", "input_suffix", "input_extra",
+    "timings_per_token", "return_progress",
 })  # fmt: skip
 KINDS = {  # error types by status; any other status is the client's error below 500, the server's above
     401: "authentication_error",
@@ -50,7 +52,7 @@ SNIPPET = "\n\n--- snippet ---\n\n"  # before a file, for a model without a sepa
 # ----------------------------------------------------------------------------------------------------
 
 
-class LlamacppErrorFields(TypedDict):
+class LlamacppErrorFields(PromptSize):
     code: int
     message: str
     type: str
@@ -87,19 +89,8 @@ class LlamacppPiece(Probabilities):
     id_slot: Count
     tokens_predicted: Count
     tokens_evaluated: Count
-
-
-class Timings(TypedDict):
-    """Times in milliseconds, rates in tokens per second."""
-
-    prompt_n: Count
-    prompt_ms: float
-    prompt_per_token_ms: float
-    prompt_per_second: float
-    predicted_n: Count
-    predicted_ms: float
-    predicted_per_token_ms: float
-    predicted_per_second: float
+    timings: NotRequired[Timings]
+    prompt_progress: NotRequired[PromptProgress]
 
 
 class LlamacppText(Warned, Probabilities):
@@ -134,12 +125,17 @@ TEXTS = Frames(
 
 
 def error_body(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
 ) -> LlamacppError:
     """An error as llama-server writes it."""
     other = "invalid_request_error" if status < 500 else "server_error"
     kind = "exceed_context_size_error" if code == "context_exceeded" else KINDS.get(status, other)
-    return {"error": {"code": status, "message": message, "type": kind}}
+    return {"error": {"code": status, "message": message, "type": kind, **size}}
 
 
 class Completion(Reply):
@@ -151,24 +147,39 @@ class Completion(Reply):
         self._has_logprobs = request.logprobs is not None
         self._token = token_json if request.logprobs_mode == "raw" else _drawn_token
         self._paths = _paths(body)
+        self._stopwatch = Stopwatch()
+        self._has_timings = switch(body, "timings_per_token", False)
+        self._has_progress = switch(body, "return_progress", False)
         if body.get("return_tokens") and request.logprobs is None:
             request = request.model_copy(
                 update={"logprobs": 0}
             )  # without logprobs the engine sends no tokens
         super().__init__(request, about, stream=stream)
 
+    def messages(self, event: Event) -> Iterator[Mapping[str, Any]]:
+        self._stopwatch.take(event)
+        if self._has_progress and (progress := self._stopwatch.progress):
+            yield {**self._piece(0, "", ()), "prompt_progress": progress}
+        yield from super().messages(event)
+
     def piece(self, event: Stream) -> Iterator[LlamacppPiece]:
-        text = self.texts[event.index]
-        yield {
-            "index": event.index,
-            "content": event.text,
-            "tokens": [token["id"] for token in event.tokens],
+        yield self._piece(event.index, event.text, event.tokens)
+
+    def _piece(self, index: int, content: str, tokens: Iterable[Mapping[str, Any]]) -> LlamacppPiece:
+        made: LlamacppPiece = {
+            "index": index,
+            "content": content,
+            "tokens": [token["id"] for token in tokens],
             "stop": False,
-            "id_slot": event.index,
-            "tokens_predicted": text.length,
+            "id_slot": index,
+            "tokens_predicted": self.texts[index].length,
             "tokens_evaluated": self.prompt_tokens,
-            **self._logprobs(event.tokens),
         }
+        if logprobs := self._probabilities(tokens):
+            made["completion_probabilities"] = logprobs
+        if self._has_timings:
+            made["timings"] = self._stopwatch.timings(index)
+        return made
 
     def end(self, index: int, stop: Stop) -> Iterator[Mapping[str, Any]]:
         yield self._chosen(self._final(index, "", ()))
@@ -183,11 +194,14 @@ class Completion(Reply):
         return {**final, **self._logprobs(text.tokens), "index": place}
 
     def failure(self, error: Error) -> LlamacppError:
-        return error_body(500, error.message, code=error.code)
+        return error_body(500, error.message, code=error.code, size=size_in(error))
 
     def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Probabilities:
-        made = [as_json(self._token(token)) for token in tokens] if self._has_logprobs else []
+        made = self._probabilities(tokens)
         return {"completion_probabilities": made} if made else {}
+
+    def _probabilities(self, tokens: Iterable[Mapping[str, Any]]) -> list[TokenLogprob | TokenProbability]:
+        return [as_json(self._token(token)) for token in tokens] if self._has_logprobs else []
 
     def _chosen(self, final: LlamacppText) -> Mapping[str, Any]:
         """The fields that response_fields names, each under its path."""
@@ -214,7 +228,7 @@ class Completion(Reply):
             "tokens_cached": self.prompt_tokens + text.length,
         }
         if self.done:
-            final["timings"] = _timings(self.done.timings, text.length, self.prompt_tokens)
+            final["timings"] = timings_of(self.done, text.length)
         return {**final, **self.warned}
 
     def _settings(self, index: int) -> Json:
@@ -226,16 +240,6 @@ class Completion(Reply):
 
 def _stop_type(stop: Stop) -> StopType:
     return STOP_TYPES.get(stop.finish_reason) or ("word" if stop.stop_text else "eos")
-
-
-def _timings(ms: Mapping[str, float], predicted: int, prompt: int) -> Timings:
-    """Timings of one sequence; rates are tokens per second."""
-    made: Json = {}
-    for name, n, took in (("prompt", prompt, "prompt_ms"), ("predicted", predicted, "decode_ms")):
-        taken = ms.get(took, 0.0)
-        made |= {f"{name}_n": n, f"{name}_ms": taken, f"{name}_per_token_ms": taken / n if n else 0.0}
-        made[f"{name}_per_second"] = 1000 * n / taken if taken else 0.0
-    return cast(Timings, made)
 
 
 def _drawn_token(token: Mapping[str, Any]) -> TokenProbability:
@@ -271,11 +275,15 @@ def _at(path: str, data: Any) -> list[Any]:
 
 
 def one_prompt(prompt: object) -> object:
-    """A list of one prompt is that prompt."""
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+    """A list of one prompt is that prompt; an object with `prompt_string` is that text."""
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list | dict):
         if len(prompt) > 1:
             raise RequestError(f"prompt is a list of {len(prompt)} prompts; it must be one", param="prompt")
-        return prompt[0]
+        return one_prompt(prompt[0])
+    if isinstance(prompt, dict):
+        if media := prompt.get("multimodal_data"):
+            raise wrong("multimodal_data", media, "absent: this server takes text only", param="prompt")
+        return text_of(prompt, "prompt_string")
     return prompt
 
 

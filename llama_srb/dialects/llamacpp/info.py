@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
 from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
-from llama_srb.request.fields import CHAT, Sampling
+from llama_srb.request.fields import CHAT
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import RequestError
 
@@ -30,6 +30,17 @@ class Tokenized(TypedDict):
     count: NotRequired[Count]
     max_model_len: NotRequired[Count]
     tokens: list[Count] | list[TokenPiece]
+
+
+class TokenizerInfo(TypedDict):
+    """Special tokens as texts; null if the model has none. model_max_length: tokens of one sequence."""
+
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+    chat_template: str | None
+    model_max_length: Count
 
 
 class Detokenized(TypedDict):
@@ -116,6 +127,19 @@ def _content(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Detoke
     return {"content": result["text"], "prompt": result["text"]}
 
 
+def _tokenizer(about: ServerInfo) -> TokenizerInfo:
+    """What vLLM says of its tokenizer to clients that use it from afar."""
+    known = about.special_tokens
+    return {
+        "bos_token": known.get("bos_token"),
+        "eos_token": known.get("eos_token"),
+        "pad_token": known.get("pad_token"),
+        "unk_token": known.get("unk_token"),
+        "chat_template": about.chat_template or None,
+        "model_max_length": about.context,
+    }
+
+
 def template_arguments(body: Json) -> Json:
     """The engine's arguments of a chat template, checked as for a chat."""
     fields = {name: value for name, value in body.items() if name in (*CHAT, "reasoning_effort")}
@@ -130,7 +154,7 @@ def _prompt(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ChatPro
 
 
 def _props(about: ServerInfo) -> Props:
-    settings = Sampling().model_dump(mode="json")
+    settings = request_from({"prompt": ""}, about.defaults).sampling.model_dump(mode="json")
     return {
         "default_generation_settings": {"params": settings, "n_ctx": about.context},
         "total_slots": about.parallel,
@@ -138,7 +162,7 @@ def _props(about: ServerInfo) -> Props:
         "model_ftype": about.quantisation,
         "model_path": about.path,
         "modalities": {"vision": False, "video": False, "audio": False},
-        "endpoint_slots": True,
+        "endpoint_slots": about.slots,
         "endpoint_props": False,
         "endpoint_metrics": False,
         "chat_template": about.chat_template,
@@ -150,6 +174,8 @@ def _props(about: ServerInfo) -> Props:
 
 def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Slot]:
     """One slot for each parallel sequence. The engine only counts the busy ones: here the first are busy."""
+    if not about.slots:
+        raise RequestError("this server was started with --no-slots", status=501)
     busy = result["sequences"]
     return [
         {"id": i, "n_ctx": about.context, "speculative": False, "is_processing": i < busy}
@@ -165,6 +191,7 @@ INFO_ENDPOINTS = {
     "/v1/tokenize": TOKENIZE,
     "/detokenize": DETOKENIZE,
     "/v1/detokenize": DETOKENIZE,
+    "/tokenizer_info": from_server_info(_tokenizer),
     "/apply-template": TEMPLATE,
     "/props": from_server_info(_props),
     "/slots": InfoEndpoint(_slots, "status"),

@@ -10,16 +10,19 @@ from llama_srb.dialects.ollama.generation import (
     OllamaError,
     error_body,
 )
-from llama_srb.dialects.ollama.info import INFO_ENDPOINTS
+from llama_srb.dialects.ollama.info import INFO_ENDPOINTS, PULLED, Pulled, pulled
 
 __all__ = [
     "INFO_ENDPOINTS",
+    "PULLED",
     "REPLIES",
     "TEXT_LINES",
     "TURN_LINES",
     "ChatAnswer",
     "Generated",
     "OllamaError",
+    "Pulled",
     "error_body",
     "model_of",
+    "pulled",
 ]

@@ -1,7 +1,8 @@
 """Ollama: /api/generate and /api/chat. Pure.
 
 Lines of JSON. With n > 1 a line has `index`. `done` is true only in the last line of all sequences, since
-clients stop reading there; a line with `done_reason` ends its sequence.
+clients stop reading there; a line with `done_reason` ends its sequence. A client that joins all lines to one
+text gets only the lines of the first; its last line has all texts as `choices`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,10 +12,18 @@ from typing import Any, Literal, NotRequired, TypeAlias
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Frames, Warned, as_json
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Warned, as_json
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill, infill_prompt
-from llama_srb.dialects.common.reply import Json, Reply, ServerInfo, Text, TokenLogprob, token_json
+from llama_srb.dialects.common.reply import (
+    Json,
+    Reply,
+    ServerInfo,
+    Text,
+    TokenLogprob,
+    arguments_of,
+    token_json,
+)
 from llama_srb.dialects.ollama.body import message_of, model_of, request_of, think_of
 from llama_srb.engine.events import Done, Error, Event, Stop, Stream
 from llama_srb.request.fields import limit_of
@@ -97,22 +106,6 @@ class TurnPiece(OllamaPiece, OllamaTurn):
     pass
 
 
-class OllamaEnd(OllamaHead, Logprobs, Durations):
-    """The last line. index: only with n > 1."""
-
-    index: NotRequired[Count]
-    done: Literal[True]
-    done_reason: Finish
-
-
-class GeneratedEnd(OllamaEnd, OllamaText):
-    pass
-
-
-class TurnEnd(OllamaEnd, OllamaTurn):
-    pass
-
-
 class OllamaChoice(Logprobs):
     index: Count
     done_reason: Finish
@@ -124,6 +117,22 @@ class GeneratedChoice(OllamaChoice, OllamaText):
 
 class TurnChoice(OllamaChoice, OllamaTurn):
     pass
+
+
+class OllamaEnd(OllamaHead, Logprobs, Durations):
+    """The last line. index: only with n > 1. choices: all texts, for clients that read only the first."""
+
+    index: NotRequired[Count]
+    done: Literal[True]
+    done_reason: Finish
+
+
+class GeneratedEnd(OllamaEnd, OllamaText):
+    choices: NotRequired[list[GeneratedChoice]]
+
+
+class TurnEnd(OllamaEnd, OllamaTurn):
+    choices: NotRequired[list[TurnChoice]]
 
 
 class OllamaAnswer(OllamaHead, Logprobs, Durations):
@@ -146,13 +155,20 @@ class ChatAnswer(OllamaAnswer, OllamaTurn):
 TEXT_LINES = Frames(GeneratedPiece | GeneratedEnd | OllamaError, "Lines of JSON, each of one sequence.")
 TURN_LINES = Frames(TurnPiece | TurnEnd | OllamaError, "Lines of JSON, each of one sequence.")
 
+JOINING = "ollama-python/"  # the beginning of the User-Agent of a client that joins all lines of a stream
+
 # ----------------------------------------------------------------------------------------------------
 # Answers from events
 # ----------------------------------------------------------------------------------------------------
 
 
 def error_body(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
 ) -> OllamaError:
     """An error as Ollama writes it."""
     return {"error": message}
@@ -167,7 +183,9 @@ class Lines(Reply):
 
     def __init__(self, body: Mapping[str, Any], about: ServerInfo, beginning: Json) -> None:
         model, stream = model_of(body, about), switch(body, "stream", True)
-        super().__init__(request_of(body, about, beginning, stream), about, stream=stream)
+        request = request_of(body, about, beginning, stream)
+        self._is_first_only = stream and request.n > 1 and about.agent.startswith(JOINING)
+        super().__init__(request, about, stream=stream, keeps_texts=self._is_first_only)
         self.limit = (
             limit_of(body.get("options") or {}, "num_ctx") if switch(body, "truncate", True) else None
         )
@@ -184,14 +202,28 @@ class Lines(Reply):
         return {"response": text, "thinking": thought} if thought else {"response": text}
 
     def piece(self, event: Stream) -> Iterator[Json]:
+        if self._is_first_only and event.index:
+            return
         if event.text or event.reasoning or event.tokens:
             fields = self.text_fields(event.text, event.reasoning, [])
             yield self._line(event.index, fields) | self._logprobs(event.tokens) | {"done": False}
 
     def end(self, index: int, stop: Stop) -> Iterator[Json]:
+        if self._is_first_only:
+            yield from self._all_ended()
+            return
         if calls := _calls(self.texts[index]):  # Ollama's clients get a call as one piece
             yield self._line(index, self.text_fields("", "", calls)) | {"done": False}
         yield self._line(index, self.text_fields("", "", [])) | self._end(stop)
+
+    def _all_ended(self) -> Iterator[Json]:
+        """The end of a stream of the first text alone: one line, when all sequences have ended."""
+        first = self.texts[0]
+        if self.done is None or first.stop is None:
+            return
+        if calls := _calls(first):
+            yield self._line(0, self.text_fields("", "", calls)) | {"done": False}
+        yield self._line(0, self.text_fields("", "", [])) | self._end(first.stop) | self._choices()
 
     def failure(self, error: Error) -> OllamaError:
         return {"error": error.message}
@@ -201,23 +233,27 @@ class Lines(Reply):
 
     def body(self) -> Any:
         """The first text in Ollama's form; with n > 1 all texts are in choices."""
-        texts: list[Json] = [
-            {
-                **self.text_fields(one.text, "".join(one.thoughts), _calls(one)),
-                **self._logprobs(one.tokens),
-                "done_reason": _reason(one.stop),
-            }
-            for one in map(self.texts.__getitem__, self.ordered)
-        ]
-        choices = [{"index": i} | one for i, one in enumerate(texts)]
-        many = {"choices": choices} if len(choices) > 1 else {}
         first = self.texts[0].stop
         assert first is not None
         loaded = {"done_reason": self.loading} if self.loading else {}
-        return self._head | texts[0] | self._end(first) | loaded | many
+        many = self._choices() if len(self.texts) > 1 else {}
+        return self._head | self._text(self.ordered[0]) | self._end(first) | loaded | many
+
+    def _text(self, index: int) -> Json:
+        """A whole text and why it ended."""
+        one = self.texts[index]
+        return {
+            **self.text_fields(one.text, "".join(one.thoughts), _calls(one)),
+            **self._logprobs(one.tokens),
+            "done_reason": _reason(one.stop),
+        }
+
+    def _choices(self) -> Json:
+        """All texts, best first if they are ranked."""
+        return {"choices": [{"index": i} | self._text(index) for i, index in enumerate(self.ordered)]}
 
     def _line(self, index: int, fields: OllamaText | OllamaTurn) -> Json:
-        named = {"index": index} if len(self.texts) > 1 else {}
+        named = {"index": index} if len(self.texts) > 1 and not self._is_first_only else {}
         return {**self._head, **fields, **named}
 
     def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Logprobs:
@@ -267,17 +303,9 @@ def _merged(lines: list[Mapping[str, Any]]) -> Json:
 def _calls(text: Text) -> list[OllamaCall]:
     """The tool calls of a text, with their arguments as objects."""
     return [
-        {"function": {"name": call["name"], "arguments": _object_of(call["arguments"])}}
+        {"function": {"name": call["name"], "arguments": arguments_of(call["arguments"])}}
         for _, call in sorted(text.calls.items())
     ]
-
-
-def _object_of(text: str) -> Any:
-    """Arguments as an object; it is empty if the call is incomplete."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {}
 
 
 def _reason(stop: Stop | None) -> Finish:

@@ -2,15 +2,17 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count
+from llama_srb.dialects.common.answers import Count, Frames
+from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill
 from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
 from llama_srb.dialects.ollama.body import model_of
-from llama_srb.dialects.ollama.generation import time_of
+from llama_srb.dialects.ollama.generation import OllamaError, time_of
+from llama_srb.request.values import RequestError
 
 VERSION = "0.12.0"  # of Ollama: clients check it before they use newer fields
 
@@ -67,6 +69,13 @@ class ShownModel(TypedDict):
 
 class OllamaVersion(TypedDict):
     version: str
+
+
+class Pulled(TypedDict):
+    status: Literal["success"]
+
+
+PULLED = Frames(Pulled | OllamaError, "One line of JSON.")
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -140,6 +149,17 @@ def _show(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ShownMode
         "capabilities": ["completion", *(["insert"] if can_infill(about.infill) else []), *_tools(about)],
         "modified_at": time_of(about.modified),
     }
+
+
+def pulled(body: Mapping[str, Any], about: ServerInfo) -> tuple[Pulled, bool]:
+    """The answer of /api/pull, which fetches nothing, and whether it is a stream.
+
+    RequestError 404 if the model is not the one that is served.
+    """
+    if not text_of(body, "model", text_of(body, "name", "")):
+        raise RequestError("model is missing", param="model")
+    model_of(body, about)
+    return {"status": "success"}, switch(body, "stream", True)
 
 
 def _tools(about: ServerInfo) -> list[str]:

@@ -3,9 +3,10 @@
 `several` is for a request with several prompts.
 """
 
-from llama_srb.dialects.openai.answer import Error, ErrorKind, error_body
+from llama_srb.dialects.openai.answer import Error, error_body
 from llama_srb.dialects.openai.completions import CHUNKS, Body, Chunks, Completion
 from llama_srb.dialects.openai.form import NO_INFILL, Form, parse, prompts
+from llama_srb.dialects.openai.reports import asked, builder, renderer
 from llama_srb.dialects.openai.several import BodyOfMany, ChunksOfMany
 
 __all__ = [
@@ -17,9 +18,11 @@ __all__ = [
     "ChunksOfMany",
     "Completion",
     "Error",
-    "ErrorKind",
     "Form",
+    "asked",
+    "builder",
     "error_body",
     "parse",
     "prompts",
+    "renderer",
 ]

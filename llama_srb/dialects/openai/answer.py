@@ -1,13 +1,13 @@
-"""Parts that answers of OpenAI's completions and chats share: types, errors, chunks as frames. Pure."""
+"""Parts that several of OpenAI's answers share: types, errors, tokens, chunks as frames. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Warned
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, PromptSize, Warned, size_in
 from llama_srb.dialects.common.reply import OneText, Transcript
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
@@ -17,10 +17,14 @@ END = b"data: [DONE]\n\n"
 UNFINISHED: Literal["length"] = "length"
 """finish_reason of each text that did not end by itself: OpenAI's API has no "cancelled"."""
 
-ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error"]
+ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error", "exceed_context_size_error"]
+CODES = {"context_exceeded": "context_length_exceeded"}
+"""OpenAI's names of the engine's codes, where they differ."""
 
 
-class ErrorFields(TypedDict):
+class ErrorFields(PromptSize):
+    """With the type exceed_context_size_error, which is llama-server's, also the sizes."""
+
     message: str
     type: ErrorKind
     param: str | None
@@ -29,6 +33,18 @@ class ErrorFields(TypedDict):
 
 class Error(TypedDict):
     error: ErrorFields
+
+
+class LikelyChatToken(TypedDict):
+    token: str
+    logprob: float
+    bytes: list[Count]
+
+
+class ChatToken(LikelyChatToken):
+    """A token with its alternatives."""
+
+    top_logprobs: list[LikelyChatToken]
 
 
 class CachedTokens(TypedDict):
@@ -61,9 +77,12 @@ class RankingFields(TypedDict, total=False):
 
 
 class Head(TypedDict):
+    """system_fingerprint: llama.cpp's commit, a hash of the model's files, a hash of the adapters."""
+
     id: str
     created: Count
     model: str
+    system_fingerprint: str
 
 
 class ChunkExtras(Warned, total=False):
@@ -76,9 +95,26 @@ class ChunkExtras(Warned, total=False):
 NO_EXTRAS: ChunkExtras = {}
 
 
-def error_body(message: str, *, kind: ErrorKind, param: str | None, code: str | None) -> Error:
-    """An error in the form that OpenAI's clients read."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+def error_body(
+    message: str,
+    *,
+    is_clients: bool,
+    param: str | None = None,
+    code: str | None = None,
+    size: PromptSize = NO_SIZE,
+) -> Error:
+    """An error in the form that OpenAI's clients read; is_clients: the client's request is wrong."""
+    kind: ErrorKind = "invalid_request_error" if is_clients else "server_error"
+    if size:
+        kind = "exceed_context_size_error"
+    fields: ErrorFields = {
+        "message": message,
+        "type": kind,
+        "param": param,
+        "code": CODES.get(code, code) if code else code,
+        **size,
+    }
+    return {"error": fields}
 
 
 def usage_of(done: Done) -> Usage:
@@ -88,6 +124,16 @@ def usage_of(done: Done) -> Usage:
         "total_tokens": done.prompt_tokens + done.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
     }
+
+
+def chat_token(token: Mapping[str, Any]) -> ChatToken:
+    """The engine's token with its alternatives, as chats have it."""
+    return {**_likely_token(token), "top_logprobs": list(map(_likely_token, token.get("top", ())))}
+
+
+def _likely_token(token: Mapping[str, Any]) -> LikelyChatToken:
+    text = token["text"]
+    return {"token": text, "logprob": token["logprob"], "bytes": list(text.encode())}
 
 
 def finish_of(stop: Stop | None) -> Finish:
@@ -129,25 +175,36 @@ def in_order(transcript: Transcript[OneText]) -> Iterator[tuple[int, OneText, St
 class ChunkWriter:
     """Writes the chunks of one answer as frames.
 
-    A frame begins with `head`, which is set when the answer's id is known, and ends with `tail`. created is
-    in seconds since 1970.
+    A frame begins with `head`, which is set when the answer's id is known, and ends with `tail`, which has
+    the fields that add() has set. created is in seconds since 1970. fingerprint() is called when the engine
+    has begun.
     """
 
-    def __init__(self, kind: str, prefix: str, form: Form, *, model: str, created: int) -> None:
+    def __init__(
+        self, kind: str, prefix: str, form: Form, *, model: str, created: int, fingerprint: Callable[[], str]
+    ) -> None:
         self._prefix = prefix  # before the id
         self._about = {"object": kind, "created": created, "model": model}
+        self._fingerprint = fingerprint
         self._wants_usage = form.include_usage
-        self.head = b""
-        self.tail = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
+        self.head = self._added = self.tail = b""
+        self.add({})
 
     def name(self, id: str) -> None:
         """Sets the id of the chunks that follow."""
-        self.head = b"data: " + orjson.dumps({"id": self._prefix + id, **self._about})[:-1]
+        head = {"id": self._prefix + id, **self._about, "system_fingerprint": self._fingerprint()}
+        self.head = b"data: " + orjson.dumps(head)[:-1]
+
+    def add(self, fields: Mapping[str, Any]) -> None:
+        """Sets more fields for the chunks that follow, in place of those of the last call."""
+        self._added = b"," + orjson.dumps(fields)[1:-1] if fields else b""
+        self.tail = self._added + (b',"usage":null}\n\n' if self._wants_usage else b"}\n\n")
 
     def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras = NO_EXTRAS) -> bytes:
         """One chunk as a frame."""
         fields = orjson.dumps({"choices": choices, **extras})[1:-1]
-        return b"%b,%b%b" % (self.head, fields, b"}\n\n" if "usage" in extras else self.tail)
+        tail = self._added + b"}\n\n" if "usage" in extras else self.tail
+        return b"%b,%b%b" % (self.head, fields, tail)
 
     def begin(self, warnings: tuple[str, ...], choices: Sequence[Mapping[str, Any]] = ()) -> bytes:
         """The first chunk with the warnings; empty if there are none."""
@@ -166,9 +223,12 @@ class ChunkWriter:
             case Queued():
                 return b": queued at position %d\n\n" % event.position
             case events.Error():
-                kind: ErrorKind = (
-                    "invalid_request_error" if event.code == "invalid_request" else "server_error"
+                error = error_body(
+                    event.message,
+                    is_clients=event.code == "invalid_request",
+                    param=event.param,
+                    code=event.code,
+                    size=size_in(event),
                 )
-                error = error_body(event.message, kind=kind, param=event.param, code=event.code)
                 return b"data: %b\n\n" % orjson.dumps(error)
         return b""

@@ -4,7 +4,7 @@ Each frame has one choice. Its text is always a string, since clients append it 
 all choices. A cancelled sequence has the finish_reason "length", since its text is not finished.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -235,9 +235,18 @@ class ChoiceWriter:
 class Chunks:
     """Renders the events of one request as chunks; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, form: Form, *, model: str, created: int) -> None:
-        self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created)
-        self._choices = ChoiceWriter(request, self._writer)
+    def __init__(
+        self,
+        request: CompletionRequest,
+        form: Form,
+        *,
+        model: str,
+        created: int,
+        fingerprint: Callable[[], str],
+    ) -> None:
+        self.writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created, fingerprint=fingerprint)
+        self.empty_choice = _chunk_choice(0, "", None, None)
+        self._choices = ChoiceWriter(request, self.writer)
         self._warnings = request.warnings
 
     def render(self, events: list[Event]) -> bytes:
@@ -260,11 +269,11 @@ class Chunks:
     def _render(self, event: Event) -> bytes:
         match event:
             case Start():
-                self._writer.name(event.id)
-                return self._writer.begin(self._warnings, [_chunk_choice(0, "", None, None)])
+                self.writer.name(event.id)
+                return self.writer.begin(self._warnings, [self.empty_choice])
             case Done():
-                return self._writer.end(event)
-        return self._choices.render(event) or self._writer.other(event)
+                return self.writer.end(event)
+        return self._choices.render(event) or self.writer.other(event)
 
 
 @dataclass(slots=True)
@@ -289,8 +298,11 @@ def _ignore(text: EchoedText, event: Stream) -> None:
 class Body:
     """Builds one JSON body from the events of one request; created is in seconds since 1970."""
 
-    def __init__(self, request: CompletionRequest, *, model: str, created: int) -> None:
+    def __init__(
+        self, request: CompletionRequest, *, model: str, created: int, fingerprint: Callable[[], str]
+    ) -> None:
         self._request, self._model, self._created = request, model, created
+        self._fingerprint = fingerprint
         self._transcript = Transcript(request.n, EchoedText, _ignore)
         self._pieces = Pieces(request.n)
 
@@ -310,6 +322,7 @@ class Body:
             "object": KIND,
             "created": self._created,
             "model": self._model,
+            "system_fingerprint": self._fingerprint(),
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
             **warned(self._request.warnings),

@@ -12,7 +12,8 @@ from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.values import MAX_PROMPTS, RequestError, wrong
 
 N, MAX_TOKENS = 1, 16  # OpenAI's defaults
-READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"})
+REPORTS = frozenset({"timings_per_token", "return_progress", "verbose"})  # of llama-server
+READ_HERE = frozenset({"stream", "stream_options", "model", "user", "suffix"}) | REPORTS
 NO_INFILL = "suffix is not used: the model has no infill tokens"
 
 
@@ -21,12 +22,25 @@ class Form:
     """The form of the answer and the wanted model; None: the body names no model.
 
     limit: text-generation-webui's clients want a longer prompt to be truncated; without it, it is refused.
+    has_timings, has_progress, is_verbose: what llama-server's clients ask for.
     """
 
     stream: bool = False
     include_usage: bool = False
     model: str | None = None
     limit: Limit | None = None
+    has_timings: bool = False
+    has_progress: bool = False
+    is_verbose: bool | None = None
+
+    @property
+    def reports(self) -> bool:
+        """Whether the answer has any of them."""
+        return self.has_timings or self.has_progress or bool(self.is_verbose)
+
+    def verbose_by_default(self, value: bool) -> Form:
+        """With `verbose` as llama-server's -v has it, unless the body says more."""
+        return replace(self, is_verbose=value) if self.is_verbose is None else self
 
 
 def parse(
@@ -75,7 +89,15 @@ def form_of(body: Mapping[str, Any]) -> Form:
         raise wrong("stream_options", options, "an object")
     include_usage = _switch(options or {}, "include_usage", "stream_options.include_usage")
     limit = limit_of(body, "truncation_length")
-    return Form(_switch(body, "stream", "stream"), include_usage, model, limit if limit.tokens else None)
+    return Form(
+        stream=_switch(body, "stream", "stream"),
+        include_usage=include_usage,
+        model=model,
+        limit=limit if limit.tokens else None,
+        has_timings=_switch(body, "timings_per_token", "timings_per_token"),
+        has_progress=_switch(body, "return_progress", "return_progress"),
+        is_verbose=None if body.get("verbose") is None else _switch(body, "verbose", "verbose"),
+    )
 
 
 def _switch(fields: Mapping[str, Any], name: str, param: str) -> bool:

@@ -5,9 +5,10 @@ The id of an event names its generation. Choices are counted over all prompts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import orjson
 
@@ -30,12 +31,17 @@ class ChunksOfMany:
     """Renders the events of several generations as chunks with one id; requests: by generation id."""
 
     def __init__(
-        self, requests: Mapping[str, CompletionRequest], form: Form, *, model: str, created: int
+        self,
+        requests: Mapping[str, CompletionRequest],
+        form: Form,
+        *,
+        model: str,
+        created: int,
+        fingerprint: Callable[[], str],
     ) -> None:
         self._named = next(iter(requests))  # the generation whose id and warnings the answer has
         self._warnings = requests[self._named].warnings
-        self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created)
-        self._writer.name(self._named)
+        self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created, fingerprint=fingerprint)
         firsts = accumulate((request.n for request in requests.values()), initial=0)
         self._first = dict(zip(requests, firsts, strict=False))
         self._choices = {
@@ -61,6 +67,7 @@ class ChunksOfMany:
     def _render(self, event: Event) -> bytes:
         match event:
             case Start():
+                self._writer.name(self._named)
                 return self._writer.begin(self._warnings) if event.id == self._named else b""
             case Done():
                 self._done.append(event)
@@ -99,8 +106,16 @@ def _sum(parts: Iterable[Done]) -> Done:
 class BodyOfMany:
     """Builds one body from the events of several generations; requests: by generation id."""
 
-    def __init__(self, requests: Mapping[str, CompletionRequest], *, model: str, created: int) -> None:
-        self._parts = {id: Body(request, model=model, created=created) for id, request in requests.items()}
+    def __init__(
+        self,
+        requests: Mapping[str, CompletionRequest],
+        *,
+        model: str,
+        created: int,
+        fingerprint: Callable[[], str],
+    ) -> None:
+        about: dict[str, Any] = {"model": model, "created": created, "fingerprint": fingerprint}
+        self._parts = {id: Body(request, **about) for id, request in requests.items()}
         self._done: list[Done] = []
 
     def take(self, events: Iterable[Event]) -> None:

@@ -106,7 +106,8 @@ def read(path: Path) -> tuple[Key, ...]:
     except ValidationError as invalid:
         first = invalid.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise KeyFileError(f"{path} is not a key file: {where}: {first['msg']}") from None
+        remedy = "`llama-srb keys` makes one, --api-key takes plain keys"
+        raise KeyFileError(f"{path} is not a key file: {where}: {first['msg']}; {remedy}") from None
     return found.keys
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import koboldai, llamacpp, ollama, textgen
+from llama_srb.dialects import anthropic, chat, koboldai, llamacpp, ollama, responses, textgen
 from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Event
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import BODY
+from llama_srb.http.foreign import NDJSON
 from llama_srb.http.handlers.bodies import Bodies, parsed, path_of
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.handlers.work import truncated, work_of
@@ -24,16 +25,25 @@ from llama_srb.http.middleware import json_response
 from llama_srb.http.reservations import Admission
 from llama_srb.http.streaming import Responder, Work, unranked
 from llama_srb.http.watchlist import Watchlist
+from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import parse_body
-from llama_srb.request.truncate import truncate_text
+from llama_srb.request.truncate import chat_length, truncate_text
 from llama_srb.request.values import INT32_MAX
 
-OTHERS = (llamacpp, koboldai, ollama, textgen)  # the dialects of other servers
+OTHERS = (llamacpp, koboldai, ollama, textgen, anthropic)  # the dialects of other servers
 REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
     path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
 }
 INFO_ENDPOINTS: Mapping[str, InfoEndpoint] = {
-    path: endpoint for dialect in OTHERS for path, endpoint in dialect.INFO_ENDPOINTS.items()
+    path: endpoint for dialect in OTHERS for path, endpoint in getattr(dialect, "INFO_ENDPOINTS", {}).items()
+}
+
+CHATS = ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
+RESPONSES = ("/v1/responses/input_tokens", "/responses/input_tokens", "/openai/v1/responses/input_tokens")
+COUNTS: Mapping[str, tuple[Callable[..., CompletionRequest], Callable[[int], Any]]] = {
+    "/v1/messages/count_tokens": (anthropic.prompt_of, anthropic.counted),
+    **dict.fromkeys(CHATS, (chat.prompt_of, responses.counted)),
+    **dict.fromkeys(RESPONSES, (responses.prompt_of, responses.counted)),
 }
 
 
@@ -49,9 +59,12 @@ class Compatibility:
     async def reply(self, http: web.Request) -> web.StreamResponse:
         """n continuations in another server's form."""
         reply = await parsed(
-            http, REPLIES[path_of(http)], await self.bodies.read(http), self.facts.info(http[CALLER])
+            http,
+            REPLIES[path_of(http)],
+            await self.bodies.read(http),
+            self.facts.info(http[CALLER], http.headers.get("User-Agent", "")),
         )
-        request = self.facts.require_what_continue_needs(reply.request)
+        request = await self.facts.with_known_tools(self.facts.require_what_continue_needs(reply.request))
         with self.admission.reserve(http[CALLER]) as reservation:
             reply.request = await truncated(request, reply.limit, self.facts, reservation)
             with self._watching(reply, work_of(reply.request, reservation, self.responder.max_held)) as work:
@@ -86,10 +99,27 @@ class Compatibility:
         body = await self.bodies.read(http) if http.method == "POST" else {}
         result: Mapping[str, Any] = {}
         if endpoint.op:
-            arguments = await parsed(http, endpoint.arguments, body)
+            arguments = await self.facts.known_tools(await parsed(http, endpoint.arguments, body))
             with self.admission.reserve(http[CALLER]) as reservation:
                 result = await reservation.command(endpoint.op, **arguments)
         return json_response(endpoint.answer(body, result, about))
+
+    async def count_tokens(self, http: web.Request) -> web.Response:
+        """The tokens of a chat's prompt; nothing is generated."""
+        body, about = await self.bodies.read(http), self.facts.info(http[CALLER])
+        prompt_of, counted = COUNTS[path_of(http)]
+        request = await self.facts.with_known_tools(await parsed(http, prompt_of, body, about))
+        with self.admission.reserve(http[CALLER]) as reservation:
+            tokens = await chat_length(request, reservation.command)
+        return json_response(counted(tokens))
+
+    async def pull(self, http: web.Request) -> web.Response:
+        """Ollama's clients pull a model before they use it; here it is in use already, or unknown."""
+        answer, stream = ollama.pulled(await self.bodies.read(http), self.facts.info(http[CALLER]))
+        response = json_response(answer)
+        if stream:
+            response.content_type = NDJSON
+        return response
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts in another server's form."""

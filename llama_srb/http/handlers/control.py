@@ -96,8 +96,9 @@ class Control:
         for socket in list(self._sockets):
             await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
 
-    def _read_request(self, body: Mapping[str, Any], caller: Caller) -> CompletionRequest:
-        return self.facts.require_what_continue_needs(events.parse(body, self.facts.defaults(caller)))
+    async def _read_request(self, body: Mapping[str, Any], caller: Caller) -> CompletionRequest:
+        request = events.parse(body, self.facts.defaults(caller))
+        return await self.facts.with_known_tools(self.facts.require_what_continue_needs(request))
 
     def _read_extension(self, generation: Exchange, body: Mapping[str, Any]) -> Extension:
         extension = extension_from(body, strict=self.facts.settings.strict)

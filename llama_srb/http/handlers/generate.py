@@ -1,4 +1,4 @@
-"""Handlers of our own and OpenAI's paths: completions, chats, prefixes, scores, vectors."""
+"""Handlers of our own and OpenAI's paths: completions, chats, responses, prefixes, scores, vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import chat, embeddings, events, llamacpp, openai, scores
+from llama_srb.dialects import chat, embeddings, events, fim, llamacpp, openai, responses, scores
 from llama_srb.dialects.common.answers import warned
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
@@ -61,6 +61,7 @@ class Generate:
         request = self.facts.require_what_continue_needs(
             await parsed(http, events.parse, body, self.facts.defaults(http[CALLER]))
         )
+        request = await self.facts.with_known_tools(request)
         with self.admission.reserve(http[CALLER]) as reservation:
             work = work_of(request, reservation, self.responder.max_held)
             return await self.responder.stream(
@@ -74,15 +75,17 @@ class Generate:
         request, form = await parsed(
             http, openai.parse, bodies[0], self.facts.defaults(http[CALLER]), self.facts.infill
         )
-        about = self.facts.of_answer(form.model)
+        about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(
                 self.facts.require_what_continue_needs(request), form.limit, self.facts, reservation
             )
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
-                return await self.responder.stream(http, work, openai.Chunks(request, form, **about).frames)
-            return await self.responder.whole(http, work, openai.Body(request, **about))
+                render = openai.renderer(openai.Chunks(request, form, **about), request, form)
+                return await self.responder.stream(http, work, render)
+            answer = openai.builder(openai.Body(request, **about), request, form)
+            return await self.responder.whole(http, work, answer)
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
         """Several prompts, each with n choices."""
@@ -91,7 +94,7 @@ class Generate:
         form = read[0][1]
         if read[0][0].continue_ is not None:
             raise RequestError("continue names one sequence, so prompt must be one text", param="continue")
-        about = self.facts.of_answer(form.model)
+        about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER], len(read)) as reservation:
             requests = [await truncated(request, form.limit, self.facts, reservation) for request, _ in read]
             several = reservation.generate_all(requests)
@@ -116,13 +119,44 @@ class Generate:
         request, form = await parsed(
             http, chat.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
         )
-        about = self.facts.of_answer(form.model)
+        return await self._as_chat(http, await self.facts.with_known_tools(request), form)
+
+    async def _as_chat(
+        self, http: web.Request, request: CompletionRequest, form: openai.Form
+    ) -> web.StreamResponse:
+        """Answers with messages."""
+        about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, form.limit, self.facts, reservation)
+            form = form.verbose_by_default(self.facts.verbose)
+            request = openai.asked(request, form)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
-                return await self.responder.stream(http, work, chat.Chunks(request, form, **about).render)
-            return await self.responder.whole(http, work, chat.Body(request, **about))
+                render = openai.renderer(chat.Chunks(request, form, **about), request, form)
+                return await self.responder.stream(http, work, render)
+            answer = openai.builder(chat.Body(request, **about), request, form)
+            return await self.responder.whole(http, work, answer)
+
+    async def responses(self, http: web.Request) -> web.StreamResponse:
+        """One answer to a conversation, in the form of OpenAI's responses."""
+        request, asked = await parsed(
+            http, responses.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
+        )
+        request = await self.facts.with_known_tools(request)
+        about = self.facts.of_openai(asked.form.model)
+        with self.admission.reserve(http[CALLER]) as reservation:
+            request = await truncated(request, asked.limit, self.facts, reservation)
+            work = work_of(request, reservation, self.responder.max_held, has_stop=True)
+            output = responses.Output(request, asked, **about)
+            if asked.form.stream:
+                return await self.responder.stream(http, work, responses.Frames(output).render)
+            return await self.responder.whole(http, work, responses.Body(output))
+
+    async def fim_completions(self, http: web.Request) -> web.StreamResponse:
+        """n texts between a prompt and a suffix, in Mistral's form."""
+        body, defaults = await self.bodies.read(http), self.facts.defaults(http[CALLER])
+        request, form = await parsed(http, fim.parse, body, defaults, self.facts.infill)
+        return await self._as_chat(http, request, form)
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Prefills a prompt for a later request. If the client leaves before the end, this is cancelled."""
@@ -132,7 +166,8 @@ class Generate:
 
     async def _prefix(self, caller: Caller, reservation: Reservation, body: dict[str, Any]) -> web.Response:
         if body.get("messages") is not None:
-            template = await reservation.command("template", **llamacpp.template_arguments(body))
+            arguments = await self.facts.known_tools(llamacpp.template_arguments(body))
+            template = await reservation.command("template", **arguments)
             body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
         bodies = openai.prompts(body)
         if len(bodies) > 1:
@@ -168,7 +203,8 @@ class Generate:
         """Vectors of texts."""
         read = functools.partial(embeddings.parse, strict=self.facts.settings.strict)
         request = await parsed(http, read, await self.bodies.read(http))
-        answer = embeddings.Body(request, model=self.facts.named_model(request.model))
+        model = self.facts.named_model(request.model)
+        answer = embeddings.Body(request, model=model, fingerprint=self.facts.fingerprint)
         return await self._run(http, "embed", request.engine_fields(), len(request.input), answer)
 
     async def _run(

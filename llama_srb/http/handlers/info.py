@@ -49,6 +49,11 @@ def described(defaults: Defaults) -> dict[str, Any]:
     return document(defaults, __version__)
 
 
+def with_defaults(rows: list[dict[str, Any]], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of fields with these defaults in place of llama.cpp's."""
+    return [row | {"default": defaults.get(row["name"], row["default"])} for row in rows]
+
+
 class Info:
     """Handlers of routes.py."""
 
@@ -78,7 +83,9 @@ class Info:
     async def metrics(self, http: web.Request) -> web.Response:
         """All metrics, in Prometheus' form."""
         await self._measure()
-        return web.Response(body=self.counts.text(), headers={"Content-Type": CONTENT_TYPE})
+        began = str(int(self.counts.began))  # llama-server's clients find a restart by it
+        headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": began}
+        return web.Response(body=self.counts.text(), headers=headers)
 
     async def stats(self, http: web.Request) -> web.Response:
         """The metrics in JSON, without the histograms."""
@@ -136,7 +143,9 @@ class Info:
             meta["embedding"] = cast(EmbeddingFacts, ready.embedding)
         created = int(os.stat(model.path).st_mtime) if model.path.exists() else 0
         return {
-            "id": model.path.stem,
+            "id": self.facts.name,
+            "aliases": sorted(self.facts.settings.alias),
+            "tags": sorted(self.facts.settings.tags),
             "object": "model",
             "created": created,
             "owned_by": "llama-srb",
@@ -175,9 +184,10 @@ class Info:
 
     async def samplers(self, http: web.Request) -> web.Response:
         """All request fields, and the fields of other servers with what each is converted to."""
+        defaults = self.facts.defaults(http[CALLER]).operator
         answer: Fields = {
-            "samplers": cast(list[FieldRow], samplers_table()),
-            "request": cast(list[FieldRow], request_table()),
+            "samplers": cast(list[FieldRow], with_defaults(samplers_table(), defaults)),
+            "request": cast(list[FieldRow], with_defaults(request_table(), defaults)),
             "converted": dict(CONVERTED),
         }
         return json_response(answer)
@@ -190,7 +200,7 @@ class Info:
     async def studio(self, http: web.Request) -> web.Response:
         """A file of the studio; `/` is its page."""
         page = self._pages.get(http.match_info.get("file", "index.html"))
-        if page is None:
+        if page is None or not self.facts.settings.studio:
             raise web.HTTPNotFound
         headers = {**studio.HEADERS, "ETag": f'"{page.etag}"'}
         if any(tag.value in (page.etag, "*") for tag in http.if_none_match or ()):

@@ -15,7 +15,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count
-from llama_srb.engine.events import Done, Event, Stream
+from llama_srb.engine.events import Done, Event, Stop, Stream
+from llama_srb.http.observe import llamacpp_metrics
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 PREFIX = "llama_srb"
@@ -39,18 +40,25 @@ COUNTS = {  # name in the engine's status, divisor, help text; a new process cou
     "step_seconds": ("step_us", 1e6, "Time in decode steps."),
     "model_seconds": ("model_us", 1e6, "Part of it in the model; the rest is sampling, events, bookkeeping."),
 }
+NOW = {"requests_running": "requests", "requests_queued": "queued"}  # in the engine's status
 # fmt: on
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GenerationMetrics:
-    """The metrics that the events of all generations update."""
+    """The metrics that the events of all generations update.
+
+    longest: the most tokens that one sequence had at its end, with its prompt.
+    """
 
     prompt_tokens: Counter
     cached_tokens: Counter
     completion_tokens: Counter
+    prompt_seconds: Counter
+    decode_seconds: Counter
     first_token_seconds: Histogram
     between_tokens_seconds: Histogram
+    longest: int = 0
 
 
 class Totals(TypedDict):
@@ -61,6 +69,8 @@ class Totals(TypedDict):
     prompt_tokens: Count
     cached_tokens: Count
     completion_tokens: Count
+    prompt_seconds: float
+    decode_seconds: float
     engine_starts: Count
     engine_steps: Count
     engine_step_tokens: Count
@@ -79,6 +89,8 @@ class Metrics:
             self._counter("prompt_tokens", "Tokens of prompts."),
             self._counter("cached_tokens", "Tokens of prompts that were in the prefix cache."),
             self._counter("completion_tokens", "Tokens that were generated."),
+            self._counter("prompt_seconds", "From admission to the end of the prompt."),
+            self._counter("decode_seconds", "From the end of the prompt to the end of the request."),
             self._histogram("first_token_seconds", "From arrival to the first text.", FIRST_TOKEN),
             self._histogram("between_tokens_seconds", "Between texts of a request.", BETWEEN_TOKENS),
         )
@@ -87,6 +99,7 @@ class Metrics:
         self._memory = self._gauge("engine_memory_bytes", "Resident memory of all engine processes.")
         self._up = self._gauge("engine_ready", "1 when requests are served at once.")
         self._counts = {name: self._counter("engine_" + name, text) for name, (_, _, text) in COUNTS.items()}
+        self._now: dict[str, int] = dict.fromkeys(NOW, 0)
         self._counted = dict.fromkeys(COUNTS, 0)  # the counts in the last status of an engine
         self._of_engine = {name: self._gauge("engine_" + name, text) for name, text in GAUGES.items()}
 
@@ -116,6 +129,7 @@ class Metrics:
 
     def set_state(self, *, ready: bool, open: int, memory: int, engine: Mapping[str, Any]) -> None:
         """Sets the current values; engine is its status, empty if no engine can be asked."""
+        self._now = {name: engine.get(field, 0) for name, field in NOW.items()}
         self._up.set(ready)
         self._running.set(open)
         self._memory.set(memory)
@@ -127,8 +141,9 @@ class Metrics:
             self._counted[name] = now
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        """All metrics in Prometheus' text format; some of them under llama-server's names, too."""
+        counts = {**self.totals(), **self._now, "longest": self._generations.longest}
+        return generate_latest(self.registry) + "\n".join([*llamacpp_metrics.lines(counts), ""]).encode()
 
     def totals(self) -> Totals:
         """The counts as an object; a count with labels is summed over them."""
@@ -148,14 +163,21 @@ class Clock:
         self._metrics = metrics
         self._began = time.monotonic()
         self._last: float | None = None  # time of the last text
+        self._most = 0  # tokens of the longest text
 
     def take(self, events: list[Event]) -> None:
         if any(type(event) is Stream for event in events):
             self._tick(time.monotonic())
+        for event in events:
+            if type(event) is Stop:
+                self._most = max(self._most, event.length)
         if isinstance(done := events[-1], Done):
             self._metrics.prompt_tokens.inc(done.prompt_tokens)
             self._metrics.cached_tokens.inc(done.cached_tokens)
             self._metrics.completion_tokens.inc(done.completion_tokens)
+            self._metrics.prompt_seconds.inc(done.timings.get("prompt_ms", 0) / 1000)
+            self._metrics.decode_seconds.inc(done.timings.get("decode_ms", 0) / 1000)
+            self._metrics.longest = max(self._metrics.longest, done.prompt_tokens + self._most)
 
     def _tick(self, now: float) -> None:
         if self._last is None:

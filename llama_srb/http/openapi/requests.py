@@ -208,6 +208,7 @@ def _request(defaults: Defaults) -> Schema:
         "n": dataclasses.replace(ROWS["n"], default=defaults.n, high=float(defaults.max_n)),
         "max_tokens": dataclasses.replace(ROWS["max_tokens"], default=defaults.max_tokens),
     }
+    rows |= {name: dataclasses.replace(rows[name], default=at) for name, at in defaults.operator.items()}
     converted = {
         name: CONVERTED_SHAPES.get(name, {}) | {"description": f"Becomes: {meaning}."}
         for name, meaning in CONVERTED.items()
@@ -251,6 +252,16 @@ CHAT_FIELDS: dict[str, Schema] = {
 }
 
 
+FIM: Schema = {
+    "allOf": [{"$ref": "#/components/schemas/Request"}],
+    "description": "A prompt and the text after it. n defaults to 1; only the context limits max_tokens.",
+    "properties": {
+        "prompt": {"type": "string"},
+        "suffix": _maybe("string", "The text after the generated one; the model needs infill tokens."),
+        "random_seed": {"description": "Another name of seed."},
+    },
+    "required": ["prompt"],
+}
 PREFIX: Schema = {
     "allOf": [{"$ref": "#/components/schemas/Request"}],
     "description": "The prompt or messages. It may be the whole later request; other fields are not used.",
@@ -348,6 +359,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
     return {
         "Request": _request(defaults),
         "ChatRequest": _chat_request(defaults),
+        "FimRequest": FIM,
         "Prefix": PREFIX,
         "Extension": EXTENSION,
         "Score": SCORE,

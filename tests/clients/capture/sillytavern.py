@@ -21,8 +21,8 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.clients.capture.page import KINDS, VERSION, Kind, SillyTavern, fresh, install, started
 from tests.clients.capture.proxy import Proxy, Recorded, recording
-from tests.clients.capture.texts import Texts, fits
-from tests.clients.captured import FOLDER, compact
+from tests.clients.capture.texts import Texts, as_json
+from tests.clients.captured import FOLDER
 from tests.studio.conftest import chromium
 from tests.support.serving import LASTING, Server, serving
 
@@ -167,21 +167,6 @@ def kept(kind: Kind, recorded: list[tuple[str, Recorded]]) -> Iterator[tuple[str
     for what, request in others.values():
         yield (what if what in (CONNECT, "whole, aborted") else "count"), request
     yield from rounds.items()
-
-
-def as_json(client: str, what: str, request: Recorded, texts: Texts) -> dict[str, object]:
-    body = request.body.decode()
-    headers = [[name, value] for name, value in request.headers]
-    kept: object = body
-    if body:
-        assert fits(body), f"{client} {what} writes JSON otherwise than JSON.stringify"
-        kept = texts.replaced(json.loads(body))
-        length = len(texts.filled(compact(kept)).encode())
-        headers = [[n, str(length) if n.lower() == "content-length" else value] for n, value in headers]
-    return {
-        "client": client, "what": what, "method": request.method, "target": request.target,
-        "headers": headers, "body": kept,
-    }  # fmt: skip
 
 
 def write(folder: Path, server: Server) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.clients.capture.proxy import Recorded
 from tests.clients.captured import compact, fill
 from tests.support.places import ROOT
 from tests.support.serving import Server
 
+ADDRESS = "127.0.0.1:9090"
 LONG = 40  # characters; what is shorter is a name, a field's value or a stop text
 SOURCES = ("docs/architecture.md", "docs/diversity.md", "docs/structure.md", "docs/operations.md")
 
@@ -34,7 +36,7 @@ class Texts:
     def replaced(self, value: Any) -> Any:
         """The same JSON; a long text is <<NAME>>, perhaps with its end."""
         match value:
-            case str() if len(value) > LONG:
+            case str() if len(value) > LONG and " " in value:  # without a space it is an address or an id
                 return self._replaced(value)
             case list():
                 return [self.replaced(item) for item in value]
@@ -87,3 +89,21 @@ class Texts:
 def fits(body: str) -> bool:
     """Whether a body can be kept as an object: what JSON.stringify wrote, it would write again."""
     return compact(json.loads(body)) == body
+
+
+def as_json(client: str, what: str, request: Recorded, texts: Texts | None = None) -> dict[str, object]:
+    """A request as a capture keeps it: at the usual address, with `texts` in place of long ones."""
+    body = request.body.decode()
+    headers = [[name, ADDRESS if name.lower() == "host" else value] for name, value in request.headers]
+    kept: object = body
+    if body:
+        assert fits(body), f"{client} {what} writes JSON otherwise than JSON.stringify"
+        kept = json.loads(body)
+        if texts is not None:
+            kept = texts.replaced(kept)
+            length = len(texts.filled(compact(kept)).encode())
+            headers = [[n, str(length) if n.lower() == "content-length" else value] for n, value in headers]
+    return {
+        "client": client, "what": what, "method": request.method, "target": request.target,
+        "headers": headers, "body": kept,
+    }  # fmt: skip

@@ -19,7 +19,12 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from llama_srb import bundled
+from llama_srb import bundled, flags
+from llama_srb.flags import FlagError
+from llama_srb.flags.fates import Ours
+
+from .readers import arguments as words_of_shell
+from .readers import at_home, files, names, size, words
 
 PREFIX = "LLAMA_SRB_"
 NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # two are for build.sh
@@ -27,36 +32,6 @@ NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTH
 
 class SettingsError(Exception):
     """A setting is wrong; the message is one line with the setting's name as the operator wrote it."""
-
-
-def _size(value: object) -> object:
-    """Reads a number of bytes, also as "16 MiB" or "16M"."""
-    units = {"": 0, "K": 1, "M": 2, "G": 3}
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", value.strip(), re.I)):
-        return int(match[1]) << 10 * units[match[2].upper()]
-    return value
-
-
-def _at_home(path: Path | None) -> Path | None:
-    return path and path.expanduser()
-
-
-def _words(value: object) -> object:
-    """Reads several words; a text is split at commas and spaces."""
-    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
-
-
-def _files(value: object) -> object:
-    """Reads several paths; a text is split at commas."""
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list | tuple):
-        return names
-    return tuple(Path(name.strip()).expanduser() if isinstance(name, str) else name for name in names if name)
-
-
-def _arguments(value: object) -> object:
-    """Reads engine arguments; a text is split as a shell does."""
-    return tuple(shlex.split(value)) if isinstance(value, str) else value
 
 
 class Settings(BaseModel):
@@ -67,12 +42,19 @@ class Settings(BaseModel):
     # fmt: off
     model: Annotated[Path, AfterValidator(Path.expanduser)] = Field(bundled.model(),
         description="The GGUF file to serve.")
-    lora: Annotated[tuple[Path, ...], BeforeValidator(_files)] = Field((),
+    alias: Annotated[tuple[str, ...], BeforeValidator(names)] = Field((),
+        description="The model's names for clients, with commas between them; answers have the first one in "
+        "alphabetical order (default: the file's name).")
+    tags: Annotated[tuple[str, ...], BeforeValidator(names)] = Field((),
+        description="Words about the model that /v1/models shows, with commas between them.")
+    lora: Annotated[tuple[Path, ...], BeforeValidator(files)] = Field((),
         description="LoRA adapters to load, with commas between them; their ids are 0, 1 and so on.")
     host: str = Field("127.0.0.1",
         description="Address to listen on; 0.0.0.0 is all addresses of the machine.")
     port: int = Field(9090, ge=0, le=65535,
         description="Port to listen on; 0 is any free port.")
+    reuse_port: bool = Field(False,
+        description="Let several servers listen on the same port; the system divides the connections.")
     n: int = Field(8, ge=1,
         description="Continuations of a request without n; the default is at most --max-n.")
     max_n: int = Field(1024, ge=1,
@@ -83,11 +65,11 @@ class Settings(BaseModel):
         description="Sequences that are generated at the same time; more sequences wait.")
     cache_cells: int | None = Field(None, ge=0, le=2**31 - 1,
         description="Tokens of the KV cache for idle prompts and continuations (default: a quarter).")
-    cache_ram: Annotated[int, BeforeValidator(_size)] = Field(4 << 30, ge=0, le=2**63 - 1,
+    cache_ram: Annotated[int, BeforeValidator(size)] = Field(4 << 30, ge=0, le=2**63 - 1,
         description="Host memory for prompts that are evicted from the KV cache.")
-    prefix_cache: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+    prefix_cache: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
         description="Folder that stores computed prompts for later starts and for the mode per-request.")
-    prefix_cache_size: Annotated[int, BeforeValidator(_size)] = Field(16 << 30, ge=0, le=2**63 - 1,
+    prefix_cache_size: Annotated[int, BeforeValidator(size)] = Field(16 << 30, ge=0, le=2**63 - 1,
         description="Size of that folder; the least recently used prompts are removed first.")
     engine_mode: Literal["resident", "per-request"] = Field("resident",
         description="One engine for all requests, or one process for each request.")
@@ -95,37 +77,41 @@ class Settings(BaseModel):
         description="Engine processes at the same time in the mode per-request.")
     engine: Annotated[Path, AfterValidator(Path.expanduser)] = Field(bundled.engine(),
         description="The engine's program.")
-    max_body: Annotated[int, BeforeValidator(_size)] = Field(16 << 20, ge=1, le=64 << 20,
+    max_body: Annotated[int, BeforeValidator(size)] = Field(16 << 20, ge=1, le=64 << 20,
         description="Largest request body, in bytes or as 16MiB.")
     default_form: Literal["events", "openai"] = Field("events",
         description="Form of /v1/completions' answers if no other rule of the form applies.")
+    slots: bool = Field(True,
+        description="Answer /slots, which shows how many sequences run.")
+    studio: bool = Field(True,
+        description="Show the studio, the page at /.")
     strict: bool = Field(False,
         description="Refuse unknown request fields, instead of a warning, and names of other models.")
-    presets: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+    presets: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
         description="Folder of TOML files; each is a preset that requests may name, as the built-in ones.")
-    cors: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("localhost",),
+    cors: Annotated[tuple[str, ...], BeforeValidator(words)] = Field(("localhost",),
         description="Origins of web pages that may call this server; localhost: pages and programs of this "
         "computer, *: all, empty: none.")
-    allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field((),
+    allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(words)] = Field((),
         description="More host names under which a server without keys may be called, beside localhost, its "
         "own name and addresses; *: all.")
     insecure: bool = Field(False,
         description="Accept requests of other computers without a key.")
-    api_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_words)] = Field((),
+    api_key: Annotated[tuple[SecretStr, ...], BeforeValidator(words)] = Field((),
         description="Keys; a request must have one of them. The environment is safer than the command line.")
-    api_key_file: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+    api_key_file: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
         description="File of keys, made by `llama-srb keys`; SIGHUP reads it again.")
     jwt_secret: SecretStr | None = Field(None,
         description="Secret of JWTs (HS256), which are accepted like keys; at least 32 bytes.")
-    jwt_keys: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+    jwt_keys: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
         description="Public keys of JWTs (RS256, ES256, HS256): a JWKS, or one key as PEM.")
     jwt_audience: str | None = Field(None,
         description="Audience (aud) that JWTs must have.")
     jwt_issuer: str | None = Field(None,
         description="Issuer (iss) that JWTs must have.")
-    tls_cert: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+    tls_cert: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
         description="Certificate chain as PEM, for https; needs --tls-key.")
-    tls_key: Annotated[Path | None, AfterValidator(_at_home)] = Field(None,
+    tls_key: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
         description="The certificate's private key as PEM.")
     max_queue: int = Field(256, ge=0, le=100_000,
         description="Requests that may wait in the queue, each prompt of a list counted; more get 503.")
@@ -158,9 +144,29 @@ class Settings(BaseModel):
         description="Log lines as text for people, or as JSON for programs.")
     log_prompts: bool = Field(False,
         description="Log the lines to and from engines at the level debug; they have all prompts and texts.")
-    engine_args: Annotated[tuple[str, ...], BeforeValidator(_arguments)] = Field((),
-        description="Arguments for llama-batched itself; on the command line those after --.")
+    engine_args: Annotated[tuple[str, ...], BeforeValidator(words_of_shell)] = Field((),
+        description="Flags of llama.cpp, of which docs/flags.md has the list; on the command line after --.")
     # fmt: on
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names by which clients may ask for the model; the first one is in answers."""
+        return (*sorted(set(self.alias)), self.model.stem, self.model.name)
+
+    @property
+    def field_defaults(self) -> dict[str, Any]:
+        """The defaults of request fields that llama.cpp's flags set; unchecked."""
+        return flags.sort(self.engine_args).fields
+
+    @property
+    def chat_template(self) -> str:
+        """The template that llama.cpp's flags set in place of the model's; empty if they set none."""
+        return flags.chat_template(flags.sort(self.engine_args).passed)
+
+    @property
+    def verbose(self) -> bool:
+        """Whether -v is given: then answers in OpenAI's form have `__verbose`, as llama-server's."""
+        return "--verbose" in flags.sort(self.engine_args).passed
 
     @property
     def engine_command(self) -> tuple[str, ...]:
@@ -175,8 +181,9 @@ class Settings(BaseModel):
             "--prefix-cache": self.prefix_cache,
             "--prefix-cache-size": self.prefix_cache_size if self.prefix_cache else None,
         }
-        flags = ((flag, str(value)) for flag, value in given.items() if value is not None)
-        return (str(self.engine), *(word for pair in flags for word in pair), *self.engine_args)
+        pairs = ((flag, str(value)) for flag, value in given.items() if value is not None)
+        given_words = flags.sort(self.engine_args).engine
+        return (str(self.engine), *(word for pair in pairs for word in pair), *given_words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +221,7 @@ def _as_size(value: int) -> str:
 def _option(name: str) -> Option:
     row = Settings.model_fields[name]
     choices = get_args(row.annotation) if get_origin(row.annotation) is Literal else ()
-    is_size = any(isinstance(rule, BeforeValidator) and rule.func is _size for rule in row.metadata)
+    is_size = any(isinstance(rule, BeforeValidator) and rule.func is size for rule in row.metadata)
     kind = "SIZE" if is_size else "FILE" if name in FILES else _KINDS.get(row.annotation, "TEXT")
     default = _as_size(row.default) if is_size else row.default
     return Option(name, "--" + name.replace("_", "-"), row.description or "", default, kind, choices)
@@ -222,19 +229,13 @@ def _option(name: str) -> Option:
 
 OPTIONS = tuple(_option(name) for name in Settings.model_fields if name != "engine_args")
 
-# Engine flags that only the server may give: llama.cpp takes the last of two, or prints something and exits.
-_OURS = {
-    "--parallel": "-np --parallel",
-    "--ctx": "-c --ctx-size",
-    "--cache-cells": "--cache-cells",
-    "--cache-ram": "--cache-ram -cram",
-    "--prefix-cache": "--prefix-cache",
-    "--prefix-cache-size": "--prefix-cache-size",
-    "--model (a file)": "-m --model -mu --model-url -hf -hfr --hf-repo -hff --hf-file -dr --docker-repo",
-    "nothing: the cache is always unified": "-kvu --kv-unified -no-kvu --no-kv-unified --kv-unified-per-slot",
-    "llama-batched itself": "-h --help --usage --version -cl --cache-list --completion-bash --list-devices",
+# Engine flags that only the server may give.
+_ENGINE_ONLY = {flag: flag for flag in ("--cache-cells", "--prefix-cache", "--prefix-cache-size")}
+OWNED_FLAGS = _ENGINE_ONLY | {
+    name: flag.fate.instead
+    for name, flag in flags.BY_NAME.items()
+    if isinstance(flag.fate, Ours) and not flag.fate.after
 }
-OWNED_FLAGS = {flag: instead for instead, flags in _OURS.items() for flag in flags.split()}
 
 
 _SECRET = re.compile(rf"{PREFIX}|.*PASSW(OR)?D|(.*_)?(TOKEN|SECRET|CREDENTIAL|KEY)S?(_.*)?$", re.IGNORECASE)
@@ -273,10 +274,15 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | N
 
 
 def load(
-    options: Mapping[str, object], *, config: str | None = None, environ: Mapping[str, str] = os.environ
+    options: Mapping[str, object],
+    *,
+    config: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    more_flags: Sequence[str] = (),
 ) -> Settings:
     """Settings from options (names as in `Settings`; None is absent), the environment and the file.
 
+    more_flags: flags of llama.cpp beside those of engine_args, wherever these are from.
     SettingsError if a name is unknown, a value is out of bounds or the file is unreadable.
     """
     file = config or environ.get(PREFIX + "CONFIG")
@@ -292,7 +298,8 @@ def load(
                 name = _name(written)
                 values[name], sources[name] = value, source.format(_shown_name(written, found is options))
     settings = _validated(values, sources)
-    _check_engine_args(settings.engine_args)
+    settings = settings.model_copy(update={"engine_args": (*settings.engine_args, *more_flags)})
+    _check_engine_args(settings)
     return settings
 
 
@@ -377,9 +384,11 @@ def _wanted(error: Any) -> str:
     return "it must be " + _PARSING.get(error["type"], message)
 
 
-def _check_engine_args(engine_args: Iterable[str]) -> None:
-    for argument in engine_args:
-        flag = argument.partition("=")[0]
-        flag = flag.replace("_", "-") if flag.startswith("--") else flag  # as llama.cpp does
-        if (instead := OWNED_FLAGS.get(flag)) is not None:
+def _check_engine_args(settings: Settings) -> None:
+    for argument in settings.engine_args:
+        if (instead := _ENGINE_ONLY.get(argument.partition("=")[0].replace("_", "-"))) is not None:
             raise SettingsError(f"{argument} after -- is a setting of the server; use {instead}")
+    try:
+        flags.chat_template(flags.sort(settings.engine_args).passed)
+    except FlagError as error:
+        raise SettingsError(str(error)) from None

@@ -1,0 +1,1 @@
+"""llama.cpp's tests of its own server, run against this server."""
