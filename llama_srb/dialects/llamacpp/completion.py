@@ -157,7 +157,8 @@ class Completion(Reply):
         super().__init__(request, about, stream=stream)
 
     def messages(self, event: Event) -> Iterator[Mapping[str, Any]]:
-        self._stopwatch.take(event)
+        if self._has_progress or self._has_timings:
+            self._stopwatch.take(event)
         if self._has_progress and (progress := self._stopwatch.progress):
             yield {**self._piece(0, "", ()), "prompt_progress": progress}
         yield from super().messages(event)
