@@ -38,23 +38,23 @@ static double free_bytes() {
 }
 
 // The length of the texts that the model was trained with before its own rope scaling, if it has one.
-static double original_length(const llama_model * model, const common_params & params) {
+static double original_length(const llama_model * model, const common_params & params, int32_t n_train) {
     if (params.yarn_orig_ctx > 0) {
         return params.yarn_orig_ctx;
     }
     char text[64] = "";
     llama_model_meta_val_str(model, "general.architecture", text, sizeof(text));
     const std::string key = std::string(text) + ".rope.scaling.original_context_length";
-    return llama_model_meta_val_str(model, key.c_str(), text, sizeof(text)) > 0
-               ? strtod(text, nullptr)
-               : llama_model_n_ctx_train(model);
+    return llama_model_meta_val_str(model, key.c_str(), text, sizeof(text)) > 0 ? strtod(text, nullptr)
+                                                                                : n_train;
 }
 
 // A scale says how much longer than in training texts may be. A base, or YaRN without a scale, does not.
-static double scaled_length(const llama_model * model, const common_params & params) {
-    const double n_train = llama_model_n_ctx_train(model);
+// n_train: the model's before it has a context, since llama.cpp changes it when it makes one with YaRN.
+static double scaled_length(const llama_model * model, const common_params & params, int32_t n_train) {
     if (params.rope_freq_scale > 0.0f) {
-        return std::max(n_train, std::round(original_length(model, params) / params.rope_freq_scale));
+        return std::max((double) n_train,
+                        std::round(original_length(model, params, n_train) / params.rope_freq_scale));
     }
     const bool asked = params.rope_freq_base > 0.0f || params.yarn_orig_ctx > 0 ||
                        params.rope_scaling_type == LLAMA_ROPE_SCALING_TYPE_LINEAR ||
@@ -63,9 +63,9 @@ static double scaled_length(const llama_model * model, const common_params & par
 }
 
 int32_t default_n_ctx(const llama_model * model, const common_params & params) {
-    const double n_train =
-        params.rope_freq_scale > 0.0f ? scaled_length(model, params) : llama_model_n_ctx_train(model);
-    const double n_wanted =
+    const int32_t n_model = llama_model_n_ctx_train(model);
+    const double  n_train = params.rope_freq_scale > 0.0f ? scaled_length(model, params, n_model) : n_model;
+    const double  n_wanted =
         std::min(n_train * params.n_parallel, std::max(n_train, (double) n_default_cells));
     const double n_memory = free_bytes() / 4 / std::max(cell_bytes(model, params), 1.0);
     return (int32_t) std::max(512.0, std::min(n_wanted, n_memory)) / 256 * 256;
@@ -73,7 +73,7 @@ int32_t default_n_ctx(const llama_model * model, const common_params & params) {
 
 int32_t sequence_limit(const llama_model * model, const common_params & params, int32_t n_train,
                        int32_t n_ctx) {
-    const int32_t limit = (int32_t) std::min((double) n_ctx, scaled_length(model, params));
+    const int32_t limit = (int32_t) std::min((double) n_ctx, scaled_length(model, params, n_train));
     if (limit > n_train) {
         fprintf(
             stderr,

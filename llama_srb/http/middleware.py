@@ -51,6 +51,12 @@ DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FORM_RULE: web.RequestKey[str] = web.RequestKey("form_rule", str)  # that guessed the form of the answer
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
 DIALECT_OF = {route.path: route.dialect for route in ROUTES}
+UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; the first match counts
+    ("/v1/messages/", "anthropic"),
+    ("/api/v1/", "koboldai"),
+    ("/api/extra/", "koboldai"),
+    ("/api/", "ollama"),
+)
 
 log_summary: ContextVar[str] = ContextVar("log_summary", default="")
 """What a handler adds to the log line of its request; it runs in the context of its middlewares."""
@@ -142,10 +148,11 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 
 def _dialect_of(request: web.Request) -> str:
-    """The dialect of the request's path; empty if there is no such path."""
+    """The dialect of the request's path, or of its beginning; empty if that has none."""
     resource = request.match_info.route.resource  # None if the method is wrong
     path = resource.canonical if resource else _without_extra_slashes(request.path)
-    return DIALECT_OF.get(path, "")
+    found = DIALECT_OF.get(path)
+    return next((to for start, to in UNKNOWN if path.startswith(start)), "") if found is None else found
 
 
 @web.middleware

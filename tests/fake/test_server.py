@@ -330,6 +330,20 @@ async def test_a_slash_too_many_is_an_error_in_the_form_of_the_paths_server(serv
         assert (response.status, "did you mean" in said) == (404, True)
 
 
+async def test_an_unknown_path_is_an_error_in_the_form_of_the_api_that_it_belongs_to(
+    serving: Serving,
+) -> None:
+    served = await serving()
+    for path, read in (
+        ("/v1/messages/batches", lambda e: e["error"]["message"] * (e["type"] == "error")),
+        ("/api/nothing", lambda e: e["error"]),
+        ("/api/extra/nothing", lambda e: e["detail"]["msg"]),
+        ("/v1/nothing", lambda e: e["error"]["message"]),
+    ):
+        async with served.http.get(served.url + path) as response:
+            assert (response.status, read(await response.json())) == (404, f"there is no {path} here")
+
+
 # The other routes
 
 

@@ -155,6 +155,8 @@ def test_an_answer_is_parsed_as_the_flag_says(chat_model: Path) -> None:
         (["-c", "4096", "--rope-scale", "2"], 2048),
         (["-c", "1536", "--rope-freq-scale", "0.5"], 1536),
         (["-c", "4096", "--rope-scaling", "yarn", "--rope-scale", "2", "--yarn-orig-ctx", "1024"], 2048),
+        (["-c", "4096", "--rope-scaling", "yarn", "--rope-scale", "2"], 2048),
+        (["-c", "4096", "--rope-scaling", "yarn"], 4096),
         (["-c", "4096", "--rope-freq-base", "50000"], 4096),
         (["-c", "4096", "--rope-scale", "1"], 1024),
     ],

@@ -185,3 +185,10 @@ def test_metrics_have_llama_servers_names() -> None:
     assert (found["prompt_tokens_seconds"], found["predicted_tokens_seconds"]) == (2000, 100)
     assert (found["n_tokens_max"], found["n_decode"], found["n_busy_slots_per_decode"]) == (53, 8, 3)
     assert (found["requests_processing"], found["requests_deferred"]) == (2, 1)
+
+
+def test_several_prompts_are_told_that_there_are_no_reports() -> None:
+    for body, expected in (({"verbose": True}, True), ({"timings_per_token": True}, True), ({}, False)):
+        request, form = openai.parse({"prompt": "a", **body}, Defaults())
+        warnings = openai.unreported(request, form).warnings
+        assert any("one prompt a request" in warning for warning in warnings) == expected

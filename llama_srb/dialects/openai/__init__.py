@@ -6,7 +6,7 @@
 from llama_srb.dialects.openai.answer import Error, error_body
 from llama_srb.dialects.openai.completions import CHUNKS, Body, Chunks, Completion
 from llama_srb.dialects.openai.form import NO_INFILL, Form, parse, prompts
-from llama_srb.dialects.openai.reports import asked, builder, renderer
+from llama_srb.dialects.openai.reports import asked, builder, renderer, unreported
 from llama_srb.dialects.openai.several import BodyOfMany, ChunksOfMany
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "parse",
     "prompts",
     "renderer",
+    "unreported",
 ]

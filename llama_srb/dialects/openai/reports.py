@@ -18,6 +18,7 @@ from llama_srb.engine.events import Done, Event, Prompt, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 
 Json: TypeAlias = dict[str, Any]
+ONE_PROMPT = "timings_per_token, return_progress and verbose act for one prompt a request"
 Frames: TypeAlias = bytes | Iterator[bytes]
 
 
@@ -47,6 +48,13 @@ def asked(request: CompletionRequest, form: Form) -> CompletionRequest:
     if form.is_verbose and request.messages is not None:
         return request.model_copy(update={"echo": True})
     return request
+
+
+def unreported(request: CompletionRequest, form: Form) -> CompletionRequest:
+    """The request of one of several prompts, with a warning about the fields that act for one prompt only."""
+    if not form.reports:
+        return request
+    return request.model_copy(update={"warnings": (*request.warnings, ONE_PROMPT)})
 
 
 @dataclass(slots=True)

@@ -96,7 +96,8 @@ class Generate:
             raise RequestError("continue names one sequence, so prompt must be one text", param="continue")
         about = self.facts.of_openai(form.model)
         with self.admission.reserve(http[CALLER], len(read)) as reservation:
-            requests = [await truncated(request, form.limit, self.facts, reservation) for request, _ in read]
+            told = [openai.unreported(request, form) for request, form in read]
+            requests = [await truncated(request, form.limit, self.facts, reservation) for request in told]
             several = reservation.generate_all(requests)
             named = dict(zip((part.id for part in several.parts), requests, strict=True))
             work = self._work_of_many(several, named)
