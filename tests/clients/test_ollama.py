@@ -42,6 +42,17 @@ def test_it_generates_in_one_body_and_in_a_stream(client: Client) -> None:
     assert parts[-1].prompt_eval_count == 6
 
 
+@pytest.mark.parametrize("length", [1, 3, 40])
+def test_the_last_line_has_no_text_for_clients_that_read_none_there(server: Server, length: int) -> None:
+    options = {"num_predict": length, "temperature": 0}
+    body = {"model": "storyteller", "prompt": ONCE, "raw": True, "options": options}
+    whole = server.json("POST", "/api/generate", body | {"stream": False})[1]
+    *pieces, end = map(json.loads, server.call("POST", "/api/generate", body)[2].splitlines())
+    assert [piece["done"] for piece in pieces] == [False] * len(pieces)
+    assert (end["done"], end["response"]) == (True, "")
+    assert "".join(piece["response"] for piece in pieces) == whole["response"] != ""
+
+
 SENT = {one.what: one for one in read("ollama_python.json")}
 """Requests for three texts, as the client sends them (capture/ollama_python.py)."""
 

@@ -239,8 +239,8 @@ class Reply(Transcript[Text]):
 
     # All dialects share these
 
-    def render(self, events: Iterable[Event]) -> bytes:
-        """The frames of events that follow those of the last call."""
+    def render(self, events: Iterable[Event]) -> bytes | Iterator[bytes]:
+        """The frames of events that follow those of the last call; an iterator of what is written at once."""
         return b"".join(self.frame(data) for event in events for data in self.messages(event))
 
     def json(self) -> bytes:

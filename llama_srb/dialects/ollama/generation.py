@@ -191,11 +191,17 @@ class Lines(Reply):
         )
         self._head: OllamaHead = {"model": model, "created_at": time_of(about.now)}
 
-    def render(self, events: Iterable[Event]) -> bytes:
-        """Lines for these events; with n = 1 a single line, since SillyTavern reads one object at a time."""
+    def render(self, events: Iterable[Event]) -> Iterator[bytes]:
+        """Lines for these events; the one with `done` has no text, since LiteLLM reads none there.
+
+        SillyTavern reads one object at a time, so with n = 1 a write has one line.
+        """
         lines = [data for event in events for data in self.messages(event)]
-        merge = len(lines) > 1 and all("response" in line for line in lines) and len(self.texts) == 1
-        return b"".join(map(self.frame, [_merged(lines)] if merge else lines))
+        pieces = [line for line in lines if not line.get("done")]
+        if len(pieces) > 1 and all("response" in line for line in pieces) and len(self.texts) == 1:
+            pieces = [_merged(pieces)]
+        ends = [line for line in lines if line.get("done")]
+        return iter([b"".join(map(self.frame, part)) for part in (pieces, ends) if part])
 
     def text_fields(self, text: str, thought: str, calls: list[OllamaCall]) -> OllamaText | OllamaTurn:
         """The fields of a text, or of a piece of one."""
