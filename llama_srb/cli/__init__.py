@@ -107,7 +107,8 @@ MAIN = _Group(
 def _fail(error: click.ClickException) -> NoReturn:
     message = error.format_message()
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        message += f" See {error.ctx.command_path} --help."
+        end = "" if message.endswith((".", "?")) else "."
+        message += f"{end} See {error.ctx.command_path} --help."
     say(" ".join(message.split()))
     sys.exit(error.exit_code)
 
