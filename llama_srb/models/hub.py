@@ -67,14 +67,24 @@ def _download(name: HubName, cache: Cache, on_progress: OnProgress) -> Path:
     with _hub_errors(name):
         files, commit = _files(name.repository)
     chosen = choose(name, files)
+    parts: dict[_File, Path] = {}
     for file in chosen:
         if file.checksum is None:
             raise HubError(f"the hub has no SHA-256 of {file.name}, so it cannot be checked: it is not used")
         if not cache.has(name, file.name, file.checksum):
             with _hub_errors(name):
-                _download_file(name.repository, commit, file, cache.place(name) / file.name, on_progress)
-            cache.add_file(name, file.name, file.checksum)
+                path = cache.place(name) / file.name
+                parts[file] = _download_file(name.repository, commit, file, path, on_progress)
+    for file, part in parts.items():  # all at the end: a model never has files of two versions
+        _give_name(part, cache.place(name) / file.name)
+        cache.add_file(name, file.name, str(file.checksum))
     return cache.add(name, [file.name for file in chosen])
+
+
+def _give_name(part: Path, path: Path) -> None:
+    part.replace(path)
+    for old in parts_of_downloads(path):
+        old.unlink(missing_ok=True)
 
 
 def _files(repository: str) -> tuple[list[_File], str]:
@@ -136,8 +146,8 @@ def _is_meant(name: HubName, first: str) -> bool:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _download_file(repository: str, commit: str, file: _File, path: Path, on_progress: OnProgress) -> None:
-    """Writes a part beside the path, goes on with one that is there, checks it, and gives it its name."""
+def _download_file(repository: str, commit: str, file: _File, path: Path, on_progress: OnProgress) -> Path:
+    """Writes a file beside the path, goes on with what is there of it, and checks it; its path."""
     assert file.checksum is not None
     part = path.with_name(f"{path.name}.{file.checksum[:16]}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,9 +159,7 @@ def _download_file(repository: str, commit: str, file: _File, path: Path, on_pro
     with part.open("ab") as opened:
         _read_into(opened, repository, commit, file, on_progress)
     check(part, file.checksum, on_progress)
-    part.replace(path)
-    for old in parts_of_downloads(path):
-        old.unlink(missing_ok=True)
+    return part
 
 
 def _require_room(file: _File, folder: Path, there: int) -> None:

@@ -120,6 +120,21 @@ def test_a_newer_version_is_downloaded_by_pull_alone(bench: HubBench) -> None:
     assert len(bench.hub.stored) == 2
 
 
+def test_a_model_never_has_files_of_two_versions(bench: HubBench) -> None:
+    parts = [f"tales-Q4_K_M-0000{i}-of-00002.gguf" for i in (1, 2)]
+    bench.hub.repositories["ann/tales"] = dict.fromkeys(parts, MODEL)
+    assert bench.pull().returncode == 0
+    bench.hub.repositories["ann/tales"] = dict.fromkeys(parts, MODEL + b"newer")
+    bench.hub.checksums = {parts[1]: "00" * 32}
+    assert bench.pull().returncode == 2
+    assert [(bench.place / part).read_bytes() == MODEL for part in parts] == [True, True]
+    assert bench.run("complete", "Once", "--model", NAME, "--offline").returncode == 0
+    bench.hub.checksums = {}
+    assert bench.pull().returncode == 0
+    assert {(bench.place / part).read_bytes() for part in parts} == {MODEL + b"newer"}
+    assert len(bench.hub.stored) == 5  # the first part of the newer version is downloaded once
+
+
 # What goes wrong
 
 
