@@ -21,7 +21,7 @@ COMMANDS = {
     "completion": "Print the script that completes llama-srb's options in a shell.",
     "doctor": "Check whether a server can start here, and say what to do.",
     "keys": "Make, list and revoke the keys of a server.",
-    "models": "Say what GGUF files hold.",
+    "models": "Say what GGUF files hold; list, pull and remove models of a hub.",
     "serve": "Serve a model over HTTP.",
 }
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT, 128 + SIGPIPE

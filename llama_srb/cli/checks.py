@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from llama_srb import bundled
-from llama_srb.config import Settings, child_environment
+from llama_srb.config import Settings, child_environment, folders
 from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.models import gguf_header
+from llama_srb.models.cache import Cache, HubError, name_from
 from llama_srb.models.gguf_header import ModelFileError
+
+from . import fetching
 
 Verdict: TypeAlias = Literal["ok", "warn", "bad"]
 TIMEOUT = 30.0  # seconds for a program; a GPU's driver may hang
@@ -127,8 +130,17 @@ def _gpu(settings: Settings) -> Finding:
 
 
 def _model(settings: Settings) -> Finding:
+    path = settings.model
     try:
-        model = gguf_header.read(settings.model)
+        if fetching.is_hub_name(path):
+            kept = {one.name: one.path for one in Cache(folders.hub_models()).all()}
+            name = name_from(str(path))
+            if name not in kept:
+                return Finding("warn", f"{name} is not downloaded", f"llama-srb models pull {name}")
+            path = kept[name]
+        model = gguf_header.read(path)
+    except HubError as error:
+        return Finding("bad", str(error), "llama-srb models list shows what is there")
     except ModelFileError as error:
         return Finding("bad", str(error), "--model names a GGUF file")
     what = f"{model.name}, {model.quantisation}, {model.size_bytes / 2**20:,.0f} MiB"

@@ -17,18 +17,19 @@ import click
 
 from llama_srb import client
 from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRefused
-from llama_srb.config import Settings, SettingsError
+from llama_srb.config import Settings, SettingsError, child_environment
 from llama_srb.engine.events import TokenList
 from llama_srb.engine.exchange import EngineError, Exchange
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.models import gguf_header
+from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, canonical, request_from
 from llama_srb.request.values import RequestError
 
-from . import Failed, Refused, say
+from . import Failed, Refused, fetching, say
 from .options import (
     ENGINE_SETTINGS,
     Command,
@@ -121,12 +122,12 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
     """Checks everything that can be checked before a process is started."""
     try:
         given = {name: options[name] for name in ENGINE_SETTINGS}
-        settings = load_settings(given, options["config_file"])
+        settings = fetching.with_model(load_settings(given, options["config_file"]))
         model = gguf_header.read(settings.model)
         given = canonical(settings.field_defaults)
         defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=True, operator=given)
         request = request_from(body, defaults)
-    except (SettingsError, ModelFileError, RequestError) as error:
+    except (SettingsError, HubError, ModelFileError, RequestError) as error:
         raise Refused(error) from error
     _log_to_stderr(settings.log_level)
     return _from_engine(settings, request), f"loading {model.name}"
@@ -141,7 +142,7 @@ def _log_to_stderr(level: str) -> None:
 
 @asynccontextmanager
 async def _from_engine(settings: Settings, request: CompletionRequest) -> AsyncIterator[AsyncIterator[Event]]:
-    engine = EngineSettings(settings.engine_command, model_name=settings.model.name)
+    engine = EngineSettings(settings.engine_command, settings.model.name, child_environment())
     async with (
         Pool(engine, mode="per-request", max_engines=1) as pool,
         pool.generate(request) as generation,

@@ -28,7 +28,7 @@ FIELDS = {name: row for name, row in ROWS.items() if name != "prompt" and row.gr
 NAMES = {"n": ["-n", "--n"]}
 METAVARS = {"int": "NUMBER", "float": "NUMBER"} | dict.fromkeys(("text", "texts", "choices"), "TEXT")
 MORE_FLAGS = "llama_srb.flags"  # in a context's meta
-ENGINE_SETTINGS = ("model", "ctx", "parallel", "engine")
+ENGINE_SETTINGS = ("model", "offline", "ctx", "parallel", "engine")
 
 
 class Option(click.Option):

@@ -19,17 +19,18 @@ from llama_srb.engine.exchange import EngineError
 from llama_srb.http import server
 from llama_srb.http.observe import logs
 from llama_srb.http.server import StartError
+from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
 
-from . import Refused
+from . import Refused, fetching
 from .options import Command, load_settings, setting_options
 
-CANNOT_START = (SettingsError, ModelFileError, EngineError, StartError)
+CANNOT_START = (SettingsError, HubError, ModelFileError, EngineError, StartError)
 
 
 def _serve(config_file: str | None, **options: object) -> None:
     try:
-        _serve_with(load_settings(options, config_file))
+        _serve_with(fetching.with_model(load_settings(options, config_file)))
     except CANNOT_START as error:
         raise Refused(error) from error
 

@@ -27,7 +27,7 @@ from .readers import arguments as words_of_shell
 from .readers import at_home, files, names, size, words
 
 PREFIX = "LLAMA_SRB_"
-NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # two are for build.sh
+NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # build.sh reads two
 
 
 class SettingsError(Exception):
@@ -41,7 +41,9 @@ class Settings(BaseModel):
 
     # fmt: off
     model: Annotated[Path, AfterValidator(Path.expanduser)] = Field(bundled.model(),
-        description="The GGUF file to serve.")
+        description="The GGUF file to serve, or hf:USER/REPO[:QUANT or FILE] for one of a hub.")
+    offline: bool = Field(False,
+        description="Download nothing: a model of a hub must be there.")
     alias: Annotated[tuple[str, ...], BeforeValidator(names)] = Field((),
         description="The model's names for clients, with commas between them; answers have the first one in "
         "alphabetical order (default: the file's name).")
@@ -330,7 +332,8 @@ def _beside(file: str, value: object) -> object:
     """Resolves a relative path in a file: it is relative to the file's folder."""
     if isinstance(value, list):
         return [_beside(file, one) for one in value]
-    return Path(file).resolve().parent / Path(value).expanduser() if isinstance(value, str) else value
+    is_path = isinstance(value, str) and not value.startswith("hf:")
+    return Path(file).resolve().parent / Path(str(value)).expanduser() if is_path else value
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:

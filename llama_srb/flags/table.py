@@ -29,7 +29,7 @@ ROWS: tuple[tuple[str, int, Fate], ...] = (
     # the program
     ("-h --help --usage", 0, Ours("--help")),
     ("--version", 0, Refused("llama-srb --version")),
-    ("-cl --cache-list", 0, Refused("there is no cache of downloads; llama-srb models FILE describes files")),
+    ("-cl --cache-list", 0, Refused("llama-srb models list")),
     ("--completion-bash", 0, Refused("llama-srb completion bash")),
     ("--list-devices", 0, Refused("llama-batched --list-devices, or llama-srb doctor")),
 
@@ -37,10 +37,10 @@ ROWS: tuple[tuple[str, int, Fate], ...] = (
     ("-m --model", 1, Ours("--model {}")),
     ("-mu --model-url", 1, NO_DOWNLOAD),
     ("-dr --docker-repo", 1, NO_DOWNLOAD),
-    ("-hf -hfr --hf-repo", 1, NO_DOWNLOAD),
-    ("-hff --hf-file", 1, NO_DOWNLOAD),
-    ("-hft --hf-token", 1, NO_DOWNLOAD),
-    ("--offline", 0, Always("nothing is downloaded")),
+    ("-hf -hfr --hf-repo", 1, Ours("--model hf:{}")),
+    ("-hff --hf-file", 1, Refused("name the file with its repository: --model hf:USER/REPO:FILE")),
+    ("-hft --hf-token", 1, Refused("set the variable HF_TOKEN, which other users do not see")),
+    ("--offline", 0, Ours("--offline")),
     ("-a --alias", 1, Ours("--alias {}")),
     ("--tags", 1, Ours("--tags {}")),
     ("--lora", 1, Ours("--lora {}", after=True)),

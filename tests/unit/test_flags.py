@@ -34,6 +34,8 @@ def test_a_default_is_that_of_a_request_field(flag: flags.Flag) -> None:
 OWN = {
     "--help": ([], ["--help"]),
     "--model": (["m.gguf"], ["--model", "m.gguf"]),
+    "--hf-repo": (["a/b:Q8_0"], ["--model", "hf:a/b:Q8_0"]),
+    "--offline": ([], ["--offline"]),
     "--alias": (["a b,c"], ["--alias", "a b,c"]),
     "--tags": (["x,y"], ["--tags", "x,y"]),
     "--lora": (["a,b"], ["--lora", "a,b"]),
