@@ -18,14 +18,14 @@ from tests.support.places import STORYTELLER
 HERE = Path(__file__).resolve().parent
 BASELINE, KNOWN = HERE / "baseline.json", HERE / "known.json"
 MOST_EXCLUDED, MOST_MISSING = 20, 30
-RUNS = 2  # of the baseline; a test counts as passed if it passes in each
-ORDER = ("passed", "skipped", "failed")  # the worse outcome counts
+RUNS = 2  # of the baseline; the better outcome counts, since tests time out on a busy machine
+ORDER = ("passed", "skipped", "failed")
 
 
 def make(workers: int) -> str:
     """Runs all tests against llama-server and writes which of them pass there."""
     runs = [suite.run(suite.llama_server(), suite.all_tests(), workers) for _ in range(RUNS)]
-    outcomes = {test: max((run[test] for run in runs), key=ORDER.index) for test in runs[0]}
+    outcomes = {test: min((run[test] for run in runs), key=ORDER.index) for test in runs[0]}
     written = {
         "llama.cpp": suite.commit(),
         "model": {"name": STORYTELLER.name, "sha256": suite.sha256(STORYTELLER)},
