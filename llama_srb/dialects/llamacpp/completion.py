@@ -192,14 +192,13 @@ class Completion(Reply):
     def _whole(self, index: int, place: int) -> LlamacppText:
         text = self.texts[index]
         final = self._final(index, text.text, text.tokens)
-        return {**final, **self._logprobs(text.tokens), "index": place}
+        final["index"] = place
+        if logprobs := self._probabilities(text.tokens):
+            final["completion_probabilities"] = logprobs
+        return final
 
     def failure(self, error: Error) -> LlamacppError:
         return error_body(500, error.message, code=error.code, size=size_in(error))
-
-    def _logprobs(self, tokens: Iterable[Mapping[str, Any]]) -> Probabilities:
-        made = self._probabilities(tokens)
-        return {"completion_probabilities": made} if made else {}
 
     def _probabilities(self, tokens: Iterable[Mapping[str, Any]]) -> list[TokenLogprob | TokenProbability]:
         return [as_json(self._token(token)) for token in tokens] if self._has_logprobs else []
