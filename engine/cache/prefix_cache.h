@@ -26,6 +26,8 @@ class prefix_cache {
     bool  is_open(const search & asked) const { return store.is_open(asked.question); }
     // Nobody searches any more: what was read from files is dropped.
     void end_searches() { store.forget_arrived(); }
+    // From now on snapshots have this much host memory.
+    void limit_memory(uint64_t n_bytes) { store.limit_memory(n_bytes); }
 
   private:
     snapshot * find_snapshot(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,

@@ -88,12 +88,13 @@ void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapter
     }
     if (fits) {
         memory.hold(s, parts);
-        limit_memory();
+        limit_memory(params.ram_bytes);
     }
 }
 
 // The least recently used snapshots are removed from memory, and written to disk if there is one.
-void prefix_store::limit_memory() {
+void prefix_store::limit_memory(uint64_t n_bytes) {
+    params.ram_bytes = n_bytes;
     for (auto s = snapshots.end(); memory.n_bytes() > params.ram_bytes && s != snapshots.begin();) {
         --s;
         if (s->parts.empty()) {
@@ -151,7 +152,7 @@ void prefix_store::take_read(folder_news && n) {
     }
     snapshots.splice(snapshots.begin(), snapshots, s); // so that limit_memory removes others first
     memory.hold(*s, n.parts);
-    limit_memory();
+    limit_memory(params.ram_bytes);
 }
 
 snapshot_parts prefix_store::load(snapshot & s) {

@@ -52,6 +52,8 @@ class prefix_store {
     // The parts of these tokens' beginning, from the snapshot in memory that has the most of them. None where snapshots
     // are exact.
     snapshot_parts parts_of(const std::vector<llama_token> & tokens, uint64_t adapters) const;
+    // From now on this is the memory for snapshots.
+    void limit_memory(uint64_t n_bytes);
     // Stores a snapshot in memory, in a file, or both, as far as there is room.
     void put(const std::vector<llama_token> & tokens, uint64_t adapters, const snapshot_parts & parts,
              bool to_disk);
@@ -74,11 +76,10 @@ class prefix_store {
   private:
     bool worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const;
     bool is_arrived(const snapshot & s) const { return arrived.file != 0 && arrived.file == s.file; }
-    void limit_memory();
     void take_news();
     void take_read(folder_news && n);
 
-    const store_params  params;
+    store_params        params;
     std::list<snapshot> snapshots; // most recently used first
     part_memory         memory;
     folder_news         arrived; // the parts that were read last, if memory has no room for them

@@ -59,17 +59,18 @@ struct extend_command {
 };
 
 struct command {
-    enum kind { generate, embed, cancel, extend, status, answer, end_of_input };
+    enum kind { generate, embed, cancel, extend, status, limits, answer, end_of_input };
 
     kind                                  what   = answer;
     int64_t                               number = 0; // of its line; the first line is 1
     std::string                           id;
     std::string                           client;
-    int32_t                               index = -1; // cancel: this sequence; -1: all
-    std::unique_ptr<generate_command>     request;    // generate, prefix
-    extend_command                        extension;  // extend
-    std::vector<std::vector<llama_token>> texts;      // embed
-    std::string                           line;       // answer: the line to be written, with its newline
+    int32_t                               index = -1;    // cancel: this sequence; -1: all
+    std::unique_ptr<generate_command>     request;       // generate, prefix
+    extend_command                        extension;     // extend
+    std::vector<std::vector<llama_token>> texts;         // embed
+    uint64_t                              cache_ram = 0; // limits: bytes of host memory for prefixes
+    std::string                           line; // answer, limits: the line to be written, with its newline
 };
 
 // The facts that readers of commands need.

@@ -14,6 +14,8 @@ using ordered_json = nlohmann::ordered_json;
 static const size_t n_max_scored   = 1024; // texts of a score command
 static const size_t n_max_embedded = 2048; // texts of an embed command
 
+static const int64_t n_max_ram = (int64_t) 1 << 53; // bytes; a double still has every number up to it
+
 //
 // readers of the small commands
 //
@@ -49,6 +51,11 @@ static void parse_embed(command & c, const json & body, const command_facts & fa
 
 static void parse_cancel(command & c, const json & body, const command_facts &) {
     c.index = body.value("index", -1);
+}
+
+static void parse_limits(command & c, const json & body, const command_facts &) {
+    c.cache_ram = body["cache_ram"].get<uint64_t>();
+    event_line(c.line, "result", c.id);
 }
 
 static void answer_tokenize(command & c, const json & body, const command_facts & facts) {
@@ -175,6 +182,8 @@ static const std::vector<operation> & operations() {
         row("cancel", command::cancel, reader, {fields({{"index", integer_between(0, n_max_sequences)}})},
             parse_cancel),
         row("status", command::status, reader, {}, nullptr),
+        row("limits", command::limits, reader, {fields({{"cache_ram", integer_between(0, n_max_ram), true}})},
+            parse_limits),
         row("embed", command::embed, worker,
             {fields({{"input", list_of(text_or_tokens, 1, n_max_embedded), true}})}, parse_embed),
         row("tokenize", command::answer, worker_if_long,

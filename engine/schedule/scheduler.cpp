@@ -173,8 +173,12 @@ void scheduler::take(command && c) {
                 cancel_request(*r, c.index, updates);
             }
             break;
-        case command::extend:       extend(c); break;
-        case command::status:       report_status(c.id); break;
+        case command::extend: extend(c); break;
+        case command::status: report_status(c.id); break;
+        case command::limits:
+            kept.prefixes.limit_memory(c.cache_ram);
+            out += c.line;
+            break;
         case command::answer:       out += c.line; break;
         case command::end_of_input: noted.input_ended = true; break;
     }

@@ -28,6 +28,7 @@ class Commands:
             "extend": scheduler.extend,
             "cancel": scheduler.cancel,
             "status": self.status,
+            "limits": self.limits,
             "embed": self.embed,
             "tokenize": self.tokenize,
             "detokenize": self.detokenize,
@@ -109,6 +110,10 @@ class Commands:
 
     def template(self, command: dict[str, Any]) -> None:
         self.output.event("result", id=command["id"], prompt=command["prompt"])
+
+    def limits(self, command: dict[str, Any]) -> None:
+        self.output.note(f"cache_ram {command['cache_ram']}")
+        self.output.event("result", id=command["id"])
 
     def status(self, command: dict[str, Any]) -> None:
         self.output.event("result", id=command["id"], **self.scheduler.counts())

@@ -314,6 +314,7 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
         ({"op": "embed", "input": ["a"]}, ("accepted",)),
         ({"op": "tokenize", "text": "a"}, ("result",)),
         ({"op": "detokenize", "tokens": [1]}, ("result", "error")),
+        ({"op": "limits", "cache_ram": 1}, ("result",)),
         ({"op": "status"}, ("result",)),
     ],
     ids=lambda value: value["op"] if isinstance(value, dict) else "",

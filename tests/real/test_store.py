@@ -148,6 +148,17 @@ def test_prefixes_beyond_the_memory_limit_are_computed_again(tmp_path: Path, siz
             engine.wait_for_trim(0)
 
 
+def test_the_memory_limit_can_be_changed_while_running(tmp_path: Path) -> None:
+    ample = 1 << 32
+    with Paced(tmp_path / "log", *ROOMY, "--cache-cells", "0", "--cache-ram", "0") as engine:
+        for limit, known in ((0, False), (ample, False), (ample, True), (1 << 10, False), (ample, False)):
+            assert engine.ask("limits", cache_ram=limit)["event"] == "result"
+            answer = engine.generate(**story())
+            assert (answer.start["cached_tokens"] > 0) == known, limit
+            engine.wait_for_trim(0)
+            engine.wait_for_sleep()
+
+
 # On disk
 
 
