@@ -111,7 +111,6 @@ class Hosting:
         if self._loaded:
             self.host.take(exchange)
         if exchange.state == "new" and self._waits_for_load:
-            exchange.tell(self.progress)
             self._change.notify()
 
     def _new(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.pool.requests import Requests
 
 STEP = 0.05  # a change of the progress that is told at once
@@ -11,24 +10,23 @@ INTERVAL = 0.5  # seconds after which a smaller change is told
 
 
 class LoadProgress:
-    """The progress that the waiting requests of a pool were told last."""
+    """The progress that each waiting request of a pool was told last, and when."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._told: float | None = None  # None: they wait for no load
-        self._told_at = 0.0
+        self._told: dict[str, tuple[float, float]] = {}
 
     def changed(self, progress: float | None) -> None:
-        """Tells the waiting requests if it is news for them. None: they wait for no load."""
-        if progress is None:
-            self._told = None
-        elif self._is_news(progress):
-            self._told, self._told_at = progress, asyncio.get_running_loop().time()
-            for exchange in self._requests.waiting:
-                exchange.tell(progress)
+        """Tells it to the requests for which it is news. None: they wait for no load."""
+        waiting = [] if progress is None else self._requests.waiting
+        self._told = {one.id: self._told[one.id] for one in waiting if one.id in self._told}
+        for exchange in waiting:
+            assert progress is not None
+            self._tell(exchange, progress)
 
-    def _is_news(self, progress: float) -> bool:
-        if self._told is None or abs(progress - self._told) >= STEP:
-            return True
-        late = asyncio.get_running_loop().time() - self._told_at >= INTERVAL
-        return late and progress != self._told
+    def _tell(self, exchange: Exchange, progress: float) -> None:
+        now = exchange.ending.get_loop().time()
+        before, at = self._told.get(exchange.id, (-1.0, now))
+        if abs(progress - before) >= STEP or (progress != before and now - at >= INTERVAL):
+            self._told[exchange.id] = progress, now
+            exchange.tell(progress)

@@ -93,7 +93,7 @@ class Requests:
         self._open[exchange.id] = exchange
         loop, limits = asyncio.get_running_loop(), terms.limits
         self._arrivals[exchange.id] = loop.time()
-        self._use(terms)
+        self._use(terms, exchange)
         if exchange.timeout:
             limits += (TimeLimit(loop.time() + exchange.timeout, f"{exchange.timeout:g} s (timeout)"),)
         self._timers[exchange.id] = [loop.call_at(one.at, _end_late, exchange, one) for one in limits]
@@ -110,7 +110,7 @@ class Requests:
         self._open.pop(exchange.id, None)
         self._arrivals.pop(exchange.id, None)
         self._admitted.discard(exchange.id)
-        self._use(terms)
+        self._use(terms, exchange)
         for timer in self._timers.pop(exchange.id, ()):
             timer.cancel()
         if self._prefixes.get(exchange.client) is exchange:
@@ -118,10 +118,10 @@ class Requests:
         terms.observer.over(exchange)
         self._change.notify()
 
-    def _use(self, terms: Terms) -> None:
+    def _use(self, terms: Terms, exchange: Exchange) -> None:
         """Remembers the time, unless the request is the server's own: its questions keep no model loaded."""
         if terms is not OWN:
-            self.last_used = asyncio.get_running_loop().time()
+            self.last_used = exchange.ending.get_loop().time()
 
 
 def _fail(exchanges: list[Exchange], code: str, message: str) -> None:
