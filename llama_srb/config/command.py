@@ -23,6 +23,7 @@ def of(rows: Rows) -> tuple[str, ...]:
     given = {
         "-m": rows.model,
         "--lora": ",".join(map(str, rows.lora)) or None,
+        "--lora-scaled": ",".join(f"{path}:0" for path in rows.adapters.values()) or None,
         "-np": rows.parallel,
         "-c": rows.ctx,
         "--cache-cells": rows.cache_cells,

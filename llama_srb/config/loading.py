@@ -69,10 +69,17 @@ def _within_bounds(settings: Settings, sources: Mapping[str, str]) -> Settings:
     return settings
 
 
-_PARSING = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "true or false"}
+_PARSING = {
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+    "path_type": "a path",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+}
 
 
 def _wanted(error: Any) -> str:
     """pydantic's message as the rest of a sentence: "Input should be …" becomes "it must be …"."""
-    message = str(error["msg"]).removeprefix("Input should be ")
+    message = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
     return "it must be " + _PARSING.get(error["type"], message)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BeforeValidator
 
-from .readers import size
+from .readers import duration, size
 from .rows import Rows
 
 
@@ -33,9 +33,13 @@ _KINDS: dict[object, str] = {
     Path: "FILE",
     Path | None: "DIR",
     tuple[Path, ...]: "FILE,…",
+    dict[str, Path]: "NAME=FILE,…",
+    dict[str, Any]: "JSON",
 }
+_READ: dict[object, str] = {size: "SIZE", duration: "TIME"}
 FILES = frozenset({"api_key_file", "jwt_keys", "tls_cert", "tls_key"})  # optional files, not folders
-PATHS = FILES | {"model", "engine", "prefix_cache", "lora", "presets"}
+FOLDERS = frozenset({"prefix_cache", "presets", "models_dir", "adapters_dir"})
+PATHS = FILES | FOLDERS | {"model", "engine", "lora", "adapters"}
 
 
 def _as_size(value: int) -> str:
@@ -47,9 +51,12 @@ def _as_size(value: int) -> str:
 def _option(name: str) -> Option:
     row = Rows.model_fields[name]
     choices = get_args(row.annotation) if get_origin(row.annotation) is Literal else ()
-    is_size = any(isinstance(rule, BeforeValidator) and rule.func is size for rule in row.metadata)
-    kind = "SIZE" if is_size else "FILE" if name in FILES else _KINDS.get(row.annotation, "TEXT")
-    default = _as_size(row.default) if is_size else row.default
+    readers = [rule.func for rule in row.metadata if isinstance(rule, BeforeValidator)]
+    kind = "FILE" if name in FILES else _KINDS.get(row.annotation, "TEXT")
+    kind = next((_READ[reader] for reader in readers if reader in _READ), kind)
+    default = _as_size(row.default) if size in readers and row.default else row.default
+    if isinstance(default, dict):
+        default = None
     return Option(name, "--" + name.replace("_", "-"), row.description or "", default, kind, choices)
 
 

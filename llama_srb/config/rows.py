@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from llama_srb import bundled
 
 from .readers import arguments as words_of_shell
-from .readers import at_home, files, names, size, words
+from .readers import at_home, duration, files, json_object, named_files, names, size, words
 
 
 class Rows(BaseModel):
@@ -30,6 +30,30 @@ class Rows(BaseModel):
         description="Words about the model that /v1/models shows, with commas between them.")
     lora: Annotated[tuple[Path, ...], BeforeValidator(files)] = Field((),
         description="LoRA adapters to load, with commas between them; their ids are 0, 1 and so on.")
+    adapters: Annotated[dict[str, Path], BeforeValidator(named_files)] = Field({},
+        description="LoRA adapters with names, NAME=FILE with commas between them; each is off unless a "
+        "request names it as its model.")
+    adapters_dir: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
+        description="Folder from which adapters may be loaded while the server runs (default: none).")
+    sampling: Annotated[dict[str, Any], BeforeValidator(json_object)] = Field({},
+        description="Defaults of request fields, as JSON; in a file a table.")
+    default_model: str | None = Field(None,
+        description="Of several models, the one for requests that name none, or an unknown one (default: "
+        "the first one, and unknown names are refused).")
+    models_dir: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
+        description="Folder of models: each GGUF file in it, or folder of one, is a model with its name.")
+    models_memory: Annotated[int | None, BeforeValidator(size)] = Field(None, ge=1, le=2**63 - 1,
+        description="Memory for loaded models, as 12GiB; the least recently used leave (default: no bound).")
+    models_max: int | None = Field(None, ge=1, le=1024,
+        description="Models that may be loaded at the same time (default: no bound).")
+    models_wait: float = Field(10.0, gt=0, le=86400,
+        description="Seconds that requests of a model that is not loaded wait at most while others keep the "
+        "room; then these admit no more until it had its turn.")
+    unload_after: Annotated[float | None, BeforeValidator(duration)] = Field(None, gt=0, le=2**31,
+        description="Time without requests after which a model is unloaded, as 30s, 10m, 2h, or never "
+        "(default: never).")
+    preload: bool = Field(False,
+        description="Of several models: load this one at the start, not when it is first asked for.")
     host: str = Field("127.0.0.1",
         description="Address to listen on; 0.0.0.0 is all addresses of the machine.")
     port: int = Field(9090, ge=0, le=65535,

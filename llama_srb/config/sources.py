@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -34,6 +35,8 @@ def environment(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _as_text(name: str, value: object) -> str:
     """A setting's value as the text of a variable."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{k}={v}" for k, v in value.items()) if name == "adapters" else json.dumps(value)
     if isinstance(value, list | tuple):
         return (shlex.join if name == "engine_args" else ",".join)(map(str, value))
     return str(value)
@@ -72,6 +75,8 @@ def _beside(file: str, value: object) -> object:
     """Resolves a relative path in a file: it is relative to the file's folder."""
     if isinstance(value, list):
         return [_beside(file, one) for one in value]
+    if isinstance(value, dict):
+        return {name: _beside(file, one) for name, one in value.items()}
     is_path = isinstance(value, str) and not value.startswith("hf:")
     return Path(file).resolve().parent / Path(str(value)).expanduser() if is_path else value
 
