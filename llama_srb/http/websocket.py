@@ -153,6 +153,7 @@ class Connection:
         # reserved here, not in the task: more commands may be in the same packet
         reservation = held.enter_context(self._admission.reserve(self._caller))
         self._running[command.id] = generation = reservation.generate(request)
+        generation.shows_loading = True
         kept, task = held.pop_all(), self._spawn(self._generate(command.id, request, generation))
         task.add_done_callback(lambda _: kept.close())  # also if it was cancelled before it ran
 
@@ -190,8 +191,8 @@ class Connection:
             del self._running[id]
 
     def _remember(self, id: str, batch: list[Any]) -> None:
-        if isinstance(batch[0], Start):
-            self._names[id] = batch[0].id
+        if start := next((event for event in batch if isinstance(event, Start)), None):
+            self._names[id] = start.id
             if len(self._names) > MAX_NAMES:
                 del self._names[next(iter(self._names))]
 

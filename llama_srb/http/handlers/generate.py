@@ -63,7 +63,7 @@ class Generate:
         )
         request = await self.facts.with_known_tools(request)
         with self.admission.reserve(http[CALLER]) as reservation:
-            work = work_of(request, reservation, self.responder.max_held)
+            work = work_of(request, reservation, self.responder.max_held, shows_loading=True)
             return await self.responder.stream(
                 http, work, lambda batch: events.render(batch, request.warnings)
             )
