@@ -11,6 +11,7 @@ from .words import SettingsError
 
 # Engine flags that only the server may give.
 _ENGINE_ONLY = {flag: flag for flag in ("--cache-cells", "--prefix-cache", "--prefix-cache-size")}
+_ENGINE_ONLY["--adapter"] = "--adapters"
 OWNED_FLAGS = _ENGINE_ONLY | {
     name: flag.fate.instead
     for name, flag in flags.BY_NAME.items()

@@ -33,6 +33,11 @@ class Settings(Rows):
         return (*sorted(set(self.alias)), self.model.stem, self.model.name)
 
     @property
+    def adapter_names(self) -> tuple[str, ...]:
+        """The names of the engine's adapters, by id."""
+        return (*(path.stem for path in self.lora), *self.adapters)
+
+    @property
     def field_defaults(self) -> dict[str, Any]:
         """The defaults of request fields that llama.cpp's flags and `sampling` set; unchecked."""
         return flags.sort(self.engine_args).fields | self.sampling

@@ -35,6 +35,7 @@ def served(settings: Settings) -> ServedModel:
         child_environment(),
         load_timeout=settings.load_timeout,
         step_timeout=settings.step_timeout,
+        adapters=settings.adapter_names,
     )
     pool = Pool(engine, mode=settings.engine_mode, max_engines=settings.max_engines)
     return ServedModel(settings, info, pool, memory.needed(settings, info))

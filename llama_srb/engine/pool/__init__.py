@@ -19,6 +19,7 @@ from llama_srb import bundled
 from llama_srb.engine.commands import encode, encode_generate, encode_prefix
 from llama_srb.engine.events import Error, Ready, Result
 from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange, new_id
+from llama_srb.engine.pool.adapters import Adapters
 from llama_srb.engine.pool.engines import Change, Engines
 from llama_srb.engine.pool.hosting import Host, Hosting
 from llama_srb.engine.pool.multi import MultiGeneration
@@ -90,6 +91,7 @@ class Pool:
             self.requests,
             self.change,
         )
+        self.adapters = Adapters(self.engines, self.change, self.command, one_engine=mode == "resident")
         self._running = False
         self._draining = False
 
@@ -163,7 +165,8 @@ class Pool:
         """
         self._require_open(but=("failed",))
         if self.state != "unloaded":
-            await self.host.renew()
+            async with self.adapters.lock:  # else the new one might lack an adapter that is loaded meanwhile
+                await self.host.renew()
 
     async def stop(self, grace: float = 0.0) -> None:
         """Takes no more requests, waits up to `grace` seconds for the open ones, then ends all engines."""
@@ -194,7 +197,8 @@ class Pool:
         Leaving the block early cancels the request. EngineUnavailable if the pool is stopped or draining.
         """
         id = new_id()
-        exchange = self._exchange(id, encode_generate(id, request, terms.client), request.candidates, terms)
+        line = encode_generate(id, self.adapters.named(request), terms.client)
+        exchange = self._exchange(id, line, request.candidates, terms)
         exchange.timeout = request.timeout
         return exchange
 
@@ -208,11 +212,14 @@ class Pool:
         It cancels the client's previous prefix if that is not done; that one's `cancelled` is true then.
         """
         id = new_id()
-        return self._exchange(id, encode_prefix(id, request, terms.client), 0, terms, replaces=True)
+        line = encode_prefix(id, self.adapters.named(request), terms.client)
+        return self._exchange(id, line, 0, terms, replaces=True)
 
     def run(self, op: str, terms: Terms = OWN, **arguments: Any) -> Exchange:
         """Runs any other command that may take long; used like generate(), ends with Done or Error."""
         id = new_id()
+        if "lora" in arguments:
+            arguments["lora"] = [one | {"id": self.adapters.id_of(one["id"])} for one in arguments["lora"]]
         return self._exchange(id, encode(op, id, terms.client, **arguments), 0, terms)
 
     async def command(self, op: str, terms: Terms = OWN, **arguments: Any) -> Mapping[str, Any]:

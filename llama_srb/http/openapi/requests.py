@@ -44,6 +44,7 @@ ADAPTERS: Schema = {
     "items": _object(
         {
             "id": {"type": "integer", "minimum": 0},
+            "name": {"type": "string"},
             "scale": {
                 "type": ["number", "null"],
                 "minimum": -MAX_ADAPTER_SCALE,
@@ -51,8 +52,8 @@ ADAPTERS: Schema = {
                 "default": 1,
             },
         },
-        "id",
         additionalProperties=False,
+        oneOf=[{"required": ["id"]}, {"required": ["name"]}],
     ),
     "maxItems": MAX_ADAPTERS,
 }
