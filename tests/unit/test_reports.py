@@ -19,7 +19,7 @@ from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
 
 HELLO = [{"role": "user", "content": "Hello"}]
-ABOUT: dict[str, Any] = {"model": "m", "created": 3, "fingerprint": lambda: "b1"}
+ORIGIN = openai.Origin("m", 3, lambda: "b1")
 MS = {"queued_ms": 1.0, "prompt_ms": 20.0, "decode_ms": 30.0}
 RUN: list[Event] = [
     Start("1", 1, 50, 10, 7),
@@ -45,14 +45,14 @@ def frames(data: bytes) -> list[Any]:
 def chunks(dialect: Any, events: list[Event], **fields: Any) -> list[Any]:
     asked = {"messages": HELLO} if dialect is chat else {"prompt": "Hello"}
     request, form = dialect.parse({**asked, "stream": True, **fields}, Defaults())
-    rendered = openai.renderer(dialect.Chunks(request, form, **ABOUT), request, form)(events)
+    rendered = openai.renderer(dialect.Chunks(request, form, ORIGIN), request, form)(events)
     return frames(rendered if isinstance(rendered, bytes) else b"".join(rendered))
 
 
 def whole(dialect: Any, events: list[Event], **fields: Any) -> Any:
     asked = {"messages": HELLO} if dialect is chat else {"prompt": "Hello"}
     request, form = dialect.parse({**asked, **fields}, Defaults())
-    answer = openai.builder(dialect.Body(request, **ABOUT), request, form)
+    answer = openai.builder(dialect.Body(request, ORIGIN), request, form)
     answer.take(events)
     return json.loads(answer.json())
 

@@ -10,6 +10,7 @@ from typing import Any
 from llama_srb import __version__
 from llama_srb.config import Settings
 from llama_srb.dialects.common.reply import ServerInfo
+from llama_srb.dialects.openai import Origin
 from llama_srb.engine.exchange import CommandRefused, Exchange
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.pool.terms import OWN
@@ -75,13 +76,9 @@ class ServerFacts:
         ready = self._pool.ready
         return (ready.n_ctx_sequence if ready else 0) or self.model.context or 0
 
-    def of_answer(self, model: str | None) -> dict[str, Any]:
-        """The fields `model` and `created` of OpenAI's answers."""
-        return {"model": self.named_model(model), "created": int(time.time())}
-
-    def of_openai(self, model: str | None) -> dict[str, Any]:
-        """As of_answer(), with what makes `system_fingerprint`."""
-        return {**self.of_answer(model), "fingerprint": self.fingerprint}
+    def origin(self, model: str | None) -> Origin:
+        """What an answer in OpenAI's form says about where it is from; model: the name that was asked for."""
+        return Origin(self.named_model(model), int(time.time()), self.fingerprint)
 
     def fingerprint(self) -> str:
         """`system_fingerprint`: commit, model and adapters; they are known once an engine is ready."""

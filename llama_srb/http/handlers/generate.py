@@ -75,16 +75,16 @@ class Generate:
         request, form = await parsed(
             http, openai.parse, bodies[0], self.facts.defaults(http[CALLER]), self.facts.infill
         )
-        about = self.facts.of_openai(form.model)
+        origin = self.facts.origin(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(
                 self.facts.require_what_continue_needs(request), form.limit, self.facts, reservation
             )
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
-                render = openai.renderer(openai.Chunks(request, form, **about), request, form)
+                render = openai.renderer(openai.Chunks(request, form, origin), request, form)
                 return await self.responder.stream(http, work, render)
-            answer = openai.builder(openai.Body(request, **about), request, form)
+            answer = openai.builder(openai.Body(request, origin), request, form)
             return await self.responder.whole(http, work, answer)
 
     async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
@@ -94,7 +94,7 @@ class Generate:
         form = read[0][1]
         if read[0][0].continue_ is not None:
             raise RequestError("continue names one sequence, so prompt must be one text", param="continue")
-        about = self.facts.of_openai(form.model)
+        origin = self.facts.origin(form.model)
         with self.admission.reserve(http[CALLER], len(read)) as reservation:
             told = [openai.unreported(request, form) for request, form in read]
             requests = [await truncated(request, form.limit, self.facts, reservation) for request in told]
@@ -103,9 +103,9 @@ class Generate:
             work = self._work_of_many(several, named)
             if form.stream:
                 return await self.responder.stream(
-                    http, work, openai.ChunksOfMany(named, form, **about).frames
+                    http, work, openai.ChunksOfMany(named, form, origin).frames
                 )
-            return await self.responder.whole(http, work, openai.BodyOfMany(named, **about))
+            return await self.responder.whole(http, work, openai.BodyOfMany(named, origin))
 
     def _work_of_many(self, several: MultiGeneration, named: Mapping[str, CompletionRequest]) -> Work:
         """The work of several prompts. named: the requests by the ids of their generations."""
@@ -126,16 +126,16 @@ class Generate:
         self, http: web.Request, request: CompletionRequest, form: openai.Form
     ) -> web.StreamResponse:
         """Answers with messages."""
-        about = self.facts.of_openai(form.model)
+        origin = self.facts.origin(form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, form.limit, self.facts, reservation)
             form = form.verbose_by_default(self.facts.verbose)
             request = openai.asked(request, form)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
-                render = openai.renderer(chat.Chunks(request, form, **about), request, form)
+                render = openai.renderer(chat.Chunks(request, form, origin), request, form)
                 return await self.responder.stream(http, work, render)
-            answer = openai.builder(chat.Body(request, **about), request, form)
+            answer = openai.builder(chat.Body(request, origin), request, form)
             return await self.responder.whole(http, work, answer)
 
     async def responses(self, http: web.Request) -> web.StreamResponse:
@@ -144,11 +144,11 @@ class Generate:
             http, responses.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
         )
         request = await self.facts.with_known_tools(request)
-        about = self.facts.of_openai(asked.form.model)
+        origin = self.facts.origin(asked.form.model)
         with self.admission.reserve(http[CALLER]) as reservation:
             request = await truncated(request, asked.limit, self.facts, reservation)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
-            output = responses.Output(request, asked, **about)
+            output = responses.Output(request, asked, origin)
             if asked.form.stream:
                 return await self.responder.stream(http, work, responses.Frames(output).render)
             return await self.responder.whole(http, work, responses.Body(output))
@@ -204,8 +204,7 @@ class Generate:
         """Vectors of texts."""
         read = functools.partial(embeddings.parse, strict=self.facts.settings.strict)
         request = await parsed(http, read, await self.bodies.read(http))
-        model = self.facts.named_model(request.model)
-        answer = embeddings.Body(request, model=model, fingerprint=self.facts.fingerprint)
+        answer = embeddings.Body(request, self.facts.origin(request.model))
         return await self._run(http, "embed", request.engine_fields(), len(request.input), answer)
 
     async def _run(
