@@ -135,7 +135,7 @@ class Healthy(TypedDict):
 
 
 class Unhealthy(TypedDict):
-    status: Literal["loading", "failed", "draining", "stopped"]
+    status: Literal["unloaded", "loading", "failed", "draining", "stopped"]
     progress: Annotated[float, Field(ge=0, le=1)]
     error: NotRequired[Annotated[str, Field(description="With status failed: the cause, and what to do.")]]
 

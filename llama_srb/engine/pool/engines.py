@@ -17,6 +17,7 @@ class Change:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self.listeners: list[Callable[[], None]] = []  # are called at each change
 
     async def wait(self) -> None:
         """Waits for the next change."""
@@ -24,6 +25,8 @@ class Change:
 
     def notify(self) -> None:
         """Wakes all waiting tasks; the next change needs a new event."""
+        for listener in self.listeners:
+            listener()
         self._event.set()
         self._event = asyncio.Event()
 

@@ -33,7 +33,8 @@ from llama_srb.http.answers import (
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.middleware import json_response
-from llama_srb.http.observe.metrics import CONTENT_TYPE, Metrics, memory_of
+from llama_srb.http.observe.metrics import CONTENT_TYPE, Metrics
+from llama_srb.models.memory import memory_of
 from llama_srb.request.aliases import CONVERTED
 from llama_srb.request.fields import request_table, samplers_table
 from llama_srb.request.parse import Defaults

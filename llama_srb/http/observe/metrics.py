@@ -185,13 +185,3 @@ class Clock:
         else:
             self._metrics.between_tokens_seconds.observe(now - self._last)
         self._last = now
-
-
-def memory_of(pid: int) -> int:
-    """Resident bytes of a process; 0 if unknown: not Linux, or the process has ended."""
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            lines = [line.split() for line in status if line.startswith("VmRSS:")]
-    except OSError:
-        return 0
-    return int(lines[0][1]) << 10 if lines else 0
