@@ -15,6 +15,7 @@ from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.llamacpp import REPLIES
 from llama_srb.engine.events import Done, Event, Progress, Prompt, Start, Stop, Stream
 from llama_srb.http.observe.metrics import Metrics
+from llama_srb.http.observe.model_metrics import ModelNow
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
 
@@ -167,11 +168,11 @@ def test_two_messages_of_the_assistant_at_the_end_are_refused() -> None:
 def test_metrics_have_llama_servers_names() -> None:
     metrics = Metrics()
     for _ in range(2):
-        clock = metrics.clock()
+        clock = metrics.of("m").clock()
         for event in RUN:
             clock.take([event])
     engine = {"steps": 8, "step_tokens": 24, "requests": 2, "queued": 1}
-    metrics.set_state(ready=True, open=3, memory=0, engine=engine)
+    metrics.set(3, {"m": ModelNow(True, 0, engine)})
     families = {one.name: one for one in text_string_to_metric_families(metrics.text().decode())}
     found = {
         name.removeprefix("llamacpp:"): one.samples[0].value
