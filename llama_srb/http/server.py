@@ -17,11 +17,7 @@ from aiohttp import web
 
 from llama_srb import __version__, bundled
 from llama_srb.background import begin
-<<<<<<< HEAD
-from llama_srb.config import Settings
-=======
-from llama_srb.config import Settings, SettingsError, child_environment
->>>>>>> af685c469a7c71f190f391a2920a120a32528812
+from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool.terms import OWN
 from llama_srb.http.auth.access import Access, AccessError, renew_tls, tls
@@ -32,17 +28,11 @@ from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.limits import Load
 from llama_srb.http.reservations import Admission
-<<<<<<< HEAD
-from llama_srb.models import gguf_header
+from llama_srb.models import defaults, gguf_header
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.models.residency import Limits, Residency
 from llama_srb.models.served import ServedModel
 from llama_srb.models.served import served as of_settings
-from llama_srb.request.parse import canonical
-=======
-from llama_srb.models import defaults, gguf_header
-from llama_srb.models.gguf_header import ModelFileError, ModelInfo
->>>>>>> af685c469a7c71f190f391a2920a120a32528812
 from llama_srb.request.presets import SHIPPED, Preset, PresetError
 from llama_srb.request.presets import read as read_presets
 
@@ -63,20 +53,11 @@ async def serve(
 
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
-<<<<<<< HEAD
     served = [of_settings(one) for one in settings.served]
     for one in settings.served:
         _check_engine(one)
-=======
-    if len(settings.served) > 1:
-        raise StartError(f"there are {len(settings.served)} models by name; this version serves one")
-    settings = settings.default
-    model = gguf_header.read(settings.model)
-    _check_engine(settings)
->>>>>>> af685c469a7c71f190f391a2920a120a32528812
     presets = _presets(settings)
-    for one in settings.served:
-        _check_fields(one)
+    _check_flags(settings)
     access, certificate = _guarded(settings)
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
     residency = Residency(Limits(settings.models_memory, settings.models_max, settings.models_wait))
@@ -131,22 +112,11 @@ def _presets(settings: Settings) -> dict[str, Preset]:
         raise StartError(str(error)) from None
 
 
-<<<<<<< HEAD
-def _check_fields(settings: Settings) -> None:
-    """Checks the defaults of request fields, which flags of llama.cpp and `sampling` set."""
-    where = f" of the model {settings.name}" if settings.name else ""
-    for fields, what in ((settings.field_defaults, "a flag of llama.cpp"), (settings.sampling, "sampling")):
-        try:
-            canonical(fields)
-        except RequestError as error:
-            raise StartError(f"{what}{where} is wrong: {error.message}") from None
-=======
 def _check_flags(settings: Settings) -> None:
     try:
         defaults.check(settings)
     except SettingsError as error:
         raise StartError(str(error)) from None
->>>>>>> af685c469a7c71f190f391a2920a120a32528812
 
 
 def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:

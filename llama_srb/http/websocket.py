@@ -58,6 +58,7 @@ class _Running:
     def begin(self) -> Exchange:
         """Makes the generation, which is sent when its block is entered."""
         self.generation = generation = self.reservation.generate(self.request)
+        generation.shows_loading = True
         for index in self._cancelled:
             generation.cancel(index)
         return generation
@@ -232,8 +233,8 @@ class Connection:
                     break
 
     def _remember(self, id: str, batch: list[Any]) -> None:
-        if isinstance(batch[0], Start):
-            self._names[id] = batch[0].id
+        if start := next((event for event in batch if isinstance(event, Start)), None):
+            self._names[id] = start.id
             if len(self._names) > MAX_NAMES:
                 del self._names[next(iter(self._names))]
 

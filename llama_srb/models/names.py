@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,8 +93,9 @@ class Names(Generic[M]):
         if not usable or found is not None:
             raise _not_allowed(name, allowed)
         named = self.find(self.default) if self.default else None
-        model = named.model if named is not None and named.model in usable else usable[0]
-        choice = Choice(model, model.names[0])
+        choice = (
+            named if named is not None and named.model in usable else Choice(usable[0], usable[0].names[0])
+        )
         if not name:
             return choice
         if is_known or self._strict or not (self._answers_all or named):
@@ -103,7 +105,7 @@ class Names(Generic[M]):
         if self._answers_all:
             return choice
         warning = f"model is {name[:MAX_SHOWN]!r}, which is not here; {choice.name} answers (--default-model)"
-        return Choice(model, choice.name, warnings=(warning,))
+        return dataclasses.replace(choice, warnings=(warning,))
 
 
 def _not_allowed(name: str | None, allowed: Collection[str] | None) -> RequestError:

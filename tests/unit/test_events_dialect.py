@@ -23,6 +23,7 @@ from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
 
 FRAMES: list[tuple[Event, str]] = [
+    (Loading(0.4, "1"), '{"event": "loading", "id": "1", "progress": 0.4}'),
     (Queued("1", 2), '{"event": "queued", "position": 2, "id": "1"}'),
     (
         Start("1", 8, 5, 4, 7),

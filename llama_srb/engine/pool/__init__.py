@@ -167,10 +167,9 @@ class Pool:
 
     async def stop(self, grace: float = 0.0) -> None:
         """Takes no more requests, waits up to `grace` seconds for the open ones, then ends all engines."""
-        if self.state != "stopped":
-            self.hosting.close()
-            self._draining = True
-            self.change.notify()
+        self._draining = self.state != "stopped"
+        self.hosting.close()
+        self.change.notify()
         try:
             async with asyncio.timeout(grace):
                 while self.requests:

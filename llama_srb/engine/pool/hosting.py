@@ -73,7 +73,7 @@ class Hosting:
 
     async def unload(self) -> None:
         """Ends the engines; requests wait from now on for the next load. RuntimeError if requests run."""
-        if self.state == "unloaded" or self._closed:
+        if self.state in ("unloaded", "stopped") or self._closed:
             return
         if (running := len(self._requests.running)) > 0:
             raise RuntimeError(f"{running} requests run, so their engine must stay")

@@ -100,6 +100,9 @@ class Registry:
     def replace(self, settings: Settings, served: Iterable[ServedModel]) -> None:
         """Takes the models of new settings; those that were here before keep their facts."""
         self.settings = settings
+        served = tuple(served)
+        for one in served:
+            one.pool.engines.on_start = self.admission.metrics.of(one.name).engine_started
         before = {facts.served: facts for facts in self} if hasattr(self, "names") else {}
         self.names = Names(
             [before.get(one) or ModelFacts(one, self.presets) for one in served],

@@ -46,7 +46,7 @@ class ModelFacts:
             max_n=settings.max_n,
             strict=settings.strict,
             presets=fields,
-            operator=canonical({**settings.field_defaults, **settings.sampling}),
+            operator=canonical(settings.field_defaults),
         )
 
     def defaults(self, caller: Caller) -> Defaults:

@@ -58,7 +58,7 @@ class Generate:
         request = await parsed(http, events.parse, chosen.body, chosen.defaults)
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)
-            work = work_of(request, reservation, self.responder.max_held)
+            work = work_of(request, reservation, self.responder.max_held, shows_loading=True)
             return await self.responder.stream(
                 http, work, lambda batch: events.render(batch, request.warnings)
             )

@@ -26,8 +26,17 @@ async def prepared(
 
 
 def work_of(
-    request: CompletionRequest, reservation: Reservation, max_held: int, *, has_stop: bool = False
+    request: CompletionRequest,
+    reservation: Reservation,
+    max_held: int,
+    *,
+    has_stop: bool = False,
+    shows_loading: bool = False,
 ) -> Work:
-    """Makes the work of a request. max_held: tokens and alternatives that candidates may hold in memory."""
-    rank = ranking(request, max_held)
-    return Work(reservation.generate(request), rank, f"n={request.n}", has_stop, echoes=request.n)
+    """Makes the work of a request. max_held: tokens and alternatives that candidates may hold in memory.
+
+    shows_loading: the answer has events about a load that the request waits for.
+    """
+    rank, generation = ranking(request, max_held), reservation.generate(request)
+    generation.shows_loading = shows_loading
+    return Work(generation, rank, f"n={request.n}", has_stop, echoes=request.n)
