@@ -37,8 +37,8 @@ def of(rows: Rows) -> tuple[str, ...]:
     return (str(rows.engine), *(word for pair in pairs for word in pair), *given_words)
 
 
-def check_engine_args(rows: Rows) -> None:
-    """SettingsError if a flag among engine_args is the server's, or is wrong."""
+def check(rows: Rows) -> None:
+    """SettingsError if a flag of engine_args is the server's, or is wrong."""
     for argument in rows.engine_args:
         if (instead := _ENGINE_ONLY.get(argument.partition("=")[0].replace("_", "-"))) is not None:
             raise SettingsError(f"{argument} after -- is a setting of the server; use {instead}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 from pydantic import BeforeValidator
 
-from .readers import duration, size
+from .readers import duration, json_object, named_files, size
 from .rows import Rows
 
 
@@ -33,10 +33,13 @@ _KINDS: dict[object, str] = {
     Path: "FILE",
     Path | None: "DIR",
     tuple[Path, ...]: "FILE,…",
-    dict[str, Path]: "NAME=FILE,…",
-    dict[str, Any]: "JSON",
 }
-_READ: dict[object, str] = {size: "SIZE", duration: "TIME"}
+_READ: dict[object, str] = {
+    size: "SIZE",
+    duration: "TIME",
+    named_files: "NAME=FILE,…",
+    json_object: "JSON",
+}
 FILES = frozenset({"api_key_file", "jwt_keys", "tls_cert", "tls_key"})  # optional files, not folders
 FOLDERS = frozenset({"prefix_cache", "presets", "models_dir", "adapters_dir"})
 PATHS = FILES | FOLDERS | {"model", "engine", "lora", "adapters"}

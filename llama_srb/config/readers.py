@@ -81,3 +81,10 @@ def named_files(value: object) -> object:
     if not isinstance(value, dict):
         return value
     return {name: Path(file).expanduser() if isinstance(file, str) else file for name, file in value.items()}
+
+
+def adapter(path: Path) -> Path:
+    """An adapter's path, which stands in a list of llama.cpp's --lora-scaled."""
+    if set(str(path)) & set(':,"'):
+        raise ValueError('a path without : , and "')
+    return path

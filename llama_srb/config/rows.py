@@ -9,8 +9,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from llama_srb import bundled
 
+from .readers import adapter, at_home, duration, files, json_object, named_files, names, size, words
 from .readers import arguments as words_of_shell
-from .readers import at_home, duration, files, json_object, named_files, names, size, words
+
+Adapter = Annotated[Path, AfterValidator(adapter)]
 
 
 class Rows(BaseModel):
@@ -30,7 +32,7 @@ class Rows(BaseModel):
         description="Words about the model that /v1/models shows, with commas between them.")
     lora: Annotated[tuple[Path, ...], BeforeValidator(files)] = Field((),
         description="LoRA adapters to load, with commas between them; their ids are 0, 1 and so on.")
-    adapters: Annotated[dict[str, Path], BeforeValidator(named_files)] = Field({},
+    adapters: Annotated[dict[str, Adapter], BeforeValidator(named_files)] = Field({},
         description="LoRA adapters with names, NAME=FILE with commas between them; each is off unless a "
         "request names it as its model.")
     adapters_dir: Annotated[Path | None, AfterValidator(at_home)] = Field(None,

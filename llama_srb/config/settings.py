@@ -8,6 +8,7 @@ from llama_srb import flags
 
 from . import command
 from .rows import Rows
+from .words import quoted
 
 
 class Settings(Rows):
@@ -26,6 +27,17 @@ class Settings(Rows):
         return self.models or (self,)
 
     @property
+    def place(self) -> str:
+        """The beginning of a setting's place in a message: "models.NAME." for a model that has a table."""
+        return f"models.{quoted(self.name)}." if self.name else ""
+
+    @property
+    def default(self) -> Settings:
+        """The settings of the model for requests that name none."""
+        named = (one for one in self.served if self.default_model in (*one.model_names, *one.adapters))
+        return next(named, self.served[0])
+
+    @property
     def model_names(self) -> tuple[str, ...]:
         """The names by which clients may ask for the model; the first one is in answers."""
         if self.name:
@@ -38,9 +50,14 @@ class Settings(Rows):
         return (*(path.stem for path in self.lora), *self.adapters)
 
     @property
+    def flag_defaults(self) -> dict[str, Any]:
+        """The defaults of request fields that llama.cpp's flags set; unchecked."""
+        return flags.sort(self.engine_args).fields
+
+    @property
     def field_defaults(self) -> dict[str, Any]:
-        """The defaults of request fields that llama.cpp's flags and `sampling` set; unchecked."""
-        return flags.sort(self.engine_args).fields | self.sampling
+        """The defaults of request fields: those of llama.cpp's flags, then those of `sampling`; unchecked."""
+        return self.flag_defaults | self.sampling
 
     @property
     def chat_template(self) -> str:

@@ -9,12 +9,15 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from . import tables
 from .options import PATHS
 from .rows import Rows
-from .words import PREFIX, SettingsError, refuse_unknown, setting_name
+from .tables import Tables
+from .words import PREFIX, Given, SettingsError, Values, refuse_unknown, setting_name
 
 NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # build.sh reads two
 
@@ -55,35 +58,55 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | N
     return list(argv[:at]), tuple(argv[at + 1 :])
 
 
-def from_file(file: str | None) -> dict[str, object]:
+def from_options(options: Mapping[str, object]) -> Values:
+    return {
+        setting_name(name): Given(value, "--" + name.replace("_", "-"))
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def from_file(file: str | None) -> tuple[Values, Tables | None]:
+    """The values of the top level, and those of the tables [models.X]; None if there is no [models]."""
     if file is None:
-        return {}
+        return {}, None
     try:
         with open(file, "rb") as opened:
-            found: dict[str, object] = tomllib.load(opened)
+            found = tomllib.load(opened)
     except OSError as error:
         raise SettingsError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:  # not TOML, or not UTF-8
         raise SettingsError(f"{file} is not TOML: {error}") from None
-    refuse_unknown(found, Rows.model_fields, f" in {file}")
+    refuse_unknown(found, [*Rows.model_fields, "models"], f" in {file}")
+    written = found.pop("models", None)
+    given = {setting_name(key): Given(value, key, f" in {file}") for key, value in found.items()}
+    found_tables = None if written is None else tables.of_file(written, f" in {file}")
+    return _beside(file, given), found_tables and {x: _beside(file, one) for x, one in found_tables.items()}
+
+
+def _beside(file: str, values: Values) -> Values:
+    """Resolves relative paths in a file: they are relative to the file's folder."""
+    folder = Path(file).resolve().parent
     return {
-        key: _beside(file, value) if setting_name(key) in PATHS else value for key, value in found.items()
+        name: replace(given, value=_path_beside(folder, given.value)) if name in PATHS else given
+        for name, given in values.items()
     }
 
 
-def _beside(file: str, value: object) -> object:
-    """Resolves a relative path in a file: it is relative to the file's folder."""
+def _path_beside(folder: Path, value: object) -> object:
     if isinstance(value, list):
-        return [_beside(file, one) for one in value]
+        return [_path_beside(folder, one) for one in value]
     if isinstance(value, dict):
-        return {name: _beside(file, one) for name, one in value.items()}
+        return {name: _path_beside(folder, one) for name, one in value.items()}
     is_path = isinstance(value, str) and not value.startswith("hf:")
-    return Path(file).resolve().parent / Path(str(value)).expanduser() if is_path else value
+    return folder / Path(str(value)).expanduser() if is_path else value
 
 
-def from_environment(environ: Mapping[str, str]) -> dict[str, object]:
-    found = {
-        key: value for key, value in environ.items() if key.startswith(PREFIX) and key not in NOT_SETTINGS
-    }
+def from_environment(environ: Mapping[str, str]) -> tuple[Values, dict[str, str]]:
+    """The values of the server's variables, and the variables of models."""
+    ours = {key: value for key, value in environ.items() if key.startswith(PREFIX)}
+    of_models = {key: value for key, value in ours.items() if key.startswith(tables.VARIABLE)}
+    found = {key: value for key, value in ours.items() if key not in NOT_SETTINGS | of_models.keys()}
     refuse_unknown(found, [PREFIX + name.upper() for name in Rows.model_fields], " in the environment")
-    return {key: value for key, value in found.items() if value}
+    given = {setting_name(key): Given(value, key) for key, value in found.items() if value}
+    return given, {key: value for key, value in of_models.items() if value}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 PREFIX = "LLAMA_SRB_"
 
@@ -17,14 +20,36 @@ def setting_name(written: str) -> str:
     return written.removeprefix(PREFIX).lower().replace("-", "_")
 
 
-def shown_name(written: str, is_option: bool) -> str:
-    return "--" + written.replace("_", "-") if is_option else written
+def quoted(name: str) -> str:
+    """A name as a key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as it was written, and its place: key and where, as "ctx" and " in srb.toml"."""
+
+    value: object
+    key: str
+    where: str = ""
+
+    def place(self, *inner: str) -> str:
+        """The value's place in a message; inner: keys inside it."""
+        return ".".join((self.key, *inner)) + self.where
+
+
+Values: TypeAlias = dict[str, Given]
+"""From settings to what was given for them."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, if there is one."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def refuse_unknown(found: Iterable[str], known: Iterable[str], where: str) -> None:
     known = list(known)
     for key in found:
         if key not in known and setting_name(key) not in known:
-            nearest = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise SettingsError(f"{key}{where} is not a setting{hint}")
+            raise SettingsError(f"{key}{where} is not a setting{nearest(key, known)}")

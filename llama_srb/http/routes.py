@@ -27,6 +27,7 @@ from llama_srb.http.answers import (
     Models,
     Presets,
     Stats,
+    StatsByModel,
     Unhealthy,
 )
 from llama_srb.http.foreign import (
@@ -249,7 +250,7 @@ OURS: tuple[Route, ...] = (
         {200: Answer("The metrics.", {PLAIN: str}), **FAILED}),
     Route("GET", "/v1/stats", METRICS, "stats",
         "The server's counts, and the engine's status, as JSON.",
-        {200: _json("The counts.", Stats), **FAILED}),
+        {200: _json("The counts.", Stats | StatsByModel), **FAILED}),
     Route("GET", "/health/live", NO_KEY, "live",
         "Whether the server runs.",
         {200: _json("It runs.", Healthy), **NOT_ALLOWED, **FAULT}),

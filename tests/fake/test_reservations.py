@@ -36,9 +36,8 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # by op: a path that sends 
 }
 OF_THE_OPERATOR = {"load_adapter", "unload_adapter"}  # limits of clients do not apply to them
 OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its reservation
-OWN = {("watchdog.py", "status"), ("info.py", "status"), ("server.py", "status"), ("facts.py", "template")}
-"""Commands of the server itself: the watchdog's, those for /metrics and /v1/stats, one at the start, and
-one that shows whether its template knows tools."""
+OWN = {("watchdog.py", "status"), ("health.py", "status"), ("server.py", "status")}
+"""Commands of the server itself: the watchdog's, those for /metrics and /v1/stats, one at the start."""
 ANSWERED = [op for op in PATHS if op != "template"]  # ops that the fake engine answers
 each_op = pytest.mark.parametrize("op", PATHS)
 
