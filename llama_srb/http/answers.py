@@ -68,7 +68,10 @@ class ModelStatus(TypedDict):
 
 
 class Model(TypedDict):
-    """aliases, tags: those of --alias and --tags. parent: of an adapter that has a name, its model's."""
+    """aliases, tags: those of --alias and --tags.
+
+    parent, root: of an adapter that has a name, its model's name and, once it is loaded, its file.
+    """
 
     id: str
     aliases: list[str]
@@ -79,6 +82,7 @@ class Model(TypedDict):
     status: ModelStatus
     size_bytes: Count
     parent: NotRequired[str]
+    root: NotRequired[str | None]
     meta: ModelMeta
 
 

@@ -51,6 +51,7 @@ CHAT: Scopes = ("chat",)
 COMPLETE_OR_CHAT: Scopes = ("complete", "chat")
 EMBED: Scopes = ("embed",)
 METRICS: Scopes = ("metrics",)
+ADMIN: Scopes = ("admin",)
 EVERY_KEY: Scopes = ("complete", "chat", "embed", "metrics")
 
 

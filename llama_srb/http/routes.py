@@ -31,6 +31,7 @@ from llama_srb.http.answers import (
     Unhealthy,
 )
 from llama_srb.http.foreign import (
+    ADMIN,
     CHAT,
     COMPLETE,
     COMPLETE_OR_CHAT,
@@ -229,6 +230,27 @@ OURS: tuple[Route, ...] = (
     Route("GET", "/v1/adapters", EVERY_KEY, "adapters",
         "The LoRA adapters that requests may name; scale is for requests without `lora`.",
         {200: _json("A list.", Adapters), **FAILED}),
+    Route("POST", "/v1/load_lora_adapter", ADMIN, "load_lora_adapter",
+        "vLLM: loads an adapter while the server runs, from the folder --adapters-dir; requests name it by "
+        "`model` or `lora`.",
+        {
+            200: Answer("It is loaded.", {PLAIN: str}),
+            400: _json("The body or the file is wrong, or the name is taken.", Error),
+            **FAILED,
+            404: _json("There is no such file or model.", Error),
+            413: GENERATION_ERRORS[413],
+            503: GENERATION_ERRORS[503],
+        }, request="AdapterToLoad"),
+    Route("POST", "/v1/unload_lora_adapter", ADMIN, "unload_lora_adapter",
+        "vLLM: unloads an adapter; requests that have it keep it until they end.",
+        {
+            200: Answer("No later request gets it.", {PLAIN: str}),
+            400: _json("The body is wrong.", Error),
+            **FAILED,
+            404: _json("There is no such adapter or model.", Error),
+            413: GENERATION_ERRORS[413],
+            503: GENERATION_ERRORS[503],
+        }, request="AdapterToUnload"),
     Route("GET", "/lora-adapters", EVERY_KEY, "lora_adapters",
         "The same list in llama-server's form.",
         {200: _json("A list.", list[Adapter]), **FAILED}),

@@ -13,6 +13,7 @@ import pytest
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.exchange import CommandRefused
 from llama_srb.engine.pool import Mode, Pool
+from llama_srb.engine.pool.adapters import NameTaken
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.values import RequestError
 from tests.support.waiting import collect, soon, until
@@ -51,7 +52,9 @@ async def test_adapters_are_named_and_each_id_is_given_once(settings, mode: Mode
         one = await soon(pool.adapters.load("a", files[1]))
         assert (one.id, one.name, one.path, one.scale) == (1, "a", str(files[1]), 0.0)
         assert listed(pool) == [(0, "pirate"), (1, "a")]
-        two = await soon(pool.adapters.load("a", files[2]))
+        with pytest.raises(NameTaken):
+            await soon(pool.adapters.load("a", files[2]))
+        two = await soon(pool.adapters.load("a", files[2], replaces=True))
         assert two.id == 2
         assert listed(pool) == [(0, "pirate"), (2, "a")]
         await soon(pool.adapters.unload("a"))
@@ -87,7 +90,7 @@ async def test_an_adapter_that_cannot_be_loaded_changes_nothing(
     async with Pool(settings(), mode=mode) as pool:
         await soon(pool.adapters.load("a", files[0]))
         with pytest.raises(CommandRefused, match="cannot be loaded"):
-            await soon(pool.adapters.load("a", Path("/none.gguf")))
+            await soon(pool.adapters.load("a", Path("/none.gguf"), replaces=True))
         assert listed(pool) == [(0, "a")]
         assert isinstance(await soon(last_event(pool, "a")), Done)
         assert (await soon(pool.adapters.load("b", files[1]))).id == 2
@@ -143,7 +146,7 @@ async def test_streams_go_on_while_adapters_come_and_go(settings, files: list[Pa
             for i in range(8)
         ]
         for i in range(6):
-            await soon(pool.adapters.load(f"{i % 2}", files[i % 3]))
+            await soon(pool.adapters.load(f"{i % 2}", files[i % 3], replaces=True))
         ends = [(await soon(stream))[-1] for stream in streams]
         assert all(isinstance(end, Done) and end.completion_tokens == 80 for end in ends)
         assert listed(pool) == [(4, "0"), (5, "1")]

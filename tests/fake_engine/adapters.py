@@ -18,8 +18,9 @@ class Adapters:
     def of(cls, flags: Namespace) -> Adapters:
         listed = [text.split(":", 2) for text in flags.adapter if text != "none"]
         if not flags.adapter:
-            files = [file for file in flags.lora.split(",") if file]
-            listed = [[str(id), "1", file] for id, file in enumerate(files)]
+            scaled = [file.rpartition(":")[::2] for file in flags.lora_scaled.split(",") if file]
+            given = [(file, "1") for file in flags.lora.split(",") if file] + scaled
+            listed = [[str(id), scale, file] for id, (file, scale) in enumerate(given)]
         return cls([{"id": int(id), "path": path, "scale": float(scale)} for id, scale, path in listed])
 
     def load(self, wanted: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("fake_engine", allow_abbrev=False)
     add = parser.add_argument
     add("-np", "--parallel", type=int, default=32, help="sequences that run at once")
+    add("--lora-scaled", default="", metavar="FILE:SCALE,…", help="more adapters, after those of --lora")
     add(
         "--lora", default="", metavar="FILE,…", help="adapters with the ids 0, 1, …; the files need not exist"
     )

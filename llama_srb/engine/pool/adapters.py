@@ -27,6 +27,10 @@ Command: TypeAlias = Callable[..., Awaitable[Mapping[str, Any]]]
 MAX_SHOWN = 100  # characters of a client's name in a message
 
 
+class NameTaken(Exception):
+    """An adapter with this name is loaded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """A loaded adapter. scale: for requests without `lora`."""
@@ -63,6 +67,11 @@ class Adapters:
             return {name: id for id, name in self._names.items()}
         return {one.name: one.id for one in self._loaded}
 
+    @property
+    def given(self) -> Mapping[str, int]:
+        """The same without adapters that have only their file's name."""
+        return {name: id for name, id in self.ids.items() if id in self._names}
+
     def id_of(self, which: int | str) -> int:
         """An id as it is, or that of a name; RequestError with the nearest name for an unknown one."""
         if isinstance(which, int):
@@ -82,13 +91,13 @@ class Adapters:
         scales = tuple((self.id_of(which), scale) for which, scale in request.lora)
         return request.model_copy(update={"lora": scales})
 
-    async def load(self, name: str, path: Path, *, scale: float = 0.0) -> Adapter:
-        """Loads an adapter, which replaces the one with its name; CommandRefused with the reason."""
+    async def load(self, name: str, path: Path, *, scale: float = 0.0, replaces: bool = False) -> Adapter:
+        """Loads an adapter, which may replace the one with its name; CommandRefused with the reason."""
         async with self.lock:
-            if self._loaded is None:
-                await self._command("status")  # waits for an engine, whose list shows which ids are taken
+            await self._known()
+            if (old := self.ids.get(name)) is not None and not replaces:
+                raise NameTaken(name)
             id, self._next_id = self._next_id, self._next_id + 1
-            old = self.ids.get(name)
             answer = await self._command(
                 "load_adapter", adapter={"id": id, "path": str(path), "scale": scale}
             )
@@ -103,7 +112,13 @@ class Adapters:
     async def unload(self, name: str) -> None:
         """From now on no request gets this adapter; those that have it keep it. KeyError if there is none."""
         async with self.lock:
+            await self._known()
             await self._unload(self.ids[name])
+
+    async def _known(self) -> None:
+        """Waits for the first engine: its list shows which adapters there are and which ids are taken."""
+        if self._loaded is None:
+            await self._command("status")
 
     async def _unload(self, id: int) -> None:
         self._loaded = tuple(one for one in self.loaded if one.id != id)

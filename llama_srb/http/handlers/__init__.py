@@ -7,6 +7,7 @@ from aiohttp import web
 from llama_srb.config import Settings
 from llama_srb.http.auth.access import Access
 from llama_srb.http.connections import Connections
+from llama_srb.http.handlers.adapters import Adapters
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.handlers.compatibility import Compatibility
 from llama_srb.http.handlers.control import Control
@@ -17,7 +18,7 @@ from llama_srb.http.middleware import Handler, headers_for, middlewares
 from llama_srb.http.routes import ROUTES
 from llama_srb.http.streaming import Responder
 
-GROUPS = (Generate, Compatibility, Control, Info, Health)  # each handler is a method of one of them
+GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters)  # each handler is a method of one of them
 
 
 class Api:
@@ -33,6 +34,7 @@ class Api:
             self._control,
             Info(registry),
             Health(registry),
+            Adapters(registry),
         )
 
     def app(self) -> web.Application:

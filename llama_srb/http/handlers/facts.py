@@ -70,8 +70,8 @@ class ModelFacts:
     @property
     def adapters(self) -> Mapping[str, int]:
         """The ids of the adapters that have names, which are valid as `model`."""
-        first = len(self.settings.lora)
-        return {name: first + i for i, name in enumerate(self.settings.adapters)}
+        first = len(self.settings.lora)  # those of --lora have their files' names, which are no model's
+        return {name: id for name, id in self.pool.adapters.given.items() if id >= first}
 
     @property
     def is_known(self) -> bool:
@@ -99,8 +99,9 @@ class ModelFacts:
     def fingerprint(self) -> str:
         """`system_fingerprint`: commit, model and adapters; they are known once an engine is ready."""
         ready = self.pool.ready  # None if the request was cancelled before
-        commit, adapters = (ready.commit, ready.adapters) if ready else ("", ())
-        return f"b{commit}-{self._model_hash}-{fingerprint.of_adapters(adapters)}"
+        loaded = ({"id": one.id, "path": one.path} for one in self.pool.adapters.loaded)
+        adapters = fingerprint.of_adapters(loaded)
+        return f"b{ready.commit if ready else ''}-{self._model_hash}-{adapters}"
 
     async def longest_embedded(self, command: Command) -> int:
         """The most tokens of a text that gets a vector."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from aiohttp import web
@@ -69,8 +68,10 @@ class Info:
     def _entries(self, facts: ModelFacts) -> list[Model]:
         """A model, then its adapters that have names, which name it as their parent."""
         model = self._model(facts)
+        paths = {one.id: one.path for one in facts.pool.adapters.loaded}
         own: list[Model] = [
-            {**model, "id": name, "aliases": [], "parent": facts.name} for name in facts.adapters
+            {**model, "id": name, "aliases": [], "parent": facts.name, "root": paths.get(id)}
+            for name, id in facts.adapters.items()
         ]
         return [model, *own]
 
@@ -112,16 +113,9 @@ class Info:
 
     async def _adapters(self, http: web.Request) -> list[Adapter]:
         facts = (await self._registry.of(http)).facts
-        loaded = facts.pool.ready.adapters if facts.pool.ready else ()
-        names = {id: name for name, id in facts.adapters.items()}
         return [
-            {
-                "id": one["id"],
-                "name": names.get(one["id"], Path(one["path"]).stem),
-                "path": one["path"],
-                "scale": one["scale"],
-            }
-            for one in loaded
+            {"id": one.id, "name": one.name, "path": one.path, "scale": one.scale}
+            for one in facts.pool.adapters.loaded
         ]
 
     async def presets(self, http: web.Request) -> web.Response:

@@ -8,13 +8,12 @@ from typing import Any
 
 from llama_srb.http import foreign
 from llama_srb.http.foreign import Schema
+from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import (
     INT32_MAX,
-    MAX_ADAPTER_SCALE,
-    MAX_ADAPTERS,
     MAX_EMBEDDED,
     MAX_INDEX,
     MAX_LOGPROBS,
@@ -38,24 +37,6 @@ def _maybe(kind: str, description: str, **more: Any) -> Schema:
 
 TEXTS: Schema = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TEXTS}]
-}
-ADAPTERS: Schema = {
-    "type": "array",
-    "items": _object(
-        {
-            "id": {"type": "integer", "minimum": 0},
-            "name": {"type": "string"},
-            "scale": {
-                "type": ["number", "null"],
-                "minimum": -MAX_ADAPTER_SCALE,
-                "maximum": MAX_ADAPTER_SCALE,
-                "default": 1,
-            },
-        },
-        additionalProperties=False,
-        oneOf=[{"required": ["id"]}, {"required": ["name"]}],
-    ),
-    "maxItems": MAX_ADAPTERS,
 }
 BIASES: Schema = {
     "anyOf": [
@@ -365,6 +346,8 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "Extension": EXTENSION,
         "Score": SCORE,
         "EmbeddingInput": EMBEDDING_INPUT,
+        "AdapterToLoad": TO_LOAD,
+        "AdapterToUnload": TO_UNLOAD,
         "SequenceName": _named_sequence("id", "index"),
         "Override": _object(
             _fields(OVERRIDE_ROWS, "Override", of_one=True),
