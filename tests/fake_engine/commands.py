@@ -13,6 +13,7 @@ from .scheduler import Scheduler
 from .stories import tokenize, tokens_of
 
 ACCEPTED = ("chat", "prefix", "score", "embed", "template")
+NOTED = ("lora", "sampling")  # fields that the journal repeats
 ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
 
 
@@ -46,7 +47,8 @@ class Commands:
             if isinstance(command, dict) and command.get("op") in ACCEPTED and command.get("id"):
                 self.output.event("accepted", id=command["id"], line=self.lines)
             check(command)
-            self.output.note(f"{command['op']} {command.get('index', '')}".strip())
+            more = {name: command[name] for name in NOTED if name in command}
+            self.output.note(f"{command['op']} {command.get('index', '')}".strip(), **more)
             self.readers[command["op"]](command)
         except (Refused, ValueError, RecursionError) as error:
             self.refuse(command if isinstance(command, dict) else {}, error)
@@ -108,7 +110,12 @@ class Commands:
         self.output.event("result", id=command["id"], text=" ".join(map(str, command["tokens"])))
 
     def template(self, command: dict[str, Any]) -> None:
-        self.output.event("result", id=command["id"], prompt=command["prompt"])
+        """A prompt with the words of all messages."""
+        messages = (
+            command["messages"] if isinstance(command["messages"], list) else json.loads(command["messages"])
+        )
+        prompt = " ".join(str(message["content"]) for message in messages)
+        self.output.event("result", id=command["id"], prompt=prompt)
 
     def status(self, command: dict[str, Any]) -> None:
         self.output.event("result", id=command["id"], **self.scheduler.counts())
