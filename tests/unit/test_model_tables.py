@@ -12,7 +12,7 @@ from llama_srb.bundled import CHECKOUT
 from llama_srb.config import Settings, SettingsError, load
 from llama_srb.models import defaults
 
-ISSUE = """
+EXAMPLE_OF_THE_DOCS = """
 default_model = "storyteller"
 models_memory = "12GiB"
 [models.storyteller]
@@ -49,7 +49,7 @@ def loaded(
 
 
 def test_a_table_is_the_settings_of_a_model(tmp_path: Path) -> None:
-    settings = loaded(tmp_path, ISSUE)
+    settings = loaded(tmp_path, EXAMPLE_OF_THE_DOCS)
     assert (settings.default_model, settings.models_memory, settings.name) == ("storyteller", 12 << 30, "")
     assert settings.model == CHECKOUT / "models" / "storyteller.gguf"
     [model] = settings.served
