@@ -99,6 +99,7 @@ class Residency:
             one.waiters.discard(waiter)
             if waiter.cancelled() and not one.waiters:
                 one.asked_at = None
+                self._changed.set()
 
     async def unload(self, model: ServedModel) -> None:
         """Unloads a model; ModelBusy if it has requests. A load() that waits ends with EngineUnavailable."""
