@@ -155,21 +155,25 @@ class Residency:
         return next_check(views, self.limits, now)
 
     def _act(self, action: Action, one: ResidentModel) -> None:
-        log.info("%s: %s", one.model.name, action.kind)
-        hosting = one.model.pool.hosting
+        name, hosting = one.model.name, one.model.pool.hosting
         match action.kind:
             case "load":
+                log.info("model %s: loads", name)
                 one.begin_load()
             case "unload":
+                log.info("model %s: leaves", name)
                 self._begin_unload(one)
             case "hold":
+                log.info("model %s: gets no more requests until another model was loaded", name)
                 hosting.hold()
             case "release":
+                log.info("model %s: gets requests again", name)
                 hosting.release()
             case "refuse":
+                log.error("model %s: is larger than the memory for models", name)
                 assert self.limits.memory is not None
                 one.refuse(
-                    f"{one.model.name} needs about {_size(one.least)} of memory, and --models-memory is "
+                    f"{name} needs about {_size(one.least)} of memory, and --models-memory is "
                     f"{_size(self.limits.memory)}: raise it, or give the model a smaller ctx"
                 )
 

@@ -57,7 +57,6 @@ class ResidentModel:
 
     def refuse(self, reason: str) -> None:
         """It can never be loaded: its requests fail, also later ones."""
-        log.error("%s", reason)
         self.model.pool.refusal = Refusal(reason)
         self.model.pool.requests.fail_waiting(reason)
         self.fail(reason)
@@ -95,9 +94,9 @@ class ResidentModel:
         pause = min(RETRY * 2**self._n_failures, RETRY_MAX)
         self._loads, self._n_failures, self._retry_at = False, self._n_failures + 1, now + pause
         self.model.pool.refusal = Refusal(reason, self._retry_at)
-        log.warning("%s is tried again in %g s at the earliest", self.model.name, pause)
-        asked_by_operator = bool(self.waiters)
-        preload_at = None if asked_by_operator else self.asked_at
+        self.model.pool.requests.fail_waiting(reason)
+        log.warning("model %s: is not loaded again for %g s", self.model.name, pause)
+        preload_at = None if self.waiters else self.asked_at
         self.fail(reason, EngineError)
         self.asked_at = preload_at
 
