@@ -14,6 +14,7 @@ from .scheduler import Scheduler
 from .stories import tokenize, tokens_of
 
 ACCEPTED = ("chat", "prefix", "score", "embed", "template", "load_adapter")
+NOTED = ("lora", "sampling")  # fields that the journal repeats
 ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
 
 
@@ -53,7 +54,8 @@ class Commands:
                 self.output.event("accepted", id=command["id"], line=self.lines)
             check(command)
             self.adapters.check(command.get("lora", []))
-            self.output.note(f"{command['op']} {command.get('index', '')}".strip())
+            more = {name: command[name] for name in NOTED if name in command}
+            self.output.note(f"{command['op']} {command.get('index', '')}".strip(), **more)
             self.readers[command["op"]](command)
         except (Refused, ValueError, RecursionError) as error:
             self.refuse(command if isinstance(command, dict) else {}, error)
@@ -115,7 +117,12 @@ class Commands:
         self.output.event("result", id=command["id"], text=" ".join(map(str, command["tokens"])))
 
     def template(self, command: dict[str, Any]) -> None:
-        self.output.event("result", id=command["id"], prompt=command["prompt"])
+        """A prompt with the words of all messages."""
+        messages = (
+            command["messages"] if isinstance(command["messages"], list) else json.loads(command["messages"])
+        )
+        prompt = " ".join(str(message["content"]) for message in messages)
+        self.output.event("result", id=command["id"], prompt=prompt)
 
     def load_adapter(self, command: dict[str, Any]) -> None:
         self.adapters.load(command["adapter"])

@@ -160,13 +160,13 @@ class Registry:
         self, body: Mapping[str, Any], caller: Caller, dialect: str = "", query: str | None = None
     ) -> Chosen:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
-        asked = _name_in(body, FIELDS.get(dialect, ("model",))) or query
-        is_ollama = dialect == "ollama"  # whose clients expect an error for an unknown name
+        named = _name_in(body, FIELDS.get(dialect, ("model",)))
+        asked, is_ollama = named or query, dialect == "ollama"
         name = self._without_tag(asked) if asked and is_ollama else asked
         choice = self.names.choose(
             name,
             allowed_to(caller),
-            is_known=is_ollama and not self.are_several,
+            is_known=is_ollama and bool(named) and not self.are_several,  # its clients expect an error
             what=NO_SUCH.get(dialect, NO_SUCH_MODEL),
         )
         shown = asked if asked and name == choice.name else choice.name
