@@ -19,6 +19,7 @@ from llama_srb.client.events import (
     ConnectionFailed,
     Error,
     Event,
+    Loading,
     Queued,
     RequestRefused,
     Score,
@@ -252,7 +253,7 @@ class Reading:
             raise ConnectionFailed(f"{self._url}: the stream broke off", code="connection_failed")
         for event in self._frames.feed(chunk):
             self._events.append(event)
-            self.id = event.id if isinstance(event, Start | Queued) else self.id
+            self.id = event.id if isinstance(event, Start | Queued | Loading) else self.id
 
     def _next(self) -> Event:
         event = self._events.popleft()

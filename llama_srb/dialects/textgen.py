@@ -1,14 +1,21 @@
 """text-generation-webui's and TabbyAPI's own paths; their completions are /v1/completions. Pure."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, from_server_info
+from llama_srb.dialects.common.reply import (
+    InfoEndpoint,
+    Json,
+    Reply,
+    ServerInfo,
+    from_models,
+    from_server_info,
+)
 from llama_srb.dialects.llamacpp import TEMPLATE
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole
@@ -146,12 +153,12 @@ def _loras(about: ServerInfo) -> LoraNames:
     return {"lora_names": []}
 
 
-def _names(about: ServerInfo) -> ModelNames:
-    return {"model_names": [about.model]}
+def _names(models: Sequence[ServerInfo]) -> ModelNames:
+    return {"model_names": [one.model for one in models]}
 
 
-def _cards(about: ServerInfo) -> ModelCards:
-    return {"object": "list", "data": [_card(about)]}
+def _cards(models: Sequence[ServerInfo]) -> ModelCards:
+    return {"object": "list", "data": list(map(_card, models))}
 
 
 def _card(about: ServerInfo) -> ModelCard:
@@ -181,10 +188,10 @@ INFO_ENDPOINTS = {
     "/v1/internal/health": from_server_info(_health),
     "/v1/internal/lora/list": from_server_info(_loras),
     "/v1/internal/model/info": from_server_info(_info),
-    "/v1/internal/model/list": from_server_info(_names),
+    "/v1/internal/model/list": from_models(_names),
     "/v1/token/encode": ENCODE,
     "/v1/token/decode": DECODE,
     "/v1/model": from_server_info(_card),
-    "/v1/model/list": from_server_info(_cards),
+    "/v1/model/list": from_models(_cards),
 }
 REPLIES = {"/v1/internal/logits": Logits}

@@ -20,6 +20,7 @@ from llama_srb.client import (
     Done,
     Error,
     Event,
+    Loading,
     Progress,
     Prompt,
     Queued,
@@ -312,6 +313,7 @@ def test_an_answer_of_another_kind_of_server_is_a_clear_error(
 
 
 EVENTS: list[Event] = [
+    Loading("x", 0.25),
     Queued(1, "x"),
     Start(2, "x", 5, 4, 7),
     Start(2, "x", 5, 4, 7, ("top_a is not used",)),

@@ -132,6 +132,10 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /api/embed
         POST /api/embeddings
     """,
+    "admin": """
+        POST /v1/load_lora_adapter
+        POST /v1/unload_lora_adapter
+    """,
     "metrics admin": """
         GET /metrics
         GET /v1/stats
@@ -144,6 +148,7 @@ EXPECTED = {
 }
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+ADAPTER = {"lora_name": "x", "lora_path": "x"}
 EMBEDDING, TOKENS, INPUT = {"input": "x"}, {"tokens": [1]}, {"input": "x", "max_tokens": 1}
 BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/chat/completions": CHAT, "/chat/completions": CHAT, "/openai/v1/chat/completions": CHAT,
@@ -161,6 +166,7 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/prefix": {"prompt": "x"},
     "/detokenize": TOKENS, "/v1/detokenize": TOKENS,
     "/v1/internal/decode": TOKENS, "/v1/token/decode": TOKENS,
+    "/v1/load_lora_adapter": ADAPTER, "/v1/unload_lora_adapter": ADAPTER,
 }  # fmt: skip
 BODY = {"prompt": "x", "n": 1, "max_tokens": 1, "max_length": 1, "n_predict": 1,
         "options": {"num_predict": 1}}  # fmt: skip

@@ -21,7 +21,7 @@ from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
 from tests.support.chats import HELLO
-from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_model
+from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_adapter, write_model
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
@@ -53,11 +53,14 @@ def storyteller() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def able(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A model with tokens for infill, and a chat template that takes tools."""
+    """A model with tokens for infill, a chat template that takes tools, and an adapter."""
     path = tmp_path_factory.mktemp("able") / "able.gguf"
+    adapter = path.with_name("adapter.gguf")
+    write_adapter(adapter, "llama", 0)
+    adapters = ("--adapters", f"pirate={adapter}", "--adapters-dir", str(adapter.parent))
     template = CHAT_TEMPLATE.read_text()
     write_model(path, "llama", chat_template=template, control=[*INFILL, *CHAT_TOKENS], context=4096)
-    with serving("--model", str(path), "--ctx", "8192") as server:
+    with serving("--model", str(path), "--ctx", "8192", *adapters) as server:
         yield server
 
 
@@ -150,7 +153,7 @@ async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> Non
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     keys = key_file(
         tmp_path_factory.mktemp("keys") / "keys",
-        {"name": "anyone", "scopes": ["complete", "chat", "embed", "metrics"]},
+        {"name": "anyone", "scopes": ["complete", "chat", "embed", "metrics", "admin"]},
         {"name": "poor", "tokens_per_minute": 1},
     )
     with serving("--ctx", "4096", "--api-key-file", str(keys), "--max-body", "64K") as server:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import orjson
 from typing_extensions import TypedDict
@@ -21,18 +21,24 @@ from llama_srb.request.parse import Defaults
 
 Json: TypeAlias = dict[str, Any]
 SSE = "text/event-stream; charset=utf-8"
+ModelState: TypeAlias = Literal["unloaded", "loading", "loaded", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """The server and its model.
+    """The server and the model of a request.
 
-    context: tokens of one sequence. modified, now: seconds since 1970. agent: the client's User-Agent.
+    model: its own name. asked: its name in the answer, if that is another one. parent: of an adapter in a
+    list, the model's name. context: tokens of one sequence. modified, now: seconds since 1970. agent: the
+    client's User-Agent. models: all models that the client may use.
     """
 
     model: str
+    asked: str = ""
+    parent: str = ""
+    state: ModelState = "loaded"
+    models: tuple[ServerInfo, ...] = ()
     path: str = ""
-    names: frozenset[str] = frozenset()
     architecture: str = ""
     parameters: int = 0
     quantisation: str = ""
@@ -50,6 +56,11 @@ class ServerInfo:
     uptime: float = 0.0
     agent: str = ""
     defaults: Defaults = field(default_factory=Defaults)
+
+    @property
+    def name(self) -> str:
+        """The model's name in the answer."""
+        return self.asked or self.model
 
     def defaults_of(self, n: int, max_tokens: int, *, stream: bool, sampling: Json | None = None) -> Defaults:
         """The server's defaults, except those of a dialect."""
@@ -73,6 +84,11 @@ class InfoEndpoint:
 def from_server_info(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
     """A path whose answer is made from the server's facts alone."""
     return InfoEndpoint(lambda body, result, about: value(about))
+
+
+def from_models(value: Callable[[tuple[ServerInfo, ...]], Any]) -> InfoEndpoint:
+    """A path whose answer is made from the facts of all models."""
+    return InfoEndpoint(lambda body, result, about: value(about.models))
 
 
 class LikelyToken(TypedDict):

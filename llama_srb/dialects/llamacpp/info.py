@@ -140,7 +140,7 @@ def _tokenizer(about: ServerInfo) -> TokenizerInfo:
     }
 
 
-def template_arguments(body: Json) -> Json:
+def template_arguments(body: Mapping[str, Any]) -> Json:
     """The engine's arguments of a chat template, checked as for a chat."""
     fields = {name: value for name, value in body.items() if name in (*CHAT, "reasoning_effort")}
     if fields.get("messages") is None:

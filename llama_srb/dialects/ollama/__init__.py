@@ -1,6 +1,5 @@
 """Ollama: `body` reads requests, `generation` renders answers, `info` answers all other paths. Pure."""
 
-from llama_srb.dialects.ollama.body import model_of
 from llama_srb.dialects.ollama.generation import (
     REPLIES,
     TEXT_LINES,
@@ -23,6 +22,5 @@ __all__ = [
     "OllamaError",
     "Pulled",
     "error_body",
-    "model_of",
     "pulled",
 ]

@@ -1,0 +1,232 @@
+"""The models of a server, and which of them serves a request: found in one way for all handlers."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from llama_srb.config import Settings
+from llama_srb.dialects.common.reply import ModelState, ServerInfo
+from llama_srb.dialects.openai import Origin
+from llama_srb.engine.exchange import Exchange
+from llama_srb.http.auth.caller import CALLER, Caller
+from llama_srb.http.handlers.bodies import Bodies, path_of
+from llama_srb.http.handlers.facts import ModelFacts
+from llama_srb.http.middleware import DIALECT_OF
+from llama_srb.http.reservations import Admission, Reservation
+from llama_srb.models.names import Choice, Names
+from llama_srb.models.served import ServedModel
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.parse import Defaults
+from llama_srb.request.presets import Preset
+from llama_srb.request.values import RequestError, wrong
+
+FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
+NO_SUCH: Mapping[str, str] = {"ollama": "model '{}' not found"}  # what a dialect's clients look for
+NO_SUCH_MODEL = "there is no model {} here"
+INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the model's infill tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The model that serves a request of a caller.
+
+    body: the request's, with the adapter that its `model` names. name: the model's name in the answer.
+    """
+
+    admission: Admission
+    facts: ModelFacts
+    caller: Caller
+    body: Mapping[str, Any]
+    name: str
+    adapter: int | None = None
+    warnings: tuple[str, ...] = ()
+    agent: str = ""
+
+    @property
+    def defaults(self) -> Defaults:
+        """The defaults of request fields; requests that are made with them have the warnings."""
+        defaults = self.facts.defaults(self.caller)
+        return dataclasses.replace(defaults, warnings=self.warnings) if self.warnings else defaults
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.name, int(time.time()), self.facts.fingerprint)
+
+    @property
+    def info(self) -> ServerInfo:
+        return self.facts.info(self.defaults, self.name, self.agent)
+
+    def reserve(self, count: int = 1, *, yields: bool = False) -> Reservation:
+        return self.admission.reserve(self.caller, self.facts.served, count, yields=yields)
+
+    def checked(self, request: CompletionRequest) -> CompletionRequest:
+        """The request, if what it continues is of this model."""
+        self.facts.require_what_continue_needs(request)
+        if request.continue_ is not None:
+            self.admission.ids.require(request.continue_.id, self.facts.name)
+        return request
+
+    def without_adapter(self) -> Chosen:
+        """RequestError if an adapter was named: vectors are made without adapters."""
+        if self.adapter is not None:
+            message = f"{self.name} is an adapter; vectors are made without one: name {self.facts.name}"
+            raise RequestError(message, param="model")
+        return self
+
+
+class Registry:
+    """The models of a server. A reload replaces them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        admission: Admission,
+        served: Iterable[ServedModel],
+        presets: Mapping[str, Preset],
+        state_of: Callable[[ServedModel], ModelState],
+    ) -> None:
+        self.settings, self.admission, self.bodies = settings, admission, Bodies()
+        self.is_starting = False  # models are being loaded before the server is ready
+        self._state_of = state_of
+        self.presets = presets
+        self.replace(settings, served)
+
+    def replace(self, settings: Settings, served: Iterable[ServedModel]) -> None:
+        """Takes the models of new settings; those that were here before keep their facts."""
+        self.settings = settings
+        served = tuple(served)
+        for one in served:
+            one.pool.engines.on_start = self.admission.metrics.of(one.name).engine_started
+        before = {facts.served: facts for facts in self} if hasattr(self, "names") else {}
+        self.names = Names(
+            [before.get(one) or ModelFacts(one, self.presets) for one in served],
+            default=settings.default_model,
+            answers_all=not settings.models,
+            strict=settings.strict,
+        )
+
+    def __iter__(self) -> Iterator[ModelFacts]:
+        return iter(self.names.models)
+
+    def state_of(self, facts: ModelFacts) -> ModelState:
+        return self._state_of(facts.served)
+
+    def described(self, chosen: Chosen) -> ServerInfo:
+        """What clients may read of a model, and of all models and adapters that the caller may use."""
+        infos = [
+            facts.info(chosen.defaults, state=self.state_of(facts)) for facts in self.allowed(chosen.caller)
+        ]
+        adapters = {facts.name: facts.adapters for facts in self}
+        listed = [
+            entry
+            for one in infos
+            for entry in (
+                one,
+                *(dataclasses.replace(one, model=name, parent=one.model) for name in adapters[one.model]),
+            )
+        ]
+        return dataclasses.replace(chosen.info, models=tuple(listed))
+
+    @property
+    def are_several(self) -> bool:
+        """Whether models have names of their own: then answers and metrics tell them apart."""
+        return bool(self.settings.models)
+
+    def take_presets(self, presets: Mapping[str, Preset]) -> None:
+        """Replaces the presets that requests may name."""
+        self.presets = presets
+        for facts in self:
+            facts.take_presets(presets)
+
+    # The model of a request
+
+    async def of(self, http: web.Request) -> Chosen:
+        """The model that a request names in its body or its query, else the default; with its body."""
+        body = await self.bodies.read(http) if http.method == "POST" else {}
+        dialect = DIALECT_OF.get(path_of(http), "")
+        chosen = self.chosen(body, http[CALLER], dialect, http.query.get("model"))
+        if not chosen.facts.is_known and any(body.get(name) for name in INFILL):
+            with chosen.reserve() as reservation:
+                await chosen.facts.known(reservation.command)
+        return dataclasses.replace(chosen, agent=http.headers.get("User-Agent", ""))
+
+    def chosen(
+        self, body: Mapping[str, Any], caller: Caller, dialect: str = "", query: str | None = None
+    ) -> Chosen:
+        """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
+        named = _name_in(body, FIELDS.get(dialect, ("model",)))
+        asked, is_ollama = named or query, dialect == "ollama"
+        name = self._without_tag(asked) if asked and is_ollama else asked
+        choice = self.names.choose(
+            name,
+            allowed_to(caller),
+            is_known=is_ollama and bool(named) and not self.are_several,  # its clients expect an error
+            what=NO_SUCH.get(dialect, NO_SUCH_MODEL),
+        )
+        shown = asked if asked and name == choice.name else choice.name
+        return self._chosen(choice, caller, _with_adapter(body, choice.adapter), shown)
+
+    def named(self, name: str, caller: Caller) -> Chosen:
+        """The model of this name, without a default."""
+        choice = self.names.choose(name, allowed_to(caller), is_known=True)
+        return self._chosen(choice, caller, {}, choice.name)
+
+    def _chosen(
+        self, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
+    ) -> Chosen:
+        return Chosen(self.admission, choice.model, caller, body, name, choice.adapter, choice.warnings)
+
+    def _without_tag(self, name: str) -> str:
+        """Ollama's names end with a colon and a tag, which names here may lack."""
+        return name if self.names.find(name) else name.split(":")[0]
+
+    def allowed(self, caller: Caller) -> tuple[ModelFacts, ...]:
+        """The models that a caller may use, in order."""
+        return self.names.allowed(allowed_to(caller))
+
+    # Running requests
+
+    def generation(self, id: str, caller: Caller) -> tuple[ModelFacts, Exchange] | None:
+        """The running generation of this id and its model, which the caller must be allowed to use."""
+        for facts in self:
+            if (generation := facts.pool.requests.generation(id)) is not None:
+                self.names.choose(facts.name, allowed_to(caller))
+                return facts, generation
+        return None
+
+    def cancel(self, id: str, index: int | None = None) -> bool:
+        """Ends a request or one sequence of it; False if no model has a request of this id."""
+        return any(facts.pool.requests.cancel(id, index) for facts in self)
+
+
+def allowed_to(caller: Caller) -> tuple[str, ...] | None:
+    """The names of the models that a caller may use; None: all."""
+    return caller.grant.models if caller.grant is not None else None
+
+
+def _name_in(body: Mapping[str, Any], fields: tuple[str, ...]) -> str | None:
+    for field in fields:
+        if (name := body.get(field)) is None:
+            continue
+        if not isinstance(name, str):
+            raise wrong(field, name, "a text")
+        return name
+    return None
+
+
+def _with_adapter(body: Mapping[str, Any], adapter: int | None) -> Mapping[str, Any]:
+    """The body with this adapter at scale 1, beside those that it names itself."""
+    if adapter is None:
+        return body
+    others = body.get("lora") or []
+    if not isinstance(others, list):
+        return body  # its reader refuses it
+    if any(isinstance(one, dict) and one.get("id") == adapter for one in others):
+        return body
+    return {**body, "lora": [{"id": adapter, "scale": 1.0}, *others]}
