@@ -335,4 +335,5 @@ def _with_404(route: Route) -> Route:
     return dataclasses.replace(route, answers={**route.answers, 404: unknown})
 
 
-ROUTES = tuple(map(_with_404, (*OURS, *map(_of_others, foreign.PATHS))))
+OURS = tuple(map(_with_404, OURS))
+ROUTES = (*OURS, *map(_with_404, map(_of_others, foreign.PATHS)))
