@@ -714,9 +714,9 @@ async def test_requests_of_an_unloaded_pool_wait_for_the_load(settings, journal,
             pool.hosting.load()
             assert isinstance((await collect(waiting))[-1], Done)
         assert pool.state == "ready"
-        with pytest.raises(RuntimeError, match="1 requests run"):
-            async with pool.generate(a_request()) as running:
-                await soon(anext(running))
+        async with pool.generate(a_request()) as running:
+            await soon(anext(running))
+            with pytest.raises(RuntimeError, match="1 requests run"):
                 await pool.hosting.unload()
         await until(lambda: not pool.requests)
         await soon(pool.hosting.unload())
