@@ -13,7 +13,7 @@ from llama_srb.config import Settings
 from llama_srb.models.fingerprint import parts_of
 from llama_srb.models.gguf_header import BLOCK_SIZES, ModelInfo
 
-BASE = 48 << 20  # bytes of an engine's program, libraries and threads
+BASE = 64 << 20  # bytes of an engine's program, libraries and threads
 DEFAULT_CELLS = 65536  # as in engine/model/fit.cpp
 SPARE_IDS = 64  # sequence ids beside those of the sequences (engine/cache), each with its row of logits
 BATCH = 512  # tokens of a step, unless -ub says otherwise
@@ -87,7 +87,7 @@ def _work(info: ModelInfo, command: Sequence[str]) -> int:
     ids = 2 * parallel + SPARE_IDS
     batch = max(_whole(_value(command, "-ub", "--ubatch-size")) or BATCH, ids)
     width = 8 * _fact(info, "embedding_length", 0) + 3 * _fact(info, "feed_forward_length", 0)
-    return 4 * (batch * width + 2 * ids * _fact(info, "vocab_size", VOCABULARY))
+    return 4 * (batch * width + 2 * ids * (info.n_tokens or VOCABULARY))
 
 
 def _fact(info: ModelInfo, key: str, default: int) -> int:

@@ -1,32 +1,28 @@
-"""Which models are loaded: on demand, within limits of memory and number.
+"""Loads and unloads models: on demand, within limits of memory and number.
 
-One task decides; `decide` (decisions.py) is a pure function. Knows neither HTTP nor names.
+One task owns all decisions (decisions.py) and carries them out. Knows neither HTTP nor names.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from llama_srb.background import begin
+from llama_srb.models.decisions import Action, Limits, decide, next_check
+from llama_srb.models.resident_model import ResidentModel
 from llama_srb.models.served import ServedModel
 
+__all__ = ["Limits", "ModelBusy", "ModelState", "Residency"]
+
+log = logging.getLogger("llama_srb.models")  # this name is documented
+
+FAULT_PAUSE = 1.0  # seconds after a fault of ours, before the task goes on
+
 ModelState: TypeAlias = Literal["unloaded", "loading", "loaded", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """memory: bytes of all loaded models together. most: their number. None: no limit.
-
-    wait: seconds that a model's requests wait at most while others keep the room.
-    """
-
-    memory: int | None = None
-    most: int | None = None
-    wait: float = 10.0
 
 
 class ModelBusy(Exception):
@@ -34,12 +30,14 @@ class ModelBusy(Exception):
 
 
 class Residency:
-    """Loads and unloads models; `async with` runs its task. Its end stops the pools that are left."""
+    """Loads and unloads models; `async with` runs its task, and stops the pools at the end."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        # gets the loaded models, when one was loaded or unloaded or has a new engine
         self.on_loaded_change: Callable[[list[ServedModel]], None] = lambda loaded: None
-        self._models: list[ServedModel] = []
+        self._models: dict[ServedModel, ResidentModel] = {}
+        self._loaded: dict[ServedModel, int] = {}  # with the identity of each engine's ready event
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -56,48 +54,138 @@ class Residency:
         """Loads nothing more, and stops all pools at once within the same grace."""
         if self._task is not None:
             self._task.cancel()
-        await asyncio.gather(*(model.pool.stop(grace) for model in self._models))
+            await asyncio.wait({self._task})
+        models = list(self._models.values())
+        for one in models:
+            one.fail("the server is shutting down")
+        stops = [begin(one.model.pool.stop(grace), f"stop of {one.model.name}") for one in models]
+        try:
+            await asyncio.gather(*stops)
+        finally:  # cancelled: each stop kills its engines
+            for stop in stops:
+                stop.cancel()
+            if stops:
+                await asyncio.wait(stops)
+
+    # Models
 
     async def add(self, model: ServedModel) -> None:
         """Takes a model. Its pool starts unloaded, unless it runs; EngineUnavailable without an engine."""
         await model.pool.start(load=False)
         model.pool.change.listeners.append(self._changed.set)
-        self._models.append(model)
+        self._models[model] = ResidentModel(model)
         self._changed.set()
 
     async def remove(self, model: ServedModel) -> None:
-        """Waits until the model's last request has ended, then stops its pool. It gets no new requests."""
+        """Waits until the model's last request has ended, then stops its pool. It must get no new ones."""
+        self._models[model].fail("the model was removed")
         while model.pool.requests:
             await model.pool.change.wait()
-        self._models.remove(model)
         await model.pool.stop()
+        del self._models[model]
+        model.pool.change.listeners.remove(self._changed.set)
+        self._changed.set()
 
     async def load(self, model: ServedModel) -> None:
         """Waits until the model is loaded; EngineError with the reason if it cannot be."""
-        model.pool.hosting.load()
-        await model.pool.wait_ready()
+        one = self._models[model]
+        if model.pool.state == "failed" and not model.pool.requests:
+            await model.pool.hosting.unload()
+        waiter = one.ask()
+        self._changed.set()
+        try:
+            await waiter
+        finally:
+            one.waiters.discard(waiter)
+            if waiter.cancelled() and not one.waiters:
+                one.asked_at = None
+                self._changed.set()
 
     async def unload(self, model: ServedModel) -> None:
-        """Unloads a model; ModelBusy if it has requests."""
-        if open := len(model.pool.requests):
-            raise ModelBusy(f"{model.name} has {open} requests; it can be unloaded when they have ended")
-        await model.pool.hosting.unload()
+        """Unloads a model; ModelBusy if it has requests. A load() that waits ends with EngineUnavailable."""
+        if count := len(model.pool.requests):
+            requests = "a request" if count == 1 else f"{count} requests"
+            raise ModelBusy(f"{model.name} has {requests}; it can be unloaded when they have ended")
+        one = self._models[model]
+        one.fail("the model was unloaded")
+        await asyncio.wait({one.leaving or self._begin_unload(one)})
 
     def state_of(self, model: ServedModel) -> ModelState:
-        """The state for clients."""
+        """The state for clients. A model is failed while it is not tried again."""
         match model.pool.state:
-            case "loading":
-                return "loading"
             case "ready":
                 return "loaded"
+            case "loading":
+                return "loading"
             case "failed":
                 return "failed"
-        return "unloaded" if model.pool.failure is None else "failed"
+        return "unloaded" if model.pool.refusal is None else "failed"
+
+    # The task
 
     async def _run(self) -> None:
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            for model in self._models:
-                if model.pool.state == "unloaded" and model.pool.requests.waiting:
-                    model.pool.hosting.load()
+            try:
+                await self._wait(self._step())
+            except Exception:
+                log.exception("the models' task failed")
+                await asyncio.sleep(FAULT_PAUSE)
+
+    async def _wait(self, until: float | None) -> None:
+        """Waits for a change, or until this time."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _step(self) -> float | None:
+        """Decides once; returns when to decide again if nothing changes."""
+        self._changed.clear()
+        now, models = asyncio.get_running_loop().time(), list(self._models.values())
+        for one in models:
+            one.observe(now)
+        views = [one.view(key, measured=self.limits.memory is not None) for key, one in enumerate(models)]
+        for action in decide(views, self.limits, now):
+            self._act(action, models[action.key])
+        loaded = {one.model: id(one.model.pool.ready) for one in models if one.model.pool.state == "ready"}
+        if loaded != self._loaded:
+            self._loaded = loaded
+            self.on_loaded_change(list(loaded))
+        return next_check(views, self.limits, now)
+
+    def _act(self, action: Action, one: ResidentModel) -> None:
+        name, hosting = one.model.name, one.model.pool.hosting
+        match action.kind:
+            case "load":
+                log.info("model %s: loads", name)
+                one.begin_load()
+            case "unload":
+                log.info("model %s: leaves", name)
+                self._begin_unload(one)
+            case "hold":
+                log.info("model %s: gets no more requests until another model was loaded", name)
+                hosting.hold()
+            case "release":
+                log.info("model %s: gets requests again", name)
+                hosting.release()
+            case "refuse":
+                log.error("model %s: is larger than the memory for models", name)
+                assert self.limits.memory is not None
+                one.refuse(
+                    f"{name} needs about {_size(one.least)} of memory, and --models-memory is "
+                    f"{_size(self.limits.memory)}: raise it, or give the model a smaller ctx"
+                )
+
+    def _begin_unload(self, one: ResidentModel) -> asyncio.Task[None]:
+        one.leaving = begin(self._unload(one, one.begin_unload()), f"unload of {one.model.name}")
+        return one.leaving
+
+    async def _unload(self, one: ResidentModel, ended: Awaitable[None]) -> None:
+        await ended
+        one.left()
+        self._changed.set()
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"

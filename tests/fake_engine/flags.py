@@ -17,6 +17,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--exit-while-loading", type=int, metavar="CODE")
     add("--no-ready", action="store_true", help="load for ever")
     add("--protocol", type=int, default=PROTOCOL)
+    add("--backend", default="fake", help="the backend in the ready event")
     add("--token-delay", type=float, default=0.002, help="seconds between steps")
     add("--flood", action="store_true", help="no pause between steps")
     add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")

@@ -54,7 +54,7 @@ class Program:
         self.faults.while_loading()
         model = {"name": "fake", "n_params": 3_000_000}
         self.output.event("ready", protocol=self.flags.protocol, model=model, n_ctx=N_CTX,
-                          n_ctx_sequence=N_CTX, max_sequences=self.flags.parallel, backend="fake",
+                          n_ctx_sequence=N_CTX, max_sequences=self.flags.parallel, backend=self.flags.backend,
                           cpu="native", commit="fake")  # fmt: skip
         self.output.note("ready")
         self.output.write()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from llama_srb.dialects import events
+from llama_srb.dialects import events, messages
 from llama_srb.engine.events import (
     Done,
     Error,
@@ -89,6 +89,11 @@ def test_frames_follow_in_order() -> None:
 def test_events_that_are_not_for_clients_are_left_out() -> None:
     assert events.render([Loading(0.5)]) == b""
     assert events.render([]) == b""
+
+
+def test_a_message_about_a_load_has_the_clients_id() -> None:
+    (message,) = messages.render("mine", [Loading(0.4, "1")])
+    assert json.loads(message) == {"event": "loading", "id": "mine", "progress": 0.4}
 
 
 def test_warnings_go_into_the_start_event() -> None:

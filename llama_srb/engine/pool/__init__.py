@@ -42,11 +42,11 @@ class Refusal:
     reason: str
     until: float | None = None
 
-    def error(self) -> EngineUnavailable:
-        now = asyncio.get_running_loop().time()
-        return EngineUnavailable(
-            self.reason, retry_after=None if self.until is None else max(0.0, self.until - now)
-        )
+    def check(self) -> None:
+        """EngineUnavailable, unless its time is over."""
+        left = None if self.until is None else self.until - asyncio.get_running_loop().time()
+        if left is None or left > 0:
+            raise EngineUnavailable(self.reason, retry_after=left)
 
 
 class Pool:
@@ -251,6 +251,6 @@ class Pool:
 
     def _require_open(self, but: tuple[PoolState, ...] = ()) -> None:
         if self.state in ("unloaded", "failed") and self.refusal is not None and not but:
-            raise self.refusal.error()
+            self.refusal.check()
         if self.state in ("stopped", "failed", "draining") and self.state not in but:
             raise EngineUnavailable(self.failure or f"the engine is {self.state}")

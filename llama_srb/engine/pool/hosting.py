@@ -6,7 +6,7 @@ It does not decide when a model is loaded or unloaded (models/residency.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
 from llama_srb.engine.events import Ready
@@ -71,10 +71,13 @@ class Hosting:
             self._new()
             self._begin()
 
-    async def unload(self) -> None:
-        """Ends the engines; requests wait from now on for the next load. RuntimeError if requests run."""
+    def unload(self) -> Awaitable[None]:
+        """From now on requests wait for the next load; the result waits until the engines have ended.
+
+        RuntimeError if requests run.
+        """
         if self.state in ("unloaded", "stopped") or self._closed:
-            return
+            return _all_done(set())
         if (running := len(self._requests.running)) > 0:
             raise RuntimeError(f"{running} requests run, so their engine must stay")
         host, self._on_demand, self._loaded = self.host, True, False
@@ -83,8 +86,7 @@ class Hosting:
         host.close()
         tasks = host.end()
         self._change.notify()
-        if tasks:
-            await asyncio.wait(tasks)
+        return _all_done(tasks)
 
     def hold(self) -> None:
         """From now on no engine gets a waiting request; running ones finish."""
@@ -128,3 +130,8 @@ class Hosting:
 
     def _tell_progress(self) -> None:
         self._progress.changed(self.progress if self._waits_for_load else None)
+
+
+async def _all_done(tasks: set[asyncio.Task[None]]) -> None:
+    if tasks:
+        await asyncio.wait(tasks)
