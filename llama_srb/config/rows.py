@@ -43,14 +43,14 @@ class Rows(BaseModel):
         description="Of several models, the one for requests that name none, or an unknown one (default: "
         "the first one, and unknown names are refused).")
     models_dir: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
-        description="Folder of models: each GGUF file in it, or folder of one, is a model with its name.")
+        description="Folder of models: each GGUF file in it, and each folder in it that has one, is a model.")
     models_memory: Annotated[int | None, BeforeValidator(size)] = Field(None, ge=1, le=2**63 - 1,
         description="Memory for loaded models, as 12GiB; the least recently used leave (default: no bound).")
     models_max: int | None = Field(None, ge=1, le=1024,
         description="Models that may be loaded at the same time (default: no bound).")
     models_wait: float = Field(10.0, gt=0, le=86400,
-        description="Seconds that requests of a model that is not loaded wait at most while others keep the "
-        "room; then these admit no more until it had its turn.")
+        description="Longest wait, in seconds, of requests for a model that is not loaded while other models "
+        "use the room; then those admit no requests until it has had its turn.")
     unload_after: Annotated[float | None, BeforeValidator(duration)] = Field(None, gt=0, le=2**31,
         description="Time without requests after which a model is unloaded, as 30s, 10m, 2h, or never "
         "(default: never).")

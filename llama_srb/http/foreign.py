@@ -54,6 +54,13 @@ METRICS: Scopes = ("metrics",)
 EVERY_KEY: Scopes = ("complete", "chat", "embed", "metrics")
 
 
+NAMING = frozenset({  # handlers that serve the model which a request names
+    "completions", "openai_completions", "events", "chat_completions", "responses", "fim_completions",
+    "prefix", "score", "embeddings", "reply", "ask", "count_tokens", "pull", "vectors", "adapters",
+    "lora_adapters", "samplers", "openapi", "kobold_perf", "metrics",
+})  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Path:
     """One row.

@@ -156,6 +156,11 @@ class Reservation(Observer):
             self._pay(self._command_tokens)
             self._command_tokens = 0
 
+    @property
+    def about(self) -> str:
+        """The model's name for the log, if there are several."""
+        return f" model={self._model.name}" if self._admission.metrics.by_model else ""
+
     # Counts
 
     @property
@@ -209,7 +214,8 @@ class Reservation(Observer):
             raise RuntimeError(f"more requests run than the {self.count} that were reserved")
         self._unused -= 1
         self._running[exchange] = self._admission.metrics.of(self._model.name).clock()
-        self._admission.ids.add(exchange.id, self._model.name)
+        if exchange.n:
+            self._admission.ids.add(exchange.id, self._model.name)
         if self._session is not None:
             self._session.add(exchange, lambda refusal: exchange.fail(refusal.code or "", refusal.message))
 

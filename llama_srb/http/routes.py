@@ -56,6 +56,12 @@ PARAMETERS: dict[str, tuple[str, Schema]] = {
     ),
     "file": ("A file of the studio.", {"type": "string"}),
 }
+QUERY: dict[str, tuple[str, Schema]] = {
+    "model": (
+        "The name of a model, an alias or a named adapter, if the body names none; else the default.",
+        {"type": "string"},
+    ),
+}
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
 PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # other parameters are any text without a slash
 
@@ -84,6 +90,11 @@ class Route:
     answers: Mapping[int, Answer]
     request: str = ""
     dialect: str = "openai"  # the form of its errors
+
+    @property
+    def names_model(self) -> bool:
+        """Whether requests may name a model: in the body, or as ?model=."""
+        return self.handler in foreign.NAMING
 
     @property
     def parameters(self) -> list[str]:
@@ -118,7 +129,7 @@ Document = Annotated[dict[str, Any], Field(description="OpenAPI 3.1")]
 
 
 NOT_ALLOWED = {
-    403: _json("The origin or the host name is not allowed, or the key lacks the scope.", Error),
+    403: _json("The origin or host name is not allowed, or the key lacks the scope or the model.", Error),
 }
 FAULT = {500: _json("The engine died, or the server has a fault.", Error)}
 FAILED = {
@@ -153,14 +164,12 @@ OURS: tuple[Route, ...] = (
         {
             200: Answer("The continuations; a stream has chunks in OpenAI's form, otherwise events.",
                 {JSON: Completion, SSE: (openai.CHUNKS, events.EVENTS)}),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/openai/v1/completions", COMPLETE, "openai_completions",
         "The same as /v1/completions, but always in OpenAI's form.",
         {
             200: Answer("The continuations.", {JSON: Completion, SSE: openai.CHUNKS}),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/v1/chat/completions", CHAT, "chat_completions",
@@ -168,14 +177,12 @@ OURS: tuple[Route, ...] = (
         "answer is parsed into content, reasoning and tool calls.",
         {
             200: Answer("The answers.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
     Route("POST", "/v1/fim/completions", COMPLETE, "fim_completions",
         "n texts between a prompt and a suffix, in Mistral's form: each is a message, as in a chat.",
         {
             200: Answer("The texts.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="FimRequest"),
     Route("POST", "/v1/events", COMPLETE, "events",
@@ -193,7 +200,6 @@ OURS: tuple[Route, ...] = (
         "the same client supersedes it, and it yields to other requests.",
         {
             200: _json("The prefix is computed, or superseded.", Computed),
-            404: _json("There is no such model.", Error),
             409: _json("The mode per-request without --prefix-cache has no prefix cache.", Error),
             **GENERATION_ERRORS,
         }, request="Prefix"),
@@ -201,14 +207,12 @@ OURS: tuple[Route, ...] = (
         "Scores of several texts after one prompt: log-probabilities, perplexity.",
         {
             200: _json("One entry for each text, in the order of the texts.", ScoredTexts),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Score"),
     Route("POST", "/v1/embeddings", EMBED, "embeddings",
         "Vectors of texts, in OpenAI's form.",
         {
             200: _json("One entry for each text, in the order of the texts.", Embeddings),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="EmbeddingInput"),
     Route("DELETE", "/v1/completions/{id}", COMPLETE_OR_CHAT, "cancel",
@@ -224,8 +228,8 @@ OURS: tuple[Route, ...] = (
             **FAILED,
         }),
     Route("GET", "/v1/models", EVERY_KEY, "models",
-        "The model, with facts from its file.",
-        {200: _json("A list of one.", Models), **FAILED}),
+        "The models, with facts from their files, and adapters that have names.",
+        {200: _json("A list.", Models), **FAILED}),
     Route("GET", "/v1/adapters", EVERY_KEY, "adapters",
         "The LoRA adapters that requests may name; scale is for requests without `lora`.",
         {200: _json("A list.", Adapters), **FAILED}),
@@ -233,7 +237,7 @@ OURS: tuple[Route, ...] = (
         "The same list in llama-server's form.",
         {200: _json("A list.", list[Adapter]), **FAILED}),
     Route("GET", "/v1/models/{name}", EVERY_KEY, "model_named",
-        "One model.",
+        "A model, or an adapter that has a name.",
         {200: _json("The model.", Model), 404: _json("There is no such model.", Error), **FAILED}),
     Route("GET", "/v1/presets", EVERY_KEY, "presets",
         "The presets that a request may name: description and fields.",
@@ -295,18 +299,19 @@ def _of_others(path: foreign.Path) -> Route:
     return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
 
 
-NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
 MORE_ERRORS = {
     "/infill": {501: _json("The model has no infill tokens.", Error)},
     "/slots": {501: _json("The server was started with --no-slots.", Error)},
-    "/api/generate": NO_SUCH_MODEL,
-    "/api/chat": NO_SUCH_MODEL,
-    "/api/embed": NO_SUCH_MODEL,
-    "/api/embeddings": NO_SUCH_MODEL,
-    "/api/show": NO_SUCH_MODEL,
-    "/v1/messages": NO_SUCH_MODEL,
-    "/v1/messages/count_tokens": NO_SUCH_MODEL,
-    **dict.fromkeys(("/v1/responses", "/responses", "/openai/v1/responses"), NO_SUCH_MODEL),
-    "/api/pull": NO_SUCH_MODEL,
 }
-ROUTES = (*OURS, *map(_of_others, foreign.PATHS))
+
+
+def _with_404(route: Route) -> Route:
+    """The route; if it serves the model that a request names, with the answer to an unknown name."""
+    if not route.names_model or 404 in route.answers:
+        return route
+    unknown = _json("There is no such model.", foreign.ERRORS.get(route.dialect, Error))
+    return dataclasses.replace(route, answers={**route.answers, 404: unknown})
+
+
+OURS = tuple(map(_with_404, OURS))
+ROUTES = (*OURS, *map(_with_404, map(_of_others, foreign.PATHS)))

@@ -175,6 +175,22 @@ def test_arguments_after_two_dashes_go_to_the_engine() -> None:
     assert split_arguments(["--n", "3"]) == (["--n", "3"], None)
 
 
+def test_settings_of_a_program_become_variables_and_are_read_again() -> None:
+    given = {
+        "adapters": {"a": "/x.gguf", "b": "/y.gguf"},
+        "sampling": {"temperature": 0.5, "stop": ["a, b"]},
+        "engine_args": ("-t", "4 5"),
+        "unload_after": 90,
+        "alias": None,
+    }
+    environ = {
+        name: value for name, value in config.environment(given).items() if name.startswith("LLAMA_SRB")
+    }
+    settings = load({}, environ=environ)
+    assert settings == load(given, environ={})
+    assert (settings.sampling, settings.unload_after) == (given["sampling"], 90.0)
+
+
 def test_every_setting_has_an_option_and_a_help_text() -> None:
     made = {"name", "models"}  # of the tables of models
     assert {option.name for option in OPTIONS} | {"engine_args"} | made == set(Settings.model_fields)

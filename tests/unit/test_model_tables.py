@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from llama_srb.bundled import CHECKOUT
-from llama_srb.config import Settings, SettingsError, load
+from llama_srb.config import Settings, SettingsError, changes, load
 from llama_srb.models import defaults
 
-ISSUE = """
+EXAMPLE_OF_THE_DOCS = """
 default_model = "storyteller"
 models_memory = "12GiB"
 [models.storyteller]
@@ -49,7 +49,7 @@ def loaded(
 
 
 def test_a_table_is_the_settings_of_a_model(tmp_path: Path) -> None:
-    settings = loaded(tmp_path, ISSUE)
+    settings = loaded(tmp_path, EXAMPLE_OF_THE_DOCS)
     assert (settings.default_model, settings.models_memory, settings.name) == ("storyteller", 12 << 30, "")
     assert settings.model == CHECKOUT / "models" / "storyteller.gguf"
     [model] = settings.served
@@ -365,3 +365,30 @@ def test_adapters_by_name_come_after_the_others_and_are_off(tmp_path: Path) -> N
     assert model.engine_command[at : at + 4] == (
         "--lora", f"{folder}/l.gguf,{folder}/m.gguf", "--lora-scaled", f"{folder}/p.gguf:0,{folder}/q.gguf:0",
     )  # fmt: skip
+
+
+A, B = '[models.a]\npath = "a"\n', '[models.b]\npath = "b"\n'
+CHANGES: list[tuple[str, str, tuple[list[str], list[str], list[str], tuple[str, ...]]]] = [
+    (A, A, ([], [], [], ())),
+    (A, A + B, (["b"], [], [], ())),
+    (A + B, B, ([], [], ["a"], ())),
+    (A + B, B + A, ([], [], [], ())),
+    (A, A + "ctx = 5", ([], ["a"], [], ())),
+    (A, A + "aliases = 'x'", ([], ["a"], [], ())),
+    (A, '[models.a]\npath = "c"\n', ([], ["a"], [], ())),
+    ("ctx = 5\n" + A + "ctx = 6\n" + B, "ctx = 7\n" + A + "ctx = 6\n" + B, ([], ["b"], [], ())),
+    ("port = 1\nmax_queue = 3\n" + A, "port = 2\nmax_queue = 4\n" + A, ([], [], [], ("port", "max_queue"))),
+    ("models_max = 1\n" + A, "models_max = 2\n" + A, ([], [], [], ())),
+    ("model = 'm'", A, (["a"], [], [""], ())),
+    ("model = 'm'", "model = 'k'", ([], [""], [], ())),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), CHANGES)
+def test_changes_of_the_sources_are_of_models_or_need_a_restart(
+    tmp_path: Path, old: str, new: str, expected: object
+) -> None:
+    found = changes.between(loaded(tmp_path, old), loaded(tmp_path, new), live=["models_max"])
+    names = [[one.name for one in models] for models in (found.added, found.removed)]
+    changed = [now.name for before, now in found.changed if before.name == now.name]
+    assert (names[0], changed, names[1], found.after_restart) == expected

@@ -30,7 +30,7 @@ class ServerInfo:
 
     model: its own name. asked: its name in the answer, if that is another one. parent: of an adapter in a
     list, the model's name. context: tokens of one sequence. modified, now: seconds since 1970. agent: the
-    client's User-Agent. models: all models that the client may use.
+    client's User-Agent. models: for a list, all that the client may use.
     """
 
     model: str
@@ -74,11 +74,13 @@ class InfoEndpoint:
 
     answer: makes the answer from the body, the result of the engine's command, and the server's facts.
     op: the engine's command; empty if none is needed. arguments: makes its arguments from the body.
+    lists: the answer lists all models.
     """
 
     answer: Callable[[Json, Mapping[str, Any], ServerInfo], Any]
     op: str = ""
     arguments: Callable[[Json], Json] = lambda body: {}
+    lists: bool = False
 
 
 def from_server_info(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
@@ -88,7 +90,7 @@ def from_server_info(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
 
 def from_models(value: Callable[[tuple[ServerInfo, ...]], Any]) -> InfoEndpoint:
     """A path whose answer is made from the facts of all models."""
-    return InfoEndpoint(lambda body, result, about: value(about.models))
+    return InfoEndpoint(lambda body, result, about: value(about.models), lists=True)
 
 
 class LikelyToken(TypedDict):

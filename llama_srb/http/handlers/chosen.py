@@ -95,6 +95,8 @@ class Registry:
         self.is_starting = False  # models are being loaded before the server is ready
         self._state_of = state_of
         self.presets = presets
+        self.names = Names[ModelFacts](())
+        self._leaving: tuple[ModelFacts, ...] = ()  # were removed while they had requests
         self.replace(settings, served)
 
     def replace(self, settings: Settings, served: Iterable[ServedModel]) -> None:
@@ -103,7 +105,9 @@ class Registry:
         served = tuple(served)
         for one in served:
             one.pool.engines.on_start = self.admission.metrics.of(one.name).engine_started
-        before = {facts.served: facts for facts in self} if hasattr(self, "names") else {}
+        before = {facts.served: facts for facts in self}
+        removed = (facts for one, facts in before.items() if one not in served)
+        self._leaving = tuple(facts for facts in (*self._leaving, *removed) if facts.pool.requests)
         self.names = Names(
             [before.get(one) or ModelFacts(one, self.presets) for one in served],
             default=settings.default_model,
@@ -117,20 +121,13 @@ class Registry:
     def state_of(self, facts: ModelFacts) -> ModelState:
         return self._state_of(facts.served)
 
-    def described(self, chosen: Chosen) -> ServerInfo:
+    def with_all(self, chosen: Chosen) -> ServerInfo:
         """What clients may read of a model, and of all models and adapters that the caller may use."""
-        infos = [
-            facts.info(chosen.defaults, state=self.state_of(facts)) for facts in self.allowed(chosen.caller)
-        ]
-        adapters = {facts.name: facts.adapters for facts in self}
-        listed = [
-            entry
-            for one in infos
-            for entry in (
-                one,
-                *(dataclasses.replace(one, model=name, parent=one.model) for name in adapters[one.model]),
-            )
-        ]
+        listed: list[ServerInfo] = []
+        for facts in self.allowed(chosen.caller):
+            one = facts.info(chosen.defaults, state=self.state_of(facts))
+            adapters = (dataclasses.replace(one, model=name, parent=one.model) for name in facts.adapters)
+            listed += [one, *adapters]
         return dataclasses.replace(chosen.info, models=tuple(listed))
 
     @property
@@ -160,13 +157,13 @@ class Registry:
         self, body: Mapping[str, Any], caller: Caller, dialect: str = "", query: str | None = None
     ) -> Chosen:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
-        asked = _name_in(body, FIELDS.get(dialect, ("model",))) or query
-        is_ollama = dialect == "ollama"  # whose clients expect an error for an unknown name
+        named = _name_in(body, FIELDS.get(dialect, ("model",)))
+        asked, is_ollama = named or query, dialect == "ollama"
         name = self._without_tag(asked) if asked and is_ollama else asked
         choice = self.names.choose(
             name,
             allowed_to(caller),
-            is_known=is_ollama and not self.are_several,
+            is_known=is_ollama and bool(named) and not self.are_several,  # its clients expect an error
             what=NO_SUCH.get(dialect, NO_SUCH_MODEL),
         )
         shown = asked if asked and name == choice.name else choice.name
@@ -194,15 +191,15 @@ class Registry:
 
     def generation(self, id: str, caller: Caller) -> tuple[ModelFacts, Exchange] | None:
         """The running generation of this id and its model, which the caller must be allowed to use."""
-        for facts in self:
+        for facts in (*self, *self._leaving):
             if (generation := facts.pool.requests.generation(id)) is not None:
-                self.names.choose(facts.name, allowed_to(caller))
+                Names((facts,)).choose(facts.name, allowed_to(caller))
                 return facts, generation
         return None
 
     def cancel(self, id: str, index: int | None = None) -> bool:
         """Ends a request or one sequence of it; False if no model has a request of this id."""
-        return any(facts.pool.requests.cancel(id, index) for facts in self)
+        return any(facts.pool.requests.cancel(id, index) for facts in (*self, *self._leaving))
 
 
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:

@@ -94,7 +94,8 @@ class Compatibility:
             with chosen.reserve() as reservation:
                 arguments = await chosen.facts.tools.for_arguments(arguments, reservation.command)
                 result = await reservation.command(endpoint.op, **arguments)
-        return json_response(endpoint.answer(body, result, self.registry.described(chosen)))
+        about = self.registry.with_all(chosen) if endpoint.lists else chosen.info
+        return json_response(endpoint.answer(body, result, about))
 
     async def count_tokens(self, http: web.Request) -> web.Response:
         """The tokens of a chat's prompt; nothing is generated."""
@@ -126,7 +127,7 @@ class Compatibility:
                 )
             answer.warnings = (*chosen.warnings, *answer.warnings)
             generation = reservation.run("embed", **answer.request.engine_fields())
-            work = Work(generation, unranked, f"texts={len(answer.request.input)}")
+            work = Work(generation, unranked, f"texts={len(answer.request.input)}{reservation.about}")
             return await self.responder.whole(http, work, answer)
 
     def _genkey(self, http: web.Request) -> str:

@@ -93,19 +93,21 @@ class Generate:
             requests = [await prepared(request, chosen, reservation, form.limit) for request in told]
             several = reservation.generate_all(requests)
             named = dict(zip((part.id for part in several.parts), requests, strict=True))
-            work = self._work_of_many(several, named)
+            work = self._work_of_many(several, named, reservation.about)
             if form.stream:
                 return await self.responder.stream(
                     http, work, openai.ChunksOfMany(named, form, origin).frames
                 )
             return await self.responder.whole(http, work, openai.BodyOfMany(named, origin))
 
-    def _work_of_many(self, several: MultiGeneration, named: Mapping[str, CompletionRequest]) -> Work:
-        """The work of several prompts. named: the requests by the ids of their generations."""
+    def _work_of_many(
+        self, several: MultiGeneration, named: Mapping[str, CompletionRequest], about: str
+    ) -> Work:
+        """The work of several prompts. named: the requests by their generations' ids. about: for the log."""
         max_held = self.responder.max_held // len(named)
         ranks = {id: ranking(request, max_held) for id, request in named.items()}
         n = next(iter(named.values())).n
-        size = f"n={n} prompts={len(named)}"
+        size = f"n={n} prompts={len(named)}{about}"
         return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
 
     async def chat_completions(self, http: web.Request) -> web.StreamResponse:
@@ -210,5 +212,5 @@ class Generate:
     ) -> web.Response:
         answer.warnings = (*chosen.warnings, *answer.warnings)
         with chosen.reserve() as reservation:
-            work = Work(reservation.run(op, **fields), unranked, f"texts={texts}")
+            work = Work(reservation.run(op, **fields), unranked, f"texts={texts}{reservation.about}")
             return await self.responder.whole(http, work, answer)

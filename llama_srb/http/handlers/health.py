@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias
 
 from aiohttp import web
 
@@ -23,6 +23,8 @@ from llama_srb.models.memory import memory_of
 
 STATUS_TIMEOUT = 1.0  # seconds; a scrape must not wait for the prefill of a long prompt
 HEALTHY: Healthy = {"status": "ok"}
+Ended: TypeAlias = Literal["draining", "stopped", "failed"]
+ENDED: tuple[Ended, ...] = ("draining", "stopped")
 SERVING = ("ready", "unloaded", "loading")  # states of a model of several that takes requests
 
 
@@ -64,11 +66,11 @@ class Health:
         if able and not self.registry.is_starting:
             healthy: Healthy = {"status": "ok"}
             return json_response({**healthy, "failed": failed} if failed else healthy)
-        states = [one.pool.state for one in self.registry]
-        ended = next((state for state in ("draining", "stopped") if state in states), "failed")
+        states = {one.pool.state for one in self.registry}
+        ended: Ended = next((state for state in ENDED if state in states), "failed")
         progress = [one.pool.progress for one in able if one.pool.state == "loading"]
         answer: Unhealthy = {
-            "status": "loading" if able else cast(Any, "failed" if failed else ended),
+            "status": "loading" if able else ended,
             "progress": round(min(progress, default=0.0), 3),
         }
         if failed:

@@ -39,4 +39,4 @@ def work_of(
     """
     rank, generation = ranking(request, max_held), reservation.generate(request)
     generation.shows_loading = shows_loading
-    return Work(generation, rank, f"n={request.n}", has_stop, echoes=request.n)
+    return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes=request.n)

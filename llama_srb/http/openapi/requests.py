@@ -354,6 +354,12 @@ def neutral_text(values: tuple[object, ...]) -> str:
     return " or ".join("empty" if value in ("", []) else str(value).lower() for value in values)
 
 
+def _with_model(path: foreign.Path) -> Schema:
+    """The properties of a body, of which one names the model."""
+    model = {"model": foreign.MAYBE_TEXT} if path.handler in foreign.NAMING else {}
+    return {**model, **(path.request or {})}
+
+
 def schemas(defaults: Defaults) -> dict[str, Schema]:
     """All schemas of request bodies by name; defaults: the server's."""
     return {
@@ -369,5 +375,9 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
             _fields(OVERRIDE_ROWS, "Override", of_one=True),
             description="Fields of one sequence that differ from its request.",
         ),
-        **{path.name + "Body": _object(path.request) for path in foreign.PATHS if path.request is not None},
+        **{
+            path.name + "Body": _object(_with_model(path))
+            for path in foreign.PATHS
+            if path.request is not None
+        },
     }
