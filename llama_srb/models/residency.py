@@ -106,12 +106,16 @@ class Residency:
 
     async def unload(self, model: ServedModel) -> None:
         """Unloads a model; ModelBusy if it has requests. A load() that waits ends with EngineUnavailable."""
-        if count := len(model.pool.requests):
-            requests = "a request" if count == 1 else f"{count} requests"
-            raise ModelBusy(f"{model.name} has {requests}; it can be unloaded when they have ended")
+        self.require_idle(model)
         one = self._of(model)
         one.fail("the model was unloaded")
         await asyncio.wait({one.leaving or self._begin_unload(one)})
+
+    def require_idle(self, model: ServedModel) -> None:
+        """ModelBusy if the model has requests."""
+        if count := len(model.pool.requests):
+            requests = "a request" if count == 1 else f"{count} requests"
+            raise ModelBusy(f"{model.name} has {requests}; it can be unloaded when they have ended")
 
     def keep(self, model: ServedModel, stay: float) -> None:
         """Until its next unload it leaves after `stay` seconds without a request; infinity: never."""
