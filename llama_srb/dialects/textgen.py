@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Warned
+from llama_srb.dialects.common.answers import Count, Frames, Warned, warned
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
 from llama_srb.dialects.common.reply import (
     InfoEndpoint,
@@ -86,6 +86,61 @@ class ModelCard(TypedDict):
 class ModelCards(TypedDict):
     object: Literal["list"]
     data: list[ModelCard]
+
+
+class LoadStep(TypedDict):
+    """The progress of a load in TabbyAPI's form, in percent: of modules, which are 100, module are loaded."""
+
+    model_type: Literal["model"]
+    module: Count
+    modules: Count
+    status: Literal["processing", "finished"]
+
+
+class LoadEnd(LoadStep, Warned):
+    pass
+
+
+class LoadFault(TypedDict):
+    message: str
+
+
+class LoadFailed(TypedDict):
+    error: LoadFault
+
+
+LOAD_STEPS = Frames(LoadStep | LoadEnd | LoadFailed, "Server-sent events, the last of which is the end.")
+
+# ----------------------------------------------------------------------------------------------------
+# Loads
+# ----------------------------------------------------------------------------------------------------
+
+MODULES = 100
+LOAD_READ = frozenset({"model_name", "name", "skip_queue"})
+
+
+def load_step(progress: float) -> LoadStep:
+    """progress: 0 to 1."""
+    module = round(MODULES * progress)
+    return {"model_type": "model", "module": module, "modules": MODULES, "status": "processing"}
+
+
+def load_end(body: Mapping[str, Any]) -> LoadEnd:
+    """The last frame of a load; it names the fields of the body that other loaders have."""
+    names = [name for name, value in body.items() if name not in LOAD_READ and value not in (None, {}, [])]
+    unused = (f"{name} is not used: the server's settings of the model hold" for name in names)
+    last: LoadEnd = {"model_type": "model", "module": MODULES, "modules": MODULES, "status": "finished"}
+    return {**last, **warned(tuple(unused))}
+
+
+def load_failed(reason: str) -> LoadFailed:
+    return {"error": {"message": reason}}
+
+
+def loaded_name(body: Mapping[str, Any], default: str | None = None) -> str:
+    """The model of a load or an unload: `model_name`, in older versions of TabbyAPI `name`."""
+    name = "name" if body.get("model_name") is None and body.get("name") is not None else "model_name"
+    return text_of(body, name, default)
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -64,7 +64,11 @@ class ModelMeta(TypedDict):
 
 
 class ModelStatus(TypedDict):
+    """failed, error: with value failed; error is the reason."""
+
     value: ModelState
+    failed: NotRequired[Literal[True]]
+    error: NotRequired[str]
 
 
 class Model(TypedDict):

@@ -112,10 +112,12 @@ KOBOLD: Schema = {
     "logprobs": {"type": ["boolean", "integer", "null"]},
 }  # fmt: skip
 GENKEY: Schema = {"genkey": MAYBE_TEXT}
+KEEP_ALIVE: Schema = {"type": ["number", "string", "null"]}
 OLLAMA: Schema = {
     "model": TEXT, "prompt": MAYBE_TEXT, "suffix": MAYBE_TEXT, "stream": MAYBE_SWITCH, "raw": MAYBE_SWITCH,
     "system": MAYBE_TEXT, "options": MAYBE_OBJECT, "format": ANY,
     "n": ANY, "logprobs": MAYBE_SWITCH, "top_logprobs": ANY, "truncate": MAYBE_SWITCH,
+    "keep_alive": KEEP_ALIVE,
 }  # fmt: skip
 TOKENIZE: Schema = {
     "with_pieces": MAYBE_SWITCH,
@@ -125,6 +127,7 @@ TOKENIZE: Schema = {
 ENCODE: Schema = {"text": TEXT, "add_bos_token": MAYBE_SWITCH}
 TOKENS: Schema = {"tokens": IDS}
 MESSAGES: Schema = {"type": "array"}
+NAMED: Schema = {"model": TEXT}
 ANTHROPIC: Schema = {
     "model": MAYBE_TEXT, "messages": MESSAGES, "system": ANY, "tools": MAYBE_LIST,
     "tool_choice": MAYBE_OBJECT, "thinking": MAYBE_OBJECT, "output_config": MAYBE_OBJECT,
@@ -172,6 +175,14 @@ PATHS = (
         {JSON: Props}),
     Path("llamacpp", "GET", "/slots", EVERY_KEY, "ask", "A slot for each of --parallel sequences.",
         {JSON: list[Slot]}),
+    Path("llamacpp", "POST", "/models/load", ADMIN, "router_load",
+        "Begins to load a model, and answers at once; 400 if it is loaded or loads already.",
+        {JSON: llamacpp.Success}, NAMED),
+    Path("llamacpp", "POST", "/models/unload", ADMIN, "router_unload",
+        "Begins to unload a model, and answers at once; 400 if it is not loaded.",
+        {JSON: llamacpp.Success}, NAMED),
+    Path("llamacpp", "GET", "/models/sse", EVERY_KEY, "models_sse",
+        "Events about loads and unloads of models.", {SSE: llamacpp.MODEL_EVENTS}),
     Path("llamacpp", "POST", "/embedding", EMBED, "vectors", "Vectors of texts.", NATIVE_VECTORS, CONTENT),
     Path("llamacpp", "POST", "/embeddings", EMBED, "vectors", "The same as /embedding.",
         NATIVE_VECTORS, CONTENT),
@@ -245,6 +256,12 @@ PATHS = (
         {JSON: textgen.WebuiModel}),
     Path("openai", "GET", "/v1/internal/model/list", EVERY_KEY, "ask", "text-generation-webui: all models.",
         {JSON: ModelNames}),
+    Path("openai", "POST", "/v1/internal/model/load", ADMIN, "webui_load",
+        "text-generation-webui: loads a model by its name, and waits until it is loaded.",
+        {JSON: Literal["OK"]}, {"model_name": TEXT, "args": MAYBE_OBJECT, "settings": MAYBE_OBJECT}),
+    Path("openai", "POST", "/v1/internal/model/unload", ADMIN, "unload_loaded",
+        "text-generation-webui: unloads all models that are loaded, or the named one.",
+        {JSON: None}, {"model_name": MAYBE_TEXT}),
     Path("openai", "POST", "/v1/token/encode", COMPLETE, "ask", "TabbyAPI: token ids.",
         {JSON: Encoded}, ENCODE),
     Path("openai", "POST", "/v1/token/decode", COMPLETE, "ask", "TabbyAPI: text.",
@@ -252,6 +269,12 @@ PATHS = (
     Path("openai", "GET", "/v1/model", EVERY_KEY, "ask", "TabbyAPI: the model.", {JSON: ModelCard}),
     Path("openai", "GET", "/v1/model/list", EVERY_KEY, "ask", "TabbyAPI: all models.",
         {JSON: ModelCards}),
+    Path("openai", "POST", "/v1/model/load", ADMIN, "tabby_load",
+        "TabbyAPI: loads a model by its name, with the progress as a stream.",
+        {SSE: textgen.LOAD_STEPS}, {"model_name": MAYBE_TEXT, "name": MAYBE_TEXT}),
+    Path("openai", "POST", "/v1/model/unload", ADMIN, "unload_loaded",
+        "TabbyAPI: unloads all models that are loaded, or the named one.",
+        {JSON: None}, {"model_name": MAYBE_TEXT}),
 
     Path("responses", "POST", "/v1/responses", CHAT, "responses",
         "One answer to a conversation, in the form of OpenAI's responses: items, or events.",
@@ -281,7 +304,8 @@ PATHS = (
         {"messages": MESSAGES, "tools": ANY, "think": ANY, **OLLAMA}),
     Path("ollama", "POST", "/api/embed", EMBED, "vectors", "Vectors of texts.",
         {JSON: OllamaVectors},
-        {"model": TEXT, "input": ANY, "dimensions": ANY, "truncate": MAYBE_SWITCH}),
+        {"model": TEXT, "input": ANY, "dimensions": ANY, "truncate": MAYBE_SWITCH,
+         "keep_alive": KEEP_ALIVE}),
     Path("ollama", "POST", "/api/embeddings", EMBED, "vectors", "The vector of one text.",
         {JSON: OllamaVector},
         {"model": TEXT, "prompt": ANY, "truncate": MAYBE_SWITCH}),
@@ -293,7 +317,7 @@ PATHS = (
         {JSON: ollama.Pulled, NDJSON: ollama.PULLED},
         {"model": TEXT, "stream": MAYBE_SWITCH}),
     Path("ollama", "GET", "/api/tags", EVERY_KEY, "ask", "The model.", {JSON: OllamaModels}),
-    Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded model.",
+    Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded models, and when each leaves.",
         {JSON: OllamaLoadedModels}),
     Path("ollama", "GET", "/api/version", EVERY_KEY, "ask",
         "The version of Ollama whose API this server has.",

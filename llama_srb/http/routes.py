@@ -261,6 +261,24 @@ OURS: tuple[Route, ...] = (
     Route("GET", "/v1/models/{name}", EVERY_KEY, "model_named",
         "A model, or an adapter that has a name.",
         {200: _json("The model.", Model), 404: _json("There is no such model.", Error), **FAILED}),
+    Route("POST", "/v1/models/{name}/load", ADMIN, "load_model",
+        "Loads a model, and waits until it is loaded. A slash in the name is written %2F.",
+        {
+            200: _json("The model, which is loaded.", Model),
+            400: _json("The name is an adapter's.", Error),
+            404: _json("There is no such model.", Error),
+            **FAILED,
+            503: _json("It cannot be loaded, for the reason in the message.", Error),
+        }),
+    Route("POST", "/v1/models/{name}/unload", ADMIN, "unload_model",
+        "Unloads a model. The next request for it loads it again.",
+        {
+            200: _json("The model, which is unloaded.", Model),
+            400: _json("The name is an adapter's.", Error),
+            404: _json("There is no such model.", Error),
+            409: _json("It has requests, whose number is in the message.", Error),
+            **FAILED,
+        }),
     Route("GET", "/v1/presets", EVERY_KEY, "presets",
         "The presets that a request may name: description and fields.",
         {200: _json("A list.", Presets), **FAILED}),
@@ -321,7 +339,13 @@ def _of_others(path: foreign.Path) -> Route:
     return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
 
 
+NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
+HAS_REQUESTS = {409: _json("It has requests, whose number is in the message.", Error)}
 MORE_ERRORS = {
+    **dict.fromkeys(("/models/load", "/v1/model/load", "/v1/internal/model/load"), NO_SUCH_MODEL),
+    **dict.fromkeys(
+        ("/models/unload", "/v1/model/unload", "/v1/internal/model/unload"), NO_SUCH_MODEL | HAS_REQUESTS
+    ),
     "/infill": {501: _json("The model has no infill tokens.", Error)},
     "/slots": {501: _json("The server was started with --no-slots.", Error)},
 }

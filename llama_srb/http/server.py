@@ -62,7 +62,7 @@ async def serve(
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
     residency = Residency(Limits(settings.models_memory, settings.models_max, settings.models_wait))
     admission = Admission(load, by_model=bool(settings.models))
-    registry = Registry(settings, admission, served, presets, residency.state_of)
+    registry = Registry(settings, admission, served, presets, residency)
     api = Api(settings, registry, access)
     reload = _Reload(settings, api, certificate)
     runner = web.AppRunner(

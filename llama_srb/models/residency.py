@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from llama_srb.background import begin
+from llama_srb.engine.exchange import EngineUnavailable
 from llama_srb.models.decisions import Action, Limits, decide, next_check
 from llama_srb.models.resident_model import ResidentModel
 from llama_srb.models.served import ServedModel
@@ -36,6 +38,7 @@ class Residency:
         self.limits = limits
         # gets the loaded models, when one was loaded or unloaded or has a new engine
         self.on_loaded_change: Callable[[list[ServedModel]], None] = lambda loaded: None
+        self.listeners: list[Callable[[], None]] = []  # are called when states may have changed
         self._models: dict[ServedModel, ResidentModel] = {}
         self._loaded: dict[ServedModel, int] = {}  # with the identity of each engine's ready event
         self._changed = asyncio.Event()
@@ -88,7 +91,7 @@ class Residency:
 
     async def load(self, model: ServedModel) -> None:
         """Waits until the model is loaded; EngineError with the reason if it cannot be."""
-        one = self._models[model]
+        one = self._of(model)
         if model.pool.state == "failed" and not model.pool.requests:
             await model.pool.hosting.unload()
         waiter = one.ask()
@@ -103,12 +106,32 @@ class Residency:
 
     async def unload(self, model: ServedModel) -> None:
         """Unloads a model; ModelBusy if it has requests. A load() that waits ends with EngineUnavailable."""
+        self.require_idle(model)
+        one = self._of(model)
+        one.fail("the model was unloaded")
+        await asyncio.wait({one.leaving or self._begin_unload(one)})
+
+    def require_idle(self, model: ServedModel) -> None:
+        """ModelBusy if the model has requests."""
         if count := len(model.pool.requests):
             requests = "a request" if count == 1 else f"{count} requests"
             raise ModelBusy(f"{model.name} has {requests}; it can be unloaded when they have ended")
-        one = self._models[model]
-        one.fail("the model was unloaded")
-        await asyncio.wait({one.leaving or self._begin_unload(one)})
+
+    def keep(self, model: ServedModel, stay: float) -> None:
+        """Until its next unload it leaves after `stay` seconds without a request; infinity: never."""
+        if model in self._models:
+            self._models[model].stay = stay
+            self._changed.set()
+
+    def leaves_at(self, model: ServedModel) -> float | None:
+        """When a loaded model leaves if no request comes, by the event loop's clock; None: never."""
+        one = self._models.get(model)
+        if one is None or one.loaded_at is None or one.unload_after is None:
+            return None
+        requests, now = model.pool.requests, asyncio.get_running_loop().time()
+        since = now if requests else max(requests.last_used, one.loaded_at)
+        at = since + one.unload_after
+        return at if math.isfinite(at) else None
 
     def state_of(self, model: ServedModel) -> ModelState:
         """The state for clients. A model is failed while it is not tried again."""
@@ -120,6 +143,11 @@ class Residency:
             case "failed":
                 return "failed"
         return "unloaded" if model.pool.refusal is None else "failed"
+
+    def _of(self, model: ServedModel) -> ResidentModel:
+        if model not in self._models:
+            raise EngineUnavailable(f"the model {model.name} is not served yet, or no more")
+        return self._models[model]
 
     # The task
 
@@ -152,6 +180,8 @@ class Residency:
         if loaded != self._loaded:
             self._loaded = loaded
             self.on_loaded_change(list(loaded))
+        for listener in self.listeners[:]:
+            listener()
         return next_check(views, self.limits, now)
 
     def _act(self, action: Action, one: ResidentModel) -> None:

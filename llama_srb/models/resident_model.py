@@ -26,6 +26,7 @@ class ResidentModel:
         self.asked_at: float | None = None  # when the operator asked for a load that has not succeeded
         self.loaded_at: float | None = None  # None: it is not loaded, and was not since its last load
         self.leaving: asyncio.Task[None] | None = None  # the task that unloads it
+        self.stay: float | None = None  # seconds for unload_after until it leaves; infinity: for ever
         self.least = model.need  # the first estimate: a model that has grown in use may be loaded again
         self._loads = False
         self._retry_at = 0.0
@@ -108,7 +109,7 @@ class ResidentModel:
 
     def left(self) -> None:
         """Its engines have ended."""
-        self.leaving = None
+        self.leaving = self.stay = None
         if self._largest and self._is_measured:
             self.model.need = self._largest
 
@@ -131,9 +132,14 @@ class ResidentModel:
             memory=self._memory() if measured else 0,
             need=self.model.need,
             least=min(self.least, self.model.need),
-            unload_after=self.model.settings.unload_after,
+            unload_after=self.unload_after,
             retry_at=self._retry_at,
         )
+
+    @property
+    def unload_after(self) -> float | None:
+        """Seconds without a request after which it leaves; None: never."""
+        return self.model.settings.unload_after if self.stay is None else self.stay
 
     @property
     def _state(self) -> ViewState:

@@ -20,8 +20,12 @@ from tests.support.several import Several, serve
 from tests.support.sockets import connected, event, until
 
 ADAPTER = b"an adapter, which the fake engine does not read"
+LOADS = (  # have their own tests
+    "load_model", "unload_model", "router_load", "router_unload", "tabby_load", "webui_load",
+    "unload_loaded",
+)  # fmt: skip
 NO_MODEL = {  # handlers of bodies that name no model: they act on requests, or on the server
-    "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation",
+    "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation", *LOADS,
 }  # fmt: skip
 GENERATES_NOTHING = {"/api/show", "/api/pull"}
 NO_ADAPTER = {"embeddings", "vectors"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import time
@@ -480,3 +481,41 @@ async def test_who_shares_a_budget_learns_which_models_are_loaded(models: Models
         assert told == [{"a"}, {"a", "b"}, {"b"}]
         os.kill(models.journal("b").entries("ready")[0]["pid"], signal.SIGKILL)
         await until(lambda: told[3:] == [set(), {"b"}])
+
+
+# How long a model stays
+
+
+async def test_a_model_stays_as_long_as_it_is_told_until_it_leaves(models: Models) -> None:
+    a = models("a", unload_after="1h")
+    async with residing(Limits(), a) as residency:
+        assert residency.leaves_at(a) is None, "it is not loaded"
+        await residency.load(a)
+        now = asyncio.get_running_loop().time()
+        assert (residency.leaves_at(a) or 0) == pytest.approx(now + 3600, abs=5)
+        residency.keep(a, math.inf)
+        assert residency.leaves_at(a) is None
+        residency.keep(a, 0.0)
+        await until(lambda: residency.state_of(a) == "unloaded")
+        await residency.load(a)
+        assert (residency.leaves_at(a) or 0) > now + 3500, "the wish has ended with the load"
+
+
+async def test_a_model_that_is_to_leave_at_once_ends_its_requests_first(models: Models) -> None:
+    a = models("a")
+    async with residing(Limits(), a) as residency, generate(a, max_tokens=40) as running:
+        await soon(anext(running))
+        residency.keep(a, 0.0)
+        assert isinstance((await collect(running))[-1], Done)
+        await until(lambda: residency.state_of(a) == "unloaded")
+
+
+async def test_a_model_that_is_not_served_is_neither_loaded_nor_kept(models: Models) -> None:
+    a = models("a")
+    async with Residency(Limits()) as residency:
+        residency.keep(a, 1.0)
+        assert residency.leaves_at(a) is None
+        with pytest.raises(EngineUnavailable, match="a is not served"):
+            await residency.load(a)
+        with pytest.raises(EngineUnavailable, match="a is not served"):
+            await residency.unload(a)

@@ -31,6 +31,26 @@ OF_RUNNING = {  # they act on a running request, and have their own tests
     "DELETE /v1/completions/{id}",
     "DELETE /v1/completions/{id}/{index}",
 }
+LOADED, NAMED = {"model": "storyteller"}, {"model_name": "storyteller"}
+LOADING = [  # one after the other: a route, its path, its body, the status and the form of its answer
+    ("POST /v1/models/{name}/unload", "/v1/models/storyteller/unload", None, 200, JSON),
+    ("POST /v1/models/{name}/unload", "/v1/models/other/unload", None, 404, JSON),
+    ("POST /models/unload", "/models/unload", LOADED, 400, JSON),
+    ("POST /models/load", "/models/load", LOADED, 200, JSON),
+    ("POST /models/load", "/models/load", LOADED, 400, JSON),
+    ("POST /models/load", "/models/load", {"model": "other"}, 404, JSON),
+    ("POST /v1/model/load", "/v1/model/load", NAMED | {"max_seq_len": 1}, 200, SSE),
+    ("POST /models/unload", "/models/unload", LOADED, 200, JSON),
+    ("POST /v1/model/load", "/v1/model/load", NAMED, 200, SSE),
+    ("POST /v1/model/unload", "/v1/model/unload", None, 200, JSON),
+    ("POST /v1/model/load", "/v1/model/load", {}, 400, JSON),
+    ("POST /v1/internal/model/load", "/v1/internal/model/load", NAMED, 200, JSON),
+    ("POST /v1/internal/model/unload", "/v1/internal/model/unload", NAMED, 200, JSON),
+    ("POST /v1/internal/model/unload", "/v1/internal/model/unload", {"model_name": "other"}, 404, JSON),
+    ("POST /v1/models/{name}/load", "/v1/models/storyteller/load", None, 200, JSON),
+    ("POST /v1/models/{name}/load", "/v1/models/other/load", None, 404, JSON),
+]
+EVENTS = "GET /models/sse"
 GENERATING = {  # a path for each form of errors: a body, and the fields that ask for a stream
     "/v1/completions": ({"prompt": ONCE}, {"stream": False}, {"stream": True}),
     "/v1/events": ({"prompt": ONCE}, None, {}),
@@ -82,6 +102,7 @@ def test_answers_are_as_described(
 def test_every_route_has_an_answer_here_in_each_of_its_forms() -> None:
     answered = {(case.route, case.form) for case in CASES if case.status == 200}
     answered |= {(route, JSON) for route in OF_RUNNING}
+    answered |= {(route, form) for route, _, _, status, form in LOADING if status == 200} | {(EVENTS, SSE)}
     described = {
         (f"{route.method} {route.path}", form)
         for route in ROUTES
@@ -122,6 +143,21 @@ def test_routes_that_act_on_a_running_request_answer_as_described(
         told = begun + response.read()
     assert b'"event": "extend"' in told
     description.check("POST /v1/events", 200, SSE, told)
+
+
+def test_routes_that_load_answer_as_described(description: Description) -> None:
+    with serving("--ctx", "1024") as server, closing(server.connect()) as listening:
+        listening.request("GET", "/models/sse")
+        events = listening.getresponse()
+        for route, path, body, wanted, wanted_form in LOADING:
+            status, headers, data = server.call("POST", path, body)
+            assert (status, headers.get_content_type()) == (wanted, wanted_form), (path, body, data)
+            description.check(route, status, wanted_form, data)
+        told = b""
+        while told.count(b'"loaded"') < 4:
+            told += events.readline() + events.readline()
+        assert b'"progress"' in told
+        description.check(EVENTS, 200, SSE, told)
 
 
 async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> None:

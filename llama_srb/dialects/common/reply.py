@@ -30,7 +30,9 @@ class ServerInfo:
 
     model: its own name. asked: its name in the answer, if that is another one. parent: of an adapter in a
     list, the model's name. context: tokens of one sequence. modified, now: seconds since 1970. agent: the
-    client's User-Agent. models: for a list, all that the client may use.
+    client's User-Agent. models: for a list, all that the client may use. leaves: when it will be unloaded if
+    no request comes, in seconds since 1970; None: never. max_instances: None if the request names its model,
+    or if the server has one model; else the most models that are loaded at once, 0 without a limit.
     """
 
     model: str
@@ -55,6 +57,8 @@ class ServerInfo:
     now: float = 0.0
     uptime: float = 0.0
     agent: str = ""
+    leaves: float | None = None
+    max_instances: int | None = None
     defaults: Defaults = field(default_factory=Defaults)
 
     @property

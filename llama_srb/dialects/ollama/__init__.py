@@ -1,4 +1,7 @@
-"""Ollama: `body` reads requests, `generation` renders answers, `info` answers all other paths. Pure."""
+"""Ollama: `body` reads requests, `generation` renders answers, `keep_alive` reads that field.
+
+`info` answers all other paths. Pure.
+"""
 
 from llama_srb.dialects.ollama.generation import (
     REPLIES,
@@ -10,6 +13,7 @@ from llama_srb.dialects.ollama.generation import (
     error_body,
 )
 from llama_srb.dialects.ollama.info import INFO_ENDPOINTS, PULLED, Pulled, pulled
+from llama_srb.dialects.ollama.keep_alive import only_loads, stay_asked, stay_of, unloaded
 
 __all__ = [
     "INFO_ENDPOINTS",
@@ -22,5 +26,9 @@ __all__ = [
     "OllamaError",
     "Pulled",
     "error_body",
+    "only_loads",
     "pulled",
+    "stay_asked",
+    "stay_of",
+    "unloaded",
 ]

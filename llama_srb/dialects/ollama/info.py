@@ -19,6 +19,7 @@ from llama_srb.dialects.common.reply import (
 from llama_srb.dialects.ollama.generation import OllamaError, time_of
 from llama_srb.request.values import RequestError
 
+DAY, LATEST = 86_400.0, 1e9  # seconds
 VERSION = "0.12.0"  # of Ollama: clients check it before they use newer fields
 
 # ----------------------------------------------------------------------------------------------------
@@ -129,10 +130,11 @@ def _running(models: Sequence[ServerInfo]) -> OllamaLoadedModels:
 
 
 def _loaded(about: ServerInfo) -> OllamaLoadedModel:
-    """A loaded model. expires_at is always a day from now, since a request keeps it loaded."""
+    """A loaded model. expires_at is a day from now if it stays as long as the server runs."""
+    leaves = about.now + DAY if about.leaves is None else min(about.leaves, about.now + LATEST)
     return {
         **_entry(about),
-        "expires_at": time_of(about.now + 86400),
+        "expires_at": time_of(leaves),
         "size_vram": 0,
         "context_length": about.context,
     }

@@ -14,11 +14,13 @@ from llama_srb.http.handlers.control import Control
 from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.info import Info
+from llama_srb.http.handlers.loads import Loads
 from llama_srb.http.middleware import Handler, headers_for, middlewares
 from llama_srb.http.routes import ROUTES
 from llama_srb.http.streaming import Responder
 
-GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters)  # each handler is a method of one of them
+GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters, Loads)
+"""Each handler is a method of one of them."""
 
 
 class Api:
@@ -28,13 +30,16 @@ class Api:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, responder = Connections(settings), Responder(settings)
         self._control = Control(registry, responder, self.connections)
+        info = Info(registry)
+        self._loads = Loads(registry, info)
         self._groups = (
             Generate(registry, responder),
             Compatibility(registry, responder),
             self._control,
-            Info(registry),
+            info,
             Health(registry),
             Adapters(registry),
+            self._loads,
         )
 
     def app(self) -> web.Application:
@@ -51,7 +56,7 @@ class Api:
             for method in route.methods:
                 app.router.add_route(method, route.pattern, self._handler(route.handler))
         app.on_response_prepare.append(headers_for(self.access))
-        app.on_shutdown.append(self._control.close_sockets)
+        app.on_shutdown.extend((self._control.close_sockets, self._loads.end_streams))
         return app
 
     def _handler(self, name: str) -> Handler:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.middleware import DIALECT_OF
 from llama_srb.http.reservations import Admission, Reservation
 from llama_srb.models.names import Choice, Names
+from llama_srb.models.residency import Residency
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
@@ -89,11 +91,11 @@ class Registry:
         admission: Admission,
         served: Iterable[ServedModel],
         presets: Mapping[str, Preset],
-        state_of: Callable[[ServedModel], ModelState],
+        residency: Residency,
     ) -> None:
         self.settings, self.admission, self.bodies = settings, admission, Bodies()
+        self.residency = residency
         self.is_starting = False  # models are being loaded before the server is ready
-        self._state_of = state_of
         self.presets = presets
         self.names = Names[ModelFacts](())
         self._leaving: tuple[ModelFacts, ...] = ()  # were removed while they had requests
@@ -119,16 +121,23 @@ class Registry:
         return iter(self.names.models)
 
     def state_of(self, facts: ModelFacts) -> ModelState:
-        return self._state_of(facts.served)
+        return self.residency.state_of(facts.served)
 
     def with_all(self, chosen: Chosen) -> ServerInfo:
         """What clients may read of a model, and of all models and adapters that the caller may use."""
         listed: list[ServerInfo] = []
         for facts in self.allowed(chosen.caller):
-            one = facts.info(chosen.defaults, state=self.state_of(facts))
+            one = dataclasses.replace(
+                facts.info(chosen.defaults, state=self.state_of(facts)), leaves=self._leaves(facts)
+            )
             adapters = (dataclasses.replace(one, model=name, parent=one.model) for name in facts.adapters)
             listed += [one, *adapters]
         return dataclasses.replace(chosen.info, models=tuple(listed))
+
+    def _leaves(self, facts: ModelFacts) -> float | None:
+        """When the model will be unloaded if no request comes, in seconds since 1970."""
+        at = self.residency.leaves_at(facts.served)
+        return None if at is None else time.time() + at - asyncio.get_running_loop().time()
 
     @property
     def are_several(self) -> bool:

@@ -19,7 +19,8 @@ from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import BODY
 from llama_srb.http.foreign import NDJSON
 from llama_srb.http.handlers.bodies import parsed, path_of
-from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.handlers.chosen import Chosen, Registry
+from llama_srb.http.handlers.loads import kept, stay_of, unloaded, unloads
 from llama_srb.http.handlers.work import prepared, work_of
 from llama_srb.http.middleware import json_response
 from llama_srb.http.streaming import Responder, Work, unranked
@@ -54,7 +55,13 @@ class Compatibility:
 
     async def reply(self, http: web.Request) -> web.StreamResponse:
         """n continuations in another server's form."""
-        chosen = await self.registry.of(http)
+        stay, chosen = stay_of(http, self.registry, await self.registry.of(http))
+        if unloads(http, chosen, stay):
+            return await unloaded(http, self.registry, chosen)
+        with kept(self.registry, chosen, stay):
+            return await self._reply(http, chosen)
+
+    async def _reply(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
         reply = await parsed(http, REPLIES[path_of(http)], chosen.body, chosen.info)
         with chosen.reserve() as reservation:
             reply.request = await prepared(reply.request, chosen, reservation, reply.limit)
@@ -95,6 +102,9 @@ class Compatibility:
                 arguments = await chosen.facts.tools.for_arguments(arguments, reservation.command)
                 result = await reservation.command(endpoint.op, **arguments)
         about = self.registry.with_all(chosen) if endpoint.lists else chosen.info
+        if self.registry.are_several and "model" not in http.query:
+            most = self.registry.settings.models_max or 0
+            about = dataclasses.replace(about, max_instances=most)
         return json_response(endpoint.answer(body, result, about))
 
     async def count_tokens(self, http: web.Request) -> web.Response:
@@ -117,7 +127,11 @@ class Compatibility:
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts in another server's form."""
-        chosen = (await self.registry.of(http)).without_adapter()
+        stay, chosen = stay_of(http, self.registry, (await self.registry.of(http)).without_adapter())
+        with kept(self.registry, chosen, stay):
+            return await self._vectors(http, chosen)
+
+    async def _vectors(self, http: web.Request, chosen: Chosen) -> web.Response:
         answer = await parsed(http, VECTORS[path_of(http)], chosen.body, chosen.info)
         with chosen.reserve() as reservation:
             if answer.truncate:

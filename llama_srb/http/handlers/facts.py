@@ -74,6 +74,12 @@ class ModelFacts:
         return {name: id for name, id in self.pool.adapters.given.items() if id >= first}
 
     @property
+    def failure(self) -> str:
+        """Why it cannot be loaded, or was not the last time; empty if nothing failed."""
+        refusal = self.pool.refusal
+        return refusal.reason if refusal is not None else self.pool.failure or ""
+
+    @property
     def is_known(self) -> bool:
         """Whether an engine has loaded it: infill tokens and the context are known only then."""
         return self.pool.ready is not None

@@ -51,17 +51,20 @@ class Health:
 
     def _health_of_one(self) -> web.Response:
         (model,) = self.registry
-        state = model.pool.state
-        if state == "ready":
+        state, has_failed = model.pool.state, self._state(model) == "failed"
+        if state == "ready" or (state == "unloaded" and not has_failed):
             return json_response(HEALTHY)
-        answer: Unhealthy = {"status": state, "progress": round(model.pool.progress, 3)}
-        if state == "failed" and model.pool.failure is not None:
-            answer["error"] = model.pool.failure
+        answer: Unhealthy = {
+            "status": "failed" if has_failed else state,
+            "progress": round(model.pool.progress, 3),
+        }
+        if has_failed and model.failure:
+            answer["error"] = model.failure
         return json_response(answer, 503)
 
     def _health_of_several(self) -> web.Response:
         """While models are loaded at the start, `progress` is that of the one that loads."""
-        failed = {one.name: one.pool.failure or "" for one in self.registry if self._state(one) == "failed"}
+        failed = {one.name: one.failure for one in self.registry if self._state(one) == "failed"}
         able = [one for one in self.registry if one.name not in failed and one.pool.state in SERVING]
         if able and not self.registry.is_starting:
             healthy: Healthy = {"status": "ok"}

@@ -20,6 +20,7 @@ from llama_srb.http.answers import (
     Model,
     ModelMeta,
     Models,
+    ModelStatus,
     Presets,
 )
 from llama_srb.http.auth.caller import CALLER
@@ -65,6 +66,10 @@ class Info:
         name = chosen.facts.name if chosen.adapter is None else chosen.name
         return json_response(next(one for one in self._entries(chosen.facts) if one["id"] == name))
 
+    def entry(self, facts: ModelFacts) -> Model:
+        """A model's entry of that list."""
+        return self._entries(facts)[0]
+
     def _entries(self, facts: ModelFacts) -> list[Model]:
         """A model, then its adapters that have names, which name it as their parent."""
         model = self._model(facts)
@@ -97,10 +102,17 @@ class Info:
             "object": "model",
             "created": created,
             "owned_by": "llama-srb",
-            "status": {"value": self._registry.state_of(facts)},
+            "status": self._status(facts),
             "size_bytes": model.size_bytes,
             "meta": meta,
         }
+
+    def _status(self, facts: ModelFacts) -> ModelStatus:
+        """Clients of llama-server look for `failed`."""
+        state = self._registry.state_of(facts)
+        if state != "failed":
+            return {"value": state}
+        return {"value": state, "failed": True, "error": facts.failure}
 
     async def adapters(self, http: web.Request) -> web.Response:
         """The LoRA adapters as a list in OpenAI's form."""
