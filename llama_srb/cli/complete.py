@@ -22,6 +22,7 @@ from llama_srb.engine.events import TokenList
 from llama_srb.engine.exchange import EngineError, Exchange
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
+from llama_srb.models import defaults as field_defaults
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
@@ -122,8 +123,9 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
     """Checks everything that can be checked before a process is started."""
     try:
         given = {name: options[name] for name in ENGINE_SETTINGS}
-        settings = fetching.with_model(load_settings(given, options["config_file"]))
+        settings = fetching.with_models(load_settings(given, options["config_file"]).default)
         model = gguf_header.read(settings.model)
+        field_defaults.check(settings)
         given = canonical(settings.field_defaults)
         defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=True, operator=given)
         request = request_from(body, defaults)

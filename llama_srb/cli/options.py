@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +83,29 @@ def setting_options(names: Iterable[str] | None = None, heading: str = "Options"
     rows = [row for row in OPTIONS if names is None or row.name in names]
     file = Option(
         ["--config", "config_file"], heading, metavar="FILE", type=click.Path(),
-        help="TOML file with the same settings.",
+        help="TOML file with the same settings, and tables of models.",
     )  # fmt: skip
     return [*(_setting(row, heading) for row in rows), file]
 
 
-def load_settings(options: Mapping[str, object], config_file: str | None) -> Settings:
-    """The settings of the command at hand, whose `Command` knows the engine's arguments; SettingsError."""
+def model_files() -> click.Argument:
+    """The argument that names models without --model."""
+    return click.Argument(["files"], nargs=-1, metavar="[FILE]…", type=click.Path())
+
+
+def load_settings(
+    options: Mapping[str, object], config_file: str | None, files: Sequence[str] = ()
+) -> Settings:
+    """The settings of the command at hand, whose `Command` knows the engine's arguments; SettingsError.
+
+    files: models without --model.
+    """
     context = click.get_current_context()
     return config.load(
         {**options, "engine_args": context.obj},
         config=config_file,
         more_flags=context.meta.get(MORE_FLAGS, ()),
+        files=files,
     )
 
 

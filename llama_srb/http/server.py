@@ -16,7 +16,7 @@ from aiohttp import web
 
 from llama_srb import __version__, bundled
 from llama_srb.background import begin
-from llama_srb.config import Settings, child_environment
+from llama_srb.config import Settings, SettingsError, child_environment
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.pool.terms import OWN
@@ -27,12 +27,10 @@ from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.limits import Load
 from llama_srb.http.reservations import Admission
-from llama_srb.models import gguf_header
+from llama_srb.models import defaults, gguf_header
 from llama_srb.models.gguf_header import ModelFileError, ModelInfo
-from llama_srb.request.parse import canonical
 from llama_srb.request.presets import SHIPPED, Preset, PresetError
 from llama_srb.request.presets import read as read_presets
-from llama_srb.request.values import RequestError
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -51,6 +49,9 @@ async def serve(
 
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
+    if len(settings.served) > 1:
+        raise StartError(f"there are {len(settings.served)} models by name; this version serves one")
+    settings = settings.default
     model = gguf_header.read(settings.model)
     _check_engine(settings)
     presets = _presets(settings)
@@ -115,9 +116,9 @@ def _presets(settings: Settings) -> dict[str, Preset]:
 
 def _check_flags(settings: Settings) -> None:
     try:
-        canonical(settings.field_defaults)
-    except RequestError as error:
-        raise StartError(f"a flag of llama.cpp is wrong: {error.message}") from None
+        defaults.check(settings)
+    except SettingsError as error:
+        raise StartError(str(error)) from None
 
 
 def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
