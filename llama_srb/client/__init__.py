@@ -29,11 +29,13 @@ from llama_srb.client.events import (
     event_from,
     failure,
 )
+from llama_srb.client.models import Model
 from llama_srb.client.sync_client import Client, Stream
 
 __all__ = [
     "Answer", "AsyncClient", "AsyncStream", "Choice", "Client", "ClientError", "ConnectionFailed", "Done",
-    "Error", "Event", "Loading", "Message", "Progress", "Prompt", "Prompted", "Queued", "RequestRefused",
+    "Error", "Event", "Loading", "Message", "Model", "Progress", "Prompt", "Prompted", "Queued",
+    "RequestRefused",
     "Score", "ServerError", "Start", "Stop", "Stream", "Text", "UnknownField", "as_json", "event_from",
     "failure",
 ]  # fmt: skip
