@@ -68,6 +68,8 @@ MOMENTS: dict[str, tuple[list[View], Limits, list[str]]] = {
     "a held one stays the victim": (
         [wants(0, NOW - 11), busy(1, held=True, last_used=99), busy(2, last_used=98)], TWO, []),
     "a hold stays for a later request of the same model": ([wants(0, NOW - 1), busy(1, held=True)], ONE, []),
+    "and it leaves for that": (
+        [wants(0, NOW - 1), a(1, "loaded", held=True, waiting=3, last_used=NOW)], ONE, ["unload 1"]),
     "a hold ends if nothing is wanted": ([a(0), busy(1, held=True)], ONE, ["release 1"]),
     "a hold ends if there is room": ([wants(0, 50), busy(1, held=True)], TWO, ["load 0", "release 1"]),
     "two are held if it takes two": (
