@@ -88,6 +88,16 @@ class ModelCards(TypedDict):
     data: list[ModelCard]
 
 
+class LoraCard(TypedDict):
+    id: str
+    object: Literal["lora"]
+
+
+class LoraCards(TypedDict):
+    object: Literal["list"]
+    data: list[LoraCard]
+
+
 class LoadStep(TypedDict):
     """The progress of a load in TabbyAPI's form, in percent: of modules, which are 100, module are loaded."""
 
@@ -216,6 +226,16 @@ def _cards(models: Sequence[ServerInfo]) -> ModelCards:
     return {"object": "list", "data": list(map(_card, models))}
 
 
+def _drafts(models: Sequence[ServerInfo]) -> ModelCards:
+    """The loader of SillyTavern's users asks for this list before it shows any model."""
+    return {"object": "list", "data": []}
+
+
+def _lora_cards(models: Sequence[ServerInfo]) -> LoraCards:
+    cards: list[LoraCard] = [{"id": one.model, "object": "lora"} for one in models if one.parent]
+    return {"object": "list", "data": cards}
+
+
 def _card(about: ServerInfo) -> ModelCard:
     parameters: CardParameters = {
         "max_seq_len": about.context,
@@ -248,5 +268,7 @@ INFO_ENDPOINTS = {
     "/v1/token/decode": DECODE,
     "/v1/model": from_server_info(_card),
     "/v1/model/list": from_models(_cards),
+    "/v1/model/draft/list": from_models(_drafts),
+    "/v1/lora/list": from_models(_lora_cards),
 }
 REPLIES = {"/v1/internal/logits": Logits}

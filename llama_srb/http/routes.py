@@ -265,7 +265,6 @@ OURS: tuple[Route, ...] = (
         "Loads a model, and waits until it is loaded. A slash in the name is written %2F.",
         {
             200: _json("The model, which is loaded.", Model),
-            400: _json("The name is an adapter's.", Error),
             404: _json("There is no such model.", Error),
             **FAILED,
             503: _json("It cannot be loaded, for the reason in the message.", Error),

@@ -137,7 +137,6 @@ BY_NAME = [  # the paths that take a name, and their bodies
     ("name", "key", "status", "message"),
     [
         ("poen", "all", 404, "there is no model poen here; did you mean poem?"),
-        ("pirate", "all", 400, "pirate is an adapter of tale"),
         ("tale", "poet", 403, "this key may use the models poem, not tale"),
         ("tale", "user", 403, "user has the scopes complete chat embed; this needs admin"),
     ],
@@ -148,6 +147,19 @@ async def test_a_name_that_is_not_a_model_of_the_caller_is_refused(
     named = {field: value.format(name) for field, value in body.items()}
     found, answer = await several.status("POST", path.format(name), named, **bearer(key))
     assert (found, answer["error"]["message"][: len(message)]) == (status, message)
+
+
+async def test_an_adapter_is_loaded_with_its_model_and_not_unloaded(several: Several) -> None:
+    for path, body in BY_NAME:
+        named = {field: value.format("pirate") for field, value in body.items()}
+        status, answer = await several.status("POST", path.format("pirate"), named, **ALL)
+        if path.endswith("/unload"):
+            message = "pirate is an adapter of tale, and leaves with it: name the model"
+            assert (status, answer["error"]["message"]) == (400, message), path
+        else:
+            assert status == 200, (path, answer)
+            await becomes(several, "tale", "loaded")
+            assert (await several.status("POST", "/v1/models/tale/unload", **ALL))[0] == 200
 
 
 async def test_nothing_is_loaded_from_a_path(several: Several) -> None:
@@ -443,3 +455,12 @@ async def test_ollama_shows_the_named_model_and_lists_the_loaded_ones(several: S
     status, answer = await several.status("POST", "/api/show", {"model": "tale"}, **ALL)
     assert (status, answer["modelfile"]) == (200, "FROM tale")
     assert several.ops("tale", "loading") == 0
+
+
+async def test_tabbys_loader_gets_all_its_lists(several: Several) -> None:
+    lists = {name: await several.get(f"/v1/{name}/list", **USER) for name in ("model", "model/draft", "lora")}
+    assert {name: [one["id"] for one in found["data"]] for name, found in lists.items()} == {
+        "model": ["tale", "pirate", "poem", "bad"],
+        "model/draft": [],
+        "lora": ["pirate"],
+    }

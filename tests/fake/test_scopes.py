@@ -66,6 +66,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /api/pull
         GET /tokenizer_info
         GET /models/sse
+        GET /v1/model/draft/list
+        GET /v1/lora/list
     """,
     "complete admin": """
         POST /v1/completions

@@ -203,6 +203,7 @@ CASES = [
     *of("GET /v1/internal/model/list"),
     *of("POST /v1/token/encode", {"text": ONCE, "add_bos_token": False}),
     *of("POST /v1/token/decode", {"tokens": [417]}), *of("GET /v1/model"), *of("GET /v1/model/list"),
+    *of("GET /v1/model/draft/list"), *of("GET /v1/lora/list"),
 
     *of("POST /api/generate",
         {"model": "storyteller"}, {"keep_alive": 0},

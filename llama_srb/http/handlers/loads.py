@@ -42,13 +42,13 @@ class Loads:
 
     async def load_model(self, http: web.Request) -> web.Response:
         """Waits until a model is loaded; answers with its entry of /v1/models."""
-        facts = self._named(http.match_info["name"], http[CALLER])
+        facts = self._to_load(http.match_info["name"], http[CALLER])
         await self._load(facts)
         return json_response(self._info.entry(facts))
 
     async def unload_model(self, http: web.Request) -> web.Response:
         """Waits until a model is unloaded; answers with its entry of /v1/models."""
-        facts = self._named(http.match_info["name"], http[CALLER])
+        facts = self._to_unload(http.match_info["name"], http[CALLER])
         await self._unload(facts)
         return json_response(self._info.entry(facts))
 
@@ -56,7 +56,8 @@ class Loads:
 
     async def router_load(self, http: web.Request) -> web.Response:
         """Begins to load a model, and answers at once."""
-        facts = await self._in_body(http)
+        body = await self.registry.bodies.read(http)
+        facts = self._to_load(text_of(body, "model"), http[CALLER])
         if self._is_loaded(facts):
             raise RequestError("model is already running", param="model")
         begin(_outcome(self.residency.load(facts.served)), f"load of {facts.name}")
@@ -64,7 +65,8 @@ class Loads:
 
     async def router_unload(self, http: web.Request) -> web.Response:
         """Begins to unload a model, and answers at once."""
-        facts = await self._in_body(http)
+        body = await self.registry.bodies.read(http)
+        facts = self._to_unload(text_of(body, "model"), http[CALLER])
         if not self._is_loaded(facts):
             raise RequestError("model is not running", param="model")
         self._require_idle(facts)
@@ -106,7 +108,7 @@ class Loads:
     async def tabby_load(self, http: web.Request) -> web.StreamResponse:
         """Loads a model; the progress is a stream, whose last frame is the end."""
         body = await self.registry.bodies.read(http)
-        facts = self._named(textgen.loaded_name(body), http[CALLER])
+        facts = self._to_load(textgen.loaded_name(body), http[CALLER])
         response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM, **STREAM_HEADERS})
         await response.prepare(http)
         with contextlib.suppress(ConnectionError):
@@ -146,14 +148,14 @@ class Loads:
     async def webui_load(self, http: web.Request) -> web.Response:
         """Waits until a model is loaded."""
         body = await self.registry.bodies.read(http)
-        await self._load(self._named(textgen.loaded_name(body), http[CALLER]))
+        await self._load(self._to_load(textgen.loaded_name(body), http[CALLER]))
         return json_response("OK")
 
     async def unload_loaded(self, http: web.Request) -> web.Response:
         """Unloads a model; without a name all that are loaded and that the caller may use."""
         body = parse_body(data) if (data := http[BODY]).strip() else {}
         name, caller = textgen.loaded_name(body, ""), http[CALLER]
-        found = [self._named(name, caller)] if name else self.registry.allowed(caller)
+        found = [self._to_unload(name, caller)] if name else self.registry.allowed(caller)
         loaded = [facts for facts in found if self._is_loaded(facts)]
         for facts in loaded:
             self._require_idle(facts)
@@ -163,15 +165,15 @@ class Loads:
 
     # All of them
 
-    async def _in_body(self, http: web.Request) -> ModelFacts:
-        body = await self.registry.bodies.read(http)
-        return self._named(text_of(body, "model"), http[CALLER])
+    def _to_load(self, name: str, caller: Caller) -> ModelFacts:
+        """The model of this name; RequestError if there is none. An adapter is loaded with its model."""
+        return self.registry.named(name, caller).facts
 
-    def _named(self, name: str, caller: Caller) -> ModelFacts:
+    def _to_unload(self, name: str, caller: Caller) -> ModelFacts:
         """The model of this name; RequestError if there is none, or if it is an adapter's name."""
         chosen = self.registry.named(name, caller)
         if chosen.adapter is not None:
-            message = f"{name} is an adapter of {chosen.facts.name}, and is loaded with it: name the model"
+            message = f"{name} is an adapter of {chosen.facts.name}, and leaves with it: name the model"
             raise RequestError(message, param="model")
         return chosen.facts
 
