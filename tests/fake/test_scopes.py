@@ -135,15 +135,13 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /api/embed
         POST /api/embeddings
     """,
-    "admin": """
-        POST /v1/load_lora_adapter
-        POST /v1/unload_lora_adapter
-    """,
     "metrics admin": """
         GET /metrics
         GET /v1/stats
     """,
     "admin": """
+        POST /v1/load_lora_adapter
+        POST /v1/unload_lora_adapter
         POST /v1/models/{name}/load
         POST /v1/models/{name}/unload
         POST /models/load
