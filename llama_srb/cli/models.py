@@ -19,7 +19,7 @@ from llama_srb.models.cache import PREFIX, Cache, HubError, HubName, name_from
 from llama_srb.models.gguf_header import ModelFileError, ModelInfo
 
 from . import Refused, fetching, say
-from .names import hub_models
+from .completion import hub_models
 
 COLUMNS = ("path", "name", "architecture", "parameters", "quantisation", "context", "size_bytes")
 NUMBERS = ("parameters", "context", "size")

@@ -18,7 +18,7 @@ from llama_srb.config import OPTIONS, Settings
 from llama_srb.request.fields import CANONICAL, OVERRIDE_ROWS, ROWS, Row
 from llama_srb.request.values import INT32_MAX
 
-from . import names
+from .completion import models as model_names
 
 GROUPS = {
     "request": "Request", "temperature": "Temperature", "truncation": "Truncation", "adaptive": "Adaptive",
@@ -132,7 +132,7 @@ def _completer(row: config.Option) -> Completer | None:
     """What completes the option's value in a shell; None: what its type says."""
     if row.choices:
         return lambda context, parameter, start: [c for c in row.choices if c.startswith(start)]
-    return names.models if row.name == "model" else None
+    return model_names if row.name == "model" else None
 
 
 def _shown_default(default: object) -> str:
