@@ -107,13 +107,16 @@ class Residency:
     async def unload(self, model: ServedModel) -> None:
         """Unloads a model; ModelBusy if it has requests. A load() that waits ends with EngineUnavailable."""
         self.require_idle(model)
+        while model.pool.requests:  # commands of the server itself, which are answered at once
+            await model.pool.change.wait()
+            self.require_idle(model)
         one = self._of(model)
         one.fail("the model was unloaded")
         await asyncio.wait({one.leaving or self._begin_unload(one)})
 
     def require_idle(self, model: ServedModel) -> None:
         """ModelBusy if the model has requests."""
-        if count := len(model.pool.requests):
+        if count := model.pool.requests.of_clients:
             requests = "a request" if count == 1 else f"{count} requests"
             raise ModelBusy(f"{model.name} has {requests}; it can be unloaded when they have ended")
 

@@ -172,7 +172,7 @@ def test_metrics_have_llama_servers_names() -> None:
         for event in RUN:
             clock.take([event])
     engine = {"steps": 8, "step_tokens": 24, "requests": 2, "queued": 1}
-    metrics.set(3, {"m": ModelNow(True, 0, engine)})
+    metrics.set({"m": ModelNow(True, 3, 0, engine)})
     families = {one.name: one for one in text_string_to_metric_families(metrics.text().decode())}
     found = {
         name.removeprefix("llamacpp:"): one.samples[0].value

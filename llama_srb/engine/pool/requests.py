@@ -25,12 +25,18 @@ class Requests:
         self._prefixes: dict[str, Exchange] = {}  # each client's latest prefix command
         self._timers: dict[str, list[asyncio.TimerHandle]] = {}
         self._arrivals: dict[str, float] = {}  # by the event loop's clock
+        self._own: set[str] = set()  # those of the server itself
         self._admitted: set[str] = set()  # requests for which an engine of their own loads
         self._change = change
 
     def __len__(self) -> int:
         """The number of running and waiting requests."""
         return len(self._open)
+
+    @property
+    def of_clients(self) -> int:
+        """The number without the server's own commands."""
+        return len(self._open) - len(self._own)
 
     @property
     def waiting(self) -> list[Exchange]:
@@ -94,6 +100,8 @@ class Requests:
         loop, limits = asyncio.get_running_loop(), terms.limits
         self._arrivals[exchange.id] = loop.time()
         self._use(terms, exchange)
+        if terms is OWN:
+            self._own.add(exchange.id)
         if exchange.timeout:
             limits += (TimeLimit(loop.time() + exchange.timeout, f"{exchange.timeout:g} s (timeout)"),)
         self._timers[exchange.id] = [loop.call_at(one.at, _end_late, exchange, one) for one in limits]
@@ -108,6 +116,7 @@ class Requests:
     def leave(self, terms: Terms, exchange: Exchange) -> None:
         """Removes a request that is done."""
         self._open.pop(exchange.id, None)
+        self._own.discard(exchange.id)
         self._arrivals.pop(exchange.id, None)
         self._admitted.discard(exchange.id)
         self._use(terms, exchange)

@@ -103,7 +103,7 @@ class Health:
         answer: Stats = {
             "status": first.pool.state,
             **counts.totals(),
-            "requests_open": sum(len(one.pool.requests) for one in self.registry),
+            "requests_open": sum(one.open for one in now.values()),
             "engine_memory_bytes": sum(one.memory for one in now.values()),
             "engine": dict(now[first.name].engine),
             "tasks": len(asyncio.all_tasks()),  # of the server: a number that grows shows a leak
@@ -118,7 +118,7 @@ class Health:
         return {
             "status": model.pool.state,
             **self.metrics_of_all.totals_of(model.name),
-            "requests_open": len(model.pool.requests),
+            "requests_open": now.open,
             "engine_memory_bytes": now.memory,
             "engine": dict(now.engine),
         }
@@ -129,12 +129,13 @@ class Health:
         now = {
             model.name: ModelNow(
                 is_ready=model.pool.state == "ready",
+                open=model.pool.requests.of_clients,
                 memory=sum(map(memory_of, model.pool.engines.pids)),
                 engine=status,
             )
             for model, status in zip(self.registry, statuses, strict=True)
         }
-        self.metrics_of_all.set(sum(len(model.pool.requests) for model in self.registry), now)
+        self.metrics_of_all.set(now)
         return now
 
     async def _status(self, model: ModelFacts) -> Mapping[str, Any]:

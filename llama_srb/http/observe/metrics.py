@@ -72,9 +72,9 @@ class Metrics:
         """Counts a request that has ended; path is the route's, with the names of its parameters."""
         self._requests.labels(path, dialect, status).inc()
 
-    def set(self, open: int, models: Mapping[str, ModelNow]) -> None:
-        """Sets the current values. open: requests that are running or queued."""
-        self._running.set(open)
+    def set(self, models: Mapping[str, ModelNow]) -> None:
+        """Sets the current values of all models."""
+        self._running.set(sum(now.open for now in models.values()))
         for name, now in models.items():
             self.of(name).set(now)
 

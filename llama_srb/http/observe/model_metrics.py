@@ -49,9 +49,13 @@ Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 @dataclass(frozen=True, slots=True)
 class ModelNow:
-    """The current values of a model. memory: bytes. engine: its status; empty if no engine can be asked."""
+    """The current values of a model.
+
+    open: its requests that run or wait. memory: bytes. engine: its status; empty if no engine can be asked.
+    """
 
     is_ready: bool
+    open: int
     memory: int
     engine: Mapping[str, Any]
 
