@@ -29,6 +29,7 @@ from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.limits import Load
 from llama_srb.http.reservations import Admission
 from llama_srb.models import defaults, gguf_header
+from llama_srb.models.cache_budget import CacheBudget
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.models.residency import Limits, Residency
 from llama_srb.models.served import ServedModel
@@ -61,6 +62,8 @@ async def serve(
     access, certificate = _guarded(settings)
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
     residency = Residency(Limits(settings.models_memory, settings.models_max, settings.models_wait))
+    if settings.models:
+        residency.on_loaded_change = CacheBudget(settings.cache_ram).divide
     admission = Admission(load, by_model=bool(settings.models))
     registry = Registry(settings, admission, served, presets, residency)
     api = Api(settings, registry, access)

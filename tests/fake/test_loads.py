@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.served import Serving, bearer, frames, key_file
 from tests.support.several import Several, serve
+from tests.support.waiting import until
 
 SLASHED = "org/tiny:Q8_0"
 ALL, USER = bearer("all"), bearer("user")
@@ -464,3 +465,23 @@ async def test_tabbys_loader_gets_all_its_lists(several: Several) -> None:
         "model/draft": [],
         "lora": ["pirate"],
     }
+
+
+# One budget for snapshots
+
+
+async def test_each_loaded_engine_has_a_share_of_the_memory_for_snapshots(
+    serving: Serving, tmp_path: Path
+) -> None:
+    several = await serve(serving, tmp_path, {"tale": {}, "poem": {}}, cache_ram="64MiB")
+    whole, half = (f"cache_ram {64 << 20 >> i}" for i in range(2))
+
+    def told(model: str) -> list[str]:
+        return [note["what"] for note in several.noted(model) if "cache_ram" in note["what"]]
+
+    assert (await several.status("POST", "/v1/models/tale/load"))[0] == 200
+    await until(lambda: told("tale") == [whole])
+    assert (await several.status("POST", "/v1/models/poem/load"))[0] == 200
+    await until(lambda: (told("tale"), told("poem")) == ([whole, half], [half]))
+    assert (await several.status("POST", "/v1/models/poem/unload"))[0] == 200
+    await until(lambda: told("tale") == [whole, half, whole])

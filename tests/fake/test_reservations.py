@@ -36,8 +36,13 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # by op: a path that sends 
 }
 OF_THE_OPERATOR = {"load_adapter", "unload_adapter"}  # limits of clients do not apply to them
 OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its reservation
-OWN = {("watchdog.py", "status"), ("health.py", "status"), ("server.py", "status")}
-"""Commands of the server itself: the watchdog's, those for /metrics and /v1/stats, one at the start."""
+OWN = {
+    ("watchdog.py", "status"),
+    ("health.py", "status"),
+    ("server.py", "status"),
+    ("cache_budget.py", "limits"),
+}
+"""Commands of the server itself: the watchdog's, for /metrics and /v1/stats, at the start, after loads."""
 ANSWERED = [op for op in PATHS if op != "template"]  # ops that the fake engine answers
 each_op = pytest.mark.parametrize("op", PATHS)
 
