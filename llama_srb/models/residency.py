@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from llama_srb.background import begin
+from llama_srb.config import Settings
 from llama_srb.engine.exchange import EngineUnavailable
-from llama_srb.models.decisions import Action, Limits, decide, next_check
+from llama_srb.models.decisions import Action, Limits, View, decide, has_room, next_check
 from llama_srb.models.resident_model import ResidentModel
 from llama_srb.models.served import ServedModel
 
-__all__ = ["Limits", "ModelBusy", "ModelState", "Residency"]
+__all__ = ["Limits", "ModelBusy", "ModelRemoved", "ModelState", "Residency", "limits_of"]
 
 log = logging.getLogger("llama_srb.models")  # this name is documented
 
@@ -29,6 +30,15 @@ ModelState: TypeAlias = Literal["unloaded", "loading", "loaded", "failed"]
 
 class ModelBusy(Exception):
     """The model has requests, so it stays loaded."""
+
+
+class ModelRemoved(EngineUnavailable):
+    """The model is not served any more; one of the same name may be."""
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits of a server's settings."""
+    return Limits(settings.models_memory, settings.models_max, settings.models_wait)
 
 
 class Residency:
@@ -80,20 +90,38 @@ class Residency:
         self._changed.set()
 
     async def remove(self, model: ServedModel) -> None:
-        """Waits until the model's last request has ended, then stops its pool. It must get no new ones."""
-        self._models[model].fail("the model was removed")
-        while model.pool.requests:
+        """Waits until the model's last request has ended, then stops its pool. It must get no new ones.
+
+        A load() that waits ends with ModelRemoved, as all later ones.
+        """
+        one = self._models[model]
+        log.info("model %s: is removed after its last request", model.name)
+        model.leaves = True
+        one.fail(_removed(model), ModelRemoved)
+        while model.n_users or model.pool.requests:
             await model.pool.change.wait()
         await model.pool.stop()
         del self._models[model]
         model.pool.change.listeners.remove(self._changed.set)
         self._changed.set()
 
+    def has_room(self, model: ServedModel) -> bool:
+        """Whether a model could be loaded now beside all loaded ones."""
+        return has_room(_views(self._models.values(), self.limits), self.limits, model.need)
+
+    def take_limits(self, limits: Limits) -> None:
+        """Replaces the limits. Models that were too large may be tried again."""
+        self.limits = limits
+        for one in self._models.values():
+            one.forget_size()
+        self._changed.set()
+
     async def load(self, model: ServedModel) -> None:
-        """Waits until the model is loaded; EngineError with the reason if it cannot be."""
-        one = self._of(model)
+        """Waits until the model is loaded; EngineError with the reason if it cannot be, or ModelRemoved."""
+        self._of(model)
         if model.pool.state == "failed" and not model.pool.requests:
             await model.pool.hosting.unload()
+        one = self._of(model)
         waiter = one.ask()
         self._changed.set()
         try:
@@ -148,8 +176,10 @@ class Residency:
         return "unloaded" if model.pool.refusal is None else "failed"
 
     def _of(self, model: ServedModel) -> ResidentModel:
+        if model.leaves:
+            raise ModelRemoved(_removed(model))
         if model not in self._models:
-            raise EngineUnavailable(f"the model {model.name} is not served yet, or no more")
+            raise EngineUnavailable(f"the model {model.name} is not served yet")
         return self._models[model]
 
     # The task
@@ -157,18 +187,10 @@ class Residency:
     async def _run(self) -> None:
         while True:
             try:
-                await self._wait(self._step())
+                await _wait(self._changed, self._step())
             except Exception:
                 log.exception("the models' task failed")
                 await asyncio.sleep(FAULT_PAUSE)
-
-    async def _wait(self, until: float | None) -> None:
-        """Waits for a change, or until this time."""
-        try:
-            async with asyncio.timeout_at(until):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
     def _step(self) -> float | None:
         """Decides once; returns when to decide again if nothing changes."""
@@ -176,7 +198,7 @@ class Residency:
         now, models = asyncio.get_running_loop().time(), list(self._models.values())
         for one in models:
             one.observe(now)
-        views = [one.view(key, measured=self.limits.memory is not None) for key, one in enumerate(models)]
+        views = _views(models, self.limits)
         for action in decide(views, self.limits, now):
             self._act(action, models[action.key])
         loaded = {one.model: id(one.model.pool.ready) for one in models if one.model.pool.state == "ready"}
@@ -218,6 +240,23 @@ class Residency:
         await ended
         one.left()
         self._changed.set()
+
+
+def _views(models: Iterable[ResidentModel], limits: Limits) -> list[View]:
+    return [one.view(key, measured=limits.memory is not None) for key, one in enumerate(models)]
+
+
+async def _wait(changed: asyncio.Event, until: float | None) -> None:
+    """Waits for a change, or until this time."""
+    try:
+        async with asyncio.timeout_at(until):
+            await changed.wait()
+    except TimeoutError:
+        return
+
+
+def _removed(model: ServedModel) -> str:
+    return f"the model {model.name} was removed, or has other settings now"
 
 
 def _size(count: int) -> str:

@@ -13,17 +13,47 @@ from llama_srb.models.gguf_header import ModelInfo
 
 @dataclass(eq=False, slots=True)
 class ServedModel:
-    """One model of a server. need: the bytes of memory that a load is estimated to need."""
+    """One model of a server. need: the bytes of memory that a load is estimated to need.
+
+    n_users: the requests of clients that have chosen it and are not over; they may still use its pool.
+    leaves: it is being removed, and no other request may choose it.
+    """
 
     settings: Settings
     info: ModelInfo
     pool: Pool
     need: int
+    n_users: int = 0
+    leaves: bool = False
+
+    def begin_use(self) -> None:
+        self.n_users += 1
+
+    def end_use(self) -> None:
+        self.n_users -= 1
+        if self.leaves:
+            self.pool.change.notify()
 
     @property
     def name(self) -> str:
         """The name in answers."""
         return self.settings.model_names[0]
+
+
+def share_engines(one: Settings, other: Settings) -> bool:
+    """Whether the same engines serve both; then only facts for requests differ."""
+    return _of_engines(one) == _of_engines(other)
+
+
+def _of_engines(settings: Settings) -> tuple[object, ...]:
+    return (
+        settings.engine_command,
+        settings.adapter_names,
+        settings.load_timeout,
+        settings.step_timeout,
+        settings.engine_mode,
+        settings.max_engines,
+    )
 
 
 def served(settings: Settings) -> ServedModel:
