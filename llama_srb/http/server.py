@@ -17,7 +17,6 @@ from llama_srb import __version__
 from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.engine.exchange import EngineError
-from llama_srb.engine.pool.terms import OWN
 from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.http.connections import http_log
 from llama_srb.http.freed_memory import trim_when_grown
@@ -29,7 +28,7 @@ from llama_srb.http.reload.faults import StartError, check_defaults, check_engin
 from llama_srb.http.reservations import Admission
 from llama_srb.models.cache_budget import CacheBudget
 from llama_srb.models.residency import Residency, limits_of
-from llama_srb.models.served import ServedModel
+from llama_srb.models.served import ServedModel, show_faults
 from llama_srb.models.served import served as of_settings
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
@@ -206,7 +205,7 @@ def _part_of(report: Callable[[float], None], done: int, all: int, part: float) 
 
 
 async def _loaded(residency: Residency, model: ServedModel, report: Callable[[float], None]) -> None:
-    """Waits until the model is loaded; in the mode per-request runs one engine, so that a fault shows now."""
+    """Waits until the model is loaded."""
     load = asyncio.create_task(residency.load(model), name="loading")
     try:
         while not load.done():
@@ -215,8 +214,7 @@ async def _loaded(residency: Residency, model: ServedModel, report: Callable[[fl
             await asyncio.wait({load, change}, return_when=asyncio.FIRST_COMPLETED)
             change.cancel()
         load.result()
-        if model.pool.mode == "per-request":
-            await model.pool.command("status", OWN)
+        await show_faults(model)
     finally:
         load.cancel()
         await asyncio.wait({load})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from llama_srb.config import Settings, child_environment
 from llama_srb.engine.pool import Pool
+from llama_srb.engine.pool.terms import OWN
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.models import gguf_header, memory
 from llama_srb.models.gguf_header import ModelInfo
@@ -69,3 +70,9 @@ def served(settings: Settings) -> ServedModel:
     )
     pool = Pool(engine, mode=settings.engine_mode, max_engines=settings.max_engines)
     return ServedModel(settings, info, pool, memory.needed(settings, info))
+
+
+async def show_faults(model: ServedModel) -> None:
+    """In the mode per-request runs one engine of a loaded model, so that a fault shows now; EngineError."""
+    if model.pool.mode == "per-request":
+        await model.pool.command("status", OWN)

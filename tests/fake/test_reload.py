@@ -426,6 +426,9 @@ FAULTS: dict[str, tuple[str, str]] = {  # the file; a part of the message
     "two models of one name": ('{tale}[models.b]\npath = "{model}"\naliases = ["gpt"]\n', "gpt"),
     "no models": ("ctx = 512\n", "a server of one model needs a restart"),
     "no table": ("[models]\n", "[models] of the --config file is empty"),
+    "an engine that does not load, for each request": (
+        '{tale}[models.b]\npath = "{model}"\nengine = "bad.engine"\npreload = true\n'
+        'engine_mode = "per-request"\n', "exit code 3"),
     "an engine that does not load": (
         '{tale}[models.b]\npath = "{model}"\nengine = "bad.engine"\npreload = true\n', "exit code 3"),
 }  # fmt: skip

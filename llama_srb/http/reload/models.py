@@ -21,7 +21,7 @@ from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.reload.faults import StartError, check_defaults, check_engine
 from llama_srb.http.reload.files import Identity, ReplacedFiles, identities_of
 from llama_srb.models.residency import ModelRemoved, limits_of
-from llama_srb.models.served import ServedModel, share_engines
+from llama_srb.models.served import ServedModel, share_engines, show_faults
 from llama_srb.models.served import served as of_settings
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
@@ -104,6 +104,7 @@ class ChangedModels:
                 await residency.add(model)
                 if is_first:
                     await residency.load(model)
+                    await show_faults(model)
         except EngineError as error:
             for model in added:
                 await residency.remove(model)
@@ -112,7 +113,7 @@ class ChangedModels:
     def _apply(self, new: Plan, loads: Iterable[ServedModel]) -> None:
         """From now on requests get the new models. There is no await, so that none sees half of them."""
         before = {facts.name: facts for facts in self._registry}
-        for settings in new.settings.models:
+        for _, settings in new.changes.changed:
             if settings.name not in new.made:
                 before[settings.name].take_settings(settings)
         served = [new.made.get(one.name) or before[one.name].served for one in new.settings.models]
