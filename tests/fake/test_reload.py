@@ -544,6 +544,22 @@ async def test_two_signals_in_quick_succession_take_the_last_file(start: Any) ->
     assert told == ["SIGHUP: models: added poem", "SIGHUP: models: added other; removed poem"]
 
 
+async def test_a_signal_during_the_start_counts_after_it(
+    start: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    models: Tables = {"tale": {**TALE, "preload": True, "flags": SLOW}, "poem": {}}
+    starting = asyncio.create_task(start(models))
+    await until(lambda: (tmp_path / "tale.journal").exists())
+    tables(tmp_path, {"other": {}, "poem": {}})
+    os.kill(os.getpid(), signal.SIGHUP)
+    server = await starting
+    assert await server.names() == ["tale", "poem"]
+    await until(lambda: CHECKED in caplog.messages)
+    assert await server.names() == ["other", "poem"]
+    assert await server.serves("other")
+    await until(lambda: len(children()) == 1)
+
+
 async def test_a_model_may_return_while_requests_of_the_removed_one_run(start: Any) -> None:
     server = await start({"tale": TALE, "poem": {}})
     async with running(server) as request:

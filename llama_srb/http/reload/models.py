@@ -95,20 +95,26 @@ class ChangedModels:
 
         They are ready before the old ones leave. Where there is no room, an old one must leave first.
         """
-        residency, added = self._residency, list[ServedModel]()
+        added: list[ServedModel] = []
         try:
             for model in sorted(models, key=lambda one: one not in loads):
+                is_first = model in loads and self._residency.has_room(model)
                 self._registry.count_starts(model)
-                is_first = model in loads and residency.has_room(model)
+                await self._residency.add(model)
                 added.append(model)
-                await residency.add(model)
                 if is_first:
-                    await residency.load(model)
-                    await show_faults(model)
-        except EngineError as error:
+                    await self._load_now(model)
+        except Exception:
             for model in added:
-                await residency.remove(model)
-            raise StartError(f"the model {added[-1].name} cannot be loaded: {error}") from None
+                await self._residency.remove(model)
+            raise
+
+    async def _load_now(self, model: ServedModel) -> None:
+        try:
+            await self._residency.load(model)
+            await show_faults(model)
+        except EngineError as error:
+            raise StartError(f"the model {model.name} cannot be loaded: {error}") from None
 
     def _apply(self, new: Plan, loads: Iterable[ServedModel]) -> None:
         """From now on requests get the new models. There is no await, so that none sees half of them."""
