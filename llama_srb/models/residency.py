@@ -36,11 +36,11 @@ class Residency:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        # gets the loaded models, when one was loaded or unloaded or has a new engine
-        self.on_loaded_change: Callable[[list[ServedModel]], None] = lambda loaded: None
+        # gets the loaded models and those that load, when one was loaded or unloaded or has a new engine
+        self.on_loaded_change: Callable[[list[ServedModel], list[ServedModel]], None] = lambda *models: None
         self.listeners: list[Callable[[], None]] = []  # are called when states may have changed
         self._models: dict[ServedModel, ResidentModel] = {}
-        self._loaded: dict[ServedModel, int] = {}  # with the identity of each engine's ready event
+        self._loaded: dict[ServedModel, int | None] = {}  # with the identity of each engine's ready event
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -179,13 +179,17 @@ class Residency:
         views = [one.view(key, measured=self.limits.memory is not None) for key, one in enumerate(models)]
         for action in decide(views, self.limits, now):
             self._act(action, models[action.key])
-        loaded = {one.model: id(one.model.pool.ready) for one in models if one.model.pool.state == "ready"}
-        if loaded != self._loaded:
-            self._loaded = loaded
-            self.on_loaded_change(list(loaded))
+        self._tell_loaded([one.model for one in models])
         for listener in self.listeners[:]:
             listener()
         return next_check(views, self.limits, now)
+
+    def _tell_loaded(self, models: list[ServedModel]) -> None:
+        loaded = {model: id(model.pool.ready) for model in models if model.pool.state == "ready"}
+        loading = [model for model in models if model.pool.state == "loading"]
+        if (now := loaded | dict.fromkeys(loading)) != self._loaded:
+            self._loaded = now
+            self.on_loaded_change(list(loaded), loading)
 
     def _act(self, action: Action, one: ResidentModel) -> None:
         name, hosting = one.model.name, one.model.pool.hosting
@@ -197,7 +201,7 @@ class Residency:
                 log.info("model %s: leaves", name)
                 self._begin_unload(one)
             case "hold":
-                log.info("model %s: gets no more requests until another model was loaded", name)
+                log.info("model %s: gets no more requests until it was loaded again", name)
                 hosting.hold()
             case "release":
                 log.info("model %s: gets requests again", name)

@@ -13,12 +13,17 @@ from llama_srb.models.gguf_header import ModelInfo
 
 @dataclass(eq=False, slots=True)
 class ServedModel:
-    """One model of a server. need: the bytes of memory that a load is estimated to need."""
+    """One model of a server.
+
+    need: the bytes of memory that a load is estimated to need. snapshots: those that its engine may fill
+    with snapshots beside it.
+    """
 
     settings: Settings
     info: ModelInfo
     pool: Pool
     need: int
+    snapshots: int = 0
 
     @property
     def name(self) -> str:
