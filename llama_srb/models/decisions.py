@@ -104,6 +104,12 @@ class _Room:
             self.limits.most is None or count <= self.limits.most
         )
 
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether the models are above a limit: they have grown, or the limit is a new one."""
+        memory, most = self.limits.memory, self.limits.most
+        return (memory is not None and self.memory > memory) or (most is not None and self.count > most)
+
     def add(self, view: View) -> None:
         self.memory += self.need_of(view)
         self.count += 1
@@ -156,8 +162,8 @@ class _Decision:
         ])  # fmt: skip
 
     def _trim(self) -> None:
-        """Models that have grown above the limit together: an idle one leaves, or a busy one is held."""
-        while self.limits.memory is not None and self._soon.memory > self.limits.memory:
+        """Models that are above a limit together: an idle one leaves, or a busy one is held."""
+        while self._soon.is_exceeded:
             order = sorted(self._loaded, key=lambda one: (not self._is_idle(one), *self._order(one)))
             may_leave = [one for one in order if self._may_be_held(one)]
             if not may_leave or self._soon.count < 2:
@@ -249,13 +255,19 @@ def decide(views: Sequence[View], limits: Limits, now: float) -> list[Action]:
     return _Decision(views, limits, now).run(views)
 
 
+def has_room(views: Iterable[View], limits: Limits, need: int) -> bool:
+    """Whether a model that needs so many bytes can be loaded beside those that take room."""
+    return _Room.of(limits, views).fits(View(-1, "unloaded", need=need))
+
+
 def next_check(views: Sequence[View], limits: Limits, now: float) -> float | None:
     """When to decide again if nothing changes before; None: never."""
     return min((time for time in _times(views, limits) if now < time < math.inf), default=None)
 
 
 def _times(views: Sequence[View], limits: Limits) -> Iterator[float]:
-    may_leave = limits.memory is not None or any(view.is_wanted for view in views)
+    exceeded = _Room.of(limits, views).is_exceeded
+    may_leave = limits.memory is not None or exceeded or any(view.is_wanted for view in views)
     for view in views:
         if view.is_wanted and view.wanted_since is not None:
             yield from (view.retry_at, view.wanted_since + limits.wait)

@@ -62,6 +62,12 @@ class ResidentModel:
         self.model.pool.requests.fail_waiting(reason)
         self.fail(reason)
 
+    def forget_size(self) -> None:
+        """The limits are others now: a model that was too large is decided again."""
+        refusal = self.model.pool.refusal
+        if refusal is not None and refusal.until is None:
+            self.model.pool.refusal = None
+
     # Loads
 
     def begin_load(self) -> None:

@@ -19,8 +19,11 @@ from llama_srb.engine.events import Done, Error, Loading, Start
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.engine.pool import Mode, Pool
 from llama_srb.engine.pool.terms import Terms, TimeLimit
+from llama_srb.http.auth.caller import Caller
+from llama_srb.http.limits import Load
+from llama_srb.http.reservations import Admission
 from llama_srb.models import gguf_header, resident_model
-from llama_srb.models.residency import Limits, ModelBusy, Residency
+from llama_srb.models.residency import Limits, ModelBusy, ModelRemoved, Residency
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Sampling
 from tests.conftest import Journal
@@ -451,6 +454,39 @@ async def test_a_model_that_is_removed_finishes_its_requests(models: Models) -> 
             assert isinstance((await collect(waiting))[-1], Done), "it is loaded for the request that waited"
         await soon(removal_of_b)
         assert children() == set()
+
+
+async def test_a_model_that_is_removed_stays_for_requests_that_have_not_reached_its_pool(
+    models: Models,
+) -> None:
+    a, admission = models("a"), Admission(Load())
+    async with residing(Limits(), a) as residency:
+        with admission.reserve(Caller(), a) as reservation:
+            removal = asyncio.create_task(residency.remove(a))
+            for _ in range(3):
+                assert await soon(reservation.command("tokenize", text="Once"))
+                await asyncio.sleep(0.05)
+                assert not removal.done()
+        await soon(removal)
+        assert a.pool.state == "stopped"
+
+
+async def test_a_load_of_a_model_that_is_removed_ends(models: Models) -> None:
+    a = models("a", "--no-ready")
+    async with residing(Limits(), a) as residency:
+        a.begin_use()
+        load = asyncio.create_task(residency.load(a))
+        await until(lambda: a.pool.state == "loading")
+        removal = asyncio.create_task(residency.remove(a))
+        for _ in range(2):
+            with pytest.raises(ModelRemoved, match="removed"):
+                await soon(load)
+            load = asyncio.create_task(residency.load(a))
+        a.end_use()
+        await soon(removal)
+        with pytest.raises(ModelRemoved, match="removed"):
+            await soon(load)
+    assert children() == set()
 
 
 async def test_the_end_gives_all_models_the_same_grace(models: Models) -> None:
