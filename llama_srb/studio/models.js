@@ -35,7 +35,7 @@ async function readFields() {
 /** The name of the story's model; null when the server has one model. */
 const nameOfMany = () => (session.models.length > 1 ? model().id : null);
 
-/** Reads the models again. Calls while one waits to begin share it; status.js reports a server that is away. */
+/** Reads the models again. Calls while one waits to begin share it. Errors are reported by status.js. */
 export function refreshModels() {
   if (!due) last = last.then(refresh);
   due = true;
@@ -80,7 +80,7 @@ export function ModelChoice() {
   return html`<label class="field">Model
     <select value=${isUnserved() ? story.model : (chosenModel()?.id ?? "")} onFocus=${refreshModels}
       onPointerDown=${refreshModels} onChange=${(event) => choose(event.target.value)}>
-      <option value="">${`the server’s default (${defaultModel().id})`}</option>
+      <option value="">${`the server's default (${defaultModel().id})`}</option>
       ${isUnserved() && html`<option disabled>${story.model}</option>`}
       ${models.map(
         ({ id, parent, status }) => html`<option key=${id} value=${id}>
@@ -94,7 +94,7 @@ export function Unserved() {
   useChanges("server", "story");
   if (!isUnserved()) return null;
   const { model: name } = session.story;
-  return html`<p class="notice" role="alert">${`This story’s model, ${name}, is not served any more; `}
+  return html`<p class="notice" role="alert">${`This story's model, ${name}, is not served any more; `}
     ${`${defaultModel().id} answers until you choose another.`}</p>`;
 }
 
@@ -102,5 +102,6 @@ export function Unserved() {
 export function Loading({ node }) {
   const run = [...session.runs].find(({ nodes }) => nodes.includes(node));
   if (run?.loading == null) return null;
-  return html`<p class="hint">${`Loading ${run.model ?? "the model"}: ${Math.round(100 * run.loading)} %`}</p>`;
+  const percent = Math.round(100 * run.loading);
+  return html`<p class="hint">${`Loading ${run.model ?? "the model"}: ${percent} %`}</p>`;
 }
