@@ -27,7 +27,9 @@ async function readModels() {
 
 async function readFields() {
   const name = nameOfMany();
-  session.fields = await call("GET", `v1/samplers${name ? `?model=${encodeURIComponent(name)}` : ""}`);
+  const fields = await call("GET", `v1/samplers${name ? `?model=${encodeURIComponent(name)}` : ""}`);
+  if (name !== nameOfMany()) return; // the story's model changed meanwhile, and so followModel reads again
+  session.fields = fields;
   fieldsOf = name;
   changed("fields");
 }
