@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from llama_srb.bundled import CHECKOUT
+from tests.studio.conftest import visiting
 from tests.studio.steps import LONG, OPENING, ask, asked, cards, choose, editor, over, settings
 from tests.studio.test_accessible import AXE, RUN
 from tests.support.models import write_adapter, write_model
@@ -44,6 +45,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         [models.tale]
         path = "{model}"
         preload = true
+        ctx = 16384
         engine_args = {flags}
         [models.small]
         path = "small.gguf"
@@ -128,18 +130,21 @@ def test_the_choice_reaches_the_request_and_stays_with_the_story(page: Page, sev
     status = page.locator(".status")
     assert "model" not in asked(page)
     over(page, 4)
-    expect(status).to_contain_text("tale")
+    expect(status).to_contain_text(re.compile("tale.* of 16384 cells"))
     story_of_tale = page.get_by_role("heading", level=1).text_content()
     panel(page, "Stories")
     page.get_by_role("button", name="New story").click()
     several.call("POST", "/v1/models/poem/unload")
     control(page).select_option("poem")
+    page.reload()
+    expect(control(page)).to_have_value("poem")
     expect(status).to_contain_text("poem")
     expect(page.get_by_label("temperature", exact=True)).to_have_attribute("placeholder", "0.3")
     before = generated(several, "poem")
     assert asked(page, "A frog sat on a stone")["model"] == "poem"
     over(page, 4)
     assert generated(several, "poem") > before
+    expect(status).to_contain_text(re.compile("poem.* of 4096 cells"))
     expect(control(page).locator("option").nth(1)).to_have_text("poem · loaded")
     page.reload()
     expect(control(page)).to_have_value("poem")
@@ -153,6 +158,17 @@ def test_the_choice_reaches_the_request_and_stays_with_the_story(page: Page, sev
     expect(control(page)).to_have_value("poem")
     control(page).select_option("")
     assert "model" not in asked(page, "A toad sat on a stone")
+
+
+def test_a_choice_in_another_tab_comes_with_the_story(browser: Browser, several: Server) -> None:
+    with visiting(browser, several.url, pages=2) as [writer, reader]:
+        temperature = reader.get_by_label("temperature", exact=True)
+        panel(reader)
+        expect(temperature).to_have_attribute("placeholder", "0.8")
+        control(writer).select_option("poem")
+        reader.get_by_role("button", name="Write here instead").click()
+        expect(control(reader)).to_have_value("poem")
+        expect(temperature).to_have_attribute("placeholder", "0.3")
 
 
 def test_a_chat_has_its_choice_too(page: Page) -> None:
@@ -181,6 +197,7 @@ def test_the_choice_is_in_the_exported_file(page: Page, tmp_path: Path) -> None:
         panel(page, "Stories")
         page.locator("input[type=file]").set_input_files(file)
         expect(control(page)).to_have_value(wanted)
+        expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_the_keyboard_chooses(page: Page) -> None:
@@ -305,9 +322,10 @@ def test_a_story_whose_model_left_says_so_and_keeps_its_choice(visit: Visit, tmp
 
 
 def test_cards_show_how_far_the_load_is(visit: Visit, tmp_path: Path) -> None:
-    with serving("--config", str(write(tmp_path, "tale", poem={"flags": SLOW}))) as server:
+    endless = {"flags": [*SLOW, "--endless"]}
+    with serving("--config", str(write(tmp_path, "tale", poem=endless))) as server:
         page = visit(server.url)
-        settings(page, **FEW)
+        settings(page, **LONG)
         control(page).select_option("poem")
         editor(page).fill(OPENING)
         editor(page).press("Control+Enter")
@@ -316,8 +334,8 @@ def test_cards_show_how_far_the_load_is(visit: Visit, tmp_path: Path) -> None:
         expect(page.get_by_label("Model").locator("option").nth(2)).to_have_text("poem · loading")
         expect(page.locator(".card").filter(has_text="Loading poem: 50 %")).to_have_count(4)
         axe(page)
-        over(page, 4)
         expect(page.locator(".card").filter(has_text="Loading")).to_have_count(0)
+        expect(page.locator(".card.running")).to_have_count(4)
         expect(page.get_by_label("Model").locator("option").nth(2)).to_have_text("poem · loaded")
 
 
