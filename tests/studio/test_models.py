@@ -236,6 +236,18 @@ def test_only_candidates_of_the_same_model_are_continued_by_their_id(page: Page)
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_a_candidate_is_continued_by_its_text_after_its_model_was_unloaded(
+    page: Page, several: Server
+) -> None:
+    control(page).select_option("poem")
+    ask(page)
+    text = choose(page, 1)
+    assert several.call("POST", "/v1/models/poem/unload")[0] == 200
+    assert "continue" in asked(page, text + " and")
+    over(page, 4)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def test_an_adapter_continues_candidates_of_its_model(page: Page) -> None:
     control(page).select_option("small")
     ask(page)
