@@ -58,7 +58,7 @@ async def serve(
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
     residency = Residency(limits_of(settings))
     if settings.models:
-        residency.on_loaded_change = CacheBudget(settings.cache_ram).divide
+        CacheBudget(residency, settings.cache_ram)
     admission = Admission(load, by_model=bool(settings.models))
     registry = Registry(settings, admission, served, presets, residency)
     api = Api(settings, registry, access)

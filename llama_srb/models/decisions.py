@@ -162,12 +162,19 @@ class _Decision:
         ])  # fmt: skip
 
     def _trim(self) -> None:
-        """Models that are above a limit together: idle ones leave."""
+        """Models that are above a limit together: an idle one leaves, or a busy one is held."""
         while self._soon.is_exceeded:
-            idle = sorted((one for one in self._loaded if self._is_idle(one)), key=_least_recent)
-            if not idle or self._soon.count < 2:
+            order = sorted(self._loaded, key=lambda one: (not self._is_idle(one), *self._order(one)))
+            may_leave = [one for one in order if self._may_be_held(one)]
+            if not may_leave or self._soon.count < 2:
                 return
-            self._unload(idle[:1])
+            (one, *_) = may_leave
+            if one.running:
+                self._hold(one)
+                self._soon.remove([one])
+                self._loaded.remove(one)
+            else:
+                self._unload([one])
 
     def _is_idle(self, view: View) -> bool:
         """Whether it may leave for another model at once. A held one does when it has finished."""
@@ -192,7 +199,7 @@ class _Decision:
         Those that may leave at once come first, then those that may be held now, then the others.
         """
         groups = (self._is_idle, self._may_be_held, lambda one: True)
-        order = sorted(self._loaded, key=lambda one: (not one.held, *_least_recent(one)))
+        order = sorted(self._loaded, key=self._order)
         found: list[View] = []
         for may_leave in groups:
             found += [one for one in order if one not in found and may_leave(one)]
@@ -215,6 +222,11 @@ class _Decision:
         """Whether it was loaded long enough, or is idle: how often models are loaded is bounded by this."""
         return view.held or self._is_idle(view) or view.loaded_at + self.limits.wait <= self.at
 
+    @staticmethod
+    def _order(view: View) -> tuple[bool, float, int]:
+        """Held ones first, then the least recently used."""
+        return not view.held, max(view.last_used, view.loaded_at), view.key
+
     def _make_room(self, view: View, leaving: Sequence[View]) -> None:
         """Unloads or holds models, if it is time; reserves their room for the wanted one in any case."""
         assert view.wanted_since is not None
@@ -236,10 +248,6 @@ class _Decision:
         self._held.add(view.key)
         if not view.held:
             self._act("hold", view)
-
-
-def _least_recent(view: View) -> tuple[float, int]:
-    return max(view.last_used, view.loaded_at), view.key
 
 
 def decide(views: Sequence[View], limits: Limits, now: float) -> list[Action]:

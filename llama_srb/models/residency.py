@@ -46,11 +46,11 @@ class Residency:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        # gets the loaded models, when one was loaded or unloaded or has a new engine
-        self.on_loaded_change: Callable[[list[ServedModel]], None] = lambda loaded: None
+        # gets the loaded models and those that load, when one was loaded or unloaded or has a new engine
+        self.on_loaded_change: Callable[[list[ServedModel], list[ServedModel]], None] = lambda *models: None
         self.listeners: list[Callable[[], None]] = []  # are called when states may have changed
         self._models: dict[ServedModel, ResidentModel] = {}
-        self._loaded: dict[ServedModel, int] = {}  # with the identity of each engine's ready event
+        self._engines: dict[ServedModel, int | None] = {}
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -112,6 +112,7 @@ class Residency:
     def take_limits(self, limits: Limits) -> None:
         """Replaces the limits. Models that were too large may be tried again."""
         self.limits = limits
+        self._engines.clear()  # who shares a budget divides it again
         for one in self._models.values():
             one.forget_size()
         self._changed.set()
@@ -201,10 +202,12 @@ class Residency:
         views = _views(models, self.limits)
         for action in decide(views, self.limits, now):
             self._act(action, models[action.key])
-        loaded = {one.model: id(one.model.pool.ready) for one in models if one.model.pool.state == "ready"}
-        if loaded != self._loaded:
-            self._loaded = loaded
-            self.on_loaded_change(list(loaded))
+        if (engines := _engines(one.model for one in models)) != self._engines:
+            self._engines = engines
+            loaded, loading = (
+                [one for one in engines if (engines[one] is None) is new] for new in (False, True)
+            )
+            self.on_loaded_change(loaded, loading)
         for listener in self.listeners[:]:
             listener()
         return next_check(views, self.limits, now)
@@ -219,7 +222,7 @@ class Residency:
                 log.info("model %s: leaves", name)
                 self._begin_unload(one)
             case "hold":
-                log.info("model %s: gets no more requests until another model was loaded", name)
+                log.info("model %s: gets no more requests until it was loaded again", name)
                 hosting.hold()
             case "release":
                 log.info("model %s: gets requests again", name)
@@ -261,3 +264,14 @@ def _removed(model: ServedModel) -> str:
 
 def _size(count: int) -> str:
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"
+
+
+def _engines(models: Iterable[ServedModel]) -> dict[ServedModel, int | None]:
+    """The identity of the ready event of each engine; None while it loads."""
+    ready = {"ready": True, "loading": False}
+    states = ((model, ready.get(model.pool.state)) for model in models)
+    return {
+        model: id(model.pool.ready) if is_ready else None
+        for model, is_ready in states
+        if is_ready is not None
+    }

@@ -14,16 +14,18 @@ from llama_srb.models.gguf_header import ModelInfo
 
 @dataclass(eq=False, slots=True)
 class ServedModel:
-    """One model of a server. need: the bytes of memory that a load is estimated to need.
+    """One model of a server.
 
-    n_users: the requests of clients that have chosen it and are not over; they may still use its pool.
-    leaves: it is being removed, and no other request may choose it.
+    need: the bytes of memory that a load is estimated to need. snapshots: those that its engine may fill
+    with snapshots beside it. n_users: the requests of clients that have chosen it and are not over; they may
+    still use its pool. leaves: it is being removed, and no other request may choose it.
     """
 
     settings: Settings
     info: ModelInfo
     pool: Pool
     need: int
+    snapshots: int = 0
     n_users: int = 0
     leaves: bool = False
 

@@ -95,9 +95,20 @@ MOMENTS: dict[str, tuple[list[View], Limits, list[str]]] = {
     "models that have grown": (
         [a(0, "loaded", memory=5, last_used=2), a(1, "loaded", memory=5, last_used=1), busy(2)],
         Limits(memory=12), ["unload 1"]),
+    "busy models that have grown": (
+        [busy(0, memory=5, last_used=2), busy(1, memory=5, last_used=1), busy(2)],
+        Limits(memory=12), ["hold 1"]),
+    "not those that were just loaded": (
+        [busy(0, memory=5, last_used=2), busy(1, loaded_at=NOW - 9, memory=5, last_used=1), busy(2)],
+        Limits(memory=12), ["hold 0"]),
+    "one that has grown stays held": (
+        [busy(0, memory=5), busy(1, memory=5, last_used=1, held=True), busy(2)], Limits(memory=12), []),
+    "and leaves when it has finished": (
+        [busy(0, memory=5), a(1, "loaded", memory=5, held=True, waiting=3), busy(2)],
+        Limits(memory=12), ["unload 1"]),
     "more than a new limit allows": (
         [a(0, "loaded", last_used=2), a(1, "loaded", last_used=1), busy(2)], TWO, ["unload 1"]),
-    "a new limit waits for running requests": ([busy(0), busy(1)], ONE, []),
+    "a new limit waits for running requests": ([busy(0), busy(1)], ONE, ["hold 0"]),
     "a model that has grown alone": ([a(0, "loaded", memory=50)], Limits(memory=12), []),
     "a failed one takes no room and is not tried": (
         [a(0, "failed", waiting=1, wanted_since=1), wants(1, 99)], ONE, ["load 1"]),
