@@ -145,7 +145,7 @@ def _model(settings: Settings) -> Finding:
             if name not in kept:
                 return Finding("warn", f"{name} is not downloaded", f"llama-srb models pull {name}")
             path = kept[name]
-        model = gguf_header.read(path)
+        model = gguf_header.read_model(path)
     except HubError as error:
         return Finding("bad", str(error), "llama-srb models list shows what is there")
     except ModelFileError as error:

@@ -12,7 +12,7 @@ from llama_srb import config
 from llama_srb.config import Settings, SettingsError, folders
 from llama_srb.models import cache, defaults, fingerprint, gguf_header
 from llama_srb.models.cache import Cache, HubError
-from llama_srb.models.gguf_header import ModelFileError, ModelInfo
+from llama_srb.models.gguf_header import ModelFileError
 
 from . import Refused, fetching, say
 
@@ -73,23 +73,16 @@ def _downloaded(name: str) -> Path | None:
 
 
 def _examine_files(checked: _Checked, path: Path) -> None:
-    parts = [gguf_header.read(part) for part in fingerprint.parts_of(path)]
-    if _is_adapter(parts[0]):
-        raise ModelFileError(f"{path} is an adapter, not a model")
+    parts = [gguf_header.read_model(part) for part in fingerprint.parts_of(path)]
     checked.size_bytes = sum(part.size_bytes for part in parts)
     checked.context = checked.settings.ctx or parts[0].context
-
-
-def _is_adapter(file: ModelInfo) -> bool:
-    return file.metadata.get("general.type") == "adapter"
 
 
 def _faults_of_adapters(model: Settings) -> Iterator[str]:
     named = [(f"adapters.{name}", path) for name, path in model.adapters.items()]
     for key, path in (*(("lora", path) for path in model.lora), *named):
         try:
-            if not _is_adapter(gguf_header.read(path)):
-                yield f"{model.place}{key}: {path} is not an adapter"
+            gguf_header.check_adapter(path)
         except ModelFileError as error:
             yield f"{model.place}{key}: {error}"
 

@@ -15,7 +15,7 @@ def check(models: Sequence[Settings], default: Given | None) -> None:
     """SettingsError: a name that cannot be used, one that has two meanings, or a default that is none."""
     owners: dict[str, str] = {}
     for name, meaning in (pair for model in models for pair in _names(model)):
-        if (why := _fault(name)) is not None:
+        if (why := fault(name)) is not None:
             raise SettingsError(f"{name!r} cannot be {meaning}: {why}")
         if (other := owners.setdefault(name, meaning)) != meaning:
             raise SettingsError(f"{name!r} is {other} and {meaning}; a name stands for one model")
@@ -39,7 +39,7 @@ def _names(model: Settings) -> Iterator[tuple[str, str]]:
         yield adapter, f"an adapter of {place}"
 
 
-def _fault(name: str) -> str | None:
+def fault(name: str) -> str | None:
     """Why a name cannot be used in an URL, a header and a list of names; None if it can."""
     if not name:
         return "it is empty"

@@ -111,14 +111,16 @@ class Names(Generic[M]):
 def _not_allowed(name: str | None, allowed: Collection[str] | None) -> RequestError:
     may = "the models " + _listed(allowed) if allowed else "no model"
     other = f", not {name[:MAX_SHOWN]}" if name else ", none of which is here"
+    if name and allowed and name in allowed:
+        other = f"; {name[:MAX_SHOWN]} is not the name of a model"
     return RequestError(f"this key may use {may}{other}", param="model", status=403, code=NOT_ALLOWED)
 
 
 def _hint(name: str, models: Sequence[Named]) -> str:
     """The nearest known name; if no name is near, all of them."""
-    known = [known for model in models for known in (*model.names, *model.adapters)]
-    if len(models) > 1 and (near := difflib.get_close_matches(name[:MAX_SHOWN], known, 1)):
-        return f"; did you mean {near[0]}?"
+    known = {known.lower(): known for model in models for known in (*model.names, *model.adapters)}
+    if len(models) > 1 and (near := difflib.get_close_matches(name[:MAX_SHOWN].lower(), known, 1)):
+        return f"; did you mean {known[near[0]]}?"
     return ", only " + _listed([model.names[0] for model in models])
 
 

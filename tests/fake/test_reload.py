@@ -173,7 +173,8 @@ async def test_the_order_of_the_file_and_the_default_are_new(start: Any) -> None
     assert await server.names() == ["poem", "tale"]
     assert await server.serves()
     assert server.ops("poem", "generate") == 1
-    await server.reload({"poem": {}, "tale": TALE}, 'default_model = "gpt"')
+    lines = await server.reload({"poem": {}, "tale": TALE}, 'default_model = "gpt"\nmodels_max = 2')
+    assert lines == ["settings default_model, models_max"]
     assert await server.serves()
     assert await server.serves("unknown")
     assert server.ops("tale", "generate") == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,7 @@ def plan(old: Settings, reread: Callable[[], Settings]) -> Plan:
     new = changes.with_old(new, old, after_restart)
     check_defaults(new)
     found = changes.between(old, new, LIVE)
-    made = Plan(new, Changes(found.added, found.changed, found.removed, after_restart))
+    made = Plan(new, replace(found, after_restart=after_restart))
     engines_change = [now for before, now in found.changed if not share_engines(before, now)]
     for settings in (*found.added, *engines_change):
         check_engine(settings)
@@ -164,6 +164,7 @@ def told(found: Changes) -> str:
         "added": [one.name for one in found.added],
         "changed": [now.name for _, now in found.changed],
         "removed": [one.name for one in found.removed],
+        "settings": found.live,
         "only a restart changes": found.after_restart,
     }
     return "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names) or "no change"
