@@ -84,6 +84,7 @@ def _model(name: str, table: Values, top: Values, server: Settings) -> Settings:
     try:
         own = model.engine_args if "engine_args" in table else ()
         model = _with_flags(model.model_copy(update={"engine_args": server.engine_args}), own)
+        command.check_known(own)
     except SettingsError as error:
         raise SettingsError(f"{table['engine_args'].place()}: {error}") from None
     return model.model_copy(update={"name": name, "sampling": server.sampling | model.sampling})

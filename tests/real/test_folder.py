@@ -178,9 +178,11 @@ def test_a_deleted_file_loses_its_entry_and_is_written_again(shelf: Shelf) -> No
     with shelf.engine("-c", "512", "--cache-ram", "0") as engine:
         engine.generate(**story())
         wait_for_files(engine, shelf, 1)
-        shelf.file.unlink()
+        file = shelf.file
+        file.unlink()
         for seed in (5, 6):  # evict it
             engine.generate(**story(words(seed, 200)))
+        engine.wait_for_log(lambda _: file.exists())
         assert n_computed(engine.generate(**story())) <= 1
         engine.finish()
 
