@@ -10,7 +10,7 @@ from typing import Any
 from .fields import Refused, check
 from .output import Output
 from .scheduler import Scheduler
-from .stories import tokenize, tokens_of
+from .stories import joined, tokenize, tokens_of
 
 ACCEPTED = ("chat", "prefix", "score", "embed", "template")
 ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
@@ -100,8 +100,9 @@ class Commands:
                           cached_tokens=0, completion_tokens=0, timings={})  # fmt: skip
 
     def tokenize(self, command: dict[str, Any]) -> None:
-        tokens = tokenize(command["text"])
-        words = [list(word.encode()) for word in command["text"].split(" ") if word]
+        text = joined(command["text"])
+        tokens = tokenize(text)
+        words = [list(word.encode()) for word in text.split(" ") if word]
         pieces = {"pieces": words} if command.get("pieces") else {}
         self.output.event("result", id=command["id"], tokens=tokens, **pieces)
 
@@ -109,7 +110,9 @@ class Commands:
         self.output.event("result", id=command["id"], text=" ".join(map(str, command["tokens"])))
 
     def template(self, command: dict[str, Any]) -> None:
-        self.output.event("result", id=command["id"], prompt=command["prompt"])
+        plain = command.get("plain_content")
+        parts = {"parts": [{"text": command["prompt"], "special": True}]} if plain else {}
+        self.output.event("result", id=command["id"], prompt=command["prompt"], **parts)
 
     def limits(self, command: dict[str, Any]) -> None:
         self.output.note(f"cache_ram {command['cache_ram']}")
