@@ -20,8 +20,10 @@ def is_hub_name(model: Path) -> bool:
     return str(model).startswith(cache.PREFIX)
 
 
-def with_model(settings: Settings) -> Settings:
-    """The settings with the path of the model, which is downloaded if it is not there; HubError."""
+def with_models(settings: Settings) -> Settings:
+    """The settings with the paths of the models, which are downloaded if they are not there; HubError."""
+    if settings.models:
+        return settings.model_copy(update={"models": tuple(map(with_models, settings.models))})
     if not is_hub_name(settings.model):
         return settings
     path = fetch(cache.name_from(str(settings.model)), offline=settings.offline)

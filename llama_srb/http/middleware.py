@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -96,10 +97,13 @@ def refused(error: Error, tokens: str = "prompt") -> web.Response:
     return error_response(status, error.message, param=param, code=error.code, size=size_in(error))
 
 
+def _retry_after(seconds: float | None) -> dict[str, str]:
+    return {} if seconds is None else {"Retry-After": str(math.ceil(seconds))}
+
+
 def _advice(error: RequestError) -> dict[str, str]:
     """Headers that say what the client can do about an error."""
-    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return headers | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
+    return _retry_after(error.retry_after) | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
 
 
 def _without_extra_slashes(path: str) -> str:
@@ -137,7 +141,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
             error.status, error.message, param=error.param, code=error.code, headers=_advice(error)
         )
     except EngineUnavailable as error:
-        return error_response(503, str(error), code="unavailable")
+        return error_response(503, str(error), code="unavailable", headers=_retry_after(error.retry_after))
     except CommandRefused as refusal:
         return refused(refusal.error, "tokens")
     except ConnectionError:

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 
@@ -16,23 +17,25 @@ from aiohttp import web
 
 from llama_srb import __version__, bundled
 from llama_srb.background import begin
-from llama_srb.config import Settings, child_environment
+from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
-from llama_srb.engine.pool import Pool
 from llama_srb.engine.pool.terms import OWN
-from llama_srb.engine.settings import EngineSettings
 from llama_srb.http.auth.access import Access, AccessError, renew_tls, tls
 from llama_srb.http.connections import http_log
 from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
+from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.limits import Load
 from llama_srb.http.reservations import Admission
-from llama_srb.models import gguf_header
-from llama_srb.models.gguf_header import ModelFileError, ModelInfo
-from llama_srb.request.parse import canonical
+from llama_srb.models import defaults, gguf_header
+from llama_srb.models.cache_budget import CacheBudget
+from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.models.residency import Limits, Residency
+from llama_srb.models.served import ServedModel
+from llama_srb.models.served import served as of_settings
 from llama_srb.request.presets import SHIPPED, Preset, PresetError
 from llama_srb.request.presets import read as read_presets
-from llama_srb.request.values import RequestError
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -51,16 +54,19 @@ async def serve(
 
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
-    model = gguf_header.read(settings.model)
-    _check_engine(settings)
+    served = [of_settings(one) for one in settings.served]
+    for one in settings.served:
+        _check_engine(one)
     presets = _presets(settings)
     _check_flags(settings)
     access, certificate = _guarded(settings)
-    pool = Pool(
-        _engine_settings(settings, model), mode=settings.engine_mode, max_engines=settings.max_engines
-    )
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
-    api = Api(settings, Admission(pool, load), model, access, presets)
+    residency = Residency(Limits(settings.models_memory, settings.models_max, settings.models_wait))
+    if settings.models:
+        residency.on_loaded_change = CacheBudget(settings.cache_ram).divide
+    admission = Admission(load, by_model=bool(settings.models))
+    registry = Registry(settings, admission, served, presets, residency)
+    api = Api(settings, registry, access)
     reload = _Reload(settings, api, certificate)
     runner = web.AppRunner(
         api.app(),
@@ -80,29 +86,25 @@ async def serve(
                 helpers.append(begin(sweep(runner.server), f"{name} connections"))
             helpers.append(begin(_reload_on(hangup, reload), "SIGHUP"))
             helpers.append(begin(trim_when_grown(), "freed memory"))
-            await pool.start()
-            if await _loads(pool, stopping[0], on_loading):
-                on_ready(_address(site.name, runner))
-                log.info("llama-srb %s serves %s", __version__, model.name)
-                await stopping[0].wait()
-            log.info("stopping")
-            await site.stop()
-            await _stop(pool, settings.stop_grace, stopping[1])
+            async with residency:
+                if await _start(residency, registry, stopping[0], on_loading):
+                    on_ready(_address(site.name, runner))
+                    log.info("llama-srb %s serves %s", __version__, _named(served))
+                    await stopping[0].wait()
+                log.info("stopping")
+                await site.stop()
+                await _stop(residency, settings.stop_grace, stopping[1])
         finally:
             for helper in helpers:
                 helper.cancel()
-            await pool.stop()
             await runner.cleanup()
 
 
-def _engine_settings(settings: Settings, model: ModelInfo) -> EngineSettings:
-    return EngineSettings(
-        settings.engine_command,
-        model.name,
-        child_environment(),
-        load_timeout=settings.load_timeout,
-        step_timeout=settings.step_timeout,
-    )
+def _named(served: list[ServedModel]) -> str:
+    """The model of a server by the name in its file; several by those that clients have."""
+    if len(served) == 1 and not served[0].settings.name:
+        return served[0].info.name
+    return ", ".join(one.name for one in served)
 
 
 def _presets(settings: Settings) -> dict[str, Preset]:
@@ -115,9 +117,9 @@ def _presets(settings: Settings) -> dict[str, Preset]:
 
 def _check_flags(settings: Settings) -> None:
     try:
-        canonical(settings.field_defaults)
-    except RequestError as error:
-        raise StartError(f"a flag of llama.cpp is wrong: {error.message}") from None
+        defaults.check(settings)
+    except SettingsError as error:
+        raise StartError(str(error)) from None
 
 
 def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
@@ -174,6 +176,9 @@ def _kept(what_stays: str) -> Iterator[None]:
         log.exception("%s: a fault of ours", what_stays)
 
 
+_STAYS = "the model stays as it was"
+
+
 @dataclass
 class _Reload:
     """Reloads keys, certificate, presets and model. If one of them is faulty, the old one stays in use."""
@@ -183,7 +188,8 @@ class _Reload:
     certificate: SSLContext | None
 
     def __post_init__(self) -> None:
-        self._files = _file_identities(self.settings)  # of the files that the engine has loaded
+        # of the files that the engines have loaded
+        self._files = {model: _file_identities(model.settings) for model in self.api.registry}
 
     async def __call__(self) -> None:
         with _kept("the keys stay as they were"):
@@ -191,32 +197,34 @@ class _Reload:
         with _kept("the certificate stays as it was"):
             renew_tls(self.settings, self.certificate)
         with _kept("the presets stay as they were"):
-            self.api.facts.take_presets(_presets(self.settings))
-        with _kept("the model stays as it was"):
-            await self._model()
+            self.api.registry.take_presets(_presets(self.settings))
+        for model in self.api.registry:
+            with _kept(f"the model {model.name} stays as it was" if model.settings.name else _STAYS):
+                await self._renew(model)
         log.info("SIGHUP: keys, presets and model were checked")
 
-    async def _model(self) -> None:
+    async def _renew(self, model: ModelFacts) -> None:
         """Loads the model beside the old one if its file was replaced; running requests keep the old one.
 
         A failed pool tries again in any case, since the engine's program may have been replaced.
         """
-        files = _file_identities(self.settings)
-        if self._files != files:
-            log.info("%s is another file now", self.settings.model)
-        elif self.api.pool.state == "failed":
+        files = _file_identities(model.settings)
+        if self._files.get(model) != files:
+            log.info("%s is another file now", model.settings.model)
+        elif model.pool.state == "failed":
             log.info("the engine is tried again")
         else:
             return
-        model = gguf_header.read(self.settings.model)
-        await self.api.pool.renew()
-        self.api.facts.take_model(model)
-        self._files = files
+        info = gguf_header.read(model.settings.model)
+        await model.pool.renew()
+        model.take_model(info)
+        self._files[model] = files
 
 
 def _file_identities(settings: Settings) -> tuple[tuple[int, ...], ...]:
     """The identities of the model's and the adapters' files. A path may be a link to another file by now."""
-    return tuple(_file_identity(path) for path in (settings.model, *settings.lora))
+    paths = (settings.model, *settings.lora, *settings.adapters.values())
+    return tuple(_file_identity(path) for path in paths)
 
 
 def _file_identity(path: Path) -> tuple[int, ...]:
@@ -256,9 +264,15 @@ def _address(name: str, runner: web.AppRunner) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def _loads(pool: Pool, stopping: asyncio.Event, on_loading: Callable[[float], None]) -> bool:
-    """Waits until the pool is ready; False if `stopping` is set before. EngineError if it cannot load."""
-    load = asyncio.create_task(_load(pool, on_loading), name="loading")
+async def _start(
+    residency: Residency, registry: Registry, stopping: asyncio.Event, on_loading: Callable[[float], None]
+) -> bool:
+    """Loads the models that are needed at once; False if `stopping` is set before.
+
+    EngineError if the only model cannot be loaded.
+    """
+    registry.is_starting = True
+    load = asyncio.create_task(_load(residency, registry, on_loading), name="loading")
     stop = begin(stopping.wait(), "stop signal")
     try:
         await asyncio.wait({load, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -266,25 +280,54 @@ async def _loads(pool: Pool, stopping: asyncio.Event, on_loading: Callable[[floa
             load.result()
         return load.done()
     finally:
+        registry.is_starting = False
         load.cancel()
         stop.cancel()
         await asyncio.wait({load, stop})
 
 
-async def _load(pool: Pool, on_loading: Callable[[float], None]) -> None:
-    """Waits for the pool; in the mode per-request runs one engine, so that a fault shows at the start."""
-    while pool.state == "loading":
-        on_loading(pool.progress)
-        await pool.change.wait()
-    await pool.wait_ready()
-    if pool.mode == "per-request":
-        await pool.command("status", OWN)
+async def _load(residency: Residency, registry: Registry, on_loading: Callable[[float], None]) -> None:
+    """Loads the only model, or those of several that are to be loaded before a request asks for them."""
+    served = [facts.served for facts in registry]
+    for model in served:
+        if not registry.are_several:
+            await model.pool.start()
+        await residency.add(model)
+    first = [model for model in served if model.settings.preload or not registry.are_several]
+    for i, model in enumerate(first):
+        try:
+            await _loaded(residency, model, partial(_part_of, on_loading, i, len(first)))
+        except EngineError as error:
+            if len(served) == 1:
+                raise
+            log.error("the model %s cannot be loaded: %s", model.name, error)
     on_loading(1.0)
 
 
-async def _stop(pool: Pool, grace: float, at_once: asyncio.Event) -> None:
+def _part_of(report: Callable[[float], None], done: int, all: int, part: float) -> None:
+    report((done + part) / all)
+
+
+async def _loaded(residency: Residency, model: ServedModel, report: Callable[[float], None]) -> None:
+    """Waits until the model is loaded; in the mode per-request runs one engine, so that a fault shows now."""
+    load = asyncio.create_task(residency.load(model), name="loading")
+    try:
+        while not load.done():
+            report(model.pool.progress)
+            change = begin(model.pool.change.wait(), "change")
+            await asyncio.wait({load, change}, return_when=asyncio.FIRST_COMPLETED)
+            change.cancel()
+        load.result()
+        if model.pool.mode == "per-request":
+            await model.pool.command("status", OWN)
+    finally:
+        load.cancel()
+        await asyncio.wait({load})
+
+
+async def _stop(residency: Residency, grace: float, at_once: asyncio.Event) -> None:
     """Lets requests finish for `grace` seconds, unless a second signal comes."""
-    stop = begin(pool.stop(grace), "pool stop")
+    stop = begin(residency.stop(grace), "models stop")
     hurry = begin(at_once.wait(), "second signal")
     try:
         await asyncio.wait({stop, hurry}, return_when=asyncio.FIRST_COMPLETED)

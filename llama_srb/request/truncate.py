@@ -130,7 +130,8 @@ async def _chat_length(request: CompletionRequest, messages: list[Any], command:
 async def chat_length(request: CompletionRequest, command: Command) -> int:
     """The tokens of the prompt that the model's template makes of a chat."""
     fields = {name: value for name, value in request.engine_fields().items() if name in CHAT}
-    return len(await _tokenize((await command("template", **fields))["prompt"], command))
+    made = await command("template", **fields)
+    return len(await _tokenize(made.get("parts", made["prompt"]), command))
 
 
 async def _truncate_message(message: Any, n: int, command: Command) -> Any:

@@ -85,6 +85,25 @@ def test_a_config_file_names_a_model_of_a_hub(bench: HubBench) -> None:
     assert bench.kept().keys() == {NAME}
 
 
+def test_models_of_tables_are_downloaded_when_the_server_starts(bench: HubBench) -> None:
+    (bench.folder / "srb.toml").write_text(f'[models.tales]\npath = "{NAME}"\n')
+    ended = bench.run("serve", "--config", "srb.toml", "--offline")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "ann/tales" in ended.stderr
+    checked = bench.run("config", "check", "srb.toml")
+    assert (checked.returncode, checked.stdout) == (0, f"tales\t\t{NAME}\t\t\tat the start\n")
+    assert bench.hub.asked == []
+    with bench.serving("--config", "srb.toml") as (_, line):
+        assert line.startswith("http://127.0.0.1:")
+    assert bench.kept().keys() == {NAME}
+    bench.hub.asked.clear()
+    with bench.serving("--config", "srb.toml", "--offline") as (_, line):
+        assert line.startswith("http://127.0.0.1:")
+    assert bench.hub.asked == []
+    checked = bench.run("config", "check", "srb.toml")
+    assert checked.stdout.startswith(f"tales\t\t{NAME}\t{len(MODEL)}\t")
+
+
 def test_a_terminal_shows_the_progress(bench: HubBench) -> None:
     code, output = bench.on_terminal("models", "pull", "ann/tales:Q8_0", size=(200, 24))
     assert code == 0

@@ -23,8 +23,9 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_te
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=lambda text: str(text)[-40:])
 def test_an_example_answers_as_shown(server: Server, command: str, shown: str) -> None:
-    *_, body, url = shlex.split(command.replace("\\\n", " "))
-    status, _, answer = server.call("POST", url.removeprefix("http://localhost:9090"), json.loads(body))
+    words = shlex.split(command.replace("\\\n", " "))
+    body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
+    status, _, answer = server.call("POST", words[-1].removeprefix("http://localhost:9090"), body)
     assert status == 200
     assert not set(re.findall(r'"(\w+)":', shown)) - set(re.findall(r'"(\w+)":', answer.decode()))
 

@@ -102,7 +102,8 @@ SAMPLED = {name: SAMPLE.get(name, row.high) for name, row in SAMPLING_ROWS.items
 COMMON: dict[str, Any] = {
     "n": 2, "max_tokens": 9, "min_tokens": 1, "stop": ["a"], "banned_strings": ["b"], "private_tokens": ["p"],
     "logprobs": 3, "echo": True, "logprobs_mode": "processed", "cache": False,
-    "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob", "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
+    "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob",
+    "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
 }  # fmt: skip
 PLAIN: list[dict[str, Any]] = [
     {"prompt": "Once", **COMMON, **SAMPLED},
@@ -169,6 +170,8 @@ VALID: list[dict[str, Any]] = [
     {"op": "template", "id": "1", "messages": [{"role": "user", "content": "Hello"}]},
     {"op": "tokenize", "id": "1", "text": "a", "pieces": True},
     {"op": "score", "id": "1", "texts": ["a", [1]]},
+    {"op": "load_adapter", "id": "1", "adapter": {"id": 7, "path": "a.gguf", "scale": 0}},
+    {"op": "unload_adapter", "id": "1", "adapter": 7},
 ]
 INVALID: list[tuple[dict[str, Any], str]] = [
     ({"op": "generate", "prompt": "a", "sampling": {"top_q": 1}}, "top_q"),
@@ -179,6 +182,9 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"op": "score", "texts": []}, "texts"),
     ({"op": "chat", "messages": [], "tool_choice": "perhaps"}, "tool_choice"),
     ({"op": "tokenize"}, "text"),
+    ({"op": "load_adapter", "adapter": {"id": 7}}, "adapter"),
+    ({"op": "load_adapter", "adapter": {"id": -1, "path": "a.gguf"}}, "adapter.id"),
+    ({"op": "unload_adapter", "adapter": "a"}, "adapter"),
 ]  # fmt: skip
 
 
