@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llama_srb.engine.events import Event as PoolEvent
+from llama_srb.engine.events import Start
+from llama_srb.engine.exchange import EngineError
+from llama_srb.engine.pool import Mode, Pool
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.request.fields import CompletionRequest
 from tests.support.lines import Event, Lines
 from tests.support.models import write_model
+from tests.support.places import BINARY, STORYTELLER
+from tests.support.waiting import collect, until
 
 STORY = "There was a king who had a red ball, and he lost it in a deep well. "
 OTHER = "In the garden stands an old tree, and under it sleeps a small dog. "
@@ -194,3 +204,73 @@ def test_wrong_pins_are_refused(engine: Lines, command: dict[str, Any]) -> None:
     assert answer["event"] == "error"
     assert answer["param"] == ("prompt" if "prompt" in command else "name")
     assert engine.ask("status")["cells_pinned"] == 0
+
+
+def test_another_process_reads_a_pinned_prompt_from_the_prefix_cache(tmp_path: Path) -> None:
+    flags = ("-np", "4", "-c", str(CELLS), "-t", "1", "--prefix-cache", str(tmp_path))
+    with Lines(*flags) as engine:
+        assert pin(engine, "tale", STORY * 10)["cached_tokens"] == 0
+        engine.generate(prompt=STORY * 10, max_tokens=1)
+    with Lines(*flags) as engine:
+        done = pin(engine, "tale", STORY * 10)
+        assert done["cached_tokens"] >= done["prompt_tokens"] - 1
+        assert engine.ask("status")["cells_pinned"] == done["prompt_tokens"]
+
+
+# Pools
+
+
+def real_pool(mode: Mode = "resident", cells: int = CELLS) -> Pool:
+    command = (
+        str(BINARY),
+        "-m",
+        str(STORYTELLER),
+        "-np",
+        "4",
+        "-c",
+        str(cells),
+        "-t",
+        "1",
+        "--cache-ram",
+        "0",
+    )
+    return Pool(EngineSettings(command, "storyteller", restart_delay=0.05), mode=mode)
+
+
+async def started(pool: Pool, text: str) -> Start:
+    """The start event of a request with this prompt."""
+    async with pool.generate(CompletionRequest(prompt=text, n=2, max_tokens=4)) as generation:
+        events: list[PoolEvent] = await collect(generation)
+    [start] = [event for event in events if isinstance(event, Start)]
+    return start
+
+
+async def test_an_engine_that_was_killed_has_its_pins_again() -> None:
+    pool = real_pool()
+    pool.pins.set("tale", CompletionRequest(prompt=STORY * 10))
+    async with pool:
+        for _ in range(2):
+            await pool.wait_ready()
+            start = await started(pool, STORY * 10 + "Then")
+            assert start.cached_tokens >= pool.pins.tokens["tale"] - 1
+            [pid] = pool.engines.pids
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: pool.state == "loading")
+
+
+async def test_pins_that_exceed_half_of_the_cells_keep_a_pool_from_starting() -> None:
+    pool = real_pool(cells=512)
+    pool.pins.set("tale", CompletionRequest(prompt=STORY * 15))
+    async with pool:
+        with pytest.raises(
+            EngineError, match="pin tale: with this prompt of 287 tokens 287 cells would be pinned"
+        ):
+            await pool.wait_ready()
+
+
+async def test_a_per_request_engine_computes_the_prompt_with_each_request() -> None:
+    pool = real_pool("per-request")
+    pool.pins.set("tale", CompletionRequest(prompt=STORY * 10))
+    async with pool:
+        for _ in range(2):
+            assert (await started(pool, STORY * 10 + "Then")).cached_tokens == 0
