@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import Bodies, path_of
 from llama_srb.http.handlers.facts import ModelFacts
-from llama_srb.http.middleware import DIALECT_OF
+from llama_srb.http.middleware import DIALECT_OF, Handler
 from llama_srb.http.reservations import Admission, Reservation
 from llama_srb.models.names import Choice, Names
 from llama_srb.models.residency import Residency
@@ -31,6 +31,7 @@ from llama_srb.request.values import RequestError, wrong
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
 NO_SUCH: Mapping[str, str] = {"ollama": "model '{}' not found"}  # what a dialect's clients look for
 NO_SUCH_MODEL = "there is no model {} here"
+USED: web.RequestKey[ServedModel] = web.RequestKey("used", ServedModel)  # until the request is over
 INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the model's infill tokens
 
 
@@ -89,7 +90,7 @@ class Registry:
         self,
         settings: Settings,
         admission: Admission,
-        served: Iterable[ServedModel],
+        served: Sequence[ServedModel],
         presets: Mapping[str, Preset],
         residency: Residency,
     ) -> None:
@@ -98,24 +99,36 @@ class Registry:
         self.is_starting = False  # models are being loaded before the server is ready
         self.presets = presets
         self.names = Names[ModelFacts](())
-        self._leaving: tuple[ModelFacts, ...] = ()  # were removed while they had requests
+        self._leaving: tuple[ModelFacts, ...] = ()  # were removed, and may have requests
+        for one in served:
+            self.count_starts(one)
         self.replace(settings, served)
 
-    def replace(self, settings: Settings, served: Iterable[ServedModel]) -> None:
+    def count_starts(self, model: ServedModel) -> None:
+        """Counts each start of an engine of a new model."""
+        model.pool.engines.on_start = self.admission.metrics.of(model.name).engine_started
+
+    def replace(self, settings: Settings, served: Sequence[ServedModel]) -> None:
         """Takes the models of new settings; those that were here before keep their facts."""
         self.settings = settings
-        served = tuple(served)
-        for one in served:
-            one.pool.engines.on_start = self.admission.metrics.of(one.name).engine_started
         before = {facts.served: facts for facts in self}
         removed = (facts for one, facts in before.items() if one not in served)
-        self._leaving = tuple(facts for facts in (*self._leaving, *removed) if facts.pool.requests)
+        self._leaving = (*self._leaving, *removed)
         self.names = Names(
             [before.get(one) or ModelFacts(one, self.presets) for one in served],
             default=settings.default_model,
             answers_all=not settings.models,
             strict=settings.strict,
         )
+
+    def forget(self, model: ServedModel) -> None:
+        """A model that was removed has no requests any more."""
+        self._leaving = tuple(facts for facts in self._leaving if facts.served is not model)
+
+    @property
+    def with_leaving(self) -> tuple[ModelFacts, ...]:
+        """The models, and after them those that were removed and may have requests."""
+        return (*self, *self._leaving)
 
     def __iter__(self) -> Iterator[ModelFacts]:
         return iter(self.names.models)
@@ -157,6 +170,9 @@ class Registry:
         body = await self.bodies.read(http) if http.method == "POST" else {}
         dialect = DIALECT_OF.get(path_of(http), "")
         chosen = self.chosen(body, http[CALLER], dialect, http.query.get("model"))
+        if USED not in http:
+            chosen.facts.served.begin_use()
+            http[USED] = chosen.facts.served
         if not chosen.facts.is_known and any(body.get(name) for name in INFILL):
             with chosen.reserve() as reservation:
                 await chosen.facts.known(reservation.command)
@@ -200,7 +216,7 @@ class Registry:
 
     def generation(self, id: str, caller: Caller) -> tuple[ModelFacts, Exchange] | None:
         """The running generation of this id and its model, which the caller must be allowed to use."""
-        for facts in (*self, *self._leaving):
+        for facts in self.with_leaving:
             if (generation := facts.pool.requests.generation(id)) is not None:
                 Names((facts,)).choose(facts.name, allowed_to(caller))
                 return facts, generation
@@ -208,7 +224,17 @@ class Registry:
 
     def cancel(self, id: str, index: int | None = None) -> bool:
         """Ends a request or one sequence of it; False if no model has a request of this id."""
-        return any(facts.pool.requests.cancel(id, index) for facts in (*self, *self._leaving))
+        return any(facts.pool.requests.cancel(id, index) for facts in self.with_leaving)
+
+
+@web.middleware
+async def uses_model(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A model that is removed stays until each request that has chosen it is over."""
+    try:
+        return await handler(request)
+    finally:
+        if (served := request.get(USED)) is not None:
+            served.end_use()
 
 
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -60,6 +60,10 @@ class ModelNow:
     memory: int
     engine: Mapping[str, Any]
 
+    def beside(self, old: ModelNow) -> ModelNow:
+        """The values of both. old: a model with this name that is being removed."""
+        return replace(self, open=self.open + old.open, memory=self.memory + old.memory)
+
 
 class Families:
     """The metrics that each model has; with several models they have the label `model`."""
@@ -101,6 +105,9 @@ class Families:
             {name: one(count) for name, count in self._counts.items()},
             {name: one(gauge) for name, gauge in self._gauges.items()},
         )
+
+
+NOT_SERVED = ModelNow(is_ready=False, open=0, memory=0, engine={})
 
 
 @dataclass(slots=True)
