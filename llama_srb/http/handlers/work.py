@@ -22,7 +22,7 @@ async def prepared(
     if limit is None:
         return request
     await facts.known(reservation.command)
-    return await truncate_prompt(request, limit, facts.context, reservation.command)
+    return await truncate_prompt(request, limit, facts.room, reservation.command)
 
 
 def work_of(
