@@ -13,7 +13,7 @@ from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
-from llama_srb.engine.ranking import ranking
+from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.answers import Computed
 from llama_srb.http.handlers.bodies import parsed
 from llama_srb.http.handlers.chosen import Chosen, Registry
@@ -58,7 +58,7 @@ class Generate:
         request = await parsed(http, events.parse, chosen.body, chosen.defaults)
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)
-            work = work_of(request, reservation, self.responder.max_held, shows_loading=True)
+            work = work_of(request, reservation, self.responder.max_held, as_events=True)
             return await self.responder.stream(
                 http, work, lambda batch: events.render(batch, request.warnings)
             )
@@ -105,7 +105,7 @@ class Generate:
     ) -> Work:
         """The work of several prompts. named: the requests by their generations' ids. about: for the log."""
         max_held = self.responder.max_held // len(named)
-        ranks = {id: ranking(request, max_held) for id, request in named.items()}
+        ranks = {id: joining(request, ranking(request, max_held)) for id, request in named.items()}
         n = next(iter(named.values())).n
         size = f"n={n} prompts={len(named)}{about}"
         return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
@@ -164,7 +164,7 @@ class Generate:
                 llamacpp.template_arguments(body), reservation.command
             )
             template = await reservation.command("template", **arguments)
-            body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
+            body = {**body, **dict.fromkeys(CHAT), "prompt": template.get("parts", template["prompt"])}
         bodies = openai.prompts(body)
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
