@@ -43,15 +43,34 @@ SAMPLER_NAMES = (
 LoraScales: TypeAlias = tuple[tuple[int | str, float], ...]  # by an adapter's id or its name
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a prompt. special: the names of control tokens in it are these tokens, else they are text."""
+
+    text: str
+    special: bool = False
+
+
 def prompt(value: object) -> object:
-    """A text, or a list of token ids."""
+    """A text, a list of token ids, or a list of parts: {"text", "special"}."""
     if isinstance(value, str):
         if not is_text(value):
             raise RequestError("prompt holds a lone surrogate, which is no character", param="prompt")
         return value
     if isinstance(value, list | tuple) and is_tokens(value):
         return tuple(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(one, dict | Part) for one in value):
+        return tuple(starmap(_part, enumerate(value)))
     raise wrong("prompt", value, "a text or a list of token ids")
+
+
+def _part(place: int, value: dict[str, Any] | Part) -> Part:
+    if isinstance(value, Part):
+        return value
+    name, special = f"prompt[{place}]", value.get("special", False)
+    if value.keys() - {"text", "special"} or not is_text(value.get("text")) or not isinstance(special, bool):
+        raise wrong(name, value, 'an object {"text": a text, "special": true or false}', "prompt")
+    return Part(value["text"], special)
 
 
 def texts(name: str) -> Callable[[object], object]:

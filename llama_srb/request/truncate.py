@@ -67,7 +67,8 @@ async def _truncate_text_or_tokens(
     request: CompletionRequest, limit: Limit, budget: _Budget, command: Command
 ) -> tuple[dict[str, Any], int]:
     prompt = request.prompt
-    ids = await _tokenize(prompt, command) if isinstance(prompt, str) else list(prompt)
+    given = request.prompt_fields()
+    ids = list(given["tokens"]) if "tokens" in given else await _tokenize(given["prompt"], command)
     if len(ids) <= budget.allowed:
         return {}, 0
     head = 0
@@ -77,8 +78,8 @@ async def _truncate_text_or_tokens(
     return {"prompt": (*ids[:head], *ids[head + n :])}, n
 
 
-async def _tokenize(text: str, command: Command) -> list[int]:
-    """The tokens of a text, with BOS if the model has it."""
+async def _tokenize(text: str | list[dict[str, Any]], command: Command) -> list[int]:
+    """The tokens of a text or of parts, with BOS if the model has it."""
     return list((await command("tokenize", text=text, add_special=True))["tokens"])
 
 

@@ -17,6 +17,7 @@ class letters final : public vocabulary {
   public:
     std::string              piece(llama_token token, bool special) const override;
     bool                     is_end(llama_token token) const override { return token == 0; }
+    bool                     is_control(llama_token token) const override { return token == 0; }
     std::vector<llama_token> tokenize(const std::string & text) const override { return tokens(text); }
 
     static llama_token              token(char letter);

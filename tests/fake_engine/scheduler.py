@@ -11,7 +11,7 @@ from .faults import Faults
 from .fields import Refused
 from .output import Output
 from .requests import Request, Sequence, make_sequence
-from .stories import tokenize, tokens_of
+from .stories import joined, tokenize, tokens_of
 from .torrent import prepare, tokens_field
 
 NO_SEED = 2**32 - 1
@@ -213,4 +213,4 @@ class Scheduler:
 
 
 def text_of(command: dict[str, Any]) -> str:
-    return command["prompt"] if "prompt" in command else " ".join(map(str, command.get("tokens", ())))
+    return joined(command["prompt"]) if "prompt" in command else " ".join(map(str, command.get("tokens", ())))
