@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
@@ -172,7 +173,7 @@ class Logits(Reply):
             "best_of": None,
         }  # an end token has no text
         fields = {**body, **one, "logprobs": top, "logprobs_mode": mode}
-        defaults = about.defaults_of(1, 1, stream=False)
+        defaults = replace(about.defaults_of(1, 1, stream=False), locked={})  # these are not the client's
         super().__init__(request_from(fields, defaults, known=READ_HERE), about, stream=False)
 
     def body(self) -> LogitsAnswer:
