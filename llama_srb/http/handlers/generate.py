@@ -164,7 +164,7 @@ class Generate:
                 llamacpp.template_arguments(body), reservation.command
             )
             template = await reservation.command("template", **arguments)
-            body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
+            body = {**body, **dict.fromkeys(CHAT), "prompt": template.get("parts", template["prompt"])}
         bodies = openai.prompts(body)
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
