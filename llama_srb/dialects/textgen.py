@@ -233,7 +233,8 @@ def _drafts(models: Sequence[ServerInfo]) -> ModelCards:
 
 
 def _lora_cards(models: Sequence[ServerInfo]) -> LoraCards:
-    cards: list[LoraCard] = [{"id": one.model, "object": "lora"} for one in models if one.parent]
+    adapters = [one.model for one in models if one.parent and not one.is_task]
+    cards: list[LoraCard] = [{"id": name, "object": "lora"} for name in adapters]
     return {"object": "list", "data": cards}
 
 

@@ -21,7 +21,7 @@ from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool.terms import OWN
 from llama_srb.http.auth.access import Access, AccessError, renew_tls, tls
-from llama_srb.http.connections import http_log
+from llama_srb.http.connections import MAX_LINE, http_log
 from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
@@ -36,6 +36,8 @@ from llama_srb.models.served import ServedModel
 from llama_srb.models.served import served as of_settings
 from llama_srb.request.presets import SHIPPED, Preset, PresetError
 from llama_srb.request.presets import read as read_presets
+from llama_srb.tasks import Tasks
+from llama_srb.tasks import read as read_tasks
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -58,14 +60,14 @@ async def serve(
     for one in settings.served:
         _check_engine(one)
     presets = _presets(settings)
-    _check_flags(settings)
+    tasks = _checked(settings)
     access, certificate = _guarded(settings)
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
     residency = Residency(Limits(settings.models_memory, settings.models_max, settings.models_wait))
     if settings.models:
         residency.on_loaded_change = CacheBudget(settings.cache_ram).divide
     admission = Admission(load, by_model=bool(settings.models))
-    registry = Registry(settings, admission, served, presets, residency)
+    registry = Registry(settings, admission, served, presets, residency, tasks)
     api = Api(settings, registry, access)
     reload = _Reload(settings, api, certificate)
     runner = web.AppRunner(
@@ -76,6 +78,7 @@ async def serve(
         auto_decompress=False,  # compressed bodies are refused (connections.py)
         shutdown_timeout=WRITE_GRACE,
         keepalive_timeout=settings.idle_timeout,
+        max_line_size=MAX_LINE,
     )
     helpers: list[asyncio.Task[None]] = []
     with _signals() as (hangup, *stopping):
@@ -115,9 +118,11 @@ def _presets(settings: Settings) -> dict[str, Preset]:
         raise StartError(str(error)) from None
 
 
-def _check_flags(settings: Settings) -> None:
+def _checked(settings: Settings) -> Tasks:
+    """The tasks. StartError: a default of request fields, or a task, is wrong."""
     try:
         defaults.check(settings)
+        return Tasks(read_tasks(settings))
     except SettingsError as error:
         raise StartError(str(error)) from None
 

@@ -15,8 +15,8 @@ PLAIN = {
     "bundled",
 }  # leaves, which every package may import
 ROOMS: dict[str, set[str]] = {
-    "cli": {"http", "client", "engine", "models", "config", "flags", "request", "bundled"},
-    "http": {"dialects", "engine", "models", "config", "studio"} | PLAIN,
+    "cli": {"http", "client", "engine", "models", "tasks", "config", "flags", "request", "bundled"},
+    "http": {"dialects", "engine", "models", "tasks", "config", "studio"} | PLAIN,
     "client": {"config"},
     "dialects": {"engine", "request"},
     "engine": PLAIN,
