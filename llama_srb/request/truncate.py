@@ -127,7 +127,10 @@ async def _chat_length(request: CompletionRequest, messages: list[Any], command:
 
 
 async def chat_length(request: CompletionRequest, command: Command) -> int:
-    """The tokens of the prompt that the model's template makes of a chat."""
+    """The tokens of a prompt, which the model's template makes of a chat."""
+    if request.messages is None:
+        given = request.prompt_fields()
+        return len(given["tokens"] if "tokens" in given else await _tokenize(given["prompt"], command))
     fields = {name: value for name, value in request.engine_fields().items() if name in CHAT}
     made = await command("template", **fields)
     return len(await _tokenize(made.get("parts", made["prompt"]), command))

@@ -1,4 +1,4 @@
-"""The messages of a chat on a WebSocket: turns, choices; the event stream's events with a turn's number. Pure."""
+"""The messages of a chat on a WebSocket: turns, choices; events with the number of a turn. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
