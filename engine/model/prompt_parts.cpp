@@ -63,6 +63,24 @@ static prompt_parts merged(const prompt_parts & parts) {
     return list;
 }
 
+// behind_text: the first part, too, stands behind text.
+static void append_parts(std::vector<llama_token> & tokens, const prompt_parts & list, bool behind_text,
+                         const llama_vocab * vocab) {
+    for (const prompt_part & part : list) {
+        const bool is_inside = tokens.empty() ? behind_text : !llama_vocab_is_control(vocab, tokens.back());
+        const auto own       = is_inside && adds_space(vocab)
+                                   ? tokenize_inside(part, vocab)
+                                   : common_tokenize(vocab, part.text, false, part.special);
+        tokens.insert(tokens.end(), own.begin(), own.end());
+    }
+}
+
+std::vector<llama_token> tokenize_behind(const prompt_parts & parts, const llama_vocab * vocab) {
+    std::vector<llama_token> tokens;
+    append_parts(tokens, merged(parts), true, vocab);
+    return tokens;
+}
+
 std::vector<llama_token> tokenize_parts(const prompt_parts & parts, const llama_vocab * vocab, bool begins) {
     const prompt_parts list = merged(parts);
     if (list.empty() || (list.size() == 1 && list[0].special)) {
@@ -72,13 +90,7 @@ std::vector<llama_token> tokenize_parts(const prompt_parts & parts, const llama_
     if (begins && llama_vocab_get_add_bos(vocab)) {
         tokens.push_back(llama_vocab_bos(vocab));
     }
-    for (const prompt_part & part : list) {
-        const bool after_text =
-            !tokens.empty() && !llama_vocab_is_control(vocab, tokens.back()) && adds_space(vocab);
-        const auto own = after_text ? tokenize_inside(part, vocab)
-                                    : common_tokenize(vocab, part.text, false, part.special);
-        tokens.insert(tokens.end(), own.begin(), own.end());
-    }
+    append_parts(tokens, list, false, vocab);
     if (begins && llama_vocab_get_add_eos(vocab)) {
         tokens.push_back(llama_vocab_eos(vocab));
     }

@@ -19,5 +19,8 @@ std::string joined_text(const prompt_parts & parts);
 // the tokens that the model's tokenizer adds to a text.
 std::vector<llama_token> tokenize_parts(const prompt_parts & parts, const llama_vocab * vocab, bool begins);
 
+// The tokens of parts that stand behind other text.
+std::vector<llama_token> tokenize_behind(const prompt_parts & parts, const llama_vocab * vocab);
+
 // The texts of the model's control tokens, which a tokenizer that parses them turns into these tokens.
 const std::vector<std::string> & control_texts(const llama_vocab * vocab);

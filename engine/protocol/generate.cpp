@@ -1,5 +1,6 @@
 #include "protocol/operations.h"
 #include "protocol/prompt.h"
+#include "protocol/second_answer.h"
 #include "protocol/values.h"
 #include "sampling/special_tokens.h"
 
@@ -23,9 +24,10 @@ using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token
 
 // What the settings of one request's sequences have in common.
 struct common_settings {
-    const private_texts & hidden; // banned in all sequences
-    banned_tokens         known   = {};
-    size_t                n_bytes = 0; // of all lists of this request so far
+    const private_texts &              hidden; // banned in all sequences
+    const std::optional<then_fields> & then;
+    size_t                             n_bytes = 0; // of all lists of this request so far
+    banned_tokens                      known   = {};
 };
 
 static bool can_rewind(const command_facts & facts) {
@@ -108,6 +110,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.banned_finder = finder_of(settings.banned);
     }
     settings.stop = settings.banned = {}; // the finders hold the strings
+    settings.second                 = common.then ? make_second(settings, *common.then) : nullptr;
     return std::make_shared<const sequence_settings>(std::move(settings));
 }
 
@@ -154,16 +157,14 @@ static bool read_own(sequence_plan & own, sequence_settings & settings, const js
 
 // Each sequence gets the common settings, its own seed and its own overrides. LLAMA_DEFAULT_SEED means no seed.
 static void make_sequences(generate_command & request, sequence_settings && common, const json & body,
-                           const chat_prompt * chat, const private_texts & hidden,
-                           const command_facts & facts) {
+                           const chat_prompt * chat, common_settings & shared, const command_facts & facts) {
     const json    overrides = body.value("sequences", json::array());
     const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
     const int64_t n         = body.value("n", n_default);
     if (body.contains("sequences") && (int64_t) overrides.size() != n) {
         invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
     }
-    common_settings shared   = {hidden};
-    auto            as_read  = common;
+    auto as_read             = common;
     as_read.sampling.seed    = LLAMA_DEFAULT_SEED;
     request.common.n_predict = common.n_predict;
     request.common.settings  = finish(std::move(common), own_lists(), facts, shared);
@@ -238,12 +239,17 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         check_coupling(coupled, common.sampling, body);
     }
     request->common.coupled = coupled;
-    const private_texts hidden(body, facts);
-    make_sequences(*request, std::move(common), body, chat, hidden, facts);
+    const private_texts              hidden(body, facts);
+    const std::optional<then_fields> then   = then_fields::read(body, facts);
+    common_settings                  shared = {hidden, then, then ? n_bytes_of(then->stop) : 0};
+    make_sequences(*request, std::move(common), body, chat, shared, facts);
     if (!chat && body.contains("prompt")) {
         hidden.check("prompt", read_parts(body["prompt"]));
     }
     read_prompt(*request, body, chat ? &chat->parts : nullptr, facts);
+    if (then) {
+        check_room(*request, *then, facts);
+    }
     request->chat = chat ? chat->format : nullptr;
     c.request     = std::move(request);
 }

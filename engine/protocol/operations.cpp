@@ -2,6 +2,7 @@
 
 #include "protocol/event_line.h"
 #include "protocol/prompt.h"
+#include "protocol/second_answer.h"
 #include "protocol/values.h"
 #include "util/json.h"
 #include "util/utf8.h"
@@ -154,7 +155,7 @@ static const std::vector<field_row> & generation_fields() {
             {"dedupe", one_of({"mark", "again"})},
             {"private_tokens", short_strings()},
         },
-        {lora_field()},
+        {lora_field(), then_field()},
         structure_fields(),
     });
     return rows;

@@ -46,6 +46,10 @@ class StopMessage(events.StopEvent, Named):
     pass
 
 
+class ThenMessage(events.ThenEvent, Named):
+    pass
+
+
 class ExtendMessage(events.ExtendEvent, Named):
     pass
 
@@ -70,6 +74,7 @@ Message = TypeAliasType(
         | ProgressMessage
         | StreamMessage
         | StopMessage
+        | ThenMessage
         | ExtendMessage
         | DoneMessage
         | ErrorMessage,

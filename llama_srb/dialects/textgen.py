@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
@@ -173,7 +172,7 @@ class Logits(Reply):
             "best_of": None,
         }  # an end token has no text
         fields = {**body, **one, "logprobs": top, "logprobs_mode": mode}
-        defaults = replace(about.defaults_of(1, 1, stream=False), locked={})  # these are not the client's
+        defaults = about.defaults_of(1, 1, stream=False).of_the_dialect()
         super().__init__(request_from(fields, defaults, known=READ_HERE), about, stream=False)
 
     def body(self) -> LogitsAnswer:

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
 from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, SequenceName, lora_fields
+from llama_srb.request.then import Then, read_then
 from llama_srb.request.values import INT32_MAX, MAX_LOGPROBS, whole
 
 RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, which means a random seed
@@ -212,6 +213,11 @@ class CompletionRequest(_Row):
     choice: Annotated[Texts | None, BeforeValidator(shapes.choices)] = _row(None, "structure",
         aliases="guided_choice",
         meaning="Each text is one of these.")
+    then: Annotated[Then | None, BeforeValidator(read_then)] = _row(None, "structure",
+        meaning="A second answer: {text, json_schema | grammar | regex | choice, max_tokens, stop, "
+        "return_free}. Each text that has ended goes on with text, and then under the structure. The "
+        "request's stop and max_tokens end only the free answer. Only the second one is returned; with "
+        "return_free both, with text between them (in the event stream: an event then).")
     diversity: Annotated[str | None, BeforeValidator(shapes.one_of("diversity", DIVERSITIES))] = _row(
         None, "diversity", neutral="none",
         meaning="arithmetic spreads the draws of the n sequences, each still an exact sample; none makes "
@@ -284,6 +290,7 @@ class CompletionRequest(_Row):
             given |= {"logprobs_mode": self.logprobs_mode} if self.logprobs_mode != "raw" else {}
         given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
         given |= lora_fields(self.lora)
+        given |= {"then": self.then.fields()} if self.then else {}
         given |= {"echo": True} if self.echo else {}
         given |= {} if self.cache else {"cache": False}
         given |= self._diversity_fields()
@@ -408,6 +415,7 @@ _TYPES: dict[object, str] = {
     MessagesText | None: "messages",
     ToolsText | None: "tools",
     ObjectText | None: "JSON object",
+    Then | None: "second answer",
     ToolChoice | None: "tool choice",
 }
 _TYPES |= {

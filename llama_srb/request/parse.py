@@ -12,9 +12,9 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from llama_srb.request.aliases import CONVERSIONS, CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED, Fields
+from llama_srb.request.conflicts import check_together
 from llama_srb.request.fields import (
     CANONICAL,
-    CHAT,
     OVERRIDE_ROWS,
     REQUEST_ROWS,
     ROWS,
@@ -63,6 +63,11 @@ class Defaults:
     warnings: tuple[str, ...] = ()  # of the request, before those about its fields
     locked: Mapping[str, str] = field(default_factory=dict)  # fields that a body may not have: what sets them
     most_n: int | None = None  # of the caller's key
+
+    def of_the_dialect(self) -> Defaults:
+        """For fields that a dialect sets, not its client: none is locked, and there is no second answer."""
+        operator = {name: value for name, value in self.operator.items() if name != "then"}
+        return replace(self, locked={}, operator=operator)
 
     def of_one(self) -> Defaults:
         """For a dialect whose answer is one text: n is 1 unless the body has n."""
@@ -156,10 +161,7 @@ def request_from(
     request["locked"] = dict(defaults.locked)
     _set_diversity(request, defaults.diversity)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
-    _check_min_tokens(made)
-    _check_structures(made)
-    _check_chat(made)
-    _check_best_of(made, defaults.max_n)
+    check_together(made, defaults.max_n)
     return made
 
 
@@ -326,32 +328,6 @@ def _request_error(invalid: ValidationError, prefix: str) -> RequestError:
     return wrong(prefix + name, first["input"], wanted)
 
 
-def _check_min_tokens(request: CompletionRequest) -> None:
-    every: tuple[CompletionRequest | Override, ...] = (request, *request.sequences)
-    for limits in every:
-        high = limits.max_tokens if "max_tokens" in limits.model_fields_set else request.max_tokens
-        low = limits.min_tokens if "min_tokens" in limits.model_fields_set else request.min_tokens
-        if low > high >= 0:
-            raise RequestError(
-                f"min_tokens is {low}; it must be at most max_tokens, {high}", param="min_tokens"
-            )
-
-
-def _check_structures(request: CompletionRequest) -> None:
-    given = [name for name in STRUCTURES if getattr(request, name) is not None]
-    if len(given) > 1:
-        raise RequestError(f"only one of {given[0]} and {given[1]} may be given", param=given[1])
-
-
-def _check_best_of(request: CompletionRequest, max_n: int) -> None:
-    best_of, n = request.best_of, request.n
-    if best_of is not None and best_of > 1 and not n <= best_of <= max_n:
-        raise wrong("best_of", best_of, f"0, 1, or between n, {n}, and {max_n}")
-    if request.candidates > n and request.sequences:
-        message = f"best_of is {best_of}, more than the n, {n}, that have settings of their own"
-        raise RequestError(message, param="best_of")
-
-
 def _set_diversity(request: Fields, default: str) -> None:
     """Sets diversity if it is not given; RequestError if it is given but impossible with other settings."""
     own = _own_settings(request["sequences"])
@@ -373,15 +349,6 @@ def _own_settings(sequences: Iterable[Override]) -> str:
     """A sequence's own setting that changes its distribution; empty if there is none."""
     own = {name for sequence in sequences for name in sequence.model_fields_set}
     return f"{min(differing)} of one choice" if (differing := own - SAME_DISTRIBUTION) else ""
-
-
-def _check_chat(request: CompletionRequest) -> None:
-    given = [name for name in CHAT if getattr(request, name) is not None]
-    if request.messages is None and given:
-        raise RequestError(f"{given[0]} is given without messages", param=given[0])
-    for name, value in (("prompt", request.prompt), ("continue", request.continue_)):
-        if request.messages is not None and value:
-            raise RequestError(f"only one of messages and {name} may be given", param="messages")
 
 
 _READERS: dict[str, Reader] = {

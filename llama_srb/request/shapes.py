@@ -256,7 +256,7 @@ def _as_json(name: str, value: object) -> str:
         raise RequestError(f"{name} cannot be written as JSON: {error}", param=name) from None
 
 
-def _from_json(name: str, value: object) -> object:
+def from_json(name: str, value: object) -> object:
     """Parses a value that may also be given as JSON text; other values are returned as they are."""
     if not isinstance(value, str) or not is_text(value):
         return value
@@ -279,7 +279,7 @@ def messages(value: object) -> object:
     """A list of messages; each has a role and a text, or parts of type text. Unknown keys are dropped."""
     if value is None:
         return None
-    value = _from_json("messages", value)
+    value = from_json("messages", value)
     if not isinstance(value, list | tuple) or not value:
         raise wrong("messages", value, "a list of messages, at least one")
     if len(value) > MAX_MESSAGES:
@@ -306,7 +306,7 @@ def _message(name: str, value: object) -> dict[str, Any]:
 
 def tools(value: object) -> object:
     """A list of functions with names; an empty list is absent."""
-    value = _from_json("tools", value)
+    value = from_json("tools", value)
     if value in (None, [], ()):
         return None
     if not isinstance(value, list | tuple) or not all(map(tool_name, value)):
@@ -325,7 +325,7 @@ def kwargs(value: object) -> object:
     """An object, as JSON."""
     if value is None:
         return None
-    value = _from_json("chat_template_kwargs", value)
+    value = from_json("chat_template_kwargs", value)
     if not isinstance(value, dict):
         raise wrong("chat_template_kwargs", value, "an object")
     return _as_json("chat_template_kwargs", value)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from llama_srb.config import Settings, SettingsError, Table
 from llama_srb.config.words import Given, nearest
-from llama_srb.request.fields import CANONICAL
+from llama_srb.request.fields import CANONICAL, STRUCTURES
 from llama_srb.request.parse import canonical, read_fields
 from llama_srb.request.values import RequestError, is_text, whole, wrong
 from llama_srb.tasks.task import POSITIONS, Recall, Task
@@ -17,7 +17,6 @@ from llama_srb.tasks.task import POSITIONS, Recall, Task
 Reader: TypeAlias = Callable[[object], Any]
 MAX_RETRIEVED = 100
 NOT_HERE = ("prompt", "continue", "messages", "sequences", "preset")  # are a client's, or have no one meaning
-STRUCTURES = ("json_schema", "grammar", "regex")  # that the text behind a bias prompt may have
 FILE = "json_schema_file"
 
 
@@ -140,14 +139,23 @@ def _fields(table: Table, own: Mapping[str, Any]) -> dict[str, Any]:
         if "json_schema" in fields:
             raise RequestError(f"only one of json_schema and {FILE} may be given")
         fields["json_schema"] = _schema(table.folder / Path(own[FILE]).expanduser())
+    if "bias_prompt" in own:
+        fields = _with_second_answer(fields, own["bias_prompt"])
     made = canonical({**fields, "private_tokens": list(own.get("private_tokens", ()))})
     del made["private_tokens"]
-    if "bias_prompt" not in own:
-        return made
-    structures = {name: made.pop(name) for name in STRUCTURES if name in made}
+    return made
+
+
+def _with_second_answer(fields: dict[str, Any], text: str) -> dict[str, Any]:
+    """The fields with the structure behind the text, as the field `then` has it."""
+    if "then" in fields:
+        raise RequestError("only one of bias_prompt and then may be given")
+    structures = {name: one for name, one in fields.items() if CANONICAL[name] in STRUCTURES}
     if not structures:
         raise RequestError("bias_prompt needs one of " + ", ".join((*STRUCTURES, FILE)))
-    return made | {"then": {"text": own["bias_prompt"], **structures}}
+    second = {CANONICAL[name]: one for name, one in structures.items()}
+    free = {name: one for name, one in fields.items() if name not in structures}
+    return free | {"then": {"text": text, **second}}
 
 
 def _schema(path: Path) -> dict[str, Any]:

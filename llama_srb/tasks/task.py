@@ -66,7 +66,7 @@ class Task:
         """The locked fields and what locks them. One locked structure locks all: each replaces the others."""
         names = dict.fromkeys(self.locked)
         if names.keys() & {*STRUCTURES}:
-            names |= dict.fromkeys((*STRUCTURES, "tools"))
+            names |= dict.fromkeys((*STRUCTURES, "then", "tools"))
         return dict.fromkeys(names, f"the task {self.name}")
 
     def check(self, body: Mapping[str, Any]) -> None:

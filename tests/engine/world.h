@@ -56,8 +56,11 @@ struct asked {
 
     std::vector<std::string> stop = {}, banned = {}, scored = {}; // scored: texts instead of sequences
     int32_t                  max_tokens = -1, min_tokens = 0;
-    std::string              dedupe   = ""; // mark, again
-    uint64_t                 adapters = 0;
+    std::string              dedupe      = ""; // mark, again
+    std::string              then        = ""; // the text before a second answer of up to two tokens
+    std::vector<std::string> then_stop   = {};
+    bool                     return_free = false;
+    uint64_t                 adapters    = 0;
     bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;
 };
 

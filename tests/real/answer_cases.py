@@ -19,6 +19,7 @@ RANKED: list[dict[str, Any]] = [
     {"n": 4, "rank_by": "typical", "dedupe": True, "temperature": 0},
     {"n": 2, "best_of": 4},
 ]
+THEN: dict[str, Any] = {"then": {"text": " So:", "regex": "[ab]{2}", "return_free": True}}
 CALL: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "n": 2, "max_tokens": 150}
 CALLING: dict[str, Any] = CALL | {"sequences": [scripted("<think>", "</think>", "<tool_call>"), scripted()]}
 USE: dict[str, Any] = {
@@ -61,7 +62,7 @@ def of(
 # fmt: off
 CASES = [
     *of("POST /v1/completions",
-        FEW | {"stream": False}, FEW | {"model": "other"},
+        FEW | {"stream": False}, FEW | {"model": "other"}, FEW | {"stream": False} | THEN,
         FEW | {"stream": False, "echo": True, "logprobs": 1, "n": 2, "foo": 1},
         FEW | {"stream": False, "prompt": [ONCE, "The end"], "n": 2, "logprobs": 0, "foo": 1},
         *(FEW | {"stream": False, "max_tokens": 6, **ranked} for ranked in RANKED),
@@ -129,7 +130,7 @@ CASES = [
     *of("POST /v1/fim/completions", {"prompt": "a", "suffix": "b", "max_tokens": 2}, model="able"),
     *of("POST /v1/events",
         FEW, FEW | {"n": 40}, FEW | {"n": 2, "echo": True, "logprobs": 2, "foo": 1, "stop": ["a"]},
-        {"prompt": ONCE * 150, "max_tokens": 1, "cache": False}, *(FEW | ranked for ranked in RANKED), form=SSE),
+        {"prompt": ONCE * 150, "max_tokens": 1, "cache": False}, FEW | THEN | {"n": 2}, *(FEW | ranked for ranked in RANKED), form=SSE),
     *of("POST /v1/events", CALLING, CALLING | {"logprobs": 1}, THOUGHT, form=SSE, model="able"),
     *of("POST /v1/events", {"prompt": 7}, status=400),
     *of("POST /v1/completions/{id}/extend", {"add": 1}, status=404, path="/v1/completions/17/extend"),

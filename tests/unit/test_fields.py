@@ -110,6 +110,7 @@ PLAIN: list[dict[str, Any]] = [
     {"prompt": [1, 2], "diversity": "arithmetic", "first_token": "distinct"},
     {"prompt": [{"text": "Once"}, {"text": " upon", "special": True}]},
     {"continue": {"id": "17", "index": 0, "at": 3}},
+    {"prompt": "Once", "then": {"text": "So:", "json_schema": {}, "stop": ["a"], "max_tokens": 9}},
     *({"prompt": "Once", name: text} for name, text in
       {"grammar": 'root ::= "a"', "json_schema": {"type": "object"}, "regex": "a+", "choice": ["a"]}.items()),
 ]  # fmt: skip
@@ -120,6 +121,7 @@ CHATS: list[dict[str, Any]] = [
      "tool_choice": "auto", "reasoning_format": "none", "enable_thinking": False,
      "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False, "continue_final_message": True,
      "plain_content": True},
+    {"messages": HELLO, "then": {"text": "So:", "regex": "a"}},
     *({"messages": HELLO, **{name: value for name, value in body.items() if name != "prompt"}}
       for body in PLAIN if "prompt" in body),
 ]  # fmt: skip

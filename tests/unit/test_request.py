@@ -119,6 +119,7 @@ VALUES: dict[str, Any] = {
     "ignore_eos": True,
     "banned_strings": ["x"],
     "private_tokens": ["x"],
+    "then": {"text": "x"},
     "dry_sequence_breakers": ["x"],
     "logit_bias": [[1, 2.0]],
     "samplers": ["top_k"],

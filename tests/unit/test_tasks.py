@@ -70,6 +70,23 @@ def test_a_table_becomes_a_task(tmp_path: Path) -> None:
     )
 
 
+BIASED = [
+    ("json_schema = { type = 'object' }", {"json_schema": {"type": "object"}}),
+    ("guided_regex = 'a+'", {"regex": "a+"}),
+]
+
+
+@pytest.mark.parametrize(("line", "structure"), BIASED)
+def test_a_bias_prompt_is_a_second_answer(line: str, structure: dict[str, Any], tmp_path: Path) -> None:
+    (task,) = tasks_of(tmp_path, f"[tasks.a]\nbias_prompt = 'As JSON:'\n{line}\nlocked = ['regex']")
+    assert task.fields == {"then": {"text": "As JSON:", **structure}}
+    request = request_from({"prompt": "x"}, task.over(Defaults()))
+    assert request.then is not None
+    assert request.then.text == "As JSON:"
+    with pytest.raises(RequestError, match="then is set by the task a"):
+        request_from({"prompt": "x", "then": {"text": "y"}}, task.over(Defaults()))
+
+
 def test_a_schema_may_stand_in_a_file_beside_the_tables(tmp_path: Path) -> None:
     (tmp_path / "answer.json").write_text('{"type": "object"}')
     (task,) = tasks_of(tmp_path, '[tasks.a]\njson_schema_file = "answer.json"')
@@ -99,8 +116,8 @@ WRONG = [
      "between 1 and 100"),
     ("recall = { memory = 'bible', position = 'end' }", 'tasks.a in FILE: recall.position is "end"; it must '
      'be "turn" or "prelude"'),
-    ("bias_prompt = 'As JSON:'", "tasks.a in FILE: bias_prompt needs one of json_schema, grammar, regex, "
-     "json_schema_file"),
+    ("bias_prompt = 'As JSON:'", "tasks.a in FILE: bias_prompt needs one of grammar, json_schema, regex, "
+     "choice, json_schema_file"),
 ]  # fmt: skip
 
 

@@ -357,7 +357,7 @@ def _loaded(kind: type[Lines], body: Mapping[str, Any], about: ServerInfo) -> Li
     Here the model is loaded as long as the server runs.
     """
     named = {name: body[name] for name in ("model", "name") if name in body}
-    free = replace(about, defaults=replace(about.defaults, locked={}))  # max_tokens is not the client's
+    free = replace(about, defaults=about.defaults.of_the_dialect())
     reply = kind({**named, "stream": False}, free, {"prompt": "", "max_tokens": 0})
     reply.loading = "unload" if body.get("keep_alive") in (0, "0", "0s") else "load"
     return reply

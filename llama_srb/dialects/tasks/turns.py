@@ -54,6 +54,10 @@ class TurnStop(events.StopEvent, Turned):
     pass
 
 
+class TurnThen(events.ThenEvent, Turned):
+    pass
+
+
 class TurnExtend(events.ExtendEvent, Turned):
     pass
 
@@ -85,6 +89,7 @@ TurnMessage = TypeAliasType(
         | TurnProgress
         | TurnStream
         | TurnStop
+        | TurnThen
         | TurnExtend
         | TurnDone
         | TurnChosen

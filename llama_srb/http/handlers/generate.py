@@ -13,7 +13,7 @@ from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
-from llama_srb.engine.ranking import ranking
+from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.answers import Computed
 from llama_srb.http.handlers.bodies import parsed
 from llama_srb.http.handlers.chosen import Chosen, Registry
@@ -62,7 +62,7 @@ class Generate:
         request = await parsed(http, events.parse, chosen.body, chosen.defaults)
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)
-            work = work_of(request, reservation, self.responder.max_held, shows_loading=True)
+            work = work_of(request, reservation, self.responder.max_held, as_events=True)
             return await self.responder.stream(
                 http, work, begun_with(first, lambda batch: events.render(batch, request.warnings))
             )
@@ -109,7 +109,7 @@ class Generate:
     ) -> Work:
         """The work of several prompts. named: the requests by their generations' ids. about: for the log."""
         max_held = self.responder.max_held // len(named)
-        ranks = {id: ranking(request, max_held) for id, request in named.items()}
+        ranks = {id: joining(request, ranking(request, max_held)) for id, request in named.items()}
         n = next(iter(named.values())).n
         size = f"n={n} prompts={len(named)}{about}"
         return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]

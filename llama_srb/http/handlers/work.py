@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from llama_srb.engine.ranking import ranking
+from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
@@ -55,12 +55,14 @@ def work_of(
     max_held: int,
     *,
     has_stop: bool = False,
-    shows_loading: bool = False,
+    as_events: bool = False,
 ) -> Work:
     """Makes the work of a request. max_held: tokens and alternatives that candidates may hold in memory.
 
-    shows_loading: the answer has events about a load that the request waits for.
+    as_events: the answer is the event stream, which has events about a load that the request waits for, and
+    between two answers of a sequence.
     """
     rank, generation = ranking(request, max_held), reservation.generate(request)
-    generation.shows_loading = shows_loading
+    rank = rank if as_events else joining(request, rank)
+    generation.shows_loading = as_events
     return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes=request.n)

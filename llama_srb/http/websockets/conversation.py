@@ -21,11 +21,12 @@ from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.tasks import turns
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import EngineUnavailable, Exchange
-from llama_srb.engine.ranking import ranking
+from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.handlers.work import prepared
 from llama_srb.http.reservations import Reservation
+from llama_srb.http.streaming import unranked
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.values import RequestError, whole
@@ -140,11 +141,11 @@ class Conversation(ClientSocket):
         generation.shows_loading = True
         if turn.is_cancelled:
             generation.cancel()
-        rank = ranking(request, self._max_held)
+        rank, join = ranking(request, self._max_held), joining(request, unranked)
         async with generation:
             async for batch in generation:
                 ranked = await rank(batch)
-                turn.transcript.take(ranked)
+                turn.transcript.take(await join(ranked))
                 for text in turns.render(turn.number, ranked, request.warnings):
                     await self.send(text)
                 if ranked and isinstance(ranked[-1], Error):
