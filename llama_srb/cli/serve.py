@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from logging.handlers import MemoryHandler
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -18,7 +19,7 @@ from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http import server
 from llama_srb.http.observe import logs
-from llama_srb.http.server import StartError
+from llama_srb.http.reload.faults import StartError
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
 
@@ -29,13 +30,19 @@ CANNOT_START = (SettingsError, HubError, ModelFileError, EngineError, StartError
 
 
 def _serve(config_file: str | None, files: tuple[str, ...], **options: object) -> None:
+    context = click.get_current_context()
+
+    def reread() -> Settings:
+        with context.scope(cleanup=False):  # a thread has no context of its own
+            return fetching.with_models(load_settings(options, config_file, files), fetching.logged())
+
     try:
-        _serve_with(fetching.with_models(load_settings(options, config_file, files)))
+        _serve_with(fetching.with_models(load_settings(options, config_file, files)), reread)
     except CANNOT_START as error:
         raise Refused(error) from error
 
 
-def _serve_with(settings: Settings) -> None:
+def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
     log, bar = _Log(settings), _LoadingBar(settings)
 
     def greet(address: str) -> None:
@@ -46,7 +53,7 @@ def _serve_with(settings: Settings) -> None:
         print(f"{address}   try: curl -N {address}/v1/completions -d {body}", flush=True)
 
     try:
-        _run(server.serve(settings, on_loading=bar.show, on_ready=greet))
+        _run(server.serve(settings, on_loading=bar.show, on_ready=greet, reread=reread))
     except CANNOT_START:
         log.drop()
         raise

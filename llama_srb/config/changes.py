@@ -35,5 +35,12 @@ def between(old: Settings, new: Settings, live: Iterable[str] = ()) -> Changes:
     )
 
 
+def with_old(new: Settings, old: Settings, names: Iterable[str]) -> Settings:
+    """The new settings with the old values of these settings of the server, which each model has, too."""
+    values = {name: getattr(old, name) for name in names}
+    models = tuple(model.model_copy(update=values) for model in new.models)
+    return new.model_copy(update={**values, "models": models})
+
+
 def _differ(old: Settings, new: Settings, names: Iterable[str]) -> bool:
     return any(getattr(old, name) != getattr(new, name) for name in names)

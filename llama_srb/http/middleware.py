@@ -235,7 +235,10 @@ def _counted(metrics: Metrics) -> Middleware:
 
 @web.middleware
 async def _preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers a browser's preflight request; headers_for() adds whether the page's origin is allowed."""
+    """Answers a preflight request of a browser: 200 at paths of llama-server, which answers so, else 204.
+
+    headers_for() adds whether the page's origin is allowed.
+    """
     if request.method != "OPTIONS":
         return await handler(request)
     wanted = request.headers.get("Access-Control-Request-Headers", "*")
@@ -244,4 +247,4 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
         "Access-Control-Allow-Headers": wanted if wanted.isascii() else "*",
         "Access-Control-Max-Age": "86400",
     }
-    return web.Response(status=204, headers=headers)
+    return web.Response(status=200 if _dialect_of(request) == "llamacpp" else 204, headers=headers)

@@ -131,6 +131,7 @@ class Reservation(Observer):
 
     def __enter__(self) -> Self:
         self._admission.grant(self)
+        self._model.begin_use()
         self._in_block, self._unused = True, self.count
         self._terms = Terms(self.client, tuple(self._limits()), self)
         return self
@@ -140,6 +141,7 @@ class Reservation(Observer):
     ) -> None:
         self._in_block, self._unused = False, 0
         self._end_if_over()
+        self._model.end_use()
 
     def _limits(self) -> Iterator[TimeLimit]:
         load, now = self._admission.load, get_running_loop().time()

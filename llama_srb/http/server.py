@@ -1,4 +1,4 @@
-"""The server's life: start, with an error that says what is missing; signals; reload; stop."""
+"""The server's life: start, with an error that says what is missing; signals; stop."""
 
 from __future__ import annotations
 
@@ -7,35 +7,29 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from ssl import SSLContext
 
 from aiohttp import web
 
-from llama_srb import __version__, bundled
+from llama_srb import __version__
 from llama_srb.background import begin
 from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
-from llama_srb.engine.pool.terms import OWN
-from llama_srb.http.auth.access import Access, AccessError, renew_tls, tls
+from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.http.connections import MAX_LINE, http_log
 from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.limits import Load
+from llama_srb.http.reload import Reload
+from llama_srb.http.reload.faults import StartError, check_defaults, check_engine, presets_of
 from llama_srb.http.reservations import Admission
-from llama_srb.models import defaults, gguf_header
 from llama_srb.models.cache_budget import CacheBudget
-from llama_srb.models.gguf_header import ModelFileError
-from llama_srb.models.residency import Limits, Residency
-from llama_srb.models.served import ServedModel
+from llama_srb.models.residency import Residency, limits_of
+from llama_srb.models.served import ServedModel, show_faults
 from llama_srb.models.served import served as of_settings
-from llama_srb.request.presets import SHIPPED, Preset, PresetError
-from llama_srb.request.presets import read as read_presets
 from llama_srb.tasks import Tasks
 from llama_srb.tasks import read as read_tasks
 
@@ -45,31 +39,33 @@ WRITE_GRACE = 1.0  # seconds for clients to read the last frames of a server tha
 BACKLOG = 1024  # connections that wait to be accepted; further ones try again after a second
 
 
-class StartError(Exception):
-    """The server cannot start; the message is one line for the operator."""
-
-
 async def serve(
-    settings: Settings, *, on_loading: Callable[[float], None], on_ready: Callable[[str], None]
+    settings: Settings,
+    *,
+    on_loading: Callable[[float], None],
+    on_ready: Callable[[str], None],
+    reread: Callable[[], Settings] | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT. on_loading gets 0 to 1, on_ready the address.
 
+    reread: returns the settings that their sources have now; called after SIGHUP in a thread.
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
     served = [of_settings(one) for one in settings.served]
     for one in settings.served:
-        _check_engine(one)
-    presets = _presets(settings)
-    tasks = _checked(settings)
+        check_engine(one)
+    presets = presets_of(settings)
+    check_defaults(settings)
+    tasks = _tasks(settings)
     access, certificate = _guarded(settings)
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
-    residency = Residency(Limits(settings.models_memory, settings.models_max, settings.models_wait))
+    residency = Residency(limits_of(settings))
     if settings.models:
-        residency.on_loaded_change = CacheBudget(settings.cache_ram).divide
+        CacheBudget(residency, settings.cache_ram)
     admission = Admission(load, by_model=bool(settings.models))
     registry = Registry(settings, admission, served, presets, residency, tasks)
     api = Api(settings, registry, access)
-    reload = _Reload(settings, api, certificate)
+    reload = Reload(settings, api, certificate, reread)
     runner = web.AppRunner(
         api.app(),
         handler_cancellation=True,  # off by default; then a client that leaves is noticed only by a write
@@ -87,13 +83,15 @@ async def serve(
             assert runner.server is not None
             for sweep, name in ((api.connections.sweep, "idle"), (api.connections.end_stalled, "stalled")):
                 helpers.append(begin(sweep(runner.server), f"{name} connections"))
-            helpers.append(begin(_reload_on(hangup, reload), "SIGHUP"))
+            helpers.append(begin(reload.run(hangup), "SIGHUP"))
             helpers.append(begin(trim_when_grown(), "freed memory"))
             async with residency:
-                if await _start(residency, registry, stopping[0], on_loading):
-                    on_ready(_address(site.name, runner))
-                    log.info("llama-srb %s serves %s", __version__, _named(served))
-                    await stopping[0].wait()
+                async with reload.models():
+                    if await _start(residency, registry, stopping[0], on_loading):
+                        reload.started()
+                        on_ready(_address(site.name, runner))
+                        log.info("llama-srb %s serves %s", __version__, _named(served))
+                        await stopping[0].wait()
                 log.info("stopping")
                 await site.stop()
                 await _stop(residency, settings.stop_grace, stopping[1])
@@ -110,18 +108,9 @@ def _named(served: list[ServedModel]) -> str:
     return ", ".join(one.name for one in served)
 
 
-def _presets(settings: Settings) -> dict[str, Preset]:
-    """The presets that are shipped, and the operator's."""
+def _tasks(settings: Settings) -> Tasks:
+    """StartError: a task is wrong."""
     try:
-        return read_presets((SHIPPED, settings.presets) if settings.presets else (SHIPPED,))
-    except PresetError as error:
-        raise StartError(str(error)) from None
-
-
-def _checked(settings: Settings) -> Tasks:
-    """The tasks. StartError: a default of request fields, or a task, is wrong."""
-    try:
-        defaults.check(settings)
         return Tasks(read_tasks(settings))
     except SettingsError as error:
         raise StartError(str(error)) from None
@@ -135,13 +124,6 @@ def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
         return access, tls(settings)
     except AccessError as error:
         raise StartError(str(error)) from None
-
-
-def _check_engine(settings: Settings) -> None:
-    if not settings.engine.is_file():
-        raise StartError(f"{settings.engine}: there is no engine; {bundled.remedy()}")
-    if not os.access(settings.engine, os.X_OK):
-        raise StartError(f"{settings.engine}: the engine is not executable; {bundled.remedy()}")
 
 
 @contextlib.contextmanager
@@ -160,85 +142,6 @@ def _signals() -> Iterator[list[asyncio.Event]]:
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
-
-
-async def _reload_on(hangup: asyncio.Event, reload: Callable[[], Awaitable[None]]) -> None:
-    """Reloads on each SIGHUP. Several that come during a reload cause one more."""
-    while True:
-        await hangup.wait()
-        hangup.clear()
-        await reload()
-
-
-@contextlib.contextmanager
-def _kept(what_stays: str) -> Iterator[None]:
-    """Runs one part of a reload. A fault is logged and ends neither the other parts nor later reloads."""
-    try:
-        yield
-    except (AccessError, StartError, ModelFileError, EngineError) as error:
-        log.error("%s: %s", what_stays, error)
-    except Exception:
-        log.exception("%s: a fault of ours", what_stays)
-
-
-_STAYS = "the model stays as it was"
-
-
-@dataclass
-class _Reload:
-    """Reloads keys, certificate, presets and model. If one of them is faulty, the old one stays in use."""
-
-    settings: Settings
-    api: Api
-    certificate: SSLContext | None
-
-    def __post_init__(self) -> None:
-        # of the files that the engines have loaded
-        self._files = {model: _file_identities(model.settings) for model in self.api.registry}
-
-    async def __call__(self) -> None:
-        with _kept("the keys stay as they were"):
-            self.api.access.reload()
-        with _kept("the certificate stays as it was"):
-            renew_tls(self.settings, self.certificate)
-        with _kept("the presets stay as they were"):
-            self.api.registry.take_presets(_presets(self.settings))
-        for model in self.api.registry:
-            with _kept(f"the model {model.name} stays as it was" if model.settings.name else _STAYS):
-                await self._renew(model)
-        log.info("SIGHUP: keys, presets and model were checked")
-
-    async def _renew(self, model: ModelFacts) -> None:
-        """Loads the model beside the old one if its file was replaced; running requests keep the old one.
-
-        A failed pool tries again in any case, since the engine's program may have been replaced.
-        """
-        files = _file_identities(model.settings)
-        if self._files.get(model) != files:
-            log.info("%s is another file now", model.settings.model)
-        elif model.pool.state == "failed":
-            log.info("the engine is tried again")
-        else:
-            return
-        info = gguf_header.read(model.settings.model)
-        await model.pool.renew()
-        model.take_model(info)
-        self._files[model] = files
-
-
-def _file_identities(settings: Settings) -> tuple[tuple[int, ...], ...]:
-    """The identities of the model's and the adapters' files. A path may be a link to another file by now."""
-    paths = (settings.model, *settings.lora, *settings.adapters.values())
-    return tuple(_file_identity(path) for path in paths)
-
-
-def _file_identity(path: Path) -> tuple[int, ...]:
-    """Device, inode, size and time of change; empty if there is an error, which the reader will report."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:
@@ -314,7 +217,7 @@ def _part_of(report: Callable[[float], None], done: int, all: int, part: float) 
 
 
 async def _loaded(residency: Residency, model: ServedModel, report: Callable[[float], None]) -> None:
-    """Waits until the model is loaded; in the mode per-request runs one engine, so that a fault shows now."""
+    """Waits until the model is loaded."""
     load = asyncio.create_task(residency.load(model), name="loading")
     try:
         while not load.done():
@@ -323,8 +226,7 @@ async def _loaded(residency: Residency, model: ServedModel, report: Callable[[fl
             await asyncio.wait({load, change}, return_when=asyncio.FIRST_COMPLETED)
             change.cancel()
         load.result()
-        if model.pool.mode == "per-request":
-            await model.pool.command("status", OWN)
+        await show_faults(model)
     finally:
         load.cancel()
         await asyncio.wait({load})

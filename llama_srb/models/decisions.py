@@ -104,6 +104,12 @@ class _Room:
             self.limits.most is None or count <= self.limits.most
         )
 
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether the models are above a limit: they have grown, or the limit is a new one."""
+        memory, most = self.limits.memory, self.limits.most
+        return (memory is not None and self.memory > memory) or (most is not None and self.count > most)
+
     def add(self, view: View) -> None:
         self.memory += self.need_of(view)
         self.count += 1
@@ -156,12 +162,19 @@ class _Decision:
         ])  # fmt: skip
 
     def _trim(self) -> None:
-        """Models that have grown above the limit together: idle ones leave."""
-        while self.limits.memory is not None and self._soon.memory > self.limits.memory:
-            idle = sorted((one for one in self._loaded if self._is_idle(one)), key=_least_recent)
-            if not idle or self._soon.count < 2:
+        """Models that are above a limit together: an idle one leaves, or a busy one is held."""
+        while self._soon.is_exceeded:
+            order = sorted(self._loaded, key=lambda one: (not self._is_idle(one), *self._order(one)))
+            may_leave = [one for one in order if self._may_be_held(one)]
+            if not may_leave or self._soon.count < 2:
                 return
-            self._unload(idle[:1])
+            (one, *_) = may_leave
+            if one.running:
+                self._hold(one)
+                self._soon.remove([one])
+                self._loaded.remove(one)
+            else:
+                self._unload([one])
 
     def _is_idle(self, view: View) -> bool:
         """Whether it may leave for another model at once. A held one does when it has finished."""
@@ -186,7 +199,7 @@ class _Decision:
         Those that may leave at once come first, then those that may be held now, then the others.
         """
         groups = (self._is_idle, self._may_be_held, lambda one: True)
-        order = sorted(self._loaded, key=lambda one: (not one.held, *_least_recent(one)))
+        order = sorted(self._loaded, key=self._order)
         found: list[View] = []
         for may_leave in groups:
             found += [one for one in order if one not in found and may_leave(one)]
@@ -208,6 +221,11 @@ class _Decision:
     def _may_be_held(self, view: View) -> bool:
         """Whether it was loaded long enough, or is idle: how often models are loaded is bounded by this."""
         return view.held or self._is_idle(view) or view.loaded_at + self.limits.wait <= self.at
+
+    @staticmethod
+    def _order(view: View) -> tuple[bool, float, int]:
+        """Held ones first, then the least recently used."""
+        return not view.held, max(view.last_used, view.loaded_at), view.key
 
     def _make_room(self, view: View, leaving: Sequence[View]) -> None:
         """Unloads or holds models, if it is time; reserves their room for the wanted one in any case."""
@@ -232,13 +250,14 @@ class _Decision:
             self._act("hold", view)
 
 
-def _least_recent(view: View) -> tuple[float, int]:
-    return max(view.last_used, view.loaded_at), view.key
-
-
 def decide(views: Sequence[View], limits: Limits, now: float) -> list[Action]:
     """What to do now."""
     return _Decision(views, limits, now).run(views)
+
+
+def has_room(views: Iterable[View], limits: Limits, need: int) -> bool:
+    """Whether a model that needs so many bytes can be loaded beside those that take room."""
+    return _Room.of(limits, views).fits(View(-1, "unloaded", need=need))
 
 
 def next_check(views: Sequence[View], limits: Limits, now: float) -> float | None:
@@ -247,7 +266,8 @@ def next_check(views: Sequence[View], limits: Limits, now: float) -> float | Non
 
 
 def _times(views: Sequence[View], limits: Limits) -> Iterator[float]:
-    may_leave = limits.memory is not None or any(view.is_wanted for view in views)
+    exceeded = _Room.of(limits, views).is_exceeded
+    may_leave = limits.memory is not None or exceeded or any(view.is_wanted for view in views)
     for view in views:
         if view.is_wanted and view.wanted_since is not None:
             yield from (view.retry_at, view.wanted_since + limits.wait)

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from llama_srb.background import begin
+from llama_srb.config import Settings
 from llama_srb.engine.exchange import EngineUnavailable
-from llama_srb.models.decisions import Action, Limits, decide, next_check
+from llama_srb.models.decisions import Action, Limits, View, decide, has_room, next_check
 from llama_srb.models.resident_model import ResidentModel
 from llama_srb.models.served import ServedModel
 
-__all__ = ["Limits", "ModelBusy", "ModelState", "Residency"]
+__all__ = ["Limits", "ModelBusy", "ModelRemoved", "ModelState", "Residency", "limits_of"]
 
 log = logging.getLogger("llama_srb.models")  # this name is documented
 
@@ -31,16 +32,25 @@ class ModelBusy(Exception):
     """The model has requests, so it stays loaded."""
 
 
+class ModelRemoved(EngineUnavailable):
+    """The model is not served any more; one of the same name may be."""
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits of a server's settings."""
+    return Limits(settings.models_memory, settings.models_max, settings.models_wait)
+
+
 class Residency:
     """Loads and unloads models; `async with` runs its task, and stops the pools at the end."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        # gets the loaded models, when one was loaded or unloaded or has a new engine
-        self.on_loaded_change: Callable[[list[ServedModel]], None] = lambda loaded: None
+        # gets the loaded models and those that load, when one was loaded or unloaded or has a new engine
+        self.on_loaded_change: Callable[[list[ServedModel], list[ServedModel]], None] = lambda *models: None
         self.listeners: list[Callable[[], None]] = []  # are called when states may have changed
         self._models: dict[ServedModel, ResidentModel] = {}
-        self._loaded: dict[ServedModel, int] = {}  # with the identity of each engine's ready event
+        self._engines: dict[ServedModel, int | None] = {}
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -80,20 +90,39 @@ class Residency:
         self._changed.set()
 
     async def remove(self, model: ServedModel) -> None:
-        """Waits until the model's last request has ended, then stops its pool. It must get no new ones."""
-        self._models[model].fail("the model was removed")
-        while model.pool.requests:
+        """Waits until the model's last request has ended, then stops its pool. It must get no new ones.
+
+        A load() that waits ends with ModelRemoved, as all later ones.
+        """
+        one = self._models[model]
+        log.info("model %s: is removed after its last request", model.name)
+        model.leaves = True
+        one.fail(_removed(model), ModelRemoved)
+        while model.n_users or model.pool.requests:
             await model.pool.change.wait()
         await model.pool.stop()
         del self._models[model]
         model.pool.change.listeners.remove(self._changed.set)
         self._changed.set()
 
+    def has_room(self, model: ServedModel) -> bool:
+        """Whether a model could be loaded now beside all loaded ones."""
+        return has_room(_views(self._models.values(), self.limits), self.limits, model.need)
+
+    def take_limits(self, limits: Limits) -> None:
+        """Replaces the limits. Models that were too large may be tried again."""
+        self.limits = limits
+        self._engines.clear()  # who shares a budget divides it again
+        for one in self._models.values():
+            one.forget_size()
+        self._changed.set()
+
     async def load(self, model: ServedModel) -> None:
-        """Waits until the model is loaded; EngineError with the reason if it cannot be."""
-        one = self._of(model)
+        """Waits until the model is loaded; EngineError with the reason if it cannot be, or ModelRemoved."""
+        self._of(model)
         if model.pool.state == "failed" and not model.pool.requests:
             await model.pool.hosting.unload()
+        one = self._of(model)
         waiter = one.ask()
         self._changed.set()
         try:
@@ -148,8 +177,10 @@ class Residency:
         return "unloaded" if model.pool.refusal is None else "failed"
 
     def _of(self, model: ServedModel) -> ResidentModel:
+        if model.leaves:
+            raise ModelRemoved(_removed(model))
         if model not in self._models:
-            raise EngineUnavailable(f"the model {model.name} is not served yet, or no more")
+            raise EngineUnavailable(f"the model {model.name} is not served yet")
         return self._models[model]
 
     # The task
@@ -157,18 +188,10 @@ class Residency:
     async def _run(self) -> None:
         while True:
             try:
-                await self._wait(self._step())
+                await _wait(self._changed, self._step())
             except Exception:
                 log.exception("the models' task failed")
                 await asyncio.sleep(FAULT_PAUSE)
-
-    async def _wait(self, until: float | None) -> None:
-        """Waits for a change, or until this time."""
-        try:
-            async with asyncio.timeout_at(until):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
     def _step(self) -> float | None:
         """Decides once; returns when to decide again if nothing changes."""
@@ -176,13 +199,15 @@ class Residency:
         now, models = asyncio.get_running_loop().time(), list(self._models.values())
         for one in models:
             one.observe(now)
-        views = [one.view(key, measured=self.limits.memory is not None) for key, one in enumerate(models)]
+        views = _views(models, self.limits)
         for action in decide(views, self.limits, now):
             self._act(action, models[action.key])
-        loaded = {one.model: id(one.model.pool.ready) for one in models if one.model.pool.state == "ready"}
-        if loaded != self._loaded:
-            self._loaded = loaded
-            self.on_loaded_change(list(loaded))
+        if (engines := _engines(one.model for one in models)) != self._engines:
+            self._engines = engines
+            loaded, loading = (
+                [one for one in engines if (engines[one] is None) is new] for new in (False, True)
+            )
+            self.on_loaded_change(loaded, loading)
         for listener in self.listeners[:]:
             listener()
         return next_check(views, self.limits, now)
@@ -197,7 +222,7 @@ class Residency:
                 log.info("model %s: leaves", name)
                 self._begin_unload(one)
             case "hold":
-                log.info("model %s: gets no more requests until another model was loaded", name)
+                log.info("model %s: gets no more requests until it was loaded again", name)
                 hosting.hold()
             case "release":
                 log.info("model %s: gets requests again", name)
@@ -220,5 +245,33 @@ class Residency:
         self._changed.set()
 
 
+def _views(models: Iterable[ResidentModel], limits: Limits) -> list[View]:
+    return [one.view(key, measured=limits.memory is not None) for key, one in enumerate(models)]
+
+
+async def _wait(changed: asyncio.Event, until: float | None) -> None:
+    """Waits for a change, or until this time."""
+    try:
+        async with asyncio.timeout_at(until):
+            await changed.wait()
+    except TimeoutError:
+        return
+
+
+def _removed(model: ServedModel) -> str:
+    return f"the model {model.name} was removed, or has other settings now"
+
+
 def _size(count: int) -> str:
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"
+
+
+def _engines(models: Iterable[ServedModel]) -> dict[ServedModel, int | None]:
+    """The identity of the ready event of each engine; None while it loads."""
+    ready = {"ready": True, "loading": False}
+    states = ((model, ready.get(model.pool.state)) for model in models)
+    return {
+        model: id(model.pool.ready) if is_ready else None
+        for model, is_ready in states
+        if is_ready is not None
+    }

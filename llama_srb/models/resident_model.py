@@ -62,6 +62,12 @@ class ResidentModel:
         self.model.pool.requests.fail_waiting(reason)
         self.fail(reason)
 
+    def forget_size(self) -> None:
+        """The limits are others now: a model that was too large is decided again."""
+        refusal = self.model.pool.refusal
+        if refusal is not None and refusal.until is None:
+            self.model.pool.refusal = None
+
     # Loads
 
     def begin_load(self) -> None:
@@ -164,8 +170,7 @@ class ResidentModel:
         return pool.mode == "resident" and pool.ready is not None and pool.ready.backend == "CPU"
 
     def _memory(self) -> int:
-        """Bytes that count: as measured, and at least the estimate while these may still grow to it."""
-        pool = self.model.pool
-        found = sum(map(memory.memory_of, pool.engines.pids))
+        """Bytes that count, without snapshots: as measured, and at least what it needs, since cells fill."""
+        found = sum(map(memory.memory_of, self.model.pool.engines.pids)) - self.model.snapshots
         self._largest = max(self._largest, found)
-        return found if pool.state == "ready" and self._is_measured else max(found, self.model.need)
+        return max(found, self.model.need)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llama_srb.config import Settings
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.parse import request_from
 from llama_srb.tasks.task import Task
 
 MOST = 16  # pins of an engine; other preludes are found in the prefix cache
@@ -24,6 +26,17 @@ def pinned(tasks: Iterable[Task]) -> list[Task]:
     for task in tasks:
         first.setdefault((task.model, task.prelude), task)
     return [task for task in first.values() if task.prelude][:MOST]
+
+
+def pins_of(model: Settings, server: Settings, tasks: Iterable[Task]) -> list[tuple[str, CompletionRequest]]:
+    """The names and the prompts of a model's pins."""
+    return [(f"task {task.name}", _prelude(task, model)) for task in pinned(tasks_of(model, server, tasks))]
+
+
+def _prelude(task: Task, model: Settings) -> CompletionRequest:
+    """With the adapter that the task names, since the cells of a prompt depend on it."""
+    lora = [{"name": task.model, "scale": 1.0}] if task.model in model.adapters else None
+    return request_from({"prompt": [{"text": task.prelude, "special": True}], "lora": lora})
 
 
 def estimated(tasks: Iterable[Task]) -> int:

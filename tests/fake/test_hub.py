@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +105,34 @@ def test_models_of_tables_are_downloaded_when_the_server_starts(bench: HubBench)
     assert bench.hub.asked == []
     checked = bench.run("config", "check", "srb.toml")
     assert checked.stdout.startswith(f"tales\t\t{NAME}\t{len(MODEL)}\t")
+
+
+CHECKED = "SIGHUP: keys, presets and model were checked"
+
+
+def test_sighup_downloads_a_new_model_or_changes_nothing(bench: HubBench) -> None:
+    file, tale = bench.folder / "srb.toml", f'[models.tale]\npath = "{STORYTELLER}"\n'
+    file.write_text(tale)
+    with bench.serving("--config", "srb.toml") as (process, line):
+        assert process.stderr is not None
+
+        def reload(name: str) -> tuple[str, list[str]]:
+            """The lines of the log; the models."""
+            file.write_text(f'{tale}[models.new]\npath = "{name}"\n')
+            process.send_signal(signal.SIGHUP)
+            said = "".join(itertools.takewhile(lambda one: CHECKED not in one, process.stderr or ()))
+            with urllib.request.urlopen(f"{line.split()[0]}/v1/models") as answer:
+                return said, [one["id"] for one in json.load(answer)["data"]]
+
+        said, models = reload("hf:ann/none")
+        assert "the models stay as they were: " in said
+        assert "ann/none" in said
+        assert models == ["tale"]
+        said, models = reload(NAME)
+        assert f"downloading tales-Q4_K_M.gguf ({len(MODEL)} bytes)" in said
+        assert "SIGHUP: models: added new" in said
+        assert models == ["tale", "new"]
+    assert bench.kept().keys() == {NAME}
 
 
 def test_a_terminal_shows_the_progress(bench: HubBench) -> None:

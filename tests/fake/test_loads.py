@@ -485,3 +485,23 @@ async def test_each_loaded_engine_has_a_share_of_the_memory_for_snapshots(
     await until(lambda: (told("tale"), told("poem")) == ([whole, half], [half]))
     assert (await several.status("POST", "/v1/models/poem/unload"))[0] == 200
     await until(lambda: told("tale") == [whole, half, whole])
+
+
+async def test_snapshots_get_what_models_leave_of_the_memory(serving: Serving, tmp_path: Path) -> None:
+    models = {name: {"flags": ("--backend", "CPU")} for name in ("tale", "poem")}
+    limits = {"models_memory": "1GiB", "cache_ram": "4GiB"}
+    several = await serve(serving, tmp_path, models, **limits)
+
+    def told(model: str) -> list[int]:
+        notes = [note["what"].split() for note in several.noted(model)]
+        return [int(note[1]) for note in notes if note[0] == "cache_ram"]
+
+    assert (await several.status("POST", "/v1/models/tale/load"))[0] == 200
+    await until(lambda: len(told("tale")) == 1)
+    assert (await several.status("POST", "/v1/models/poem/load"))[0] == 200
+    await until(lambda: len(told("poem")) == 1)
+    alone, while_it_loads, shared = told("tale")
+    need = alone - while_it_loads
+    assert 0 < need < 1 << 30
+    assert alone == (1 << 30) - need
+    assert [shared] == told("poem") == [while_it_loads // 2]

@@ -39,7 +39,7 @@ OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its re
 OWN = {
     ("watchdog.py", "status"),
     ("health.py", "status"),
-    ("server.py", "status"),
+    ("served.py", "status"),
     ("cache_budget.py", "limits"),
 }
 """Commands of the server itself: the watchdog's, for /metrics and /v1/stats, at the start, after loads."""

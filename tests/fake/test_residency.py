@@ -19,8 +19,11 @@ from llama_srb.engine.events import Done, Error, Loading, Start
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.engine.pool import Mode, Pool
 from llama_srb.engine.pool.terms import Terms, TimeLimit
+from llama_srb.http.auth.caller import Caller
+from llama_srb.http.limits import Load
+from llama_srb.http.reservations import Admission
 from llama_srb.models import gguf_header, resident_model
-from llama_srb.models.residency import Limits, ModelBusy, Residency
+from llama_srb.models.residency import Limits, ModelBusy, ModelRemoved, Residency
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Sampling
 from tests.conftest import Journal
@@ -171,8 +174,10 @@ async def test_memory_bounds_what_is_loaded(models: Models) -> None:
     async with residing(Limits(memory=260 << 20, wait=0.3), a, b, c) as residency:
         assert await serves(a)
         assert await serves(b)
+        assert residency.state_of(a) == "unloaded", "there is no room for two estimates"
+        assert await serves(a)
         states = [residency.state_of(model) for model in (a, b, c)]
-        assert states == ["loaded", "loaded", "unloaded"], "two as measured, and the estimate of none"
+        assert states == ["loaded", "loaded", "unloaded"], "one as measured, and one estimate"
         c.need = 250 << 20
         assert await serves(c)
         assert [residency.state_of(model) for model in (a, b)] == ["unloaded", "unloaded"]
@@ -451,6 +456,39 @@ async def test_a_model_that_is_removed_finishes_its_requests(models: Models) -> 
         assert children() == set()
 
 
+async def test_a_model_that_is_removed_stays_for_requests_that_have_not_reached_its_pool(
+    models: Models,
+) -> None:
+    a, admission = models("a"), Admission(Load())
+    async with residing(Limits(), a) as residency:
+        with admission.reserve(Caller(), a) as reservation:
+            removal = asyncio.create_task(residency.remove(a))
+            for _ in range(3):
+                assert await soon(reservation.command("tokenize", text="Once"))
+                await asyncio.sleep(0.05)
+                assert not removal.done()
+        await soon(removal)
+        assert a.pool.state == "stopped"
+
+
+async def test_a_load_of_a_model_that_is_removed_ends(models: Models) -> None:
+    a = models("a", "--no-ready")
+    async with residing(Limits(), a) as residency:
+        a.begin_use()
+        load = asyncio.create_task(residency.load(a))
+        await until(lambda: a.pool.state == "loading")
+        removal = asyncio.create_task(residency.remove(a))
+        for _ in range(2):
+            with pytest.raises(ModelRemoved, match="removed"):
+                await soon(load)
+            load = asyncio.create_task(residency.load(a))
+        a.end_use()
+        await soon(removal)
+        with pytest.raises(ModelRemoved, match="removed"):
+            await soon(load)
+    assert children() == set()
+
+
 async def test_the_end_gives_all_models_the_same_grace(models: Models) -> None:
     a, b, c = (models(name) for name in "abc")
     async with residing(Limits(most=2, wait=0.1), a, b, c) as residency:
@@ -469,18 +507,23 @@ async def test_the_end_gives_all_models_the_same_grace(models: Models) -> None:
 
 async def test_who_shares_a_budget_learns_which_models_are_loaded(models: Models) -> None:
     a, b = models("a"), models("b")
-    told: list[set[str]] = []
+    told: list[tuple[set[str], set[str]]] = []  # loaded, loading
+
+    def names(*given: list[ServedModel]) -> None:
+        loaded, loading = ({model.name for model in models} for models in given)
+        told.append((loaded, loading))
+
     async with Residency(Limits()) as residency:
-        residency.on_loaded_change = lambda loaded: told.append({model.name for model in loaded})
+        residency.on_loaded_change = names
         await residency.add(a)
         await residency.add(b)
         await soon(residency.load(a))
         await soon(residency.load(b))
         await soon(residency.unload(a))
-        await until(lambda: told[-1] == {"b"})
-        assert told == [{"a"}, {"a", "b"}, {"b"}]
+        both = [(set(), {"a"}), ({"a"}, set()), ({"a"}, {"b"}), ({"a", "b"}, set()), ({"b"}, set())]
+        await until(lambda: told == both)
         os.kill(models.journal("b").entries("ready")[0]["pid"], signal.SIGKILL)
-        await until(lambda: told[3:] == [set(), {"b"}])
+        await until(lambda: told[-1] == ({"b"}, set()) and (set(), {"b"}) in told)
 
 
 # How long a model stays

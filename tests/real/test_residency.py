@@ -35,7 +35,7 @@ async def test_two_models_alternate_and_their_texts_stay_the_same() -> None:
     began = asyncio.get_running_loop().time()
     loads: list[list[str]] = []
     async with Residency(LIMITS) as residency:
-        residency.on_loaded_change = lambda loaded: loads.append([model.name for model in loaded])
+        residency.on_loaded_change = lambda loaded, loading: loads.append([model.name for model in loaded])
         await residency.add(a)
         await residency.add(b)
         alone = [await ask(a, seed) for seed in range(5)]

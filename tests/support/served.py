@@ -85,8 +85,11 @@ async def servers(folder: Path) -> AsyncIterator[Serving]:
         async def start(*flags: str, config: str | None = None, **options: object) -> Served:
             own: dict[str, object] = {"engine": str(engine), "engine_args": flags} if config is None else {}
             given = {**own, "port": 0, "stop_grace": 0, **options}
-            settings = load(given, config=config, environ={})
-            url = await stack.enter_async_context(running(settings))
+
+            def read() -> Settings:
+                return load(given, config=config, environ={})
+
+            url = await stack.enter_async_context(running(read(), read))
             http = await stack.enter_async_context(aiohttp.ClientSession())
             return Served(url, http, journal, stack)
 
@@ -95,10 +98,12 @@ async def servers(folder: Path) -> AsyncIterator[Serving]:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[str]:
+async def running(settings: Settings, reread: Callable[[], Settings] | None = None) -> AsyncIterator[str]:
     """Runs the real serve() with its real runner and site; yields its address."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(server.serve(settings, on_loading=lambda _: None, on_ready=ready.set_result))
+    task = asyncio.create_task(
+        server.serve(settings, on_loading=lambda _: None, on_ready=ready.set_result, reread=reread)
+    )
     try:
         await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llama_srb.models.decisions import IDLE, Action, Limits, View, decide, next_check
+from llama_srb.models.decisions import IDLE, Action, Limits, View, decide, has_room, next_check
 
 NOW = 100.0
 ONE, TWO = Limits(most=1, wait=10), Limits(most=2, wait=10)
@@ -95,6 +95,20 @@ MOMENTS: dict[str, tuple[list[View], Limits, list[str]]] = {
     "models that have grown": (
         [a(0, "loaded", memory=5, last_used=2), a(1, "loaded", memory=5, last_used=1), busy(2)],
         Limits(memory=12), ["unload 1"]),
+    "busy models that have grown": (
+        [busy(0, memory=5, last_used=2), busy(1, memory=5, last_used=1), busy(2)],
+        Limits(memory=12), ["hold 1"]),
+    "not those that were just loaded": (
+        [busy(0, memory=5, last_used=2), busy(1, loaded_at=NOW - 9, memory=5, last_used=1), busy(2)],
+        Limits(memory=12), ["hold 0"]),
+    "one that has grown stays held": (
+        [busy(0, memory=5), busy(1, memory=5, last_used=1, held=True), busy(2)], Limits(memory=12), []),
+    "and leaves when it has finished": (
+        [busy(0, memory=5), a(1, "loaded", memory=5, held=True, waiting=3), busy(2)],
+        Limits(memory=12), ["unload 1"]),
+    "more than a new limit allows": (
+        [a(0, "loaded", last_used=2), a(1, "loaded", last_used=1), busy(2)], TWO, ["unload 1"]),
+    "a new limit waits for running requests": ([busy(0), busy(1)], ONE, ["hold 0"]),
     "a model that has grown alone": ([a(0, "loaded", memory=50)], Limits(memory=12), []),
     "a failed one takes no room and is not tried": (
         [a(0, "failed", waiting=1, wanted_since=1), wants(1, 99)], ONE, ["load 1"]),
@@ -115,6 +129,11 @@ CHECKS: dict[str, tuple[list[View], Limits, float | None]] = {
     "the wait": ([wants(0, NOW - 4), busy(1)], ONE, NOW + 6),
     "the model's own time": ([wants(0, NOW - 40), busy(1, loaded_at=NOW - 7)], ONE, NOW + 3),
     "idle": ([wants(0, NOW - 4), a(1, "loaded", last_used=NOW - 0.25)], ONE, NOW - 0.25 + IDLE),
+    "idle, with more than a new limit allows": (
+        [busy(0), a(1, "loaded", last_used=NOW - 0.25)],
+        ONE,
+        NOW - 0.25 + IDLE,
+    ),
     "the pause": ([wants(0, NOW - 4, retry_at=NOW + 2)], ONE, NOW + 2),
     "unload_after": ([a(0, "loaded", last_used=NOW - 4, unload_after=60)], ONE, NOW + 56),
     "with requests, never": ([busy(0, unload_after=60)], ONE, None),
@@ -124,6 +143,23 @@ CHECKS: dict[str, tuple[list[View], Limits, float | None]] = {
 @pytest.mark.parametrize(("views", "limits", "expected"), CHECKS.values(), ids=CHECKS)
 def test_the_next_check(views: list[View], limits: Limits, expected: float | None) -> None:
     assert next_check(views, limits, NOW) == expected
+
+
+ROOM: list[tuple[list[View], Limits, int, bool]] = [
+    ([], ONE, 4, True),
+    ([a(0), a(1, "failed")], ONE, 4, True),
+    ([a(0, "loaded")], ONE, 4, False),
+    ([a(0, "loaded")], TWO, 4, True),
+    ([a(0, "leaving")], ONE, 4, False),
+    ([a(0, "loaded")], Limits(memory=8), 4, True),
+    ([a(0, "loaded")], Limits(memory=8), 5, False),
+    ([a(0, "loaded")], Limits(), 1 << 60, True),
+]
+
+
+@pytest.mark.parametrize(("views", "limits", "need", "expected"), ROOM)
+def test_room_beside_loaded_models(views: list[View], limits: Limits, need: int, expected: bool) -> None:
+    assert has_room(views, limits, need) == expected
 
 
 # Random histories

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from llama_srb.bundled import CHECKOUT
-from llama_srb.config import Settings, SettingsError, changes, load
+from llama_srb.config import Settings, SettingsError, changes, load, tables
 from llama_srb.models import defaults
+from llama_srb.models.served import share_engines
 
 EXAMPLE_OF_THE_DOCS = """
 default_model = "storyteller"
@@ -392,3 +393,50 @@ def test_changes_of_the_sources_are_of_models_or_need_a_restart(
     names = [[one.name for one in models] for models in (found.added, found.removed)]
     changed = [now.name for before, now in found.changed if before.name == now.name]
     assert (names[0], changed, names[1], found.after_restart) == expected
+
+
+def test_settings_that_need_a_restart_keep_their_values_in_each_model(tmp_path: Path) -> None:
+    old = loaded(tmp_path, "cache_ram = 1\nmax_queue = 1\n" + A)
+    new = loaded(tmp_path, "cache_ram = 2\nmax_queue = 2\nmodels_max = 2\n" + A + B)
+    found = changes.with_old(new, old, ["cache_ram", "max_queue"])
+    assert {(one.cache_ram, one.max_queue, one.models_max) for one in (found, *found.models)} == {(1, 1, 2)}
+    assert [one.name for one in found.models] == ["a", "b"]
+
+
+ENGINES: dict[str, bool] = {  # what a table has more: whether its engines stay
+    "aliases = ['x']": True,
+    "tags = ['x']": True,
+    "n = 2": True,
+    "max_n = 9": True,
+    "sampling = { temperature = 0.5 }": True,
+    "engine_args = ['--temp', '0.5']": True,
+    "unload_after = '5m'": True,
+    "preload = true": True,
+    "adapters_dir = 'x'": True,
+    "path = 'other'": False,
+    "ctx = 5": False,
+    "parallel = 5": False,
+    "cache_cells = 5": False,
+    "prefix_cache = 'x'": False,
+    "lora = ['x']": False,
+    "adapters = { x = 'x' }": False,
+    "engine = 'x'": False,
+    "engine_args = ['-ngl', '9']": False,
+    "engine_args = ['--chat-template', 'chatml']": False,
+    "engine_mode = 'per-request'": False,
+    "max_engines = 2": False,
+    "load_timeout = 5": False,
+    "step_timeout = 50": False,
+}
+
+
+@pytest.mark.parametrize("more", ENGINES)
+def test_what_concerns_engines_needs_new_ones(tmp_path: Path, more: str) -> None:
+    table = "[models.a]\n" if more.startswith("path") else A
+    [old], [new] = loaded(tmp_path, A).models, loaded(tmp_path, table + more).models
+    assert old != new
+    assert share_engines(old, new) == ENGINES[more]
+
+
+def test_a_setting_of_a_model_is_in_the_table_of_those_that_concern_engines() -> None:
+    assert {more.split(" ")[0] for more in ENGINES} >= tables.FIELDS.keys() - {"prefix_cache_size"}

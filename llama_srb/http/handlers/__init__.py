@@ -8,7 +8,7 @@ from llama_srb.config import Settings
 from llama_srb.http.auth.access import Access
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.adapters import Adapters
-from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.handlers.chosen import Registry, uses_model
 from llama_srb.http.handlers.compatibility import Compatibility
 from llama_srb.http.handlers.control import Control
 from llama_srb.http.handlers.generate import Generate
@@ -51,6 +51,7 @@ class Api:
                 *middlewares(self.registry.admission.metrics),
                 self.access.middleware(),
                 self.connections.middleware(),
+                uses_model,
             ],
             client_max_size=self.settings.max_body,
         )

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import Bodies, path_of
 from llama_srb.http.handlers.facts import ModelFacts
-from llama_srb.http.middleware import DIALECT_OF
+from llama_srb.http.middleware import DIALECT_OF, Handler
 from llama_srb.http.reservations import Admission, Reservation
 from llama_srb.models.names import Choice, Names
 from llama_srb.models.residency import Residency
@@ -28,11 +28,12 @@ from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
 from llama_srb.request.presets import Preset
 from llama_srb.request.values import RequestError, wrong
-from llama_srb.tasks import Task, Tasks, applied
+from llama_srb.tasks import Task, Tasks, applied, pins_of
 
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
 NO_SUCH: Mapping[str, str] = {"ollama": "model '{}' not found"}  # what a dialect's clients look for
 NO_SUCH_MODEL = "there is no model {} here"
+USED: web.RequestKey[ServedModel] = web.RequestKey("used", ServedModel)  # until the request is over
 INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the model's infill tokens
 
 
@@ -98,7 +99,7 @@ class Registry:
         self,
         settings: Settings,
         admission: Admission,
-        served: Iterable[ServedModel],
+        served: Sequence[ServedModel],
         presets: Mapping[str, Preset],
         residency: Residency,
         tasks: Tasks,
@@ -109,24 +110,38 @@ class Registry:
         self.presets = presets
         self.configured = tasks  # may be replaced
         self.names = Names[ModelFacts](())
-        self._leaving: tuple[ModelFacts, ...] = ()  # were removed while they had requests
+        self._leaving: tuple[ModelFacts, ...] = ()  # were removed, and may have requests
+        for one in served:
+            self.prepare(one)
         self.replace(settings, served)
 
-    def replace(self, settings: Settings, served: Iterable[ServedModel]) -> None:
+    def prepare(self, model: ServedModel) -> None:
+        """A new model: each start of an engine is counted, and each engine pins the preludes of its tasks."""
+        model.pool.engines.on_start = self.admission.metrics.of(model.name).engine_started
+        for name, request in pins_of(model.settings, self.settings, self.configured):
+            model.pool.pins.set(name, request)
+
+    def replace(self, settings: Settings, served: Sequence[ServedModel]) -> None:
         """Takes the models of new settings; those that were here before keep their facts."""
         self.settings = settings
-        served = tuple(served)
-        for one in served:
-            one.pool.engines.on_start = self.admission.metrics.of(one.name).engine_started
         before = {facts.served: facts for facts in self}
         removed = (facts for one, facts in before.items() if one not in served)
-        self._leaving = tuple(facts for facts in (*self._leaving, *removed) if facts.pool.requests)
+        self._leaving = (*self._leaving, *removed)
         self.names = Names(
             [before.get(one) or ModelFacts(one, self.presets) for one in served],
             default=settings.default_model,
             answers_all=not settings.models,
             strict=settings.strict,
         )
+
+    def forget(self, model: ServedModel) -> None:
+        """A model that was removed has no requests any more."""
+        self._leaving = tuple(facts for facts in self._leaving if facts.served is not model)
+
+    @property
+    def with_leaving(self) -> tuple[ModelFacts, ...]:
+        """The models, and after them those that were removed and may have requests."""
+        return (*self, *self._leaving)
 
     def __iter__(self) -> Iterator[ModelFacts]:
         return iter(self.names.models)
@@ -139,7 +154,7 @@ class Registry:
         listed: list[ServerInfo] = []
         for facts in self.allowed(chosen.caller):
             one = dataclasses.replace(
-                facts.info(chosen.defaults, state=self.state_of(facts)), leaves=self._leaves(facts)
+                facts.info(chosen.defaults, state=self.state_of(facts)), leaves=_leaves(self.residency, facts)
             )
             adapters = (dataclasses.replace(one, model=name, parent=one.model) for name in facts.adapters)
             listed += [one, *adapters]
@@ -147,11 +162,6 @@ class Registry:
             one = facts.info(chosen.defaults, state=self.state_of(facts))
             listed.append(dataclasses.replace(one, model=task.name, parent=one.model, is_task=True))
         return dataclasses.replace(chosen.info, models=tuple(listed))
-
-    def _leaves(self, facts: ModelFacts) -> float | None:
-        """When the model will be unloaded if no request comes, in seconds since 1970."""
-        at = self.residency.leaves_at(facts.served)
-        return None if at is None else time.time() + at - asyncio.get_running_loop().time()
 
     @property
     def are_several(self) -> bool:
@@ -170,7 +180,7 @@ class Registry:
         """The model that a request names in its body or its query, else the default; with its body."""
         body = await self.bodies.read(http) if http.method == "POST" else {}
         dialect = DIALECT_OF.get(path_of(http), "")
-        chosen = self.chosen(body, http[CALLER], dialect, http.query.get("model"))
+        chosen = in_use(http, self.chosen(body, http[CALLER], dialect, http.query.get("model")))
         if not chosen.facts.is_known and any(body.get(name) for name in INFILL):
             with chosen.reserve() as reservation:
                 await chosen.facts.known(reservation.command)
@@ -182,7 +192,7 @@ class Registry:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
         named = _name_in(body, FIELDS.get(dialect, ("model",)))
         asked, is_ollama = named or query, dialect == "ollama"
-        name = self._without_tag(asked) if asked and is_ollama else asked
+        name = asked if not asked or self._is_name(asked) or not is_ollama else asked.split(":")[0]
         if not name and not self.allowed(caller) and (own := list(self.tasks(caller))):
             name = own[0][0].name  # the key may use only tasks
         if name and name in self.configured.names:
@@ -195,7 +205,7 @@ class Registry:
             also=self.configured.names,
         )
         shown = asked if asked and name == choice.name else choice.name
-        return self._chosen(choice, caller, _with_adapter(body, choice.adapter), shown)
+        return _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown)
 
     def of_task(self, name: str, body: Mapping[str, Any], caller: Caller, shown: str = "") -> Chosen:
         """The model of a task; RequestError if there is no such task, or the body has what it locks."""
@@ -205,7 +215,7 @@ class Registry:
         if infill := [field for field in INFILL if body.get(field)]:
             message = f"{infill[0]} is for a model; the task {name} has texts of its own around a prompt"
             raise RequestError(message, param=infill[0])
-        chosen = self._chosen(choice, caller, _with_adapter(body, choice.adapter), shown or name)
+        chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown or name)
         return dataclasses.replace(chosen, task=task)
 
     def _model_of(self, task: Task, caller: Caller) -> Choice[ModelFacts]:
@@ -227,18 +237,11 @@ class Registry:
             return self.of_task(name, {}, caller)
         also = self.configured.names
         choice = self.names.choose(name, allowed_to(caller), is_known=True, also=also)
-        return self._chosen(choice, caller, {}, choice.name)
+        return _chosen(self.admission, choice, caller, {}, choice.name)
 
-    def _chosen(
-        self, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
-    ) -> Chosen:
-        return Chosen(
-            self.admission, choice.model, caller, body, name, choice.adapter, warnings=choice.warnings
-        )
-
-    def _without_tag(self, name: str) -> str:
+    def _is_name(self, name: str) -> bool:
         """Ollama's names end with a colon and a tag, which names here may lack."""
-        return name if self.names.find(name) or name in self.configured.names else name.split(":")[0]
+        return self.names.find(name) is not None or name in self.configured.names
 
     def allowed(self, caller: Caller) -> tuple[ModelFacts, ...]:
         """The models that a caller may use, in order."""
@@ -248,7 +251,7 @@ class Registry:
 
     def generation(self, id: str, caller: Caller) -> tuple[ModelFacts, Exchange] | None:
         """The running generation of this id and its model, which the caller must be allowed to use."""
-        for facts in (*self, *self._leaving):
+        for facts in self.with_leaving:
             if (generation := facts.pool.requests.generation(id)) is not None:
                 if all(facts is not model for _, model in self.tasks(caller)):
                     Names((facts,)).choose(facts.name, allowed_to(caller))
@@ -257,7 +260,37 @@ class Registry:
 
     def cancel(self, id: str, index: int | None = None) -> bool:
         """Ends a request or one sequence of it; False if no model has a request of this id."""
-        return any(facts.pool.requests.cancel(id, index) for facts in (*self, *self._leaving))
+        return any(facts.pool.requests.cancel(id, index) for facts in self.with_leaving)
+
+
+def in_use(http: web.Request, chosen: Chosen) -> Chosen:
+    """The model is used until the request is over."""
+    if USED not in http:
+        chosen.facts.served.begin_use()
+        http[USED] = chosen.facts.served
+    return chosen
+
+
+@web.middleware
+async def uses_model(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A model that is removed stays until each request that has chosen it is over."""
+    try:
+        return await handler(request)
+    finally:
+        if (served := request.get(USED)) is not None:
+            served.end_use()
+
+
+def _leaves(residency: Residency, facts: ModelFacts) -> float | None:
+    """When the model will be unloaded if no request comes, in seconds since 1970."""
+    at = residency.leaves_at(facts.served)
+    return None if at is None else time.time() + at - asyncio.get_running_loop().time()
+
+
+def _chosen(
+    admission: Admission, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
+) -> Chosen:
+    return Chosen(admission, choice.model, caller, body, name, choice.adapter, warnings=choice.warnings)
 
 
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 
 from llama_srb import __version__
+from llama_srb.config import Settings
 from llama_srb.dialects.common.reply import ModelState, ServerInfo
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import Caller
@@ -25,11 +26,16 @@ class ModelFacts:
     """The facts of one model, of one or several that a server has."""
 
     def __init__(self, served: ServedModel, presets: Mapping[str, Preset]) -> None:
-        self.served, self.settings, self.pool = served, served.settings, served.pool
-        self._began, self._chat_template = time.monotonic(), self.settings.chat_template
-        self.verbose = self.settings.verbose
+        self.served, self.pool, self.presets = served, served.pool, presets
+        self._began = time.monotonic()
         self.take_model(served.info)
-        self.take_presets(presets)
+        self.take_settings(served.settings)
+
+    def take_settings(self, settings: Settings) -> None:
+        """Replaces the settings by others that the same engines serve."""
+        self.served.settings = self.settings = settings
+        self._chat_template, self.verbose = settings.chat_template, settings.verbose
+        self.take_presets(self.presets)
 
     def take_model(self, model: ModelInfo) -> None:
         """Replaces the model that the engines load."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
@@ -33,7 +34,8 @@ class Health:
 
     def __init__(self, registry: Registry) -> None:
         self.registry, self.metrics_of_all = registry, registry.admission.metrics
-        self._asking: dict[ModelFacts, asyncio.Task[Mapping[str, Any]]] = {}  # ask engines for their status
+        # tasks that ask engines for their status; models may be removed
+        self._asking = WeakKeyDictionary[ModelFacts, asyncio.Task[Mapping[str, Any]]]()
 
     # Health
 
@@ -105,12 +107,12 @@ class Health:
             **counts.totals(),
             "requests_open": sum(one.open for one in now.values()),
             "engine_memory_bytes": sum(one.memory for one in now.values()),
-            "engine": dict(now[first.name].engine),
+            "engine": dict(now[first.name].engine) if first.name in now else {},
             "tasks": len(asyncio.all_tasks()),  # of the server: a number that grows shows a leak
         }
         if not self.registry.are_several:
             return json_response(answer)
-        by_model = {one.name: self._stats_of(one, now[one.name]) for one in self.registry}
+        by_model = {one.name: self._stats_of(one, now[one.name]) for one in self.registry if one.name in now}
         several: StatsByModel = {**answer, "models": by_model}
         return json_response(several)
 
@@ -124,17 +126,18 @@ class Health:
         }
 
     async def _measure(self) -> dict[str, ModelNow]:
-        """Updates the gauges; returns the values of each model."""
-        statuses = await asyncio.gather(*map(self._status, self.registry))
-        now = {
-            model.name: ModelNow(
+        """Updates the gauges; returns the values of each model, also of those that are being removed."""
+        models = self.registry.with_leaving
+        statuses = await asyncio.gather(*map(self._status, models))
+        now: dict[str, ModelNow] = {}
+        for model, status in zip(models, statuses, strict=True):
+            one = ModelNow(
                 is_ready=model.pool.state == "ready",
                 open=model.pool.requests.of_clients,
                 memory=sum(map(memory_of, model.pool.engines.pids)),
                 engine=status,
             )
-            for model, status in zip(self.registry, statuses, strict=True)
-        }
+            now[model.name] = now[model.name].beside(one) if model.name in now else one
         self.metrics_of_all.set(now)
         return now
 

@@ -22,7 +22,7 @@ from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.handlers.info import Info
 from llama_srb.http.middleware import DIALECT_OF, json_response
 from llama_srb.http.streaming import EVENT_STREAM, PAUSE, STREAM_HEADERS
-from llama_srb.models.residency import ModelBusy
+from llama_srb.models.residency import ModelBusy, ModelRemoved
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import RequestError
 
@@ -42,9 +42,9 @@ class Loads:
 
     async def load_model(self, http: web.Request) -> web.Response:
         """Waits until a model is loaded; answers with its entry of /v1/models."""
-        facts = self._to_load(http.match_info["name"], http[CALLER])
-        await self._load(facts)
-        return json_response(self._info.entry(facts))
+        name, caller = http.match_info["name"], http[CALLER]
+        await self._load(self._to_load(name, caller))
+        return json_response(self._info.entry(self._to_load(name, caller)))  # a reload may have replaced it
 
     async def unload_model(self, http: web.Request) -> web.Response:
         """Waits until a model is unloaded; answers with its entry of /v1/models."""
@@ -60,7 +60,7 @@ class Loads:
         facts = self._to_load(text_of(body, "model"), http[CALLER])
         if self._is_loaded(facts):
             raise RequestError("model is already running", param="model")
-        begin(_outcome(self.residency.load(facts.served)), f"load of {facts.name}")
+        begin(_outcome(self._until_loaded(facts)), f"load of {facts.name}")
         return json_response(SUCCESS)
 
     async def router_unload(self, http: web.Request) -> web.Response:
@@ -126,7 +126,7 @@ class Loads:
 
         EngineError if it cannot be loaded.
         """
-        load, told = begin(_outcome(self.residency.load(facts.served)), f"load of {facts.name}"), 0.0
+        load, told = begin(_outcome(self._until_loaded(facts)), f"load of {facts.name}"), 0.0
         try:
             while not load.done():
                 change = begin(facts.pool.change.wait(), "change")
@@ -182,8 +182,18 @@ class Loads:
         return self.registry.state_of(facts) in ("loaded", "loading")
 
     async def _load(self, facts: ModelFacts) -> None:
-        if (error := await _outcome(self.residency.load(facts.served))) is not None:
+        if (error := await _outcome(self._until_loaded(facts))) is not None:
             raise EngineUnavailable(error)
+
+    async def _until_loaded(self, facts: ModelFacts) -> None:
+        """Waits until a model is loaded; if a reload replaces it, until the one with its name is."""
+        try:
+            await self.residency.load(facts.served)
+        except ModelRemoved:
+            found = self.registry.names.find(facts.name)
+            if found is None or found.model is facts:
+                raise
+            await self._until_loaded(found.model)
 
     async def _unload(self, facts: ModelFacts) -> None:
         self._require_idle(facts)

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count
 from llama_srb.http.observe import llamacpp_metrics
-from llama_srb.http.observe.model_metrics import PREFIX, Families, ModelMetrics, ModelNow
+from llama_srb.http.observe.model_metrics import NOT_SERVED, PREFIX, Families, ModelMetrics, ModelNow
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -73,10 +73,13 @@ class Metrics:
         self._requests.labels(path, dialect, status).inc()
 
     def set(self, models: Mapping[str, ModelNow]) -> None:
-        """Sets the current values of all models."""
+        """Sets the current values of all models. Those that were removed keep their counts."""
         self._running.set(sum(now.open for now in models.values()))
         for name, now in models.items():
             self.of(name).set(now)
+        if self.by_model:
+            for name in self._models.keys() - models.keys():
+                self._models[name].set(NOT_SERVED)
 
     # Output
 

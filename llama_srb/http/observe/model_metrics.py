@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -30,6 +30,7 @@ GAUGES = {  # fields of the engine's status
     "cells": "Cells of the KV cache.",
     "cells_used": "Cells in use.",
     "cells_idle": "Cells of idle prompts and continuations.",
+    "cells_pinned": "Cells of pinned prompts, which requests cannot have.",
     "cells_shared": "Additional cells that would be needed without sharing.",
     "requests": "Requests that the engine runs.",
     "queued": "Requests in the engine's queue.",
@@ -58,6 +59,10 @@ class ModelNow:
     open: int
     memory: int
     engine: Mapping[str, Any]
+
+    def beside(self, old: ModelNow) -> ModelNow:
+        """The values of both. old: a model with this name that is being removed."""
+        return replace(self, open=self.open + old.open, memory=self.memory + old.memory)
 
 
 class Families:
@@ -100,6 +105,9 @@ class Families:
             {name: one(count) for name, count in self._counts.items()},
             {name: one(gauge) for name, gauge in self._gauges.items()},
         )
+
+
+NOT_SERVED = ModelNow(is_ready=False, open=0, memory=0, engine={})
 
 
 @dataclass(slots=True)

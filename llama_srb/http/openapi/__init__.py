@@ -20,7 +20,7 @@ KEYS: dict[str, Schema] = {
 ABOUT = """n continuations of one prompt, all streaming at once, the prompt computed once.
 
 Errors have the form of their path's dialect. A wrong method of a path is 405 with Allow, an unknown path 404.
-OPTIONS answers 204 for pages of the origins that --cors allows."""
+OPTIONS answers 204, at llama-server's paths 200, for pages of the origins that --cors allows."""
 
 
 def document(defaults: Defaults, version: str) -> Schema:
