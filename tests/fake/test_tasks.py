@@ -126,7 +126,7 @@ async def test_a_chat_has_the_tasks_own_turns_or_those_of_the_template(asked: As
 
 NAMED = [route for route in ROUTES if route.method == "POST" and route.handler not in NO_MODEL]
 OF_A_MODEL = {  # handlers that need the model alone
-    "load_lora_adapter", "unload_lora_adapter", "embeddings", "vectors", "score", "ask", "pull",
+    "load_lora_adapter", "unload_lora_adapter", "embeddings", "vectors", "ask", "pull",
     "count_tokens", "exact_prompt",
 }  # fmt: skip
 
@@ -138,9 +138,7 @@ async def test_a_tasks_name_is_valid_as_model_in_each_dialect(asked: Asked) -> N
         body = body_of(route, model="story", n=None)
         status, answer = await asked.json("POST", route.path, body)
         notes = asked.got("poem")[before:]
-        if route.path == "/v1/internal/logits":  # its sampling is its own
-            continue
-        refused = {"/infill": 501}.get(route.path, 200)
+        refused = {"/infill": 501, "/v1/score": 400, "/v1/internal/logits": 400}.get(route.path, 200)
         if route.handler.endswith("lora_adapter"):
             continue
         if status != refused:
