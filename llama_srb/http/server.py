@@ -15,10 +15,10 @@ from aiohttp import web
 
 from llama_srb import __version__
 from llama_srb.background import begin
-from llama_srb.config import Settings
+from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import Access, AccessError, tls
-from llama_srb.http.connections import http_log
+from llama_srb.http.connections import MAX_LINE, http_log
 from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
@@ -30,6 +30,8 @@ from llama_srb.models.cache_budget import CacheBudget
 from llama_srb.models.residency import Residency, limits_of
 from llama_srb.models.served import ServedModel, show_faults
 from llama_srb.models.served import served as of_settings
+from llama_srb.tasks import Tasks
+from llama_srb.tasks import read as read_tasks
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -54,13 +56,14 @@ async def serve(
         check_engine(one)
     presets = presets_of(settings)
     check_defaults(settings)
+    tasks = _tasks(settings)
     access, certificate = _guarded(settings)
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
     residency = Residency(limits_of(settings))
     if settings.models:
         CacheBudget(residency, settings.cache_ram)
     admission = Admission(load, by_model=bool(settings.models))
-    registry = Registry(settings, admission, served, presets, residency)
+    registry = Registry(settings, admission, served, presets, residency, tasks)
     api = Api(settings, registry, access)
     reload = Reload(settings, api, certificate, reread)
     runner = web.AppRunner(
@@ -71,6 +74,7 @@ async def serve(
         auto_decompress=False,  # compressed bodies are refused (connections.py)
         shutdown_timeout=WRITE_GRACE,
         keepalive_timeout=settings.idle_timeout,
+        max_line_size=MAX_LINE,
     )
     helpers: list[asyncio.Task[None]] = []
     with _signals() as (hangup, *stopping):
@@ -102,6 +106,14 @@ def _named(served: list[ServedModel]) -> str:
     if len(served) == 1 and not served[0].settings.name:
         return served[0].info.name
     return ", ".join(one.name for one in served)
+
+
+def _tasks(settings: Settings) -> Tasks:
+    """StartError: a task is wrong."""
+    try:
+        return Tasks(read_tasks(settings))
+    except SettingsError as error:
+        raise StartError(str(error)) from None
 
 
 def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:

@@ -261,6 +261,8 @@ class CompletionRequest(_Row):
     plain_content: bool | None = _row(None, "chat", neutral=False,
         meaning="true: the names of control tokens in messages are text, not these tokens.")
     warnings: tuple[str, ...] = Field((), exclude=True)
+    locked: Mapping[str, str] = Field({}, exclude=True)  # an extend may not change them: what sets them
+    recalled: Mapping[int, Texts] = Field({}, exclude=True)  # from a memory, by the number of the user's turn
     # fmt: on
 
     @property

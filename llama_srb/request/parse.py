@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 import orjson
@@ -61,6 +61,18 @@ class Defaults:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name, canonical names too
     operator: Mapping[str, Any] = field(default_factory=dict)  # of llama.cpp's flags, canonical names
     warnings: tuple[str, ...] = ()  # of the request, before those about its fields
+    locked: Mapping[str, str] = field(default_factory=dict)  # fields that a body may not have: what sets them
+    most_n: int | None = None  # of the caller's key
+
+    def of_the_dialect(self) -> Defaults:
+        """For fields that a dialect sets, not its client: none is locked, and there is no second answer."""
+        operator = {name: value for name, value in self.operator.items() if name != "then"}
+        return replace(self, locked={}, operator=operator)
+
+    def of_one(self) -> Defaults:
+        """For a dialect whose answer is one text: n is 1 unless the body has n."""
+        operator = {name: value for name, value in self.operator.items() if name not in ("n", "best_of")}
+        return replace(self, n=1, operator=operator)
 
 
 MAX_VALUES = 1_000_000  # of a body, estimated; each takes 0.1 µs to parse, which blocks the event loop
@@ -130,6 +142,7 @@ def request_from(
     warnings = [*defaults.warnings]
     preset = _preset(fields.pop("preset", None), defaults.presets)
     own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
+    refuse_locked(own, defaults.locked)
     given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own}
     if not given.keys() & {"prompt", "continue", "messages"}:
         raise RequestError("prompt is missing", param="prompt")
@@ -137,16 +150,29 @@ def request_from(
     request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
     request["n"] = n = whole("n", request["n"], 1, defaults.max_n)
     sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
+    for i, one in enumerate(sequences if defaults.locked else ()):
+        refuse_locked(one, defaults.locked, f"sequences[{i}].")
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
     _distribute_lists(request, sequences, defaults)
     _distribute_lists(sampling, sequences, defaults)
     overrides = enumerate(sequences) if any(sequences) else ()
     request["sequences"] = tuple(_build(Override, own, f"sequences[{i}].") for i, own in overrides)
     request["sampling"] = _build(Sampling, sampling)
+    request["locked"] = dict(defaults.locked)
     _set_diversity(request, defaults.diversity)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     check_together(made, defaults.max_n)
     return made
+
+
+def refuse_locked(names: Iterable[str], locked: Mapping[str, str], prefix: str = "") -> None:
+    """RequestError if one of these fields is locked. prefix: stands before the name, as "sequences[0]."."""
+    for name in names:
+        if name in locked:
+            written = prefix + name
+            raise RequestError(
+                f"{written} is set by {locked[name]}; leave it out", param=written, code="locked"
+            )
 
 
 def _of_operator(operator: Mapping[str, Any], own: Fields) -> Fields:

@@ -14,7 +14,7 @@ from .scheduler import Scheduler
 from .stories import joined, tokenize, tokens_of
 
 ACCEPTED = ("chat", "prefix", "pin", "score", "embed", "template", "load_adapter")
-NOTED = ("lora", "sampling", "name")  # fields that the journal repeats
+NOTED = ("lora", "sampling", "private_tokens", "plain_content", "name")  # fields that the journal repeats
 ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
 
 
@@ -58,6 +58,7 @@ class Commands:
             check(command)
             self.adapters.check(command.get("lora", []))
             more = {name: command[name] for name in NOTED if name in command}
+            more |= {"parts": command["prompt"]} if isinstance(command.get("prompt"), list) else {}
             self.output.note(f"{command['op']} {command.get('index', '')}".strip(), **more)
             self.readers[command["op"]](command)
         except (Refused, ValueError, RecursionError) as error:

@@ -98,8 +98,8 @@ class ChangedModels:
         added: list[ServedModel] = []
         try:
             for model in sorted(models, key=lambda one: one not in loads):
+                self._registry.prepare(model)
                 is_first = model in loads and self._residency.has_room(model)
-                self._registry.count_starts(model)
                 await self._residency.add(model)
                 added.append(model)
                 if is_first:
