@@ -21,12 +21,13 @@ ROOMS: dict[str, set[str]] = {
     "dialects": {"engine", "request"},
     "engine": PLAIN,
     "config": {"bundled", "flags"},
+    "memory": {"request"},
     **{leaf: set() for leaf in ("flags", "request", "models", "studio", "background", "bundled")},
 }
-FLOORS, MOST_ROOMS, MOST_FLAT, MOST_IN_A_FOLDER = 6, 12, 8, 12
+FLOORS, MOST_ROOMS, MOST_FLAT, MOST_IN_A_FOLDER = 6, 14, 8, 12
 ONLY = {  # names that only these modules may use
     "aiohttp": {"http"},
-    "subprocess": {"cli.checks", "engine.process", "client.server_process"},
+    "subprocess": {"cli.checks", "engine.process", "client.server_process", "memory.documents"},
     "argv": {"config"},
     "create_task": {"background", "http.server"},  # server.py awaits its task
     "ensure_future": {"engine.process"},  # process.py awaits its task
