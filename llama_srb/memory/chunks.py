@@ -19,13 +19,13 @@ from .records import Chunk, Chunking, extra
 CountTokens: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[int]]]
 
 COUNTED_AT_ONCE = 1024  # texts of one call
-_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』”’）]*|\n)\s*")  # noqa: RUF001, it is Chinese and Japanese
+_END = re.compile(r"(?:[.!?…][\"'”’»)\]]{0,8}(?=\s)|[。！？][」』”’）]{0,8}|\n)\s*")  # noqa: RUF001, it is Chinese and Japanese
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufeff]")
-_RUNS = (
+_RUNS = (  # each takes time in proportion to the text
     (re.compile(r"\r\n?|\x0b|\x0c|\u2028|\u2029"), "\n"),
+    (re.compile(r"([^\S\n]{8})[^\S\n]+"), r"\1"),  # semchunk goes a level down for each length of a run
     (re.compile(r"[^\S\n]+\n"), "\n"),
     (re.compile(r"\n{3,}"), "\n\n"),
-    (re.compile(r"([^\S\n]{8})[^\S\n]+"), r"\1"),  # semchunk goes a level down for each length of a run
 )
 
 
@@ -39,17 +39,15 @@ def cleaned(text: str) -> str:
 
 async def chunks_of(text: str, chunking: Chunking, count_tokens: CountTokens) -> list[Chunk]:
     """The chunks of a cleaned text, in order. The tokens of a chunk's pieces are at most chunking.tokens."""
-    spans = _sentences(text, chunking.separators)
-    counts = await _count(text, spans, count_tokens)
-    while any(_is_long(*both, chunking.tokens) for both in zip(spans, counts, strict=True)):
+    spans, n_spans = _sentences(text, chunking.separators), -1
+    while len(spans) != n_spans:  # until nothing is cut any more
+        n_spans = len(spans)
+        counts = await _count(text, spans, count_tokens)
         spans = [
             part
             for span, count in zip(spans, counts, strict=True)
-            for part in (
-                _cut(text, span, count, chunking.tokens) if _is_long(span, count, chunking.tokens) else [span]
-            )
+            for part in ([span] if count <= chunking.tokens else _cut(text, span, count, chunking.tokens))
         ]
-        counts = await _count(text, spans, count_tokens)
     return [
         Chunk(*_stripped(text, spans[first][0], spans[last - 1][1]), sum(counts[first:last]))
         for first, last in _filled(counts, chunking)
@@ -68,22 +66,18 @@ def _sentences(text: str, separators: Sequence[str]) -> list[tuple[int, int]]:
     return list(pairwise(borders))
 
 
-def _is_long(span: tuple[int, int], count: int, tokens: int) -> bool:
-    """Whether a stretch must be cut, and can be."""
-    return count > tokens and span[1] - span[0] > 1
-
-
 def _cut(text: str, span: tuple[int, int], count: int, tokens: int) -> list[tuple[int, int]]:
     """Cuts a long stretch into parts of about half a chunk, so that few of them are still too long."""
     start, end = span
-    characters = min(max(1, (end - start) * tokens // (2 * count)), max(1, (end - start) // 2))
+    characters = max(1, min((end - start) * tokens // (2 * count), (end - start) // 2))
     _, offsets = extra("semchunk").chunk(text[start:end], characters, len, memoize=False, offsets=True)
-    return [(start + first, start + last) for first, last in offsets]
+    begins = [start, *(start + first for first, _ in offsets[1:]), end]  # each with the space behind it
+    return list(pairwise(begins))
 
 
 async def _count(text: str, spans: Sequence[tuple[int, int]], count_tokens: CountTokens) -> list[int]:
     """The tokens of each stretch; an equal one is counted once."""
-    pieces = [text[start:end].rstrip(" ") for start, end in spans]
+    pieces = [text[start:end] for start, end in spans]
     known: dict[str, int] = {}
     wanted = list(dict.fromkeys(pieces))
     for first in range(0, len(wanted), COUNTED_AT_ONCE):

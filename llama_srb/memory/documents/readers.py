@@ -166,7 +166,7 @@ def _laid_out(events: Any, limits: Limits) -> str:
             size += len(said)
             require(size, limits.text, "characters of text")
             pieces.append(said if counts["as it is"] else re.sub(r"\s+", " ", said))
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r" *\n ?(?! )", "\n", "".join(pieces))).strip()
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"(?<! ) *\n ?(?! )", "\n", "".join(pieces))).strip()
 
 
 def _count(counts: dict[str, int], tag: str, step: int) -> None:

@@ -27,8 +27,8 @@ class Points:
         qdrant = extra("qdrant_client")
         self._models = qdrant.models
         self.alias = settings.collection
-        self._is_local = "://" not in settings.url
-        where = {"path": settings.url} if self._is_local else {
+        self.is_local = "://" not in settings.url
+        where = {"path": settings.url} if self.is_local else {
             "url": settings.url, "api_key": settings.api_key, "timeout": TIMEOUT
         }  # fmt: skip
         self._client = qdrant.QdrantClient(**where)
@@ -121,7 +121,7 @@ class Points:
         self._client.create_collection(
             collection, vectors_config=models.VectorParams(size=facts.width, distance=models.Distance.DOT)
         )
-        for field in () if self._is_local else INDEXED:
+        for field in () if self.is_local else INDEXED:
             self._client.create_payload_index(collection, field, models.PayloadSchemaType.KEYWORD)
         payload = {"kind": "facts", "facts": written(facts)}
         self.upsert([(str(FACTS), payload, [0.0] * facts.width)], collection)

@@ -31,7 +31,8 @@ class QdrantStore:
         self._name, self._where = name, settings.url
         self._points = Points(settings)
         self._writing = ThreadPoolExecutor(1, "memory-write")
-        self._reading = ThreadPoolExecutor(1, "memory-read")
+        # The local mode is not made for two threads.
+        self._reading = self._writing if self._points.is_local else ThreadPoolExecutor(1, "memory-read")
         self._facts: Facts
         self._missing: Iterator[dict[str, Any]] | None = None  # texts that a rebuild has not computed yet
 
@@ -56,7 +57,7 @@ class QdrantStore:
 
     async def close(self) -> None:
         for thread in (self._reading, self._writing):
-            thread.shutdown()
+            await asyncio.to_thread(thread.shutdown)
         await asyncio.to_thread(self._points.close)
 
     # Writes

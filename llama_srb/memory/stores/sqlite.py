@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,6 +67,7 @@ class SqliteStore:
         self._reading = ThreadPoolExecutor(1, "memory-read")
         self._writer: sqlite3.Connection
         self._reader: sqlite3.Connection
+        self._connections: list[sqlite3.Connection] = []
         self._facts: Facts
         self._generation = 0
         self._accepted: set[tuple[str, int]] = set()  # fingerprints and widths that vectors may have
@@ -90,10 +91,11 @@ class SqliteStore:
         return self._facts
 
     async def close(self) -> None:
-        for thread, name in ((self._reading, "_reader"), (self._writing, "_writer")):
-            with suppress(AttributeError):
-                await asyncio.get_running_loop().run_in_executor(thread, getattr(self, name).close)
-            thread.shutdown()
+        """Closes the file after the write that has begun; a second call does nothing."""
+        for thread in (self._reading, self._writing):
+            await asyncio.to_thread(thread.shutdown)
+        while self._connections:
+            self._connections.pop().close()
 
     # Writes
 
@@ -225,7 +227,8 @@ class SqliteStore:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # it has what clients store
-            self._writer, self._reader = _connect(self._path), _connect(self._path)
+            self._connections += (_connect(self._path), _connect(self._path))
+            self._writer, self._reader = self._connections
             with _transaction(self._writer, "BEGIN IMMEDIATE") as db:
                 self._prepare(db, facts)
         except (OSError, sqlite3.Error) as error:
