@@ -24,7 +24,12 @@ PROGRAMS = ("llama-server", "llama-batched-bench")
 Kind = Literal["plain", "patched"]
 
 # Flags that differ from our build: these programs are tools, and llama-server must not download its pages.
-CHANGED = {"LLAMA_BUILD_TOOLS": "ON", "LLAMA_BUILD_SERVER": "ON", "LLAMA_USE_PREBUILT_UI": "OFF"}
+CHANGED = {
+    "LLAMA_BUILD_TOOLS": "ON",
+    "LLAMA_BUILD_SERVER": "ON",
+    "LLAMA_USE_PREBUILT_UI": "OFF",
+    "LLAMA_SUBPROCESS": "ON",  # llama-server's router
+}
 TAKEN = re.compile(
     r"^((?:GGML|LLAMA)_\w+|BUILD_SHARED_LIBS|CMAKE_(?:BUILD_TYPE|MAKE_PROGRAM|\w+_COMPILER(?:_LAUNCHER)?"
     r"|(?:C|CXX|EXE_LINKER)_FLAGS(?=:STRING=.)))"

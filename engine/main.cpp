@@ -6,6 +6,7 @@
 // facts), cache (cells and snapshots), sampling, chat, protocol (the lines), schedule (the loop).
 #include "cache/folder.h"
 #include "flags.h"
+#include "model/adapter_file.h"
 #include "model/loading.h"
 #include "model/self_test.h"
 #include "model/settings_hash.h"
@@ -34,6 +35,7 @@ static const uint64_t n_waiting_bytes_min =
 // Drops one warning of llama.cpp: that the context is longer than the model's training length. Here sequences share the
 // context, and sequence_limit() says how long each of them may be.
 static void log_line(enum ggml_log_level level, const char * text, void * user_data) {
+    note_adapter_error(level, text);
     if (!strstr(text, "possible training context overflow")) {
         common_log_default_callback(level, text, user_data);
     }
@@ -63,7 +65,7 @@ static int serve(options & o, int fd_in, int fd_out, const std::function<int()> 
                                      std::max(o.cache_ram / 4, n_waiting_bytes_min)});
     }
     const auto on_progress = [fd_out](float progress) { report_loading(fd_out, progress); };
-    const auto loaded      = load_model(o.llama, o.prefix_cache, on_progress);
+    const auto loaded      = load_model(o.llama, o.prefix_cache, o.adapters, on_progress);
     if (!loaded) {
         return 1;
     }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,13 +19,14 @@ namespace {
 
 // The options that llama.cpp does not have, as text; they are removed from argv before llama.cpp reads it.
 struct own_texts {
-    std::string cache_cells;
-    std::string cache_ram = "4G";
-    std::string prefix_cache;
-    std::string prefix_cache_size = "16G";
-    bool        self_test         = false;
-    bool        fields            = false;
-    bool        list_flags        = false;
+    std::string              cache_cells;
+    std::string              cache_ram = "4G";
+    std::string              prefix_cache;
+    std::string              prefix_cache_size = "16G";
+    std::vector<std::string> adapters;
+    bool                     self_test  = false;
+    bool                     fields     = false;
+    bool                     list_flags = false;
 };
 
 const struct {
@@ -57,6 +59,8 @@ static own_texts take_own_options(int & argc, char ** argv) {
         const auto flag    = std::find_if(std::begin(own_flags), std::end(own_flags), is_this);
         if (option != std::end(own_options) && i + 1 < argc) {
             own.*option->where = argv[++i];
+        } else if (strcmp(argv[i], "--adapter") == 0 && i + 1 < argc) {
+            own.adapters.push_back(argv[++i]);
         } else if (flag != std::end(own_flags)) {
             own.*flag->where = true;
         } else {
@@ -84,6 +88,25 @@ static std::optional<uint64_t> parse_size(const char * name, const std::string &
         return std::nullopt;
     }
     return value;
+}
+
+// "ID:SCALE:PATH" each; "none" alone: an empty list. False after a line on stderr.
+static bool parse_adapters(const std::vector<std::string> & texts, std::vector<listed_adapter> & listed) {
+    for (const std::string & text : texts) {
+        listed_adapter one;
+        int            n_read = 0;
+        if (text == "none" && texts.size() == 1) {
+            return true;
+        }
+        if (sscanf(text.c_str(), "%9" SCNd64 ":%f:%n", &one.id, &one.scale, &n_read) != 2 || n_read == 0 ||
+            one.id < 0) {
+            fprintf(stderr, "llama-batched: --adapter is %s; it must be ID:SCALE:PATH\n", text.c_str());
+            return false;
+        }
+        one.path = text.substr((size_t) n_read);
+        listed.push_back(std::move(one));
+    }
+    return true;
 }
 
 // llama.cpp's pooling of single tokens and its ranking have no counterpart in the engine.
@@ -129,6 +152,9 @@ std::optional<options> read_options(int argc, char ** argv) {
     const bool has_params  = !own.fields && (!own.self_test || argc > 1);
     const bool needs_model = has_params && !own.list_flags;
     if (has_params && !parse_params(argc, argv, needs_model, read.llama)) {
+        return std::nullopt;
+    }
+    if (!own.adapters.empty() && !parse_adapters(own.adapters, read.adapters.emplace())) {
         return std::nullopt;
     }
     const auto ram  = parse_size("--cache-ram", own.cache_ram);

@@ -1,10 +1,13 @@
-"""Background tasks, whose result nobody awaits: an exception in one is logged instead of lost."""
+"""Background tasks, whose result nobody awaits: an exception in one is logged, not lost; and threads."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
+from threading import Thread
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -17,6 +20,33 @@ def begin(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_log_exception)
     return task
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Calls `work` in a thread of its own. The process may end before it, unlike with asyncio.to_thread()."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            end = partial(_end, done, result=work())
+        except Exception as error:
+            end = partial(_fail, done, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(end)
+
+    Thread(target=run, daemon=True, name="work").start()
+    return await done
+
+
+def _end(done: asyncio.Future[T], result: T) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _fail(done: asyncio.Future[T], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
 
 
 def _log_exception(task: asyncio.Task[T]) -> None:

@@ -20,7 +20,7 @@ static std::vector<int32_t> ends_of_parts(const branch & b, bool exact) {
 }
 
 void branch_snapshots::save(const branch & b) {
-    if (store.has_disk()) {
+    if (store.has_disk) {
         keep(b, true);
     }
 }

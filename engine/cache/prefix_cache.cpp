@@ -111,3 +111,8 @@ branch * prefix_cache::restore(snapshot & s, const match & m, const branch_match
     tree.truncate(b, m.length);
     return b;
 }
+
+void prefix_cache::drop(uint64_t adapters) {
+    tree.drop_idle(adapters);
+    store.drop(adapters);
+}

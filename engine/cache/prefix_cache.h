@@ -24,6 +24,8 @@ class prefix_cache {
     match find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by, uint64_t adapters,
                search & asked);
     bool  is_open(const search & asked) const { return store.is_open(asked.question); }
+    // Forgets the idle prefixes of this set of adapters, except those on disk.
+    void drop(uint64_t adapters);
     // Nobody searches any more: what was read from files is dropped.
     void end_searches() { store.forget_arrived(); }
     // From now on snapshots have this much host memory.

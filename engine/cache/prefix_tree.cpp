@@ -149,6 +149,16 @@ void prefix_tree::clear() {
     memory.clear();
 }
 
+void prefix_tree::drop_idle(uint64_t adapters) {
+    std::vector<branch *> idle;
+    for (branch & b : branches) {
+        if (!b.live && b.adapters == adapters) {
+            idle.push_back(&b);
+        }
+    }
+    std::for_each(idle.begin(), idle.end(), [this](branch * b) { remove(b); });
+}
+
 //
 // evicting
 //

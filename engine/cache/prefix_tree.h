@@ -51,6 +51,8 @@ class prefix_tree {
     void release(branch * b);
     void remove(branch * b);
     void clear();
+    // Removes the idle branches of this set of adapters, without snapshots.
+    void drop_idle(uint64_t adapters);
 
     // Evicts idle branches until n cells are free; returns n, or fewer if there is no more room.
     int32_t make_room(int32_t n);

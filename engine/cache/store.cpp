@@ -62,7 +62,7 @@ snapshot_parts prefix_store::parts_of(const std::vector<llama_token> & tokens, u
 
 // Files share no parts: each holds a whole text. It must be new for at least a quarter.
 bool prefix_store::worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const {
-    return has_disk() && (tokens.size() - (size_t) n_held(tokens, adapters, true)) * 4 >= tokens.size();
+    return has_disk && (tokens.size() - (size_t) n_held(tokens, adapters, true)) * 4 >= tokens.size();
 }
 
 void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapters,
@@ -92,6 +92,15 @@ void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapter
     }
 }
 
+void prefix_store::drop(uint64_t adapters) {
+    snapshots.remove_if([&](snapshot & s) {
+        if (s.adapters == adapters) {
+            memory.release(s);
+        }
+        return s.adapters == adapters && s.file == 0;
+    });
+}
+
 // The least recently used snapshots are removed from memory, and written to disk if there is one.
 void prefix_store::limit_memory(uint64_t n_bytes) {
     params.ram_bytes = n_bytes;
@@ -115,7 +124,7 @@ void prefix_store::limit_memory(uint64_t n_bytes) {
 //
 
 std::list<snapshot> & prefix_store::all() {
-    if (has_disk()) {
+    if (has_disk) {
         take_news();
     }
     return snapshots;

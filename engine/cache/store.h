@@ -41,11 +41,12 @@ class part_memory {
 
 class prefix_store {
   public:
-    explicit prefix_store(store_params params) : params(params) {}
+    explicit prefix_store(store_params params) : has_disk(params.folder), params(params) {}
+
+    const bool has_disk;
 
     bool active() const { return params.ram_bytes > 0 || params.folder; }
-    bool has_disk() const { return params.folder; }
-    bool may_take(size_t n_bytes) const { return n_bytes <= params.ram_bytes || has_disk(); }
+    bool may_take(size_t n_bytes) const { return n_bytes <= params.ram_bytes || has_disk; }
 
     // How many of these tokens, from the first on, a snapshot serves. on_disk: only snapshots with a file count.
     int32_t n_held(const std::vector<llama_token> & tokens, uint64_t adapters, bool on_disk = false) const;
@@ -57,6 +58,9 @@ class prefix_store {
     // Stores a snapshot in memory, in a file, or both, as far as there is room.
     void put(const std::vector<llama_token> & tokens, uint64_t adapters, const snapshot_parts & parts,
              bool to_disk);
+
+    // Removes the snapshots of this set of adapters from memory.
+    void drop(uint64_t adapters);
 
     // All snapshots, for a search, after the folder's latest answers were read.
     std::list<snapshot> & all();

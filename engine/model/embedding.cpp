@@ -45,9 +45,6 @@ llama_context * make_embedding_context(const model_facts & facts, llama_context_
         params.n_batch = params.n_ubatch = std::max((uint32_t) facts.embedding.n_max, params.n_batch);
         ctx = llama_init_from_model(const_cast<llama_model *>(facts.model), params);
     }
-    if (ctx) {
-        facts.adapters.apply(ctx, facts.adapters.defaults());
-    }
     return ctx;
 }
 
@@ -68,14 +65,21 @@ bool embedder::make_context() {
     return ctx;
 }
 
+void embedder::reset_adapters() {
+    if (ctx) {
+        apply_adapters(ctx, {});
+    }
+}
+
 bool embedder::has(const std::string & id) const {
     return std::any_of(jobs.begin(), jobs.end(), [&](const job & j) { return j.id == id; });
 }
 
 void embedder::submit(const std::string & id, std::vector<std::vector<llama_token>> && texts) {
-    job & j = jobs.emplace_back();
-    j.id    = id;
-    j.texts = std::move(texts);
+    job & j    = jobs.emplace_back();
+    j.id       = id;
+    j.texts    = std::move(texts);
+    j.adapters = facts.adapters->defaults();
 }
 
 embedding_results embedder::cancel(const std::string & id) {
@@ -126,7 +130,8 @@ embedding_results embedder::step(int32_t n_max) {
     }
     job &      j      = jobs.front();
     const auto pieces = fill(j, std::max(n_max, 1));
-    const int  code   = llama_decode(ctx, batch);
+    apply_adapters(ctx, j.adapters);
+    const int code = llama_decode(ctx, batch);
     if (code != 0) {
         return fail("llama_decode failed with code " + std::to_string(code));
     }

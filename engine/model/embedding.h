@@ -50,6 +50,8 @@ class embedder {
     void submit(const std::string & id, std::vector<std::vector<llama_token>> && texts);
     // The results are empty if there is no command with this id.
     embedding_results cancel(const std::string & id);
+    // The context has no adapters until the next step.
+    void reset_adapters();
     // Computes at most n_max tokens, or, for an encoder, one complete text.
     embedding_results step(int32_t n_max);
 
@@ -61,6 +63,7 @@ class embedder {
         int32_t                               n_done   = 0; // tokens of that text
         int64_t                               n_tokens = 0; // of all complete texts
         std::vector<double>                   sum;          // of that text's token vectors, so far
+        adapter_set                           adapters;     // as they were loaded
     };
     struct piece { // of a text, in a batch
         size_t  i_text;

@@ -6,6 +6,7 @@
 #include "llama.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 // How the model computes vectors of texts.
@@ -25,8 +26,8 @@ struct model_facts {
     int32_t             n_ctx_seq   = 0; // tokens of one sequence at most
     size_t              n_piece_max = 0; // bytes of the longest token
 
-    adapter_list    adapters;
-    embedding_facts embedding;
+    std::shared_ptr<adapter_list> adapters; // with threads that read commands
+    embedding_facts               embedding;
 };
 
 // Throws command_error with the code "context_exceeded". message: the beginning of the error, up to "it".

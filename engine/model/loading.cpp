@@ -2,6 +2,7 @@
 
 #include "model/embedding.h"
 #include "model/fit.h"
+#include "util/json.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -79,23 +80,38 @@ static llama_context * make_context(llama_model * model, model_facts & facts, co
     return make_embedding_context(facts, common_context_params_to_llama(params));
 }
 
+// Those of the list, as far as they can be loaded: a server that restarts its engine should not stay down for a file that
+// was removed. Without a list those of --lora; then false, after a line on stderr, when one cannot be loaded.
+static bool load_adapters(adapter_list & adapters, const common_params & params,
+                          const std::optional<std::vector<listed_adapter>> & listed) {
+    if (!listed) {
+        return std::all_of(params.lora_adapters.begin(), params.lora_adapters.end(), [&](const auto & lora) {
+            return adapters.load_first(lora.path, params.lora_init_without_apply ? 0.0f : lora.scale);
+        });
+    }
+    for (const listed_adapter & one : *listed) {
+        try {
+            adapters.load(adapters.check(one));
+        } catch (const command_error & e) {
+            fprintf(stderr, "llama-batched: %s\n", e.what());
+        }
+    }
+    return true;
+}
+
 std::optional<loaded_model> load_model(common_params & params, const std::string & prefix_cache,
-                                       const std::function<void(float)> & on_progress) {
+                                       const std::optional<std::vector<listed_adapter>> & listed,
+                                       const std::function<void(float)> &                 on_progress) {
     progress_report report                  = {on_progress};
     params.load_progress_callback           = report_progress;
     params.load_progress_callback_user_data = &report;
     llama_model * model =
         llama_model_load_from_file(params.model.path.c_str(), common_model_params_to_llama(params));
     loaded_model  loaded;
-    model_facts & facts     = loaded.facts;
-    const int32_t n_train   = model ? llama_model_n_ctx_train(model) : 0;
-    bool          is_loaded = model;
-    for (const common_adapter_lora_info & lora :
-         params.lora_adapters) { // llama.h wants them before a context
-        const float scale = params.lora_init_without_apply ? 0.0f : lora.scale;
-        is_loaded         = is_loaded && facts.adapters.load(model, lora.path, scale, prefix_cache);
-    }
-    if (is_loaded) {
+    model_facts & facts   = loaded.facts;
+    const int32_t n_train = model ? llama_model_n_ctx_train(model) : 0;
+    facts.adapters        = std::make_shared<adapter_list>(model, prefix_cache);
+    if (model && load_adapters(*facts.adapters, params, listed)) {
         facts.model     = model;
         facts.vocab     = llama_model_get_vocab(model);
         facts.embedding = read_embedding_facts(model, params.pooling_type);

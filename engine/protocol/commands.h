@@ -59,7 +59,7 @@ struct extend_command {
 };
 
 struct command {
-    enum kind { generate, embed, cancel, extend, status, limits, answer, end_of_input };
+    enum kind { generate, embed, cancel, extend, status, limits, load_adapter, answer, end_of_input };
 
     kind                                  what   = answer;
     int64_t                               number = 0; // of its line; the first line is 1
@@ -69,6 +69,7 @@ struct command {
     std::unique_ptr<generate_command>     request;       // generate, prefix
     extend_command                        extension;     // extend
     std::vector<std::vector<llama_token>> texts;         // embed
+    std::unique_ptr<wanted_adapter>       adapter;       // load_adapter
     uint64_t                              cache_ram = 0; // limits: bytes of host memory for prefixes
     std::string                           line; // answer, limits: the line to be written, with its newline
 };

@@ -87,6 +87,18 @@ static void answer_template(command & c, const json & body, const command_facts 
     event_line(c.line, "result", c.id).text("prompt", facts.chats->apply(body).text);
 }
 
+static void parse_load_adapter(command & c, const json & body, const command_facts & facts) {
+    const json & wanted = body["adapter"];
+    c.adapter           = std::make_unique<wanted_adapter>(
+        facts.adapters->check({wanted["id"], wanted.value("scale", 0.0f), wanted["path"]}));
+}
+
+// At once, so that no later command gets the adapter. It is freed after the last request that has it.
+static void answer_unload_adapter(command & c, const json & body, const command_facts & facts) {
+    facts.adapters->unload(body["adapter"]);
+    event_line(c.line, "result", c.id).raw("adapters", facts.adapters->to_json());
+}
+
 //
 // the fields of each command
 //
@@ -193,6 +205,10 @@ static const std::vector<operation> & operations() {
             answer_tokenize),
         row("detokenize", command::answer, worker_if_long, {fields({{"tokens", token_ids(), true}})},
             answer_detokenize),
+        row("load_adapter", command::load_adapter, worker,
+            {fields({{"adapter", object_with(loaded_adapter_fields()), true}})}, parse_load_adapter),
+        row("unload_adapter", command::answer, reader,
+            {fields({{"adapter", integer_between(0, n_max_adapter_id), true}})}, answer_unload_adapter),
         row("template", command::answer, worker, {chat_fields(), {schema}}, answer_template),
     };
     return rows;

@@ -58,7 +58,7 @@ void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_
         .integer("n_ctx", llama_n_ctx(ctx))
         .integer("n_ctx_sequence", facts.n_ctx_seq)
         .integer("max_sequences", n_parallel)
-        .raw("adapters", facts.adapters.to_json())
+        .raw("adapters", facts.adapters->to_json())
         .raw("embedding", embedding)
         .text("backend", backend_name())
         .text("cpu", cpu_variant())

@@ -3,7 +3,7 @@
 using json = nlohmann::json;
 
 adapter_set read_adapters(const json & body, const command_facts & facts) {
-    return body.contains("lora") ? facts.adapters.read(body["lora"]) : facts.adapters.defaults();
+    return body.contains("lora") ? facts.adapters->read(body["lora"]) : facts.adapters->defaults();
 }
 
 std::vector<llama_token> read_tokens(const json & value, const command_facts & facts, const char * name) {

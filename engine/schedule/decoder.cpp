@@ -1,5 +1,7 @@
 #include "schedule/decoder.h"
 
+#include "model/adapters.h"
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -15,9 +17,8 @@ decoder::step_fault decoder::fault_for_tests() {
     return fault;
 }
 
-decoder::decoder(llama_context * ctx, const adapter_list & adapters, int32_t n_batch, int32_t n_parallel)
-    : ctx(ctx), adapters(adapters), fault(fault_for_tests()),
-      batch(llama_batch_init(n_batch, 0, n_parallel)) {}
+decoder::decoder(llama_context * ctx, int32_t n_batch, int32_t n_parallel)
+    : ctx(ctx), fault(fault_for_tests()), batch(llama_batch_init(n_batch, 0, n_parallel)) {}
 
 decoder::~decoder() {
     llama_batch_free(batch);
@@ -40,7 +41,7 @@ void decoder::fill(const step_plan & plan) {
 
 int32_t decoder::decode(const step_plan & plan) {
     const int64_t t_begin = ggml_time_us();
-    adapters.apply(ctx, *plan.adapters);
+    apply_adapters(ctx, *plan.adapters);
     fill(plan);
     const int32_t code = ++n_decodes == fault.step ? fail_step() : llama_decode(ctx, batch);
     if (code == 0) {

@@ -1,7 +1,6 @@
 // One decode step of llama.cpp: a plan becomes a batch.
 #pragma once
 
-#include "model/adapters.h"
 #include "schedule/step_plan.h"
 
 #include "llama.h"
@@ -9,7 +8,7 @@
 class decoder {
   public:
     // n_batch: tokens of a step; n_parallel: sequences that may share a token.
-    decoder(llama_context * ctx, const adapter_list & adapters, int32_t n_batch, int32_t n_parallel);
+    decoder(llama_context * ctx, int32_t n_batch, int32_t n_parallel);
     ~decoder();
     decoder(const decoder &)             = delete;
     decoder & operator=(const decoder &) = delete;
@@ -33,7 +32,6 @@ class decoder {
     int32_t           fail_step();
 
     llama_context * const ctx;
-    const adapter_list    adapters;
     const step_fault      fault;
     llama_batch           batch;
     int64_t               n_decodes = 0, t_last = 0, t_all = 0; // us

@@ -24,7 +24,7 @@ scheduler::scheduler(const model_facts & facts, llama_context * ctx, const sched
     : model{facts, model_vocabulary(facts.vocab), ctx}, params(params), vectors(vectors), kept(model, params),
       admits(params.n_parallel), plans({params.n_parallel, params.n_ctx_seq, params.n_batch,
                                         llama_vocab_n_tokens(facts.vocab), kept.cells.facts.exact()}),
-      decodes(ctx, facts.adapters, params.n_batch, params.n_parallel),
+      decodes(ctx, params.n_batch, params.n_parallel),
       updates{model.vocab, facts.n_ctx_seq, kept.prefixes.tree, out} {}
 
 void scheduler::run(command_reader & reader) {
@@ -145,6 +145,19 @@ void scheduler::fail_all(const std::string & message) {
     }
 }
 
+// Unloaded adapters whose last request has ended. Prefixes that were computed with them serve nobody any more.
+static void free_adapters(adapter_list & adapters, llama_context * ctx, embedder & vectors,
+                          prefix_cache & prefixes) {
+    if (!adapters.has_unused()) {
+        return;
+    }
+    apply_adapters(ctx, {}); // else llama.cpp could take another adapter at the same address for this one
+    vectors.reset_adapters();
+    for (const uint64_t key : adapters.free_unused()) {
+        prefixes.drop(key);
+    }
+}
+
 // Removes requests that have ended.
 void scheduler::sweep() {
     const auto finished = [this](std::unique_ptr<request> & r) {
@@ -153,11 +166,23 @@ void scheduler::sweep() {
     requests.active.remove_if(finished);
     auto & queue = requests.queue;
     queue.erase(std::remove_if(queue.begin(), queue.end(), finished), queue.end());
+    free_adapters(*model.facts.adapters, model.ctx, vectors, kept.prefixes);
 }
 
 //
 // commands
 //
+
+static std::string answer_to_load(const command & c, adapter_list & adapters) {
+    std::string line;
+    try {
+        adapters.load(*c.adapter);
+        event_line(line, "result", c.id).raw("adapters", adapters.to_json());
+    } catch (const command_error & e) {
+        line = error_line(c.id, e, c.number);
+    }
+    return line;
+}
 
 void scheduler::take(command && c) {
     switch (c.what) {
@@ -179,6 +204,7 @@ void scheduler::take(command && c) {
             kept.prefixes.limit_memory(c.cache_ram);
             out += c.line;
             break;
+        case command::load_adapter: out += answer_to_load(c, *model.facts.adapters); break;
         case command::answer:       out += c.line; break;
         case command::end_of_input: noted.input_ended = true; break;
     }

@@ -19,6 +19,7 @@ from llama_srb import __version__
 COMMANDS = {
     "complete": "Continue a prompt n times, side by side.",
     "completion": "Print the script that completes llama-srb's options in a shell.",
+    "config": "Check the TOML file of --config.",
     "doctor": "Check whether a server can start here, and say what to do.",
     "keys": "Make, list and revoke the keys of a server.",
     "models": "Say what GGUF files hold; list, pull and remove models of a hub.",

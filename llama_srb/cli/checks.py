@@ -129,6 +129,13 @@ def _gpu(settings: Settings) -> Finding:
     return Finding("warn", f"{card} free, but the engine was built without CUDA", "./build.sh --cuda")
 
 
+def _models(settings: Settings) -> Finding:
+    """The finding about the model, or of several the first that is not ok."""
+    found = [_model(model) for model in settings.served]
+    bad = (finding for verdict in ("bad", "warn") for finding in found if finding.verdict == verdict)
+    return next(bad, Finding("ok", "; ".join(finding.what for finding in found)))
+
+
 def _model(settings: Settings) -> Finding:
     path = settings.model
     try:
@@ -214,7 +221,7 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "engine": _engine,
     "self-test": _self_test,
     "GPU": _gpu,
-    "model": _model,
+    "model": _models,
     "port": _port,
     "access": _access,
     "open files": _files,

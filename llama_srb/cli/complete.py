@@ -22,6 +22,7 @@ from llama_srb.engine.events import TokenList
 from llama_srb.engine.exchange import EngineError, Exchange
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
+from llama_srb.models import defaults as field_defaults
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
@@ -102,19 +103,21 @@ def _decoded(data: bytes, name: str) -> str:
 
 def _server(url: str, body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]:
     for name in (*ENGINE_SETTINGS, "config_file"):
-        if options[name] is not None:
+        if options[name] is not None and name != "model":
             flag = "--" + name.removesuffix("_file").replace("_", "-")
             _usage_error(f"{flag} is for an engine that this command starts, not for a server (--url).")
     if click.get_current_context().obj is not None:
         _usage_error(
             "Arguments after -- are for an engine that this command starts, not for a server (--url)."
         )
-    return _from_server(url, body), f"waiting for {url}"
+    return _from_server(url, body, options["model"]), f"waiting for {url}"
 
 
 @asynccontextmanager
-async def _from_server(url: str, body: dict[str, Any]) -> AsyncIterator[AsyncIterator[Event]]:
-    async with AsyncClient(url) as server, server.stream(**body) as stream:
+async def _from_server(
+    url: str, body: dict[str, Any], model: str | None
+) -> AsyncIterator[AsyncIterator[Event]]:
+    async with AsyncClient(url, model=model) as server, server.stream(**body) as stream:
         yield stream
 
 
@@ -122,8 +125,9 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
     """Checks everything that can be checked before a process is started."""
     try:
         given = {name: options[name] for name in ENGINE_SETTINGS}
-        settings = fetching.with_model(load_settings(given, options["config_file"]))
+        settings = fetching.with_models(load_settings(given, options["config_file"]).default)
         model = gguf_header.read(settings.model)
+        field_defaults.check(settings)
         given = canonical(settings.field_defaults)
         defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=True, operator=given)
         request = request_from(body, defaults)
@@ -213,7 +217,7 @@ COMMAND = Command(
             ["--url"],
             "Prompt and output",
             metavar="URL",
-            help="Ask this server instead of starting an engine.",
+            help="Ask this server instead of starting an engine; --model is then a name that it knows.",
         ),
         Option(["--json", "as_json"], "Prompt and output", is_flag=True, help="One JSON object, at the end."),
         Option(

@@ -6,14 +6,16 @@ import click
 
 from llama_srb.cli import checks
 from llama_srb.config import SettingsError
+from llama_srb.models import defaults
 
 from . import Refused
-from .options import Command, load_settings, setting_options
+from .options import Command, load_settings, model_files, setting_options
 
 
-def _doctor(config_file: str | None, **options: object) -> None:
+def _doctor(config_file: str | None, files: tuple[str, ...], **options: object) -> None:
     try:
-        settings = load_settings(options, config_file)
+        settings = load_settings(options, config_file, files)
+        defaults.check(settings)
     except SettingsError as error:
         raise Refused(error) from error
     is_bad = False
@@ -28,7 +30,7 @@ def _doctor(config_file: str | None, **options: object) -> None:
 COMMAND = Command(
     "doctor",
     callback=_doctor,
-    params=setting_options(),
+    params=[model_files(), *setting_options()],
     llama_server=True,
     help="Check compiler, engine, GPU, model, port, keys and limits for a server with these options.",
     epilog="Exits with 1 if the server cannot start.",

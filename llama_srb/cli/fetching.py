@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import TracebackType
 
@@ -10,9 +11,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from llama_srb.config import Settings, folders
 from llama_srb.models import cache, hub
-from llama_srb.models.cache import Cache, HubName
+from llama_srb.models.cache import Cache, HubName, OnProgress
 
 from . import say
+
+log = logging.getLogger("llama_srb.models")  # this name is documented
 
 
 def is_hub_name(model: Path) -> bool:
@@ -20,18 +23,44 @@ def is_hub_name(model: Path) -> bool:
     return str(model).startswith(cache.PREFIX)
 
 
-def with_model(settings: Settings) -> Settings:
-    """The settings with the path of the model, which is downloaded if it is not there; HubError."""
+def with_models(settings: Settings, on_progress: OnProgress | None = None) -> Settings:
+    """The settings with the paths of the models, which are downloaded if they are not there; HubError.
+
+    on_progress: None shows a progress bar.
+    """
+    if settings.models:
+        models = tuple(with_models(model, on_progress) for model in settings.models)
+        return settings.model_copy(update={"models": models})
     if not is_hub_name(settings.model):
         return settings
-    path = fetch(cache.name_from(str(settings.model)), offline=settings.offline)
+    path = fetch(cache.name_from(str(settings.model)), on_progress, offline=settings.offline)
     return settings.model_copy(update={"model": path})
 
 
-def fetch(name: HubName, *, offline: bool = False, newest: bool = False) -> Path:
-    """A model's path, as `hub.fetch` has it, with a progress bar on a terminal; HubError."""
+def fetch(
+    name: HubName, on_progress: OnProgress | None = None, *, offline: bool = False, newest: bool = False
+) -> Path:
+    """A model's path, as `hub.fetch` has it; with a progress bar on a terminal if nobody else gets it.
+
+    HubError.
+    """
+    found = Cache(folders.hub_models())
+    if on_progress is not None:
+        return hub.fetch(name, found, on_progress, offline=offline, newest=newest)
     with _Bar() as bar:
-        return hub.fetch(name, Cache(folders.hub_models()), bar.show, offline=offline, newest=newest)
+        return hub.fetch(name, found, bar.show, offline=offline, newest=newest)
+
+
+def logged() -> OnProgress:
+    """Writes each step of downloads as a line of the log."""
+    begun: set[str] = set()
+
+    def write(step: str, done: int, total: int) -> None:
+        if step not in begun:
+            begun.add(step)
+            log.info("%s (%d bytes)", step, total)
+
+    return write
 
 
 class _Bar:

@@ -19,6 +19,7 @@ from llama_srb.models.cache import PREFIX, Cache, HubError, HubName, name_from
 from llama_srb.models.gguf_header import ModelFileError, ModelInfo
 
 from . import Refused, fetching, say
+from .completion import hub_models
 
 COLUMNS = ("path", "name", "architecture", "parameters", "quantisation", "context", "size_bytes")
 NUMBERS = ("parameters", "context", "size")
@@ -137,6 +138,7 @@ def _date(seconds: float) -> str:
 
 
 NAMES = click.Argument(["names"], nargs=-1, required=True, metavar="NAME…")
+KEPT = click.Argument(["names"], nargs=-1, required=True, metavar="NAME…", shell_complete=hub_models)
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="A JSON list.")
 HUB_COMMANDS = {
     "list": click.Command(
@@ -148,7 +150,7 @@ HUB_COMMANDS = {
         help="Download models, hf:USER/REPO[:QUANT or FILE], or their newest versions; print their paths. "
         "A download that was interrupted goes on.",
     ),
-    "rm": click.Command("rm", callback=_remove, params=[NAMES], help="Remove models that were downloaded."),
+    "rm": click.Command("rm", callback=_remove, params=[KEPT], help="Remove models that were downloaded."),
 }  # fmt: skip
 
 

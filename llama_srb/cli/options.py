@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -17,6 +17,8 @@ from llama_srb import bundled, config, flags
 from llama_srb.config import OPTIONS, Settings
 from llama_srb.request.fields import CANONICAL, OVERRIDE_ROWS, ROWS, Row
 from llama_srb.request.values import INT32_MAX
+
+from .completion import models as model_names
 
 GROUPS = {
     "request": "Request", "temperature": "Temperature", "truncation": "Truncation", "adaptive": "Adaptive",
@@ -27,6 +29,7 @@ GROUPS = {
 FIELDS = {name: row for name, row in ROWS.items() if name != "prompt" and row.group != "chat"}
 NAMES = {"n": ["-n", "--n"]}
 METAVARS = {"int": "NUMBER", "float": "NUMBER"} | dict.fromkeys(("text", "texts", "choices"), "TEXT")
+Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Any]]
 MORE_FLAGS = "llama_srb.flags"  # in a context's meta
 ENGINE_SETTINGS = ("model", "offline", "ctx", "parallel", "engine")
 
@@ -55,7 +58,8 @@ class Command(click.Command):
             try:
                 ours, ctx.meta[MORE_FLAGS] = flags.translate(ours)
             except flags.FlagError as error:
-                raise click.UsageError(str(error), ctx) from None
+                if not ctx.resilient_parsing:  # a shell asks how an unfinished line goes on
+                    raise click.UsageError(str(error), ctx) from None
         try:
             return super().parse_args(ctx, ours)
         except click.NoSuchOption as error:
@@ -83,36 +87,52 @@ def setting_options(names: Iterable[str] | None = None, heading: str = "Options"
     rows = [row for row in OPTIONS if names is None or row.name in names]
     file = Option(
         ["--config", "config_file"], heading, metavar="FILE", type=click.Path(),
-        help="TOML file with the same settings.",
+        help="TOML file with the same settings, and tables of models.",
     )  # fmt: skip
     return [*(_setting(row, heading) for row in rows), file]
 
 
-def load_settings(options: Mapping[str, object], config_file: str | None) -> Settings:
-    """The settings of the command at hand, whose `Command` knows the engine's arguments; SettingsError."""
+def model_files() -> click.Argument:
+    """The argument that names models without --model."""
+    return click.Argument(["files"], nargs=-1, metavar="[FILE]…", type=click.Path())
+
+
+def load_settings(
+    options: Mapping[str, object], config_file: str | None, files: Sequence[str] = ()
+) -> Settings:
+    """The settings of the command at hand, whose `Command` knows the engine's arguments; SettingsError.
+
+    files: models without --model.
+    """
     context = click.get_current_context()
     return config.load(
         {**options, "engine_args": context.obj},
         config=config_file,
         more_flags=context.meta.get(MORE_FLAGS, ()),
+        files=files,
     )
 
 
 def _setting(row: config.Option, heading: str) -> Option:
     if isinstance(row.default, bool):
-        names = [f"{row.flag}/--no-{row.flag[2:]}", row.name]
-        return Option(names, heading, default=None, help=row.meaning)
+        both = [f"{row.flag}/--no-{row.flag[2:]}", row.name]
+        return Option(both, heading, default=None, help=row.meaning)
     shown = _shown_default(row.default)
     return Option(
         [row.flag, row.name],
         heading,
         metavar="|".join(row.choices) or row.kind,
         type=click.Path() if row.kind == "FILE" else None,
-        shell_complete=(lambda ctx, param, start: [c for c in row.choices if c.startswith(start)])
-        if row.choices
-        else None,
+        shell_complete=_completer(row),
         help=row.meaning + (f"  [default: {shown}]" if shown else ""),
     )
+
+
+def _completer(row: config.Option) -> Completer | None:
+    """What completes the option's value in a shell; None: what its type says."""
+    if row.choices:
+        return lambda context, parameter, start: [c for c in row.choices if c.startswith(start)]
+    return model_names if row.name == "model" else None
 
 
 def _shown_default(default: object) -> str:

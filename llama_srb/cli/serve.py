@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from logging.handlers import MemoryHandler
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -18,24 +19,30 @@ from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http import server
 from llama_srb.http.observe import logs
-from llama_srb.http.server import StartError
+from llama_srb.http.reload.faults import StartError
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
 
 from . import Refused, fetching
-from .options import Command, load_settings, setting_options
+from .options import Command, load_settings, model_files, setting_options
 
 CANNOT_START = (SettingsError, HubError, ModelFileError, EngineError, StartError)
 
 
-def _serve(config_file: str | None, **options: object) -> None:
+def _serve(config_file: str | None, files: tuple[str, ...], **options: object) -> None:
+    context = click.get_current_context()
+
+    def reread() -> Settings:
+        with context.scope(cleanup=False):  # a thread has no context of its own
+            return fetching.with_models(load_settings(options, config_file, files), fetching.logged())
+
     try:
-        _serve_with(fetching.with_model(load_settings(options, config_file)))
+        _serve_with(fetching.with_models(load_settings(options, config_file, files)), reread)
     except CANNOT_START as error:
         raise Refused(error) from error
 
 
-def _serve_with(settings: Settings) -> None:
+def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
     log, bar = _Log(settings), _LoadingBar(settings)
 
     def greet(address: str) -> None:
@@ -46,7 +53,7 @@ def _serve_with(settings: Settings) -> None:
         print(f"{address}   try: curl -N {address}/v1/completions -d {body}", flush=True)
 
     try:
-        _run(server.serve(settings, on_loading=bar.show, on_ready=greet))
+        _run(server.serve(settings, on_loading=bar.show, on_ready=greet, reread=reread))
     except CANNOT_START:
         log.drop()
         raise
@@ -57,9 +64,10 @@ def _serve_with(settings: Settings) -> None:
 COMMAND = Command(
     "serve",
     callback=_serve,
-    params=setting_options(),
+    params=[model_files(), *setting_options()],
     llama_server=True,
-    help="Serve a model over HTTP. llama-server's flags (-m, -c, -ngl, --temp, …) work, too: docs/flags.md.",
+    help="Serve a model over HTTP; or several, by FILE…, --models-dir or tables of the --config file. "
+    "llama-server's flags (-m, -c, -ngl, --temp, …) work, too: docs/flags.md.",
     epilog="Each option is also a variable (LLAMA_SRB_PORT) and a line of the --config file (port = 9090).",
     context_settings={"max_content_width": 110},
 )
@@ -78,7 +86,7 @@ class _LoadingBar:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task(settings.model.name, total=1.0)
+        self._task = self._progress.add_task(settings.default.model.name, total=1.0)
 
     def show(self, progress: float) -> None:
         """Shows the progress, from 0 to 1; at 1 the bar disappears."""

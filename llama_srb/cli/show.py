@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text as Styled
 
-from llama_srb.client import Answer, Choice, Done, Event, Progress, Queued, Stop, as_json
+from llama_srb.client import Answer, Choice, Done, Event, Loading, Progress, Queued, Stop, as_json
 
 REFRESHES_PER_SECOND = 12
 MIN_WIDTH, MIN_HEIGHT = 26, 4  # of a panel with its borders: two lines of four words
@@ -276,6 +276,8 @@ class SideBySide(Show):
 
     def _waiting(self) -> str:
         match self.answer.last:
+            case Loading(progress=progress):
+                return f"the model is loading: {progress:.0%}   ^C stops"
             case Queued(position=position):
                 return f"queued at position {position}   ^C stops"
         return f"{self._waiting_for} …   ^C stops"

@@ -14,6 +14,7 @@ from llama_srb.client.events import (
     Done,
     Error,
     Event,
+    Loading,
     Progress,
     Prompt,
     Queued,
@@ -28,10 +29,13 @@ from llama_srb.client.events import (
     event_from,
     failure,
 )
+from llama_srb.client.models import Model
 from llama_srb.client.sync_client import Client, Stream
 
 __all__ = [
     "Answer", "AsyncClient", "AsyncStream", "Choice", "Client", "ClientError", "ConnectionFailed", "Done",
-    "Error", "Event", "Message", "Progress", "Prompt", "Prompted", "Queued", "RequestRefused", "Score",
-    "ServerError", "Start", "Stop", "Stream", "Text", "UnknownField", "as_json", "event_from", "failure",
+    "Error", "Event", "Loading", "Message", "Model", "Progress", "Prompt", "Prompted", "Queued",
+    "RequestRefused",
+    "Score", "ServerError", "Start", "Stop", "Stream", "Text", "UnknownField", "as_json", "event_from",
+    "failure",
 ]  # fmt: skip

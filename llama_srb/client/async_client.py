@@ -25,6 +25,7 @@ from llama_srb.client.core import (
     was_running,
 )
 from llama_srb.client.events import Choice, Event, Score
+from llama_srb.client.models import Model
 
 
 class AsyncStream(Reading):
@@ -85,11 +86,12 @@ class AsyncClient(Connection):
         url: str = URL,
         *,
         api_key: str | None = None,
+        model: str | None = None,
         timeout: float = TIMEOUT,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        """timeout: seconds without a byte from the server; http: an httpx client to use."""
-        super().__init__(url, api_key)
+        """The same as Client's; http: an httpx client to use."""
+        super().__init__(url, api_key, model)
         self.http = http or httpx.AsyncClient(timeout=timeouts(timeout))
 
     async def __aenter__(self) -> Self:
@@ -149,6 +151,10 @@ class AsyncClient(Connection):
         """The same as Client.detokenize."""
         return await self._ask(core.detokenize(tokens))
 
+    async def models(self) -> list[Model]:
+        """The same as Client.models."""
+        return await self._ask(core.MODELS)
+
     async def _all(self, stream: AsyncStream) -> list[Choice]:
         async with stream:
             async for _ in stream:
@@ -157,5 +163,4 @@ class AsyncClient(Connection):
 
     async def _ask(self, call: Call[Answered]) -> Answered:
         with as_client_errors(self.url):
-            sent = self.http.send(self.post(self.http, call.path, call.body))
-            return self._read(call, await sent)
+            return self._read(call, await self.http.send(self.request(self.http, call)))

@@ -19,6 +19,7 @@ from llama_srb.client.events import (
     ConnectionFailed,
     Error,
     Event,
+    Loading,
     Queued,
     RequestRefused,
     Score,
@@ -33,6 +34,7 @@ from llama_srb.client.events import (
     is_object,
     read_as,
 )
+from llama_srb.client.models import Model, models_from
 
 URL = "http://localhost:9090"
 CONNECT_TIMEOUT = 10.0  # seconds until a host counts as unreachable
@@ -112,11 +114,17 @@ Answered = TypeVar("Answered")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answered]):
-    """A request that is answered with one body: its path, its body, and a function that reads the answer."""
+    """A request that is answered with one body: its path, its body, and a function that reads the answer.
+
+    Without a body it is a GET request.
+    """
 
     path: str
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] | None
     read: Callable[[Any], Answered]
+
+
+MODELS: Call[list[Model]] = Call("/v1/models", None, models_from)
 
 
 def tokenize(text: str, special: bool) -> Call[list[int]]:
@@ -178,25 +186,32 @@ def _field_names(tables: Any) -> frozenset[str]:
     """The names of all request fields, from the answer of /v1/samplers."""
     rows = [row for table in ("request", "samplers") for row in tables[table]]
     names = {_text(name) for row in rows for name in (row["name"], *row["aliases"])}
-    return frozenset(names | set(map(_text, tables.get("converted", {}).keys())))
+    return frozenset(names | {"model"} | set(map(_text, tables.get("converted", {}).keys())))
 
 
 class Connection:
-    """A server's address, the client's key and, once asked, the names of the server's request fields."""
+    """A server's address, the client's key and model and, once asked, the names of the request fields."""
 
-    def __init__(self, url: str, api_key: str | None) -> None:
+    def __init__(self, url: str, api_key: str | None, model: str | None = None) -> None:
         self.url = _address(url)
+        self.model = model
         self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._known: frozenset[str] | None = None
 
     def post(
         self, http: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any]
     ) -> httpx.Request:
-        """Makes a POST request with a body and the key."""
+        """Makes a POST request with a body, the client's model unless the body names one, and the key."""
         # Not httpx's json=: it raises for NaN and lone surrogates; the server's error names the field.
-        content = json.dumps(body).encode()
+        content = json.dumps({**body_of(model=self.model), **body}).encode()
         headers = {"Content-Type": "application/json", **self.headers}
         return http.build_request("POST", self.url + path, content=content, headers=headers)
+
+    def request(self, http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
+        """Makes the request of a call."""
+        if call.body is None:
+            return http.build_request("GET", self.url + call.path, headers=self.headers)
+        return self.post(http, call.path, call.body)
 
     def _read(self, call: Call[Answered], response: httpx.Response) -> Answered:
         if response.status_code != 200:
@@ -252,7 +267,7 @@ class Reading:
             raise ConnectionFailed(f"{self._url}: the stream broke off", code="connection_failed")
         for event in self._frames.feed(chunk):
             self._events.append(event)
-            self.id = event.id if isinstance(event, Start | Queued) else self.id
+            self.id = event.id if isinstance(event, Start | Queued | Loading) else self.id
 
     def _next(self) -> Event:
         event = self._events.popleft()

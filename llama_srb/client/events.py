@@ -45,6 +45,14 @@ class ConnectionFailed(ClientError):
 
 
 @dataclass(frozen=True, slots=True)
+class Loading:
+    """The request waits for its model's load; progress goes from 0 to 1."""
+
+    id: str
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
 class Queued:
     """The request waits in the queue; position 1 is admitted next."""
 
@@ -134,11 +142,11 @@ class Error:
     param: str | None = None
 
 
-Event: TypeAlias = Queued | Start | Prompt | Progress | Text | Stop | Done | Error
+Event: TypeAlias = Loading | Queued | Start | Prompt | Progress | Text | Stop | Done | Error
 
 EVENTS: dict[str, type[Any]] = {
-    "queued": Queued, "start": Start, "prompt": Prompt, "progress": Progress, "stream": Text, "stop": Stop,
-    "done": Done, "error": Error,
+    "loading": Loading, "queued": Queued, "start": Start, "prompt": Prompt, "progress": Progress,
+    "stream": Text, "stop": Stop, "done": Done, "error": Error,
 }  # fmt: skip
 _NAMES = {event: name for name, event in EVENTS.items()}
 _FIELDS = {event: tuple(fields(event)) for event in EVENTS.values()}
@@ -246,9 +254,7 @@ def as_json(event: Event) -> dict[str, Any]:
     """The event as the server writes it, without fields at their default."""
     values = {row.name: getattr(event, row.name) for row in _FIELDS[type(event)]}
     defaults = {row.name: row.default for row in _FIELDS[type(event)] if row.default is not MISSING}
-    written = {
-        name: value for name, value in values.items() if name not in defaults or value != defaults[name]
-    }
+    written = {key: one for key, one in values.items() if key not in defaults or one != defaults[key]}
     return {"event": _NAMES[type(event)], **written}
 
 
@@ -368,11 +374,9 @@ class Answer:
     @property
     def ranked(self) -> list[Choice]:
         """The same, best first if the request has best_of or rank_by."""
-        return (
-            [self.choice(index) for index in self.done.ranking]
-            if self.done and self.done.ranking
-            else self.choices
-        )
+        if self.done and self.done.ranking:
+            return [self.choice(index) for index in self.done.ranking]
+        return self.choices
 
     def choice(self, index: int) -> Choice:
         """The choice of this index."""

@@ -25,6 +25,7 @@ from llama_srb.client.core import (
     was_running,
 )
 from llama_srb.client.events import Choice, Event, Score
+from llama_srb.client.models import Model
 
 
 class Stream(Reading):
@@ -83,11 +84,15 @@ class Client(Connection):
         url: str = URL,
         *,
         api_key: str | None = None,
+        model: str | None = None,
         timeout: float = TIMEOUT,
         http: httpx.Client | None = None,
     ) -> None:
-        """timeout: seconds without a byte from the server; http: an httpx client to use."""
-        super().__init__(url, api_key)
+        """model: the name of the model for all requests, if the server has several.
+
+        timeout: seconds without a byte from the server; http: an httpx client to use.
+        """
+        super().__init__(url, api_key, model)
         self.http = http or httpx.Client(timeout=timeouts(timeout))
 
     def __enter__(self) -> Self:
@@ -145,6 +150,10 @@ class Client(Connection):
         """Returns the text of tokens."""
         return self._ask(core.detokenize(tokens))
 
+    def models(self) -> list[Model]:
+        """Returns the models and adapters that requests may name."""
+        return self._ask(core.MODELS)
+
     def _all(self, stream: Stream) -> list[Choice]:
         with stream:
             for _ in stream:
@@ -153,4 +162,4 @@ class Client(Connection):
 
     def _ask(self, call: Call[Answered]) -> Answered:
         with as_client_errors(self.url):
-            return self._read(call, self.http.send(self.post(self.http, call.path, call.body)))
+            return self._read(call, self.http.send(self.request(self.http, call)))

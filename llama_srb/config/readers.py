@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -41,3 +42,49 @@ def files(value: object) -> object:
 def arguments(value: object) -> object:
     """Reads engine arguments; a text is split as a shell does."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+
+SECONDS_IN = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(value: object) -> object:
+    """Reads seconds, also as "90s", "10m", "2h", "1d"; "never" is None."""
+    if not isinstance(value, str):
+        return value
+    if value.strip() == "never":
+        return None
+    if (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip())) is None:
+        raise ValueError("a time as 30s, 10m, 2h or 1d, or never")
+    return float(match[1]) * SECONDS_IN[match[2]]
+
+
+def json_object(value: object) -> object:
+    """Reads an object; a text is JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError('an object of JSON, as {"temperature": 0.9}')
+    return found
+
+
+def named_files(value: object) -> object:
+    """Reads names with their files; a text is NAME=FILE, with commas between several."""
+    if isinstance(value, str):
+        pairs = [pair.partition("=") for pair in value.split(",")]
+        if not all(name.strip() and file.strip() for name, _, file in pairs):
+            raise ValueError("NAME=FILE, with commas between several")
+        value = {name.strip(): file.strip() for name, _, file in pairs}
+    if not isinstance(value, dict):
+        return value
+    return {name: Path(file).expanduser() if isinstance(file, str) else file for name, file in value.items()}
+
+
+def adapter(path: Path) -> Path:
+    """An adapter's path, which stands in a list of llama.cpp's --lora-scaled."""
+    if set(str(path)) & set(':,"'):
+        raise ValueError('a path without : , and "')
+    return path

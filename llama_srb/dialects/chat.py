@@ -4,7 +4,7 @@ The engine writes the prompt and parses the answers, with the model's template; 
 OpenAI's form. A model's reasoning is `reasoning_content`, as in DeepSeek and llama-server.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
@@ -21,6 +21,7 @@ from llama_srb.dialects.openai.answer import (
     ChunkWriter,
     Error,
     Head,
+    Origin,
     RankingFields,
     Usage,
     chat_token,
@@ -207,20 +208,10 @@ def _no_text(index: int, delta: Delta) -> ChatChunkChoice:
 
 
 class Chunks:
-    """Renders the events of one request as chunks; created is in seconds since 1970."""
+    """Renders the events of one request as chunks."""
 
-    def __init__(
-        self,
-        request: CompletionRequest,
-        form: Form,
-        *,
-        model: str,
-        created: int,
-        fingerprint: Callable[[], str],
-    ) -> None:
-        self.writer = ChunkWriter(
-            f"{KIND}.chunk", PREFIX, form, model=model, created=created, fingerprint=fingerprint
-        )
+    def __init__(self, request: CompletionRequest, form: Form, origin: Origin) -> None:
+        self.writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, origin)
         self.empty_choice = _no_text(0, {})
         self._warnings = request.warnings
         self._called: set[int] = set()  # the choices that called a tool
@@ -296,13 +287,10 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
 
 
 class Body:
-    """Builds one body from the events of one request; created is in seconds since 1970."""
+    """Builds one body from the events of one request."""
 
-    def __init__(
-        self, request: CompletionRequest, *, model: str, created: int, fingerprint: Callable[[], str]
-    ) -> None:
-        self._request, self._model, self._created = request, model, created
-        self._fingerprint = fingerprint
+    def __init__(self, request: CompletionRequest, origin: Origin) -> None:
+        self._request, self._origin = request, origin
         self._transcript = Transcript(request.n, Text, Text.add)
 
     def take(self, events: Iterable[Event]) -> None:
@@ -316,9 +304,9 @@ class Body:
         return {
             "id": PREFIX + done.id,
             "object": KIND,
-            "created": self._created,
-            "model": self._model,
-            "system_fingerprint": self._fingerprint(),
+            "created": self._origin.created,
+            "model": self._origin.model,
+            "system_fingerprint": self._origin.fingerprint(),
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
             **warned(self._request.warnings),

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
+from llama_srb.dialects.openai.answer import Origin
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.parse import Reader, read_fields
 from llama_srb.request.values import INT32_MAX, MAX_EMBEDDED, whole, wrong
@@ -106,9 +107,9 @@ class Embeddings(Warned):
 class Body(TextsBody):
     """Builds the body of one request."""
 
-    def __init__(self, request: EmbeddingRequest, *, model: str, fingerprint: Callable[[], str]) -> None:
-        super().__init__(model=model, warnings=request.warnings)
-        self._request, self._fingerprint = request, fingerprint
+    def __init__(self, request: EmbeddingRequest, origin: Origin) -> None:
+        super().__init__(model=origin.model, warnings=request.warnings)
+        self._request, self._fingerprint = request, origin.fingerprint
         self._vectors: dict[int, Sequence[float] | str] = {}
 
     def gather(self, event: Event) -> None:

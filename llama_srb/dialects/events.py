@@ -14,7 +14,18 @@ from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects.common.answers import Count, Frames, Token, Warned
 from llama_srb.engine import events as engine
-from llama_srb.engine.events import Done, Error, Extend, Progress, Prompt, Queued, Start, Stop, Stream
+from llama_srb.engine.events import (
+    Done,
+    Error,
+    Extend,
+    Loading,
+    Progress,
+    Prompt,
+    Queued,
+    Start,
+    Stop,
+    Stream,
+)
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
 
@@ -27,6 +38,14 @@ READ_ELSEWHERE = frozenset({"stream", "model", "user"})
 # ----------------------------------------------------------------------------------------------------
 # Answers
 # ----------------------------------------------------------------------------------------------------
+
+
+class LoadingEvent(TypedDict):
+    """The request waits for its model, which is not loaded; progress is the part of it that is loaded."""
+
+    event: Literal["loading"]
+    id: str
+    progress: Annotated[float, Field(ge=0, le=1)]
 
 
 class QueuedEvent(TypedDict):
@@ -141,7 +160,8 @@ class ErrorEvent(TypedDict):
 Event = TypeAliasType(
     "Event",
     Annotated[
-        QueuedEvent
+        LoadingEvent
+        | QueuedEvent
         | StartEvent
         | PromptEvent
         | ProgressEvent
@@ -155,7 +175,8 @@ Event = TypeAliasType(
 )
 EVENTS = Frames(
     Event,
-    "Frames `data: <Event>`, each followed by an empty line; start first, done or error last. "
+    "Frames `data: <Event>`, each followed by an empty line; first start, after loading or queued if the "
+    "request had to wait; done or error last. "
     "Lines that begin with a colon are comments.",
 )
 
@@ -207,6 +228,12 @@ def _start(event: Start) -> StartEvent:
         "cached_tokens": event.cached_tokens,
         "seed": event.seed,
     }
+
+
+def _loading(event: Loading) -> bytes:
+    """The engine's own event of this kind belongs to no request and is no frame."""
+    made: LoadingEvent = {"event": "loading", "id": event.id, "progress": round(event.progress, 3)}
+    return _frame(made) if event.id else b""
 
 
 def _queued(event: Queued) -> QueuedEvent:
@@ -276,6 +303,7 @@ def _framed(fields: Callable[[Any], Mapping[str, Any]]) -> Callable[[Any], bytes
 
 _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
     Stream: _stream,
+    Loading: _loading,
     Queued: _framed(_queued),
     Start: _framed(_start),
     Prompt: _framed(_prompt),

@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects import events
-from llama_srb.engine.events import Event, Queued, Start
+from llama_srb.engine.events import Event, Loading, Queued, Start
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import wrong
 
@@ -63,7 +63,8 @@ class ErrorMessage(events.ErrorEvent, Named):
 Message = TypeAliasType(
     "Message",
     Annotated[
-        events.QueuedEvent
+        events.LoadingEvent
+        | events.QueuedEvent
         | StartMessage
         | PromptMessage
         | ProgressMessage
@@ -107,7 +108,7 @@ def parse(message: str | bytes) -> Command:
 def render(id: str, batch: Iterable[Event], warnings: tuple[str, ...] = ()) -> Iterator[str]:
     """Events as messages with the client's id; the start event also has the server's id of the request."""
     for event in batch:
-        named = replace(event, id=id) if isinstance(event, Start | Queued) else event
+        named = replace(event, id=id) if isinstance(event, Start | Queued | Loading) else event
         if not (frame := events.render([named], warnings)):
             continue
         text = frame.decode().removeprefix("data: ").rstrip("\n")

@@ -1,14 +1,21 @@
 """text-generation-webui's and TabbyAPI's own paths; their completions are /v1/completions. Pure."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Warned
+from llama_srb.dialects.common.answers import Count, Frames, Warned, warned
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
-from llama_srb.dialects.common.reply import InfoEndpoint, Json, Reply, ServerInfo, from_server_info
+from llama_srb.dialects.common.reply import (
+    InfoEndpoint,
+    Json,
+    Reply,
+    ServerInfo,
+    from_models,
+    from_server_info,
+)
 from llama_srb.dialects.llamacpp import TEMPLATE
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole
@@ -81,6 +88,71 @@ class ModelCards(TypedDict):
     data: list[ModelCard]
 
 
+class LoraCard(TypedDict):
+    id: str
+    object: Literal["lora"]
+
+
+class LoraCards(TypedDict):
+    object: Literal["list"]
+    data: list[LoraCard]
+
+
+class LoadStep(TypedDict):
+    """The progress of a load in TabbyAPI's form, in percent: of modules, which are 100, module are loaded."""
+
+    model_type: Literal["model"]
+    module: Count
+    modules: Count
+    status: Literal["processing", "finished"]
+
+
+class LoadEnd(LoadStep, Warned):
+    pass
+
+
+class LoadFault(TypedDict):
+    message: str
+
+
+class LoadFailed(TypedDict):
+    error: LoadFault
+
+
+LOAD_STEPS = Frames(LoadStep | LoadEnd | LoadFailed, "Server-sent events, the last of which is the end.")
+
+# ----------------------------------------------------------------------------------------------------
+# Loads
+# ----------------------------------------------------------------------------------------------------
+
+MODULES = 100
+LOAD_READ = frozenset({"model_name", "name", "skip_queue"})
+
+
+def load_step(progress: float) -> LoadStep:
+    """progress: 0 to 1."""
+    module = round(MODULES * progress)
+    return {"model_type": "model", "module": module, "modules": MODULES, "status": "processing"}
+
+
+def load_end(body: Mapping[str, Any]) -> LoadEnd:
+    """The last frame of a load; it names the fields of the body that other loaders have."""
+    names = [name for name, value in body.items() if name not in LOAD_READ and value not in (None, {}, [])]
+    unused = (f"{name} is not used: the server's settings of the model hold" for name in names)
+    last: LoadEnd = {"model_type": "model", "module": MODULES, "modules": MODULES, "status": "finished"}
+    return {**last, **warned(tuple(unused))}
+
+
+def load_failed(reason: str) -> LoadFailed:
+    return {"error": {"message": reason}}
+
+
+def loaded_name(body: Mapping[str, Any], default: str | None = None) -> str:
+    """The model of a load or an unload: `model_name`, in older versions of TabbyAPI `name`."""
+    name = "name" if body.get("model_name") is None and body.get("name") is not None else "model_name"
+    return text_of(body, name, default)
+
+
 # ----------------------------------------------------------------------------------------------------
 # Answers from events
 # ----------------------------------------------------------------------------------------------------
@@ -146,12 +218,22 @@ def _loras(about: ServerInfo) -> LoraNames:
     return {"lora_names": []}
 
 
-def _names(about: ServerInfo) -> ModelNames:
-    return {"model_names": [about.model]}
+def _names(models: Sequence[ServerInfo]) -> ModelNames:
+    return {"model_names": [one.model for one in models]}
 
 
-def _cards(about: ServerInfo) -> ModelCards:
-    return {"object": "list", "data": [_card(about)]}
+def _cards(models: Sequence[ServerInfo]) -> ModelCards:
+    return {"object": "list", "data": list(map(_card, models))}
+
+
+def _drafts(models: Sequence[ServerInfo]) -> ModelCards:
+    """The loader of SillyTavern's users asks for this list before it shows any model."""
+    return {"object": "list", "data": []}
+
+
+def _lora_cards(models: Sequence[ServerInfo]) -> LoraCards:
+    cards: list[LoraCard] = [{"id": one.model, "object": "lora"} for one in models if one.parent]
+    return {"object": "list", "data": cards}
 
 
 def _card(about: ServerInfo) -> ModelCard:
@@ -181,10 +263,12 @@ INFO_ENDPOINTS = {
     "/v1/internal/health": from_server_info(_health),
     "/v1/internal/lora/list": from_server_info(_loras),
     "/v1/internal/model/info": from_server_info(_info),
-    "/v1/internal/model/list": from_server_info(_names),
+    "/v1/internal/model/list": from_models(_names),
     "/v1/token/encode": ENCODE,
     "/v1/token/decode": DECODE,
     "/v1/model": from_server_info(_card),
-    "/v1/model/list": from_server_info(_cards),
+    "/v1/model/list": from_models(_cards),
+    "/v1/model/draft/list": from_models(_drafts),
+    "/v1/lora/list": from_models(_lora_cards),
 }
 REPLIES = {"/v1/internal/logits": Logits}

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects import embeddings, ollama
+from llama_srb.dialects import embeddings
 from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import ServerInfo
@@ -83,9 +83,8 @@ def _of_ollama(
     names: tuple[str, ...],
     shape: Callable[[Rows, Done, str], Any],
 ) -> Vectors:
-    model = ollama.model_of(body, about)
     truncate = switch(body, "truncate", True)
-    return Vectors(body, names, lambda rows, done: shape(rows, done, model), truncate=truncate)
+    return Vectors(body, names, lambda rows, done: shape(rows, done, about.name), truncate=truncate)
 
 
 def _embed(rows: Rows, done: Done, model: str) -> OllamaVectors:

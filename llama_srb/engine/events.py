@@ -47,9 +47,10 @@ NO_TOKENS = TokenList()
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """The model is loading; progress goes from 0 to 1."""
+    """The model is loading; progress goes from 0 to 1. id: the request that waits for it, if one does."""
 
     progress: float
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Literal, Protocol, Self, TypeAlias
 
 from llama_srb.engine.acknowledgements import Acknowledgements
 from llama_srb.engine.commands import encode_cancel
-from llama_srb.engine.events import Done, Error, Event, Extend, Queued, Result, Stop, content_size
+from llama_srb.engine.events import Done, Error, Event, Extend, Loading, Queued, Result, Stop, content_size
 
 CLOSING = (Done, Error, Result)
 """The events that end a request."""
@@ -28,7 +28,14 @@ class EngineError(Exception):
 
 
 class EngineUnavailable(EngineError):
-    """No engine can take the command: its program is missing, or the pool is stopped or draining."""
+    """No engine can take the command: its program is missing, or the pool is stopped or draining.
+
+    retry_after: seconds after which another try may succeed; None if nobody knows.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class CommandRefused(EngineError):
@@ -105,6 +112,7 @@ class Exchange:
     | extend(line)      | None                 | sends it, waits       | None               | None    |
     | leaving the block | done, unread         | cancel(), unread      | the rest is unread | nothing |
     | deliver(events)   | done if closing      | read; done if closing | the same           | nothing |
+    | tell(progress)    | read, if shown       | nothing               | nothing            | nothing |
     | lost(message)     | (never)              | error; new if queued  | error              | nothing |
 
     It ends when the engine reports the end, not when its reader leaves: until then the engine uses its id.
@@ -128,6 +136,7 @@ class Exchange:
         self.engine: Sender | None = None  # None until the command is sent
         self.client = ""  # only this client sees and ends the request without knowing its id
         self.timeout: float | None = None  # seconds that its client allows
+        self.shows_loading = False  # its reader gets the progress of a load that it waits for
         self.cancelled = False  # as a whole, by its client or by the server
         self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled or done
         self.last: Event | None = None  # the last event that came, read or not
@@ -234,6 +243,12 @@ class Exchange:
         if isinstance(self.last, CLOSING):
             self._close()
         self._inbox.wake()
+
+    def tell(self, progress: float) -> None:
+        """Tells its reader how far the load is that it waits for. This does not begin the request."""
+        if self.state == "new" and self.shows_loading:
+            self._inbox.put([Loading(progress, self.id)])
+            self._inbox.wake()
 
     def fail(self, code: str, message: str) -> None:
         """Ends the request with an error of the server's own; an engine that runs it gets a cancel."""

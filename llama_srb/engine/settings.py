@@ -19,3 +19,4 @@ class EngineSettings:
     restart_delay: float = 0.5  # before the first restart after a crash: the GPU frees memory in this time
     restart_delay_max: float = 30.0  # the delay doubles with each crash up to this
     stable_after: float = 60.0  # an engine that was ready this long resets the delay
+    adapters: tuple[str, ...] = ()  # names of the command's adapters, by id

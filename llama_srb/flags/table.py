@@ -15,7 +15,6 @@ PASSED = Passed()
 NO_DOWNLOAD = Refused("download the file yourself, and name it with --model")
 NO_DRAFT = Refused("there is no speculative decoding; all n sequences of a step share the weights instead")
 NO_MEDIA = Refused("models of text only: there is no projector for images, sound and video")
-NO_ROUTER = Refused("a server has one model: start one for each, and a proxy in front of them")
 NO_AGENT = Refused("the server runs no tools; an answer's tool_calls are the client's to run")
 NO_PLACES = Refused("taskset -c 0-7 llama-srb serve … says which cores the threads may use")
 NO_POLLING = Refused("the variable GOMP_SPINCOUNT says how often a thread polls before it sleeps")
@@ -234,11 +233,11 @@ ROWS: tuple[tuple[str, int, Fate], ...] = (
     ("-ag --agent", 0, NO_AGENT),
     ("-no-ag --no-agent", 0, Always("the server runs no tools")),
     ("--media-path", 1, NO_MEDIA),
-    ("--models-dir", 1, NO_ROUTER),
-    ("--models-preset", 1, NO_ROUTER),
-    ("--models-max", 1, NO_ROUTER),
-    ("--models-autoload", 0, NO_ROUTER),
-    ("--no-models-autoload", 0, NO_ROUTER),
+    ("--models-dir", 1, Ours("--models-dir {}")),
+    ("--models-preset", 1, Refused("write a table [models.NAME] for each model in the --config file")),
+    ("--models-max", 1, Ours("--models-max {}", drop="0")),
+    ("--models-autoload", 0, Always("a model is loaded when a request asks for it")),
+    ("--no-models-autoload", 0, Refused("a model is loaded when a request asks for it")),
 
     # logs
     ("-v --verbose --log-verbose", 0, Passed(also="--log-level debug")),

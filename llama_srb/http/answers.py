@@ -1,13 +1,14 @@
 """The types of answers that handlers make, not dialects. Pure."""
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count, Warned
+from llama_srb.dialects.common.reply import ModelState
 from llama_srb.engine.pool import PoolState
-from llama_srb.http.observe.metrics import Totals
+from llama_srb.http.observe.metrics import ModelTotals, Totals
 from llama_srb.request.fields import ROWS
 
 # ----------------------------------------------------------------------------------------------------
@@ -62,8 +63,19 @@ class ModelMeta(TypedDict):
     embedding: NotRequired[EmbeddingFacts]
 
 
+class ModelStatus(TypedDict):
+    """failed, error: with value failed; error is the reason."""
+
+    value: ModelState
+    failed: NotRequired[Literal[True]]
+    error: NotRequired[str]
+
+
 class Model(TypedDict):
-    """aliases, tags: those of --alias and --tags."""
+    """aliases, tags: those of --alias and --tags.
+
+    parent, root: of an adapter that has a name, its model's name and, once it is loaded, its file.
+    """
 
     id: str
     aliases: list[str]
@@ -71,6 +83,10 @@ class Model(TypedDict):
     object: Literal["model"]
     created: Count
     owned_by: str
+    status: ModelStatus
+    size_bytes: Count
+    parent: NotRequired[str]
+    root: NotRequired[str | None]
     meta: ModelMeta
 
 
@@ -130,23 +146,43 @@ class Fields(TypedDict):
 # ----------------------------------------------------------------------------------------------------
 
 
+Failed: TypeAlias = Annotated[
+    dict[str, str], Field(description="Of several models: those that could not be loaded, with the causes.")
+]
+
+
 class Healthy(TypedDict):
     status: Literal["ok"]
+    failed: NotRequired[Failed]
 
 
 class Unhealthy(TypedDict):
-    status: Literal["loading", "failed", "draining", "stopped"]
+    status: Literal["unloaded", "loading", "failed", "draining", "stopped"]
     progress: Annotated[float, Field(ge=0, le=1)]
     error: NotRequired[Annotated[str, Field(description="With status failed: the cause, and what to do.")]]
+    failed: NotRequired[Failed]
 
 
-class Stats(Totals):
-    """tasks: asyncio tasks of the server."""
-
+class EngineStats(TypedDict):
     status: PoolState
     requests_open: Count
     engine_memory_bytes: Count
     engine: Annotated[
         dict[str, Any], Field(description="The engine's counts of cells, requests and sequences.")
     ]
+
+
+class ModelStats(ModelTotals, EngineStats):
+    pass
+
+
+class Stats(Totals, EngineStats):
+    """tasks: asyncio tasks of the server. status, engine: of the first model."""
+
     tasks: Count
+
+
+class StatsByModel(Stats):
+    """Those of a server of several models. models: by name."""
+
+    models: dict[str, ModelStats]

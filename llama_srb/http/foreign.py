@@ -51,7 +51,16 @@ CHAT: Scopes = ("chat",)
 COMPLETE_OR_CHAT: Scopes = ("complete", "chat")
 EMBED: Scopes = ("embed",)
 METRICS: Scopes = ("metrics",)
+ADMIN: Scopes = ("admin",)
 EVERY_KEY: Scopes = ("complete", "chat", "embed", "metrics")
+
+
+NAMING = frozenset({  # handlers that serve the model which a request names
+    "completions", "openai_completions", "events", "chat_completions", "responses", "fim_completions",
+    "prefix", "score", "embeddings", "reply", "ask", "count_tokens", "pull", "vectors", "adapters",
+    "lora_adapters", "load_lora_adapter", "unload_lora_adapter", "samplers", "openapi", "kobold_perf",
+    "metrics",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +112,12 @@ KOBOLD: Schema = {
     "logprobs": {"type": ["boolean", "integer", "null"]},
 }  # fmt: skip
 GENKEY: Schema = {"genkey": MAYBE_TEXT}
+KEEP_ALIVE: Schema = {"type": ["number", "string", "null"]}
 OLLAMA: Schema = {
     "model": TEXT, "prompt": MAYBE_TEXT, "suffix": MAYBE_TEXT, "stream": MAYBE_SWITCH, "raw": MAYBE_SWITCH,
     "system": MAYBE_TEXT, "options": MAYBE_OBJECT, "format": ANY,
     "n": ANY, "logprobs": MAYBE_SWITCH, "top_logprobs": ANY, "truncate": MAYBE_SWITCH,
+    "keep_alive": KEEP_ALIVE,
 }  # fmt: skip
 TOKENIZE: Schema = {
     "with_pieces": MAYBE_SWITCH,
@@ -116,6 +127,7 @@ TOKENIZE: Schema = {
 ENCODE: Schema = {"text": TEXT, "add_bos_token": MAYBE_SWITCH}
 TOKENS: Schema = {"tokens": IDS}
 MESSAGES: Schema = {"type": "array"}
+NAMED: Schema = {"model": TEXT}
 ANTHROPIC: Schema = {
     "model": MAYBE_TEXT, "messages": MESSAGES, "system": ANY, "tools": MAYBE_LIST,
     "tool_choice": MAYBE_OBJECT, "thinking": MAYBE_OBJECT, "output_config": MAYBE_OBJECT,
@@ -163,6 +175,14 @@ PATHS = (
         {JSON: Props}),
     Path("llamacpp", "GET", "/slots", EVERY_KEY, "ask", "A slot for each of --parallel sequences.",
         {JSON: list[Slot]}),
+    Path("llamacpp", "POST", "/models/load", ADMIN, "router_load",
+        "Begins to load a model, and answers at once; 400 if it is loaded or loads already.",
+        {JSON: llamacpp.Success}, NAMED),
+    Path("llamacpp", "POST", "/models/unload", ADMIN, "router_unload",
+        "Begins to unload a model, and answers at once; 400 if it is not loaded.",
+        {JSON: llamacpp.Success}, NAMED),
+    Path("llamacpp", "GET", "/models/sse", EVERY_KEY, "models_sse",
+        "Events about loads and unloads of models.", {SSE: llamacpp.MODEL_EVENTS}),
     Path("llamacpp", "POST", "/embedding", EMBED, "vectors", "Vectors of texts.", NATIVE_VECTORS, CONTENT),
     Path("llamacpp", "POST", "/embeddings", EMBED, "vectors", "The same as /embedding.",
         NATIVE_VECTORS, CONTENT),
@@ -236,6 +256,12 @@ PATHS = (
         {JSON: textgen.WebuiModel}),
     Path("openai", "GET", "/v1/internal/model/list", EVERY_KEY, "ask", "text-generation-webui: all models.",
         {JSON: ModelNames}),
+    Path("openai", "POST", "/v1/internal/model/load", ADMIN, "webui_load",
+        "text-generation-webui: loads a model by its name, and waits until it is loaded.",
+        {JSON: Literal["OK"]}, {"model_name": TEXT, "args": MAYBE_OBJECT, "settings": MAYBE_OBJECT}),
+    Path("openai", "POST", "/v1/internal/model/unload", ADMIN, "unload_loaded",
+        "text-generation-webui: unloads all models that are loaded, or the named one.",
+        {JSON: None}, {"model_name": MAYBE_TEXT}),
     Path("openai", "POST", "/v1/token/encode", COMPLETE, "ask", "TabbyAPI: token ids.",
         {JSON: Encoded}, ENCODE),
     Path("openai", "POST", "/v1/token/decode", COMPLETE, "ask", "TabbyAPI: text.",
@@ -243,6 +269,16 @@ PATHS = (
     Path("openai", "GET", "/v1/model", EVERY_KEY, "ask", "TabbyAPI: the model.", {JSON: ModelCard}),
     Path("openai", "GET", "/v1/model/list", EVERY_KEY, "ask", "TabbyAPI: all models.",
         {JSON: ModelCards}),
+    Path("openai", "GET", "/v1/model/draft/list", EVERY_KEY, "ask",
+        "TabbyAPI: an empty list; a model's draft is one of the server's settings.", {JSON: ModelCards}),
+    Path("openai", "GET", "/v1/lora/list", EVERY_KEY, "ask", "TabbyAPI: all adapters that have names.",
+        {JSON: textgen.LoraCards}),
+    Path("openai", "POST", "/v1/model/load", ADMIN, "tabby_load",
+        "TabbyAPI: loads a model by its name, with the progress as a stream.",
+        {SSE: textgen.LOAD_STEPS}, {"model_name": MAYBE_TEXT, "name": MAYBE_TEXT}),
+    Path("openai", "POST", "/v1/model/unload", ADMIN, "unload_loaded",
+        "TabbyAPI: unloads all models that are loaded, or the named one.",
+        {JSON: None}, {"model_name": MAYBE_TEXT}),
 
     Path("responses", "POST", "/v1/responses", CHAT, "responses",
         "One answer to a conversation, in the form of OpenAI's responses: items, or events.",
@@ -272,7 +308,8 @@ PATHS = (
         {"messages": MESSAGES, "tools": ANY, "think": ANY, **OLLAMA}),
     Path("ollama", "POST", "/api/embed", EMBED, "vectors", "Vectors of texts.",
         {JSON: OllamaVectors},
-        {"model": TEXT, "input": ANY, "dimensions": ANY, "truncate": MAYBE_SWITCH}),
+        {"model": TEXT, "input": ANY, "dimensions": ANY, "truncate": MAYBE_SWITCH,
+         "keep_alive": KEEP_ALIVE}),
     Path("ollama", "POST", "/api/embeddings", EMBED, "vectors", "The vector of one text.",
         {JSON: OllamaVector},
         {"model": TEXT, "prompt": ANY, "truncate": MAYBE_SWITCH}),
@@ -284,7 +321,7 @@ PATHS = (
         {JSON: ollama.Pulled, NDJSON: ollama.PULLED},
         {"model": TEXT, "stream": MAYBE_SWITCH}),
     Path("ollama", "GET", "/api/tags", EVERY_KEY, "ask", "The model.", {JSON: OllamaModels}),
-    Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded model.",
+    Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded models, and when each leaves.",
         {JSON: OllamaLoadedModels}),
     Path("ollama", "GET", "/api/version", EVERY_KEY, "ask",
         "The version of Ollama whose API this server has.",

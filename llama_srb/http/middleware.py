@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -96,10 +97,13 @@ def refused(error: Error, tokens: str = "prompt") -> web.Response:
     return error_response(status, error.message, param=param, code=error.code, size=size_in(error))
 
 
+def _retry_after(seconds: float | None) -> dict[str, str]:
+    return {} if seconds is None else {"Retry-After": str(math.ceil(seconds))}
+
+
 def _advice(error: RequestError) -> dict[str, str]:
     """Headers that say what the client can do about an error."""
-    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return headers | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
+    return _retry_after(error.retry_after) | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
 
 
 def _without_extra_slashes(path: str) -> str:
@@ -137,7 +141,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
             error.status, error.message, param=error.param, code=error.code, headers=_advice(error)
         )
     except EngineUnavailable as error:
-        return error_response(503, str(error), code="unavailable")
+        return error_response(503, str(error), code="unavailable", headers=_retry_after(error.retry_after))
     except CommandRefused as refusal:
         return refused(refusal.error, "tokens")
     except ConnectionError:
@@ -231,7 +235,10 @@ def _counted(metrics: Metrics) -> Middleware:
 
 @web.middleware
 async def _preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers a browser's preflight request; headers_for() adds whether the page's origin is allowed."""
+    """Answers a browser's preflight request, 200 at paths of llama-server, which answers so, and 204 elsewhere.
+
+    headers_for() adds whether the page's origin is allowed.
+    """
     if request.method != "OPTIONS":
         return await handler(request)
     wanted = request.headers.get("Access-Control-Request-Headers", "*")
@@ -240,4 +247,4 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
         "Access-Control-Allow-Headers": wanted if wanted.isascii() else "*",
         "Access-Control-Max-Age": "86400",
     }
-    return web.Response(status=204, headers=headers)
+    return web.Response(status=200 if _dialect_of(request) == "llamacpp" else 204, headers=headers)

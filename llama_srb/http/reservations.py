@@ -1,8 +1,8 @@
 """Admission: which clients' requests the pool gets now. Each request needs a reservation of slots.
 
-`with admission.reserve(caller) as reservation:` and then reservation.generate(request), … is the only way to
-the pool; only the server's own commands (terms.OWN) need no slot. No request waits for a slot: it gets one,
-or an error.
+`with admission.reserve(caller, model) as reservation:` and then reservation.generate(request), … is the only
+way to a model's pool; only the server's own commands (terms.OWN) need no slot. No request waits for a slot:
+it gets one, or an error.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any, Self
 
 from llama_srb.engine.commands import encode_extend
 from llama_srb.engine.events import Done, Embedding, Event, Extend, Result, Score, Start
-from llama_srb.engine.exchange import Exchange
-from llama_srb.engine.pool import Pool
+from llama_srb.engine.exchange import CommandRefused, Exchange
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.pool.terms import Observer, Terms, TimeLimit
 from llama_srb.http.auth.api_keys import Grant
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.limits import Budgets, Load
-from llama_srb.http.observe.metrics import Clock, Metrics
+from llama_srb.http.observe.metrics import Metrics
+from llama_srb.http.observe.model_metrics import Clock
+from llama_srb.models.names import RequestIds
+from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.values import RequestError, wrong
 
@@ -38,20 +40,21 @@ SLOT_RETRY = 1  # seconds until one of a client's requests may have ended
 class Admission:
     """Counts slots, queued requests and tokens; above a limit it raises RequestError with 400, 429 or 503."""
 
-    def __init__(self, pool: Pool, load: Load) -> None:
-        self.pool = pool
+    def __init__(self, load: Load, *, by_model: bool = False) -> None:
         self.load = load
-        self.metrics = Metrics()
-        pool.engines.on_start = self.metrics.engine_started
+        self.metrics = Metrics(by_model=by_model)
+        self.ids = RequestIds()
         self.budgets = Budgets()
         self._open: set[Reservation] = set()
 
-    def reserve(self, caller: Caller, count: int = 1, *, yields: bool = False) -> Reservation:
+    def reserve(
+        self, caller: Caller, model: ServedModel, count: int = 1, *, yields: bool = False
+    ) -> Reservation:
         """Returns a reservation of `count` slots, which are granted all or none when its block is entered.
 
         yields: the engine runs other requests first, so it does not count as one of those that run at once.
         """
-        return Reservation(self, caller, count, yields)
+        return Reservation(self, caller, model, count, yields)
 
     async def extend(self, generation: Exchange, extension: Extension, caller: Caller) -> Extend | None:
         """Adds sequences to a generation, which has its slot already; None if it has just ended."""
@@ -110,7 +113,10 @@ class Reservation(Observer):
     answered at once borrows a slot.
     """
 
-    def __init__(self, admission: Admission, caller: Caller, count: int, yields: bool) -> None:
+    def __init__(
+        self, admission: Admission, caller: Caller, model: ServedModel, count: int, yields: bool
+    ) -> None:
+        self._model, self._pool = model, model.pool
         self.grant, self.client = caller.grant, caller.client
         self.hang_up = caller.hang_up
         self.count, self.yields = count, yields
@@ -125,6 +131,7 @@ class Reservation(Observer):
 
     def __enter__(self) -> Self:
         self._admission.grant(self)
+        self._model.begin_use()
         self._in_block, self._unused = True, self.count
         self._terms = Terms(self.client, tuple(self._limits()), self)
         return self
@@ -134,6 +141,7 @@ class Reservation(Observer):
     ) -> None:
         self._in_block, self._unused = False, 0
         self._end_if_over()
+        self._model.end_use()
 
     def _limits(self) -> Iterator[TimeLimit]:
         load, now = self._admission.load, get_running_loop().time()
@@ -149,6 +157,11 @@ class Reservation(Observer):
             self._admission.release(self)
             self._pay(self._command_tokens)
             self._command_tokens = 0
+
+    @property
+    def about(self) -> str:
+        """The model's name for the log, if there are several."""
+        return f" model={self._model.name}" if self._admission.metrics.by_model else ""
 
     # Counts
 
@@ -171,22 +184,26 @@ class Reservation(Observer):
     def generate(self, request: CompletionRequest) -> Exchange:
         """As Pool.generate(); RequestError if n exceeds the caller's max_n."""
         self._require_n(request)
-        return self._admission.pool.generate(request, self._terms)
+        return self._pool.generate(request, self._terms)
 
     def generate_all(self, requests: list[CompletionRequest]) -> MultiGeneration:
         for request in requests:
             self._require_n(request)
-        return self._admission.pool.generate_all(requests, self._terms)
+        return self._pool.generate_all(requests, self._terms)
 
     def prefix(self, request: CompletionRequest) -> Exchange:
-        return self._admission.pool.prefix(request, self._terms)
+        return self._pool.prefix(request, self._terms)
 
     def run(self, op: str, **arguments: Any) -> Exchange:
-        return self._admission.pool.run(op, self._terms, **arguments)
+        return self._pool.run(op, self._terms, **arguments)
 
     async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]:
         self._command_tokens += len(arguments.get("tokens", ()))
-        return await self._admission.pool.command(op, self._terms, **arguments)
+        try:
+            return await self._pool.command(op, self._terms, **arguments)
+        except CommandRefused:
+            self._unused += self._in_block  # it has only borrowed the slot
+            raise
 
     def _require_n(self, request: CompletionRequest) -> None:
         if self.grant is not None:
@@ -198,7 +215,9 @@ class Reservation(Observer):
         if not self._unused:
             raise RuntimeError(f"more requests run than the {self.count} that were reserved")
         self._unused -= 1
-        self._running[exchange] = self._admission.metrics.clock()
+        self._running[exchange] = self._admission.metrics.of(self._model.name).clock()
+        if exchange.n:
+            self._admission.ids.add(exchange.id, self._model.name)
         if self._session is not None:
             self._session.add(exchange, lambda refusal: exchange.fail(refusal.code or "", refusal.message))
 

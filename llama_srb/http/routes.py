@@ -27,9 +27,11 @@ from llama_srb.http.answers import (
     Models,
     Presets,
     Stats,
+    StatsByModel,
     Unhealthy,
 )
 from llama_srb.http.foreign import (
+    ADMIN,
     CHAT,
     COMPLETE,
     COMPLETE_OR_CHAT,
@@ -54,6 +56,12 @@ PARAMETERS: dict[str, tuple[str, Schema]] = {
         {"type": "integer", "minimum": 0, "maximum": 999_999_999},
     ),
     "file": ("A file of the studio.", {"type": "string"}),
+}
+QUERY: dict[str, tuple[str, Schema]] = {
+    "model": (
+        "The name of a model, an alias or a named adapter, if the body names none; else the default.",
+        {"type": "string"},
+    ),
 }
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
 PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # other parameters are any text without a slash
@@ -83,6 +91,11 @@ class Route:
     answers: Mapping[int, Answer]
     request: str = ""
     dialect: str = "openai"  # the form of its errors
+
+    @property
+    def names_model(self) -> bool:
+        """Whether requests may name a model: in the body, or as ?model=."""
+        return self.handler in foreign.NAMING
 
     @property
     def parameters(self) -> list[str]:
@@ -117,7 +130,7 @@ Document = Annotated[dict[str, Any], Field(description="OpenAPI 3.1")]
 
 
 NOT_ALLOWED = {
-    403: _json("The origin or the host name is not allowed, or the key lacks the scope.", Error),
+    403: _json("The origin or host name is not allowed, or the key lacks the scope or the model.", Error),
 }
 FAULT = {500: _json("The engine died, or the server has a fault.", Error)}
 FAILED = {
@@ -152,14 +165,12 @@ OURS: tuple[Route, ...] = (
         {
             200: Answer("The continuations; a stream has chunks in OpenAI's form, otherwise events.",
                 {JSON: Completion, SSE: (openai.CHUNKS, events.EVENTS)}),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/openai/v1/completions", COMPLETE, "openai_completions",
         "The same as /v1/completions, but always in OpenAI's form.",
         {
             200: Answer("The continuations.", {JSON: Completion, SSE: openai.CHUNKS}),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Request"),
     Route("POST", "/v1/chat/completions", CHAT, "chat_completions",
@@ -167,14 +178,12 @@ OURS: tuple[Route, ...] = (
         "answer is parsed into content, reasoning and tool calls.",
         {
             200: Answer("The answers.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="ChatRequest"),
     Route("POST", "/v1/fim/completions", COMPLETE, "fim_completions",
         "n texts between a prompt and a suffix, in Mistral's form: each is a message, as in a chat.",
         {
             200: Answer("The texts.", {JSON: chat.ChatCompletion, SSE: chat.CHUNKS}),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="FimRequest"),
     Route("POST", "/v1/events", COMPLETE, "events",
@@ -192,7 +201,6 @@ OURS: tuple[Route, ...] = (
         "the same client supersedes it, and it yields to other requests.",
         {
             200: _json("The prefix is computed, or superseded.", Computed),
-            404: _json("There is no such model.", Error),
             409: _json("The mode per-request without --prefix-cache has no prefix cache.", Error),
             **GENERATION_ERRORS,
         }, request="Prefix"),
@@ -200,14 +208,12 @@ OURS: tuple[Route, ...] = (
         "Scores of several texts after one prompt: log-probabilities, perplexity.",
         {
             200: _json("One entry for each text, in the order of the texts.", ScoredTexts),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="Score"),
     Route("POST", "/v1/embeddings", EMBED, "embeddings",
         "Vectors of texts, in OpenAI's form.",
         {
             200: _json("One entry for each text, in the order of the texts.", Embeddings),
-            404: _json("There is no such model.", Error),
             **GENERATION_ERRORS,
         }, request="EmbeddingInput"),
     Route("DELETE", "/v1/completions/{id}", COMPLETE_OR_CHAT, "cancel",
@@ -223,17 +229,55 @@ OURS: tuple[Route, ...] = (
             **FAILED,
         }),
     Route("GET", "/v1/models", EVERY_KEY, "models",
-        "The model, with facts from its file.",
-        {200: _json("A list of one.", Models), **FAILED}),
+        "The models, with facts from their files, and adapters that have names.",
+        {200: _json("A list.", Models), **FAILED}),
     Route("GET", "/v1/adapters", EVERY_KEY, "adapters",
         "The LoRA adapters that requests may name; scale is for requests without `lora`.",
         {200: _json("A list.", Adapters), **FAILED}),
+    Route("POST", "/v1/load_lora_adapter", ADMIN, "load_lora_adapter",
+        "vLLM: loads an adapter while the server runs, from the folder --adapters-dir; requests name it by "
+        "`model` or `lora`.",
+        {
+            200: Answer("It is loaded.", {PLAIN: str}),
+            400: _json("The body or the file is wrong, or the name is taken.", Error),
+            **FAILED,
+            404: _json("There is no such file or model.", Error),
+            413: GENERATION_ERRORS[413],
+            503: GENERATION_ERRORS[503],
+        }, request="AdapterToLoad"),
+    Route("POST", "/v1/unload_lora_adapter", ADMIN, "unload_lora_adapter",
+        "vLLM: unloads an adapter; requests that have it keep it until they end.",
+        {
+            200: Answer("No later request gets it.", {PLAIN: str}),
+            400: _json("The body is wrong.", Error),
+            **FAILED,
+            404: _json("There is no such adapter or model.", Error),
+            413: GENERATION_ERRORS[413],
+            503: GENERATION_ERRORS[503],
+        }, request="AdapterToUnload"),
     Route("GET", "/lora-adapters", EVERY_KEY, "lora_adapters",
         "The same list in llama-server's form.",
         {200: _json("A list.", list[Adapter]), **FAILED}),
     Route("GET", "/v1/models/{name}", EVERY_KEY, "model_named",
-        "One model.",
+        "A model, or an adapter that has a name.",
         {200: _json("The model.", Model), 404: _json("There is no such model.", Error), **FAILED}),
+    Route("POST", "/v1/models/{name}/load", ADMIN, "load_model",
+        "Loads a model, and waits until it is loaded. A slash in the name is written %2F.",
+        {
+            200: _json("The model, which is loaded.", Model),
+            404: _json("There is no such model.", Error),
+            **FAILED,
+            503: _json("It cannot be loaded, for the reason in the message.", Error),
+        }),
+    Route("POST", "/v1/models/{name}/unload", ADMIN, "unload_model",
+        "Unloads a model. The next request for it loads it again.",
+        {
+            200: _json("The model, which is unloaded.", Model),
+            400: _json("The name is an adapter's.", Error),
+            404: _json("There is no such model.", Error),
+            409: _json("It has requests, whose number is in the message.", Error),
+            **FAILED,
+        }),
     Route("GET", "/v1/presets", EVERY_KEY, "presets",
         "The presets that a request may name: description and fields.",
         {200: _json("A list.", Presets), **FAILED}),
@@ -249,7 +293,7 @@ OURS: tuple[Route, ...] = (
         {200: Answer("The metrics.", {PLAIN: str}), **FAILED}),
     Route("GET", "/v1/stats", METRICS, "stats",
         "The server's counts, and the engine's status, as JSON.",
-        {200: _json("The counts.", Stats), **FAILED}),
+        {200: _json("The counts.", Stats | StatsByModel), **FAILED}),
     Route("GET", "/health/live", NO_KEY, "live",
         "Whether the server runs.",
         {200: _json("It runs.", Healthy), **NOT_ALLOWED, **FAULT}),
@@ -295,17 +339,24 @@ def _of_others(path: foreign.Path) -> Route:
 
 
 NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
+HAS_REQUESTS = {409: _json("It has requests, whose number is in the message.", Error)}
 MORE_ERRORS = {
+    **dict.fromkeys(("/models/load", "/v1/model/load", "/v1/internal/model/load"), NO_SUCH_MODEL),
+    **dict.fromkeys(
+        ("/models/unload", "/v1/model/unload", "/v1/internal/model/unload"), NO_SUCH_MODEL | HAS_REQUESTS
+    ),
     "/infill": {501: _json("The model has no infill tokens.", Error)},
     "/slots": {501: _json("The server was started with --no-slots.", Error)},
-    "/api/generate": NO_SUCH_MODEL,
-    "/api/chat": NO_SUCH_MODEL,
-    "/api/embed": NO_SUCH_MODEL,
-    "/api/embeddings": NO_SUCH_MODEL,
-    "/api/show": NO_SUCH_MODEL,
-    "/v1/messages": NO_SUCH_MODEL,
-    "/v1/messages/count_tokens": NO_SUCH_MODEL,
-    **dict.fromkeys(("/v1/responses", "/responses", "/openai/v1/responses"), NO_SUCH_MODEL),
-    "/api/pull": NO_SUCH_MODEL,
 }
-ROUTES = (*OURS, *map(_of_others, foreign.PATHS))
+
+
+def _with_404(route: Route) -> Route:
+    """The route; if it serves the model that a request names, with the answer to an unknown name."""
+    if not route.names_model or 404 in route.answers:
+        return route
+    unknown = _json("There is no such model.", foreign.ERRORS.get(route.dialect, Error))
+    return dataclasses.replace(route, answers={**route.answers, 404: unknown})
+
+
+OURS = tuple(map(_with_404, OURS))
+ROUTES = (*OURS, *map(_with_404, map(_of_others, foreign.PATHS)))

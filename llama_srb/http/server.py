@@ -1,4 +1,4 @@
-"""The server's life: start, with an error that says what is missing; signals; reload; stop."""
+"""The server's life: start, with an error that says what is missing; signals; stop."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from ssl import SSLContext
 
 from aiohttp import web
 
-from llama_srb import __version__, bundled
+from llama_srb import __version__
 from llama_srb.background import begin
-from llama_srb.config import Settings, child_environment
+from llama_srb.config import Settings
 from llama_srb.engine.exchange import EngineError
-from llama_srb.engine.pool import Pool
-from llama_srb.engine.pool.terms import OWN
-from llama_srb.engine.settings import EngineSettings
-from llama_srb.http.auth.access import Access, AccessError, renew_tls, tls
+from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.http.connections import http_log
 from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
+from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
+from llama_srb.http.reload import Reload
+from llama_srb.http.reload.faults import StartError, check_defaults, check_engine, presets_of
 from llama_srb.http.reservations import Admission
-from llama_srb.models import gguf_header
-from llama_srb.models.gguf_header import ModelFileError, ModelInfo
-from llama_srb.request.parse import canonical
-from llama_srb.request.presets import SHIPPED, Preset, PresetError
-from llama_srb.request.presets import read as read_presets
-from llama_srb.request.values import RequestError
+from llama_srb.models.cache_budget import CacheBudget
+from llama_srb.models.residency import Residency, limits_of
+from llama_srb.models.served import ServedModel, show_faults
+from llama_srb.models.served import served as of_settings
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -40,28 +37,32 @@ WRITE_GRACE = 1.0  # seconds for clients to read the last frames of a server tha
 BACKLOG = 1024  # connections that wait to be accepted; further ones try again after a second
 
 
-class StartError(Exception):
-    """The server cannot start; the message is one line for the operator."""
-
-
 async def serve(
-    settings: Settings, *, on_loading: Callable[[float], None], on_ready: Callable[[str], None]
+    settings: Settings,
+    *,
+    on_loading: Callable[[float], None],
+    on_ready: Callable[[str], None],
+    reread: Callable[[], Settings] | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT. on_loading gets 0 to 1, on_ready the address.
 
+    reread: returns the settings that their sources have now; called after SIGHUP in a thread.
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
-    model = gguf_header.read(settings.model)
-    _check_engine(settings)
-    presets = _presets(settings)
-    _check_flags(settings)
+    served = [of_settings(one) for one in settings.served]
+    for one in settings.served:
+        check_engine(one)
+    presets = presets_of(settings)
+    check_defaults(settings)
     access, certificate = _guarded(settings)
-    pool = Pool(
-        _engine_settings(settings, model), mode=settings.engine_mode, max_engines=settings.max_engines
-    )
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
-    api = Api(settings, Admission(pool, load), model, access, presets)
-    reload = _Reload(settings, api, certificate)
+    residency = Residency(limits_of(settings))
+    if settings.models:
+        CacheBudget(residency, settings.cache_ram)
+    admission = Admission(load, by_model=bool(settings.models))
+    registry = Registry(settings, admission, served, presets, residency)
+    api = Api(settings, registry, access)
+    reload = Reload(settings, api, certificate, reread)
     runner = web.AppRunner(
         api.app(),
         handler_cancellation=True,  # off by default; then a client that leaves is noticed only by a write
@@ -78,46 +79,29 @@ async def serve(
             assert runner.server is not None
             for sweep, name in ((api.connections.sweep, "idle"), (api.connections.end_stalled, "stalled")):
                 helpers.append(begin(sweep(runner.server), f"{name} connections"))
-            helpers.append(begin(_reload_on(hangup, reload), "SIGHUP"))
+            helpers.append(begin(reload.run(hangup), "SIGHUP"))
             helpers.append(begin(trim_when_grown(), "freed memory"))
-            await pool.start()
-            if await _loads(pool, stopping[0], on_loading):
-                on_ready(_address(site.name, runner))
-                log.info("llama-srb %s serves %s", __version__, model.name)
-                await stopping[0].wait()
-            log.info("stopping")
-            await site.stop()
-            await _stop(pool, settings.stop_grace, stopping[1])
+            async with residency:
+                async with reload.models():
+                    if await _start(residency, registry, stopping[0], on_loading):
+                        reload.started()
+                        on_ready(_address(site.name, runner))
+                        log.info("llama-srb %s serves %s", __version__, _named(served))
+                        await stopping[0].wait()
+                log.info("stopping")
+                await site.stop()
+                await _stop(residency, settings.stop_grace, stopping[1])
         finally:
             for helper in helpers:
                 helper.cancel()
-            await pool.stop()
             await runner.cleanup()
 
 
-def _engine_settings(settings: Settings, model: ModelInfo) -> EngineSettings:
-    return EngineSettings(
-        settings.engine_command,
-        model.name,
-        child_environment(),
-        load_timeout=settings.load_timeout,
-        step_timeout=settings.step_timeout,
-    )
-
-
-def _presets(settings: Settings) -> dict[str, Preset]:
-    """The presets that are shipped, and the operator's."""
-    try:
-        return read_presets((SHIPPED, settings.presets) if settings.presets else (SHIPPED,))
-    except PresetError as error:
-        raise StartError(str(error)) from None
-
-
-def _check_flags(settings: Settings) -> None:
-    try:
-        canonical(settings.field_defaults)
-    except RequestError as error:
-        raise StartError(f"a flag of llama.cpp is wrong: {error.message}") from None
+def _named(served: list[ServedModel]) -> str:
+    """The model of a server by the name in its file; several by those that clients have."""
+    if len(served) == 1 and not served[0].settings.name:
+        return served[0].info.name
+    return ", ".join(one.name for one in served)
 
 
 def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
@@ -128,13 +112,6 @@ def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
         return access, tls(settings)
     except AccessError as error:
         raise StartError(str(error)) from None
-
-
-def _check_engine(settings: Settings) -> None:
-    if not settings.engine.is_file():
-        raise StartError(f"{settings.engine}: there is no engine; {bundled.remedy()}")
-    if not os.access(settings.engine, os.X_OK):
-        raise StartError(f"{settings.engine}: the engine is not executable; {bundled.remedy()}")
 
 
 @contextlib.contextmanager
@@ -153,79 +130,6 @@ def _signals() -> Iterator[list[asyncio.Event]]:
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
-
-
-async def _reload_on(hangup: asyncio.Event, reload: Callable[[], Awaitable[None]]) -> None:
-    """Reloads on each SIGHUP. Several that come during a reload cause one more."""
-    while True:
-        await hangup.wait()
-        hangup.clear()
-        await reload()
-
-
-@contextlib.contextmanager
-def _kept(what_stays: str) -> Iterator[None]:
-    """Runs one part of a reload. A fault is logged and ends neither the other parts nor later reloads."""
-    try:
-        yield
-    except (AccessError, StartError, ModelFileError, EngineError) as error:
-        log.error("%s: %s", what_stays, error)
-    except Exception:
-        log.exception("%s: a fault of ours", what_stays)
-
-
-@dataclass
-class _Reload:
-    """Reloads keys, certificate, presets and model. If one of them is faulty, the old one stays in use."""
-
-    settings: Settings
-    api: Api
-    certificate: SSLContext | None
-
-    def __post_init__(self) -> None:
-        self._files = _file_identities(self.settings)  # of the files that the engine has loaded
-
-    async def __call__(self) -> None:
-        with _kept("the keys stay as they were"):
-            self.api.access.reload()
-        with _kept("the certificate stays as it was"):
-            renew_tls(self.settings, self.certificate)
-        with _kept("the presets stay as they were"):
-            self.api.facts.take_presets(_presets(self.settings))
-        with _kept("the model stays as it was"):
-            await self._model()
-        log.info("SIGHUP: keys, presets and model were checked")
-
-    async def _model(self) -> None:
-        """Loads the model beside the old one if its file was replaced; running requests keep the old one.
-
-        A failed pool tries again in any case, since the engine's program may have been replaced.
-        """
-        files = _file_identities(self.settings)
-        if self._files != files:
-            log.info("%s is another file now", self.settings.model)
-        elif self.api.pool.state == "failed":
-            log.info("the engine is tried again")
-        else:
-            return
-        model = gguf_header.read(self.settings.model)
-        await self.api.pool.renew()
-        self.api.facts.take_model(model)
-        self._files = files
-
-
-def _file_identities(settings: Settings) -> tuple[tuple[int, ...], ...]:
-    """The identities of the model's and the adapters' files. A path may be a link to another file by now."""
-    return tuple(_file_identity(path) for path in (settings.model, *settings.lora))
-
-
-def _file_identity(path: Path) -> tuple[int, ...]:
-    """Device, inode, size and time of change; empty if there is an error, which the reader will report."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:
@@ -256,9 +160,15 @@ def _address(name: str, runner: web.AppRunner) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def _loads(pool: Pool, stopping: asyncio.Event, on_loading: Callable[[float], None]) -> bool:
-    """Waits until the pool is ready; False if `stopping` is set before. EngineError if it cannot load."""
-    load = asyncio.create_task(_load(pool, on_loading), name="loading")
+async def _start(
+    residency: Residency, registry: Registry, stopping: asyncio.Event, on_loading: Callable[[float], None]
+) -> bool:
+    """Loads the models that are needed at once; False if `stopping` is set before.
+
+    EngineError if the only model cannot be loaded.
+    """
+    registry.is_starting = True
+    load = asyncio.create_task(_load(residency, registry, on_loading), name="loading")
     stop = begin(stopping.wait(), "stop signal")
     try:
         await asyncio.wait({load, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -266,25 +176,53 @@ async def _loads(pool: Pool, stopping: asyncio.Event, on_loading: Callable[[floa
             load.result()
         return load.done()
     finally:
+        registry.is_starting = False
         load.cancel()
         stop.cancel()
         await asyncio.wait({load, stop})
 
 
-async def _load(pool: Pool, on_loading: Callable[[float], None]) -> None:
-    """Waits for the pool; in the mode per-request runs one engine, so that a fault shows at the start."""
-    while pool.state == "loading":
-        on_loading(pool.progress)
-        await pool.change.wait()
-    await pool.wait_ready()
-    if pool.mode == "per-request":
-        await pool.command("status", OWN)
+async def _load(residency: Residency, registry: Registry, on_loading: Callable[[float], None]) -> None:
+    """Loads the only model, or those of several that are to be loaded before a request asks for them."""
+    served = [facts.served for facts in registry]
+    for model in served:
+        if not registry.are_several:
+            await model.pool.start()
+        await residency.add(model)
+    first = [model for model in served if model.settings.preload or not registry.are_several]
+    for i, model in enumerate(first):
+        try:
+            await _loaded(residency, model, partial(_part_of, on_loading, i, len(first)))
+        except EngineError as error:
+            if len(served) == 1:
+                raise
+            log.error("the model %s cannot be loaded: %s", model.name, error)
     on_loading(1.0)
 
 
-async def _stop(pool: Pool, grace: float, at_once: asyncio.Event) -> None:
+def _part_of(report: Callable[[float], None], done: int, all: int, part: float) -> None:
+    report((done + part) / all)
+
+
+async def _loaded(residency: Residency, model: ServedModel, report: Callable[[float], None]) -> None:
+    """Waits until the model is loaded."""
+    load = asyncio.create_task(residency.load(model), name="loading")
+    try:
+        while not load.done():
+            report(model.pool.progress)
+            change = begin(model.pool.change.wait(), "change")
+            await asyncio.wait({load, change}, return_when=asyncio.FIRST_COMPLETED)
+            change.cancel()
+        load.result()
+        await show_faults(model)
+    finally:
+        load.cancel()
+        await asyncio.wait({load})
+
+
+async def _stop(residency: Residency, grace: float, at_once: asyncio.Event) -> None:
     """Lets requests finish for `grace` seconds, unless a second signal comes."""
-    stop = begin(pool.stop(grace), "pool stop")
+    stop = begin(residency.stop(grace), "models stop")
     hurry = begin(at_once.wait(), "second signal")
     try:
         await asyncio.wait({stop, hurry}, return_when=asyncio.FIRST_COMPLETED)

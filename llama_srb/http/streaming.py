@@ -16,7 +16,7 @@ from aiohttp import web
 from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.dialects import events
-from llama_srb.engine.events import Done, Error, Event, Prompt, content_size
+from llama_srb.engine.events import Done, Error, Event, Loading, Prompt, content_size
 from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.http.middleware import log_summary, refused
@@ -100,8 +100,8 @@ class Responder:
         rank, response = work.rank, _Stream(headers={"Content-Type": content_type, **STREAM_HEADERS})
         async with self._opened(work) as generation:
             first = await anext(generation)
-            if isinstance(first[0], Error):
-                return refused(first[0])
+            if (refusal := _refusal(first)) is not None:
+                return refused(refusal)
             rest = _rendered(await rank(first), render)
             begun = await anext(rest, b"")
             await response.prepare(http)
@@ -133,6 +133,12 @@ class Responder:
             return refused(last)
         body = answer.json() if held < THREAD else await asyncio.to_thread(answer.json)
         return web.Response(body=body, content_type="application/json")
+
+
+def _refusal(first: list[Event]) -> Error | None:
+    """The error in the first events, if the request has ended before it began."""
+    begun = [event for event in first if not isinstance(event, Loading)]
+    return begun[0] if begun and isinstance(begun[0], Error) else None
 
 
 def _too_large(most: int) -> RequestError:

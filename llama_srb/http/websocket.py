@@ -10,20 +10,23 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from llama_srb.background import begin
-from llama_srb.dialects import messages
+from llama_srb.dialects import events, messages
 from llama_srb.dialects.messages import Command
 from llama_srb.engine.events import Error, Start
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange
 from llama_srb.engine.ranking import ranking
 from llama_srb.http.auth.caller import Caller
-from llama_srb.http.reservations import Admission
-from llama_srb.request.fields import CompletionRequest, Extension
+from llama_srb.http.handlers.chosen import Chosen
+from llama_srb.http.reservations import Admission, Reservation
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.parse import extension_from
 from llama_srb.request.values import RequestError, whole
 
 log = logging.getLogger(__name__)
@@ -38,12 +41,41 @@ MAX_REASON = 123  # bytes of text in a close frame (RFC 6455)
 Json: TypeAlias = Mapping[str, Any]
 
 
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A request. It has no generation while its model is loaded and asked whether it knows tools."""
+
+    chosen: Chosen
+    request: CompletionRequest
+    reservation: Reservation
+    generation: Exchange | None = None
+    _cancelled: list[int | None] = field(default_factory=list)  # before there is a generation
+
+    @property
+    def n(self) -> int:
+        return self.request.candidates if self.generation is None else self.generation.n
+
+    def begin(self) -> Exchange:
+        """Makes the generation, which is sent when its block is entered."""
+        self.generation = generation = self.reservation.generate(self.request)
+        generation.shows_loading = True
+        for index in self._cancelled:
+            generation.cancel(index)
+        return generation
+
+    def cancel(self, index: int | None) -> None:
+        if self.generation is None:
+            self._cancelled.append(index)
+        else:
+            self.generation.cancel(index)
+
+
 class Connection:
     """One client's connection.
 
-    read_request and read_extension parse and check bodies. delivered() is called for each message and returns
-    the message's slot, which is held until its request has ended. max_held: tokens and alternatives of
-    candidates that a request may hold back.
+    choose: finds the model of a body. delivered() is called for each message and returns the message's slot,
+    which is held until its request has ended. max_held: tokens and alternatives of candidates that a request
+    may hold back.
     """
 
     def __init__(
@@ -51,16 +83,16 @@ class Connection:
         socket: web.WebSocketResponse,
         caller: Caller,
         admission: Admission,
-        read_request: Callable[[Json, Caller], Awaitable[CompletionRequest]],
-        read_extension: Callable[[Exchange, Json], Extension],
+        choose: Callable[[Json, Caller], Chosen],
+        strict: bool = False,
         delivered: Callable[[], contextlib.ExitStack] = contextlib.ExitStack,
         max_held: int | None = None,
     ) -> None:
         self._socket, self._admission, self._delivered = socket, admission, delivered
         self._max_held = max_held
         self._writing = asyncio.Lock()
-        self._read_request, self._read_extension = read_request, read_extension
-        self._running: dict[str, Exchange] = {}  # by the client's id
+        self._choose, self._strict = choose, strict
+        self._running: dict[str, _Running] = {}  # by the client's id
         self._names: dict[str, str] = {}  # the client's id → the generation's id
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
@@ -109,7 +141,7 @@ class Connection:
         self._caller = self._caller.now  # its key's limits may have changed
         try:
             command = messages.parse(data)
-            await self._run(command, held)
+            self._run(command, held)
         except (RequestError, EngineUnavailable) as error:
             await self._send(self._refused(command, error))
 
@@ -123,37 +155,40 @@ class Connection:
             return messages.error(**why)
         return messages.error(id=command.id, op=command.op if self._runs(command) else op, **why)
 
-    async def _run(self, command: Command, held: contextlib.ExitStack) -> None:
+    def _run(self, command: Command, held: contextlib.ExitStack) -> None:
         match command.op:
             case "generate":
-                await self._start(command, held)
+                self._start(command, held)
             case "cancel":
-                generation = self._generation_of(command)
-                generation.cancel(_index(command.body, generation.n))
+                running = self._running_of(command)
+                running.cancel(_index(command.body, running.n))
             case "extend":
-                generation = self._generation_of(command)
+                running = self._running_of(command)
                 if len(self._tasks) >= MAX_RUNNING + MAX_EXTENDING:
                     raise RequestError("too many extends wait for an answer", code="queue_full")
-                self._spawn(self._extend(command, generation))
+                self._spawn(self._extend(command, running))
 
     def _runs(self, command: Command) -> bool:
         return command.id in self._running
 
-    def _generation_of(self, command: Command) -> Exchange:
-        if (generation := self._running.get(command.id)) is None:
+    def _running_of(self, command: Command) -> _Running:
+        if (running := self._running.get(command.id)) is None:
             raise RequestError(f"no request {command.id} is running", param="id")
-        return generation
+        return running
 
-    async def _start(self, command: Command, held: contextlib.ExitStack) -> None:
+    def _start(self, command: Command, held: contextlib.ExitStack) -> None:
         if self._runs(command):
             raise RequestError(f"request {command.id} is running; another one needs another id", param="id")
         if len(self._running) >= MAX_RUNNING:
             raise RequestError(f"{MAX_RUNNING} requests are running, which is the maximum", param="id")
-        request = await self._read_request(self._with_own_id(command.body), self._caller)
+        chosen = self._choose(self._with_own_id(command.body), self._caller)
+        request = chosen.checked(events.parse(chosen.body, chosen.defaults))
         # reserved here, not in the task: more commands may be in the same packet
-        reservation = held.enter_context(self._admission.reserve(self._caller))
-        self._running[command.id] = generation = reservation.generate(request)
-        kept, task = held.pop_all(), self._spawn(self._generate(command.id, request, generation))
+        running = _Running(chosen, request, held.enter_context(chosen.reserve()))
+        if not chosen.facts.tools.may_change(request):
+            running.begin()
+        self._running[command.id] = running
+        kept, task = held.pop_all(), self._spawn(self._generate(command.id, running))
         task.add_done_callback(lambda _: kept.close())  # also if it was cancelled before it ran
 
     def _with_own_id(self, body: Json) -> Json:
@@ -169,35 +204,46 @@ class Connection:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _generate(self, id: str, request: CompletionRequest, generation: Exchange) -> None:
-        rank = ranking(request, self._max_held)
+    async def _generate(self, id: str, running: _Running) -> None:
         try:
-            async with generation:
-                async for batch in generation:
-                    self._remember(id, batch)
-                    ranked = await rank(batch)
-                    for text in messages.render(id, ranked, request.warnings):
-                        await self._send(text)
-                    if ranked and isinstance(ranked[-1], Error):
-                        break
+            if running.generation is None:
+                tools, command = running.chosen.facts.tools, running.reservation.command
+                running.request = await tools.for_request(running.request, command)
+            await self._send_all(id, running.request, running.generation or running.begin())
         except EngineUnavailable as error:
             await self._send(messages.error(str(error), id=id, code="unavailable"))
+        except RequestError as error:
+            await self._send(messages.error(error.message, id=id, param=error.param))
         except Exception:
-            log.exception("request %s", generation.id)
+            log.exception("request %s", running.generation.id if running.generation else "without an id")
             message = "internal error; the server's log has more"
             await self._send(messages.error(message, id=id, code="internal_error"))
         finally:
             del self._running[id]
 
+    async def _send_all(self, id: str, request: CompletionRequest, generation: Exchange) -> None:
+        rank = ranking(request, self._max_held)
+        async with generation:
+            async for batch in generation:
+                self._remember(id, batch)
+                ranked = await rank(batch)
+                for text in messages.render(id, ranked, request.warnings):
+                    await self._send(text)
+                if ranked and isinstance(ranked[-1], Error):
+                    break
+
     def _remember(self, id: str, batch: list[Any]) -> None:
-        if isinstance(batch[0], Start):
-            self._names[id] = batch[0].id
+        if start := next((event for event in batch if isinstance(event, Start)), None):
+            self._names[id] = start.id
             if len(self._names) > MAX_NAMES:
                 del self._names[next(iter(self._names))]
 
-    async def _extend(self, command: Command, generation: Exchange) -> None:
+    async def _extend(self, command: Command, running: _Running) -> None:
         try:
-            extension = self._read_extension(generation, command.body)  # n includes extends sent before
+            if (generation := running.generation) is None:
+                raise RequestError(f"request {command.id} has not begun: its model loads", param="id")
+            extension = extension_from(command.body, strict=self._strict)
+            running.chosen.facts.require_room(generation, extension)  # n includes extends sent before
             if await self._admission.extend(generation, extension, self._caller) is None:
                 raise RequestError(f"request {command.id} has just ended", param="id")
         except RequestError as error:

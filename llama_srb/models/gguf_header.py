@@ -65,8 +65,8 @@ class ModelFileError(Exception):
 class ModelInfo:
     """The facts in a GGUF header. context: the training length in tokens; None: the header has none.
 
-    header_bytes: the header's own size, up to the end of the list of tensors. special_tokens: texts by the
-    names of Hugging Face.
+    header_bytes: the header's own size, up to the end of the list of tensors. n_tokens: those of the
+    vocabulary; 0: the header has none. special_tokens: texts by the names of Hugging Face.
     """
 
     path: Path
@@ -77,6 +77,7 @@ class ModelInfo:
     context: int | None
     size_bytes: int
     header_bytes: int = 0
+    n_tokens: int = 0
     special_tokens: dict[str, str] = field(default_factory=dict, compare=False)
     metadata: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -179,7 +180,10 @@ def _read(path: Path, header: _Header, size: int) -> ModelInfo:
     tensors = [_tensor(header) for _ in range(n_tensors)]
     _check_whole(header.at, tensors, metadata, size)
     special = _special_tokens(_Header(header.data, tokens_at), metadata) if tokens_at else {}
-    return _info(path, metadata, tensors, size, header_bytes=header.at, special_tokens=special)
+    n_tokens = U64.unpack_from(header.data, tokens_at + U32.size)[0] if tokens_at else 0
+    return _info(
+        path, metadata, tensors, size, header_bytes=header.at, n_tokens=n_tokens, special_tokens=special
+    )
 
 
 def _special_tokens(header: _Header, metadata: dict[str, Any]) -> dict[str, str]:

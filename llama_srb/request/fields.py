@@ -192,8 +192,8 @@ class CompletionRequest(_Row):
         neutral=[], aliases="bad_words",
         meaning="Phrases that never appear: when one is complete, the sequence rewinds to where it begins.")
     lora: Annotated[LoraScales | None, BeforeValidator(shapes.lora_scales)] = _row(None, "request",
-        meaning="LoRA adapters by id, of those that --lora loads: [{id, scale}, …]; others are off. If not "
-        "given: all, at the scales of --lora.")
+        meaning="LoRA adapters by id or name, of those that are loaded: [{id, scale}, {name, scale}, …]; "
+        "others are off. If not given: all, at the scales of --lora.")
     grammar: Annotated[str | None, BeforeValidator(shapes.structure_text("grammar"))] = _row(
         None, "structure", aliases="grammar_string guided_grammar ebnf", neutral="",
         meaning="A grammar in GBNF that each text must match; the rule root is the whole text.")

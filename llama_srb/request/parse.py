@@ -60,6 +60,7 @@ class Defaults:
     sampling: Mapping[str, Any] = field(default_factory=dict)  # canonical names
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name, canonical names too
     operator: Mapping[str, Any] = field(default_factory=dict)  # of llama.cpp's flags, canonical names
+    warnings: tuple[str, ...] = ()  # of the request, before those about its fields
 
 
 MAX_VALUES = 1_000_000  # of a body, estimated; each takes 0.1 µs to parse, which blocks the event loop
@@ -126,7 +127,7 @@ def request_from(
     defaults.strict they are a RequestError.
     """
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
-    warnings: list[str] = []
+    warnings = [*defaults.warnings]
     preset = _preset(fields.pop("preset", None), defaults.presets)
     own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
     given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own}

@@ -15,6 +15,7 @@ import orjson
 
 from llama_srb.request.values import (
     INT32_MAX,
+    MAX_ADAPTER_ID,
     MAX_ADAPTER_SCALE,
     MAX_ADAPTERS,
     MAX_BIAS,
@@ -39,7 +40,7 @@ SAMPLER_NAMES = (
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
     "adaptive_p", "infill",
 )  # fmt: skip
-LoraScales: TypeAlias = tuple[tuple[int, float], ...]
+LoraScales: TypeAlias = tuple[tuple[int | str, float], ...]  # by an adapter's id or its name
 
 
 def prompt(value: object) -> object:
@@ -330,29 +331,33 @@ def one_of(name: str, names: tuple[str, ...]) -> Callable[[object], object]:
 
 
 def lora_scales(value: object) -> object:
-    """A list of {"id", "scale"}; scale is 1 if absent. Adapters that it does not name are off."""
+    """A list of {"id" or "name", "scale"}; scale is 1 if absent. Other adapters are off."""
     if value is None:
         return None
     if not isinstance(value, list | tuple) or len(value) > MAX_ADAPTERS:
-        raise wrong("lora", value, f"a list of up to {MAX_ADAPTERS} objects {{id, scale}}")
+        raise wrong("lora", value, f"a list of up to {MAX_ADAPTERS} objects {{id, scale}} or {{name, scale}}")
     return tuple(starmap(_lora_scale, enumerate(value)))
 
 
-def _lora_scale(place: int, entry: object) -> tuple[int, float]:
+def _lora_scale(place: int, entry: object) -> tuple[int | str, float]:
     if isinstance(entry, tuple):
         return entry
-    if not isinstance(entry, dict) or "id" not in entry or entry.keys() - {"id", "scale"}:
-        raise wrong(f"lora[{place}]", entry, "an object {id, scale}", "lora")
+    if not isinstance(entry, dict) or entry.keys() - {"scale"} not in ({"id"}, {"name"}):
+        raise wrong(f"lora[{place}]", entry, "an object {id, scale} or {name, scale}", "lora")
     scale = 1.0 if entry.get("scale") is None else entry["scale"]
     if not is_number(scale) or abs(scale) > MAX_ADAPTER_SCALE:
         bounds = f"a number between -{MAX_ADAPTER_SCALE} and {MAX_ADAPTER_SCALE}"
         raise wrong(f"lora[{place}].scale", scale, bounds, "lora")
-    return whole(f"lora[{place}].id", entry["id"], 0, MAX_ADAPTERS - 1), float(scale)
+    if "id" in entry:
+        return whole(f"lora[{place}].id", entry["id"], 0, MAX_ADAPTER_ID), float(scale)
+    if not isinstance(entry["name"], str):
+        raise wrong(f"lora[{place}].name", entry["name"], "an adapter's name", "lora")
+    return entry["name"], float(scale)
 
 
 def lora_fields(scales: LoraScales | None) -> dict[str, Any]:
-    """The engine's field; None leaves the adapters as they were loaded."""
-    return {} if scales is None else {"lora": [{"id": id, "scale": scale} for id, scale in scales]}
+    """The engine's field, with names where they were given; None leaves the adapters as they were loaded."""
+    return {} if scales is None else {"lora": [{"id": which, "scale": scale} for which, scale in scales]}
 
 
 def logprobs_mode(value: object) -> object:

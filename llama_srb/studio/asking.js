@@ -5,12 +5,16 @@
 
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
+import { answered } from "./models.js";
 import {
+  baseModel,
   candidates,
   fail,
   isChat,
+  isContinuable,
   lost,
   model,
+  modelField,
   nameStory,
   onLost,
   pointId,
@@ -31,9 +35,12 @@ let pause = null;
 export function awaitPause() {
   clearTimeout(pause);
   pause = setTimeout(async () => {
-    if (session.runs.size || isChat() || !session.text) return;
+    if (session.runs.size || isChat() || !session.text || !isReady()) return;
     try {
-      const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", { prompt: session.text });
+      const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", {
+        prompt: session.text,
+        ...modelField(),
+      });
       session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
       changed("status");
     } catch (error) {
@@ -41,6 +48,9 @@ export function awaitPause() {
     }
   }, PAUSE_MS);
 }
+
+/** Whether a prefix can be computed without a load: typing loads none of several models. */
+const isReady = () => session.models.length < 2 || model().status?.value === "loaded";
 
 // ---- requests ---------------------------------------------------------------------------------------
 
@@ -67,9 +77,11 @@ function body(story, point, n) {
     .map((line) => line.replaceAll("\\n", "\n"));
   const { kind, text } = settings.structure;
   return {
-    ...(story.kind === "chat" ? { messages: messages(story, point) } : promptFor(story, point)),
+    ...(story.kind === "chat"
+      ? { messages: messages(story, point) }
+      : promptFor(story, point, isContinuable)),
     n,
-    ...(session.models.length > 1 && { model: model().id }),
+    ...modelField(),
     max_tokens: settings.max_tokens,
     logprobs: settings.alternatives,
     ...settings.values,
@@ -145,9 +157,10 @@ function setAside(story, nodes, aside = true) {
   changed("story");
 }
 
-/** Adds candidates to the running request at this point; false when there is none. */
+/** Adds candidates to the story's model's running request at this point; false when there is none. */
 async function extended(point, add) {
-  const run = [...session.runs].find((run) => run.point === point);
+  const asked = model()?.id;
+  const run = [...session.runs].find((run) => run.point === point && (run.asked ?? asked) === asked);
   await run?.known;
   if (!run?.id || run.over) return false;
   try {
@@ -166,6 +179,9 @@ async function start(point, nodes, prompt = null) {
     point,
     nodes: [...nodes],
     id: null,
+    asked: model()?.id,
+    model: baseModel(),
+    loading: null, // 0 to 1, while the model loads
     over: false,
     abort: new AbortController(),
     tokens: 0,
@@ -208,12 +224,24 @@ async function follow(run, request) {
 }
 
 const TAKERS = {
+  loading(run, { progress }) {
+    if (run.loading === null) {
+      say(`loading ${run.model ?? "the model"}`);
+      answered();
+    }
+    run.loading = progress;
+    redraw(run);
+  },
   queued: (run, { position }) => (run.position = position),
   start(run, { id, seed, prompt_tokens, cached_tokens }) {
     Object.assign(run, { id, seed, position: 0 });
     session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
     run.nodes.forEach((node, index) => name(run, node, index));
     run.knows();
+    if (run.loading === null) return;
+    run.loading = null;
+    redraw(run);
+    answered();
   },
   stream(run, { index, text, tokens, reasoning }, touched) {
     const node = run.nodes[index];
@@ -245,10 +273,12 @@ const TAKERS = {
   },
 };
 
+const redraw = ({ nodes }) => changed(...nodes.filter(Boolean).map(({ id }) => id));
+
 /** The server's name for a node's text; `from` counts the sequence's tokens before the node's first one. */
 function name(run, node, index) {
   if (!node) return; // chosen before it began
-  node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true };
+  node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true, model: run.model };
   node.seed = (run.seed + index) % (2 ** 32 - 1);
 }
 
@@ -273,6 +303,7 @@ function over(run) {
   const kept = run.nodes.filter((node) => node && story.nodes[node.id]);
   store.keep(story, [story.nodes[run.point], ...kept]);
   changed("story", "status", ...kept.map((node) => node.id));
+  answered();
 }
 
 // ---- variants of one candidate -----------------------------------------------------------------------
@@ -284,7 +315,7 @@ export async function longer(id) {
   const prompt =
     story.kind === "chat"
       ? { messages: messages(story, id), continue_final_message: true }
-      : promptFor(story, id);
+      : promptFor(story, id, isContinuable);
   node.state = "running";
   changed(id);
   await start(node.parent, [node], { prompt: undefined, continue: undefined, ...own(node), ...prompt });

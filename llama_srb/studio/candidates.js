@@ -2,6 +2,7 @@
 
 import { again, ask, branch, longer, stopOne } from "./asking.js";
 import { choose, insert, mark, rewrite, shelve } from "./choosing.js";
+import { Loading } from "./models.js";
 import { candidates, isChat, pointId, say, session, setting, wanted } from "./session.js";
 import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
 import { Button, changed, html, still, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
@@ -174,6 +175,7 @@ const Card = still(({ id, number, duplicate }) => {
           ? html`<${Part} node=${node} done=${() => setMode("read")} />`
           : html`<${Text} node=${node} />`
     }
+    <${Loading} node=${node} />
     <${Actions} id=${id} running=${running} mode=${mode} setMode=${setMode} pinned=${!!node.pinned}
       compared=${session.compare === id} />
   </article>`;

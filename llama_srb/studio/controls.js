@@ -1,5 +1,6 @@
 // Settings, built from the server's own table of fields.
 
+import { ModelChoice } from "./models.js";
 import { DEFAULTS, session, setting } from "./session.js";
 import { read, save } from "./store.js";
 import { Button, html, useChanges, useEffect, useRef, useState } from "./ui.js";
@@ -22,6 +23,7 @@ export function Controls() {
     : SIMPLE.map((name) => rows.find((row) => row.name === name)).filter(Boolean);
   const groups = Object.entries(Object.groupBy?.(shown, (row) => row.group) ?? { "": shown });
   return html`
+    <${ModelChoice} />
     <${Presets} />
     <fieldset><legend>How much</legend>
       <${Number_} label="Candidates" low=${1} high=${64} value=${settings.n}

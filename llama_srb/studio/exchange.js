@@ -30,10 +30,11 @@ const READERS = [
 ];
 
 /** Copies only the known fields of a story and checks their types: a file cannot be trusted. */
-function ours({ name, kind, system, tags, scraps, root, current, nodes }) {
+function ours({ name, kind, system, tags, scraps, model, root, current, nodes }) {
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
   Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
   story.scraps = [...(scraps ?? [])].map(String);
+  if (model && isText(model)) story.model = model;
   graft(story, story.root, nodes, root, current);
   const [top] = story.nodes[story.root].children;
   if (!top) throw new Error("the story has no beginning");

@@ -2,6 +2,7 @@
 
 import { finished, leaveAll, stopAll } from "./asking.js";
 import { commit, forget, goTo } from "./history.js";
+import { followModel } from "./models.js";
 import { refresh, session } from "./session.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
@@ -52,6 +53,7 @@ function show(story) {
   forget();
   store.save("studio.story", story.id);
   refresh(textOf(story).length);
+  followModel();
 }
 
 export async function createStory(name = "Untitled", kind = "story") {

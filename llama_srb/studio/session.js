@@ -11,7 +11,6 @@ export const DEFAULTS = {
   max_tokens: 60,
   next: true,
   alternatives: 10,
-  model: null, // when the server has several
   colours: false,
   full: false,
   values: {},
@@ -23,7 +22,8 @@ export const DEFAULTS = {
 export const session = {
   story: null,
   stories: [],
-  models: [], // of the server
+  models: [], // of the server, and their adapters that have names
+  defaultModel: null, // the name of the model that answers requests without a name; null: there is one
   fields: null, // of the server, with their bounds
   text: "",
   caret: null, // where the editor's caret is put next, when the text was not typed
@@ -45,11 +45,34 @@ export const setting = (fields) => {
   changed("settings");
 };
 
-/** The model in use: the server's first one until the writer chooses another. */
-export function model() {
-  const { models, settings } = session;
-  return models.find(({ id }) => id === settings.model) ?? models[0];
+/** The model that the writer has chosen for the story, if it is served. */
+export const chosenModel = () =>
+  session.models.find(
+    ({ id, aliases }) => id === session.story.model || aliases?.includes(session.story.model),
+  );
+
+export const defaultModel = () =>
+  session.models.find(({ id }) => id === session.defaultModel) ?? session.models[0];
+
+/** The model that answers the story's requests; undefined before the server's models are known. */
+export const model = () => chosenModel() ?? defaultModel();
+
+/** The name of the model that computes: for an adapter that of its model. */
+export const baseModel = () => model()?.parent ?? model()?.id;
+
+/** Whether the server has models, but not the one that the writer has chosen. */
+export const isUnserved = () => !!session.story.model && session.models.length > 0 && !chosenModel();
+
+/** The field of requests that names the chosen model. */
+export function modelField() {
+  const { models, story } = session;
+  const name = models.length ? models.length > 1 && chosenModel()?.id : story.model;
+  return name ? { model: name } : {};
 }
+
+/** Whether the story's model can continue a candidate with this `ref`: one of its own. */
+export const isContinuable = (ref) =>
+  ref.model ? ref.model === baseModel() : session.models.length < 2;
 
 /** The number of candidates per request; more while the tree is open. */
 export function wanted() {

@@ -2,7 +2,8 @@
 
 import { ApiError, call, key, setKey } from "./api.js";
 import { writeHere } from "./library.js";
-import { AWAY, fail, model, onLost, session, setting } from "./session.js";
+import { learnModels, Unserved } from "./models.js";
+import { AWAY, baseModel, fail, model, onLost, session } from "./session.js";
 import { changed, html, useChanges, useRef, Button } from "./ui.js";
 
 const EVERY_MS = 3000;
@@ -42,11 +43,8 @@ async function turn(state) {
 
 async function learn() {
   try {
-    const [models, fields] = await Promise.all([call("GET", "v1/models"), call("GET", "v1/samplers")]);
-    session.models = models.data;
+    await learnModels();
     Object.assign(server, { needsKey: false, refused: false, counts: true });
-    session.fields = fields;
-    changed("fields", "text");
   } catch (error) {
     if (error.status === 401) Object.assign(server, { needsKey: true, refused: !!key(), counts: false });
     else server.state = "away";
@@ -57,7 +55,8 @@ async function learn() {
 /** Reads the engine's counts, which not every key may do. */
 async function count() {
   try {
-    server.engine = (await call("GET", "v1/stats")).engine;
+    const stats = await call("GET", "v1/stats");
+    server.engine = (stats.models?.[baseModel()] ?? stats).engine;
   } catch (error) {
     server.counts = !(error instanceof ApiError);
   }
@@ -73,7 +72,7 @@ export function Status() {
   const { prompt } = session;
   const { cells, cells_used, cells_shared, queued: waiting } = server.engine ?? {};
   const facts = [
-    session.models.length < 2 && model()?.id,
+    model()?.id,
     seconds > 0.3 && `${Math.round(tokens / seconds)} tokens/s`,
     queued && `place ${queued} in the queue`,
     !queued && waiting > 0 && `${waiting} in the queue`,
@@ -83,13 +82,8 @@ export function Status() {
   return html`<p class="status" title=${facts.join("\n")}>
     <span class=${`dot ${server.state}`} aria-hidden="true"></span>
     <span class="unseen">server: ${server.state}</span>
-    ${session.models.length > 1 && html`<${Models} />`} ${facts.join(" · ")}</p>`;
+    ${facts.join(" · ")}</p>`;
 }
-
-const Models = () =>
-  html`<select aria-label="Model" value=${model().id}
-    onChange=${(event) => setting({ model: event.target.value })}>
-    ${session.models.map(({ id }) => html`<option key=${id}>${id}</option>`)}</select>`;
 
 const STATES = {
   away: "The server is away. What you write is kept here; the page goes on by itself when it is back.",
@@ -117,6 +111,7 @@ export function Notices() {
       <${Button} label="Write here instead" onClick=${writeHere} /></div>`
     }
     ${STATES[server.state] && html`<p class="notice" role="alert">${STATES[server.state]}</p>`}
+    <${Unserved} />
     ${
       server.needsKey &&
       html`<form class="notice" onSubmit=${enter}>

@@ -20,6 +20,7 @@ export function newStory(name = "Untitled", kind = "story") {
     current: root.id,
     system: "",
     scraps: [],
+    model: null, // the name of the chosen one; null: the server's default
     nodes: { [root.id]: root },
   };
 }
@@ -152,11 +153,12 @@ function commonPrefix(a, b) {
   return i > 0 && half >= 0xd800 && half < 0xdc00 ? i - 1 : i;
 }
 
-/** The prompt fields of a request at a node: the candidate to continue exactly, or the whole text. */
-export function promptFor(story, id) {
+/** The prompt fields of a request at a node: the candidate to continue exactly, or the whole text. `usable`
+    says whether the server can continue what a `ref` names. */
+export function promptFor(story, id, usable) {
   let rest = "";
   for (const node of pathTo(story, id).reverse()) {
-    const named = nameOf(node);
+    const named = node.ref && usable(node.ref) ? nameOf(node) : null;
     if (named) return { prompt: rest || undefined, continue: named, text: textOf(story, id) };
     rest = node.text + rest;
   }
@@ -164,7 +166,7 @@ export function promptFor(story, id) {
 }
 
 function nameOf({ ref, tokens, text }) {
-  if (!ref?.id) return null;
+  if (!ref.id) return null;
   if (ref.whole) return { id: ref.id, index: ref.index };
   if (!tokens?.length || tokens.map((token) => token.text).join("") !== text) return null;
   return { id: ref.id, index: ref.index, at: ref.from + tokens.length };

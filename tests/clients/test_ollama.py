@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from ollama import Client, ResponseError
 
 from tests.clients.captured import read
 from tests.support.places import STORYTELLER
-from tests.support.serving import Server
+from tests.support.serving import Server, serving
 
 ONCE = "Once upon a time,"
 
@@ -143,3 +144,56 @@ def test_it_embeds(client: Client) -> None:
     vectors = client.embed("storyteller", ["Once upon a time,", "The end"]).embeddings
     assert [round(sum(x * x for x in vector), 3) for vector in vectors] == [1, 1]
     assert client.embeddings("storyteller", ONCE).embedding
+
+
+# Several models
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    file = tmp_path_factory.mktemp("several") / "srb.toml"
+    file.write_text(f"""
+        unload_after = "1h"
+        [models.tale]
+        path = "{STORYTELLER}"
+        [models.poem]
+        path = "{STORYTELLER}"
+        """)
+    with serving("--config", str(file)) as server, Client(host=server.url) as client:
+        yield client
+
+
+def loaded(client: Client) -> set[str | None]:
+    return {one.model for one in client.ps().models}
+
+
+def test_it_loads_shows_and_unloads_models_by_name(several: Client) -> None:
+    assert [one.model for one in several.list().models] == ["tale:latest", "poem:latest"]
+    assert several.show("poem").details
+    assert several.generate("poem").done_reason == "load"
+    assert several.chat("tale:latest", []).done_reason == "load"
+    assert loaded(several) == {"poem:latest", "tale:latest"}
+    assert several.generate("poem", keep_alive=0).done_reason == "unload"
+    assert several.chat("tale", [], keep_alive="0s").done_reason == "unload"
+    assert loaded(several) == set()
+    with pytest.raises(ResponseError, match="model 'pome' not found; did you mean poem") as error:
+        several.generate("pome")
+    assert error.value.status_code == 404
+
+
+def test_it_says_how_long_a_model_stays(several: Client) -> None:
+    options = {"num_predict": 2}
+    for keep_alive, minutes in ((None, 60), ("10m", 10), (120, 2), (-1, 60)):
+        answers = [
+            several.generate("tale", ONCE, raw=True, options=options, keep_alive=keep_alive),
+            several.chat("tale", [{"role": "user", "content": "Hi"}], options=options, keep_alive=keep_alive),
+        ]
+        assert [answer.done_reason for answer in answers] == ["length"] * 2
+        *_, last = several.generate("tale", ONCE, stream=True, options=options, keep_alive=keep_alive)
+        assert last.done
+        [model] = several.ps().models
+        assert model.expires_at
+        left = (model.expires_at - datetime.now(UTC)).total_seconds()
+        expected = 60 * (minutes if keep_alive != -1 else 2)  # -1 of each request is not used
+        assert left == pytest.approx(expected, abs=30), keep_alive
+    several.generate("tale", keep_alive=0)

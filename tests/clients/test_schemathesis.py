@@ -27,7 +27,7 @@ def no_500(ctx: Any, response: Any, case: Any) -> None:
 
 
 CHECKS = [no_500, status_code_conformance, content_type_conformance]
-ELSEWHERE = "/v1/ws"  # a WebSocket
+ELSEWHERE = ["/v1/ws", "/models/sse"]  # a WebSocket, and a stream without an end
 FEW = settings(
     max_examples=12, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from llama_srb.models.cache import Cache, name_from
 from llama_srb.request.fields import ROWS
 from tests.fake_engine import story
 from tests.support.bench import TIMEOUT, Bench, plain
@@ -596,6 +597,32 @@ def test_the_shell_completes_commands_and_options(bench: Bench) -> None:
     assert completed("llama-srb mod") == "plain,models\n"
     assert "plain,--top-k" in completed("llama-srb complete --top")
     assert "plain,per-request" in completed("llama-srb serve --engine-mode per")
+
+
+def completed(bench: Bench, words: str, **environ: str) -> list[str]:
+    """What bash offers behind these words."""
+    asked = {"_LLAMA_SRB_COMPLETE": "bash_complete", "COMP_WORDS": words}
+    ended = bench.run(**environ, **asked, COMP_CWORD=str(len(words.split(" ")) - 1))
+    return ended.stdout.splitlines()
+
+
+def test_the_shell_completes_the_models_of_a_server(bench: Bench) -> None:
+    with bench.serving("--alias", "writer,poet") as (_, greeting):
+        url = greeting.split()[0]
+        assert completed(bench, f"llama-srb complete --url {url} --model ") == ["plain,poet", "plain,writer"]
+        assert completed(bench, f"llama-srb complete --url {url} --model w") == ["plain,writer"]
+    assert completed(bench, f"llama-srb complete --url {url} --model ") in ([], [""])
+
+
+def test_the_shell_completes_the_models_of_a_hub_that_are_here(bench: Bench) -> None:
+    cache, name, file = Cache(bench.folder / "hub"), name_from("hf:writers/tales:Q4_K_M"), "tales.gguf"
+    cache.place(name).mkdir(parents=True)
+    shutil.copy(STORYTELLER, cache.place(name) / file)
+    cache.add_file(name, file, "0" * 64)
+    cache.add(name, [file])
+    here = {"LLAMA_SRB_CACHE": str(bench.folder)}
+    assert completed(bench, "llama-srb models rm hf:wr", **here) == [f"plain,{name}"]
+    assert completed(bench, "llama-srb serve --model hf:", **here) == [f"plain,{name}", "file,hf:"]
 
 
 def test_without_arguments_the_commands_are_shown(bench: Bench) -> None:

@@ -20,6 +20,7 @@ from llama_srb.client import (
     Done,
     Error,
     Event,
+    Loading,
     Progress,
     Prompt,
     Queued,
@@ -31,6 +32,7 @@ from llama_srb.client import (
     UnknownField,
     core,
 )
+from llama_srb.client.models import models_from
 from tests.fake_engine import story
 from tests.support.bench import Bench
 
@@ -72,6 +74,39 @@ def test_complete_gives_n_choices(caller: Client) -> None:
         (1, 5, "length", 8),
         (2, 5, "length", 9),
     ]
+
+
+def test_a_client_names_its_model_in_each_request(bench: Bench) -> None:
+    with bench.serving("--alias", "writer", "--strict") as (_, greeting):
+        with Client(greeting.split()[0], model="writer") as caller:
+            assert len(caller.complete(PROMPT, n=2, max_tokens=1)) == 2
+            assert [len(caller.embed("a")), len(caller.score(PROMPT, "b"))] == [1, 1]
+            assert caller.prefix(PROMPT) == 4
+            with pytest.raises(RequestRefused, match="poet"):
+                caller.complete(PROMPT, max_tokens=1, model="poet")
+        with (
+            Client(greeting.split()[0], model="poet") as caller,
+            pytest.raises(RequestRefused, match="poet"),
+        ):
+            caller.chat([{"role": "user", "content": "?"}])
+
+
+async def test_models_are_listed(bench: Bench) -> None:
+    with bench.serving("--alias", "writer") as (_, greeting):
+        url = greeting.split()[0]
+        with Client(url) as caller:
+            (model,) = caller.models()
+        async with AsyncClient(url, model=model.id) as same:
+            assert await same.models() == [model]
+    assert (model.id, model.aliases, model.parent) == ("writer", ("writer",), None)
+
+
+@pytest.mark.parametrize(
+    "answer", [[], {}, {"data": [{}]}, {"data": [{"id": 1}]}, {"data": [{"id": "a", "status": 1}]}]
+)
+def test_an_answer_that_lists_no_models_is_an_error(answer: Any) -> None:
+    with pytest.raises(core.MALFORMED):
+        models_from(answer)
 
 
 def test_n_is_the_servers_if_not_given(caller: Client) -> None:
@@ -312,6 +347,7 @@ def test_an_answer_of_another_kind_of_server_is_a_clear_error(
 
 
 EVENTS: list[Event] = [
+    Loading("x", 0.25),
     Queued(1, "x"),
     Start(2, "x", 5, 4, 7),
     Start(2, "x", 5, 4, 7, ("top_a is not used",)),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llama_srb.background import begin
-from llama_srb.http.server import StartError, _kept
+from llama_srb.http.reload.faults import StartError, kept
 from tests.support.places import ROOT, STORYTELLER
 from tests.support.served import Served, Serving
 
@@ -257,7 +257,7 @@ async def heard(caplog: pytest.LogCaptureFixture, line: str) -> None:
 
 
 def test_a_fault_in_one_part_of_a_reload_is_logged_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    with _kept("the keys stay as they were"):
+    with kept("the keys stay as they were"):
         raise ZeroDivisionError
     assert "the keys stay as they were: a fault of ours" in caplog.text
     assert "Traceback" in caplog.text

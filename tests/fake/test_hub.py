@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +85,53 @@ def test_a_config_file_names_a_model_of_a_hub(bench: HubBench) -> None:
     (bench.folder / "srb.toml").write_text(f'model = "{NAME}"\n')
     ended = bench.run("complete", "Once", "--config", "srb.toml")
     assert ended.returncode == 0, ended.stderr
+    assert bench.kept().keys() == {NAME}
+
+
+def test_models_of_tables_are_downloaded_when_the_server_starts(bench: HubBench) -> None:
+    (bench.folder / "srb.toml").write_text(f'[models.tales]\npath = "{NAME}"\n')
+    ended = bench.run("serve", "--config", "srb.toml", "--offline")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "ann/tales" in ended.stderr
+    checked = bench.run("config", "check", "srb.toml")
+    assert (checked.returncode, checked.stdout) == (0, f"tales\t\t{NAME}\t\t\tat the start\n")
+    assert bench.hub.asked == []
+    with bench.serving("--config", "srb.toml") as (_, line):
+        assert line.startswith("http://127.0.0.1:")
+    assert bench.kept().keys() == {NAME}
+    bench.hub.asked.clear()
+    with bench.serving("--config", "srb.toml", "--offline") as (_, line):
+        assert line.startswith("http://127.0.0.1:")
+    assert bench.hub.asked == []
+    checked = bench.run("config", "check", "srb.toml")
+    assert checked.stdout.startswith(f"tales\t\t{NAME}\t{len(MODEL)}\t")
+
+
+CHECKED = "SIGHUP: keys, presets and model were checked"
+
+
+def test_sighup_downloads_a_new_model_or_changes_nothing(bench: HubBench) -> None:
+    file, tale = bench.folder / "srb.toml", f'[models.tale]\npath = "{STORYTELLER}"\n'
+    file.write_text(tale)
+    with bench.serving("--config", "srb.toml") as (process, line):
+        assert process.stderr is not None
+
+        def reload(name: str) -> tuple[str, list[str]]:
+            """The lines of the log; the models."""
+            file.write_text(f'{tale}[models.new]\npath = "{name}"\n')
+            process.send_signal(signal.SIGHUP)
+            said = "".join(itertools.takewhile(lambda one: CHECKED not in one, process.stderr or ()))
+            with urllib.request.urlopen(f"{line.split()[0]}/v1/models") as answer:
+                return said, [one["id"] for one in json.load(answer)["data"]]
+
+        said, models = reload("hf:ann/none")
+        assert "the models stay as they were: " in said
+        assert "ann/none" in said
+        assert models == ["tale"]
+        said, models = reload(NAME)
+        assert f"downloading tales-Q4_K_M.gguf ({len(MODEL)} bytes)" in said
+        assert "SIGHUP: models: added new" in said
+        assert models == ["tale", "new"]
     assert bench.kept().keys() == {NAME}
 
 

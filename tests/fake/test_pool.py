@@ -684,6 +684,90 @@ async def test_a_cancelled_request_whose_engine_hangs_releases_its_slot(settings
         assert await works(pool)
 
 
+async def test_an_unloaded_pool_starts_no_process_when_an_earlier_one_ends(settings, journal) -> None:
+    flags = ("--ignore-eof", "--ignore-term", *journal.flags)
+    async with Pool(settings(*flags, stop_grace=0.2), mode="per-request", max_engines=1) as pool:
+        assert isinstance((await run(pool, max_tokens=2))[-1], Done)
+        assert len(children()) == 1, "it is ending"
+        pool.hosting.hold()
+        async with pool.generate(a_request()) as waiting:
+            await soon(pool.hosting.unload())
+            assert (pool.state, len(pool.requests.waiting)) == ("unloaded", 1)
+            assert children() == set()
+            pool.hosting.load()
+            assert isinstance((await collect(waiting))[-1], Done)
+    assert len(journal.entries("loading")) == 2
+
+
+# Loads on demand
+
+
+@both_modes
+async def test_requests_of_an_unloaded_pool_wait_for_the_load(settings, journal, mode: Mode) -> None:
+    pool = Pool(settings("--load-seconds", 0.1, *journal.flags), mode=mode)
+    await pool.start(load=False)
+    try:
+        async with pool.generate(a_request(max_tokens=5)) as waiting:
+            assert (pool.state, pool.ready, waiting.waits) == ("unloaded", None, True)
+            with pytest.raises(EngineUnavailable, match="unloaded"):
+                await pool.wait_ready()
+            pool.hosting.load()
+            assert isinstance((await collect(waiting))[-1], Done)
+        assert pool.state == "ready"
+        async with pool.generate(a_request()) as running:
+            await soon(anext(running))
+            with pytest.raises(RuntimeError, match="1 requests run"):
+                await pool.hosting.unload()
+        await until(lambda: not pool.requests)
+        await soon(pool.hosting.unload())
+        assert (pool.state, children()) == ("unloaded", set())
+        assert pool.ready is not None
+        pool.hosting.load()
+        assert await works(pool)
+    finally:
+        await soon(pool.stop())
+    assert pool.state == "stopped"
+
+
+async def test_a_first_load_on_demand_that_fails_leaves_the_pool_unloaded(settings) -> None:
+    pool = Pool(settings("--exit-while-loading", 3))
+    await pool.start(load=False)
+    try:
+        for _ in range(2):
+            async with pool.generate(a_request()) as waiting:
+                pool.hosting.load()
+                (error,) = await collect(waiting)
+            assert (error.code, pool.state) == ("unavailable", "unloaded")
+            assert "exit code 3" in error.message
+            assert pool.failure is not None
+        pool.engines.settings = settings()
+        pool.hosting.load()
+        assert await works(pool)
+    finally:
+        await soon(pool.stop())
+
+
+async def test_a_stop_ends_the_requests_of_an_unloaded_pool_at_once(settings) -> None:
+    pool = Pool(settings())
+    await pool.start(load=False)
+    async with pool.generate(a_request()) as waiting:
+        await soon(pool.stop(grace=3600))
+        assert [end.code for end in await collect(waiting)] == ["shutting_down"]
+    pool.hosting.load()
+    assert (pool.state, children()) == ("stopped", set())
+
+
+@both_modes
+async def test_a_stop_ends_a_hold_so_that_waiting_requests_finish(settings, mode: Mode) -> None:
+    async with Pool(settings(), mode=mode) as pool:
+        await soon(pool.wait_ready())
+        pool.hosting.hold()
+        async with pool.generate(a_request(max_tokens=5)) as waiting:
+            assert waiting.state == "new"
+            await soon(pool.stop(grace=PATIENCE))
+            assert isinstance((await collect(waiting))[-1], Done)
+
+
 # Without the server
 
 SERVER = """

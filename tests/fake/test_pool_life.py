@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
@@ -91,17 +91,56 @@ class Life(RuleBasedStateMachine):
         self.pool = Pool(SETTINGS, mode=self.mode, max_engines=MOST_ENGINES)
         self.clients: list[Client] = []
         self.probe: Client | None = None  # the request at the end
+        self.host, self.leaving = self.pool.host, set[asyncio.Task[None]]()
+        self.held_back: set[str] = set()  # requests that have waited since the pool is held
         self.renewals: list[asyncio.Task[None]] = []
         self.stops: list[asyncio.Task[None]] = []
+        self.unloads: list[asyncio.Task[None]] = []
         self.hurried: set[asyncio.Task[None]] = set()
-        self.start()
+        self.start(True)
 
     # Users of the pool
 
     @precondition(lambda self: self.pool.state == "stopped" and not self.stops)
+    @rule(load=st.booleans())
+    def start(self, load: bool) -> None:
+        self.world.run_until_complete(self.pool.start(load=load))
+
+    @precondition(lambda self: self.pool.state == "unloaded")
     @rule()
-    def start(self) -> None:
-        self.world.run_until_complete(self.pool.start())
+    def load_pool(self) -> None:
+        self._in_loop(self.pool.hosting.load)
+
+    @precondition(lambda self: not self.pool.requests.running)
+    @rule()
+    def unload(self) -> None:
+        async def unload() -> None:
+            if not self.pool.requests.running:
+                await self.pool.hosting.unload()
+
+        self._begin(unload(), self.unloads)
+
+    @precondition(lambda self: self.unloads)
+    @rule(number=which)
+    def cancel_unload(self, number: int) -> None:
+        pick(self.unloads, number).cancel()
+
+    @precondition(lambda self: self.pool.state in ("loading", "ready"))
+    @rule()
+    def hold(self) -> None:
+        self.pool.hosting.hold()
+
+    @rule()
+    def release(self) -> None:
+        self._in_loop(self.pool.hosting.release)
+
+    def _in_loop(self, do: Callable[[], None]) -> None:
+        """Calls a function that begins tasks."""
+
+        async def call() -> None:
+            do()
+
+        self.world.run_until_complete(call())
 
     @precondition(lambda self: len(self.open) < MOST)
     @rule()
@@ -244,22 +283,47 @@ class Life(RuleBasedStateMachine):
         for client in self.clients:
             if client.task.done() and not client.task.cancelled():
                 client.task.result()
-        if self.world.rests and self.pool.state == "ready" and self.mode == "resident":
+        if self.world.rests and self.pool.state == "ready" and self._serves_all:
             waiting = [one.id for one in self.pool.requests.waiting]
             assert not waiting, "an engine is ready, and they wait for one"
-        if self.world.rests and self.pool.state == "stopped" and not self.pool.engines.tasks:
-            assert not self.world.alive, "the pool has stopped, and an engine has not"
+        if self.pool.state in ("stopped", "unloaded") and not self.pool.engines.tasks and self.world.rests:
+            assert not self.world.alive, "the pool has stopped or unloaded, and an engine has not"
+        self._no_engine_gets_a_request_that_waits()
+
+    @property
+    def _serves_all(self) -> bool:
+        return self.mode == "resident" and not self.pool.requests.held
+
+    def _no_engine_gets_a_request_that_waits(self) -> None:
+        """While the pool is held or unloaded. Waiting and running requests together are all."""
+        requests = self.pool.requests
+        waiting, running = requests.waiting, requests.running
+        assert len(waiting) + len(running) == len(requests)
+        if self.pool.state == "unloaded":
+            assert not running, "they run, and the pool is unloaded"
+        if not requests.held:
+            self.held_back = set()
+            return
+        self.held_back = (self.held_back | {one.id for one in waiting}) & {
+            one.id for one in waiting + running
+        }
+        assert not self.held_back & {one.id for one in running}, "the pool is held, and a request has begun"
 
     def _one_resident(self) -> None:
         """Other engines are predecessors, which end with their last request, and one for each renewal."""
+        processes, host = self.pool.engines.processes, self.pool.host
+        if host is not self.host:  # a load or an unload; the engines of the host before it are ending
+            self.host, self.leaving = host, set(self.pool.engines.tasks)
+        n_leaving = sum(not task.done() for task in self.leaving)
         if self.mode == "per-request":
-            assert len(self.pool.engines.processes) <= MOST_ENGINES
+            assert len(processes) <= MOST_ENGINES + n_leaving
             return
-        living = [one for one in self.pool.engines.processes if one.pid and one.state in ("loading", "ready")]
-        host = self.pool.host
+        living = [one for one in processes if one.pid and one.state in ("loading", "ready")]
         assert isinstance(host, Resident)
         others = [one for one in living if one is not host.engine and one not in host.retiring]
-        assert len(others) <= len(self.renewals), "more engines than a resident and its successors"
+        assert len(others) <= len(self.renewals) + n_leaving, (
+            "more engines than a resident and its successors"
+        )
 
     # The end
 
@@ -274,7 +338,7 @@ class Life(RuleBasedStateMachine):
 
     def _end_well(self) -> None:
         self.world.spawns = True
-        self._until(lambda: not (self.open or self.renewals or self.stops), "a request or a renewal hangs")
+        self._until(self._nothing_is_open, "a request, a renewal or an unload hangs")
         self._until(self._serves, "no request is served any more")
         stays = int(self.mode == "resident")
         self._until(lambda: len(self.world.alive) == stays, "engines are left")
@@ -283,9 +347,15 @@ class Life(RuleBasedStateMachine):
         assert self.pool.state == "stopped"
         assert not self.world.alive
 
+    def _nothing_is_open(self) -> bool:
+        self._in_loop(self.pool.hosting.release)
+        self._in_loop(self.pool.hosting.load)
+        return not (self.open or self.renewals or self.stops or self.unloads)
+
     def _serves(self) -> bool:
         if self.pool.state == "stopped":  # its first engine has failed to load
-            self.start()
+            self.start(True)
+        self._in_loop(self.pool.hosting.load)
         if self.pool.state == "failed" and not self.renewals:
             self.renew()
         if self.probe is not None and self.probe.task.done():

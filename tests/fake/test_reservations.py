@@ -34,10 +34,15 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # by op: a path that sends 
     "detokenize": ("/v1/internal/decode", {"tokens": list(range(10))}),
     "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),
 }
+OF_THE_OPERATOR = {"load_adapter", "unload_adapter"}  # limits of clients do not apply to them
 OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its reservation
-OWN = {("watchdog.py", "status"), ("info.py", "status"), ("server.py", "status"), ("facts.py", "template")}
-"""Commands of the server itself: the watchdog's, those for /metrics and /v1/stats, one at the start, and
-one that shows whether its template knows tools."""
+OWN = {
+    ("watchdog.py", "status"),
+    ("health.py", "status"),
+    ("served.py", "status"),
+    ("cache_budget.py", "limits"),
+}
+"""Commands of the server itself: the watchdog's, for /metrics and /v1/stats, at the start, after loads."""
 ANSWERED = [op for op in PATHS if op != "template"]  # ops that the fake engine answers
 each_op = pytest.mark.parametrize("op", PATHS)
 
@@ -73,7 +78,7 @@ def ops() -> set[str]:
 
 
 def test_each_op_of_the_protocol_has_a_path_here() -> None:
-    assert ops() == {*PATHS, *OF_ONE_THAT_RUNS, *(op for _, op in OWN)}
+    assert ops() == {*PATHS, *OF_ONE_THAT_RUNS, *OF_THE_OPERATOR, *(op for _, op in OWN)}
 
 
 VERBS = {"generate", "generate_all", "prefix", "run", "command"}

@@ -65,6 +65,9 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /api/version
         POST /api/pull
         GET /tokenizer_info
+        GET /models/sse
+        GET /v1/model/draft/list
+        GET /v1/lora/list
     """,
     "complete admin": """
         POST /v1/completions
@@ -136,6 +139,18 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /metrics
         GET /v1/stats
     """,
+    "admin": """
+        POST /v1/load_lora_adapter
+        POST /v1/unload_lora_adapter
+        POST /v1/models/{name}/load
+        POST /v1/models/{name}/unload
+        POST /models/load
+        POST /models/unload
+        POST /v1/model/load
+        POST /v1/model/unload
+        POST /v1/internal/model/load
+        POST /v1/internal/model/unload
+    """,
 }
 EXPECTED = {
     tuple(row.split()): frozenset(scopes.split())
@@ -144,6 +159,7 @@ EXPECTED = {
 }
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+ADAPTER = {"lora_name": "x", "lora_path": "x"}
 EMBEDDING, TOKENS, INPUT = {"input": "x"}, {"tokens": [1]}, {"input": "x", "max_tokens": 1}
 BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/chat/completions": CHAT, "/chat/completions": CHAT, "/openai/v1/chat/completions": CHAT,
@@ -161,6 +177,7 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/prefix": {"prompt": "x"},
     "/detokenize": TOKENS, "/v1/detokenize": TOKENS,
     "/v1/internal/decode": TOKENS, "/v1/token/decode": TOKENS,
+    "/v1/load_lora_adapter": ADAPTER, "/v1/unload_lora_adapter": ADAPTER,
 }  # fmt: skip
 BODY = {"prompt": "x", "n": 1, "max_tokens": 1, "max_length": 1, "n_predict": 1,
         "options": {"num_predict": 1}}  # fmt: skip
@@ -174,7 +191,8 @@ async def ask(
     body = json.dumps(BODIES.get(route.path, BODY)) if route.method == "POST" else None
     url = served.url + path
     async with served.http.request(method or route.method, url, data=body, headers=headers) as response:
-        return response.status, await response.read()
+        is_endless = route.path == "/models/sse" and response.status == 200
+        return response.status, b"" if is_endless else await response.read()
 
 
 def test_each_route_is_in_the_table_with_its_scopes() -> None:
@@ -243,7 +261,12 @@ class Client:
         data = None if body is None else json.dumps(body)
         url = self.served.url + path
         async with self.http.request(method, url, data=data, headers=self.headers) as response:
-            return await response.text()
+            if path != "/models/sse":
+                return await response.text()
+            with contextlib.suppress(TimeoutError):  # it does not end by itself
+                async with asyncio.timeout(0.2):
+                    return (await response.content.readany()).decode()
+            return ""
 
     async def json(self, path: str, body: Any = None) -> Any:
         return json.loads(await self.ask("GET" if body is None else "POST", path, body))

@@ -7,18 +7,23 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .adapters import Adapters
 from .fields import Refused, check
 from .output import Output
 from .scheduler import Scheduler
 from .stories import tokenize, tokens_of
 
-ACCEPTED = ("chat", "prefix", "score", "embed", "template")
+ACCEPTED = ("chat", "prefix", "score", "embed", "template", "load_adapter")
+NOTED = ("lora", "sampling")  # fields that the journal repeats
 ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
 
 
 class Commands:
-    def __init__(self, output: Output, scheduler: Scheduler, overlooked: Sequence[str]) -> None:
+    def __init__(
+        self, output: Output, scheduler: Scheduler, adapters: Adapters, overlooked: Sequence[str]
+    ) -> None:
         self.output, self.scheduler, self.overlooked = output, scheduler, overlooked
+        self.adapters = adapters
         self.lines = 0  # lines of input so far
         self.readers: dict[str, Callable[[dict[str, Any]], None]] = {
             "generate": self.generate,
@@ -33,6 +38,8 @@ class Commands:
             "tokenize": self.tokenize,
             "detokenize": self.detokenize,
             "template": self.template,
+            "load_adapter": self.load_adapter,
+            "unload_adapter": self.unload_adapter,
         }
 
     def read(self, line: bytes) -> None:
@@ -47,7 +54,9 @@ class Commands:
             if isinstance(command, dict) and command.get("op") in ACCEPTED and command.get("id"):
                 self.output.event("accepted", id=command["id"], line=self.lines)
             check(command)
-            self.output.note(f"{command['op']} {command.get('index', '')}".strip())
+            self.adapters.check(command.get("lora", []))
+            more = {name: command[name] for name in NOTED if name in command}
+            self.output.note(f"{command['op']} {command.get('index', '')}".strip(), **more)
             self.readers[command["op"]](command)
         except (Refused, ValueError, RecursionError) as error:
             self.refuse(command if isinstance(command, dict) else {}, error)
@@ -109,7 +118,20 @@ class Commands:
         self.output.event("result", id=command["id"], text=" ".join(map(str, command["tokens"])))
 
     def template(self, command: dict[str, Any]) -> None:
-        self.output.event("result", id=command["id"], prompt=command["prompt"])
+        """A prompt with the words of all messages."""
+        messages = (
+            command["messages"] if isinstance(command["messages"], list) else json.loads(command["messages"])
+        )
+        prompt = " ".join(str(message["content"]) for message in messages)
+        self.output.event("result", id=command["id"], prompt=prompt)
+
+    def load_adapter(self, command: dict[str, Any]) -> None:
+        self.adapters.load(command["adapter"])
+        self.output.event("result", id=command["id"], adapters=self.adapters.loaded)
+
+    def unload_adapter(self, command: dict[str, Any]) -> None:
+        self.adapters.unload(command["adapter"])
+        self.output.event("result", id=command["id"], adapters=self.adapters.loaded)
 
     def limits(self, command: dict[str, Any]) -> None:
         self.output.note(f"cache_ram {command['cache_ram']}")

@@ -13,10 +13,16 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("fake_engine", allow_abbrev=False)
     add = parser.add_argument
     add("-np", "--parallel", type=int, default=32, help="sequences that run at once")
+    add("--lora-scaled", default="", metavar="FILE:SCALE,…", help="more adapters, after those of --lora")
+    add(
+        "--lora", default="", metavar="FILE,…", help="adapters with the ids 0, 1, …; the files need not exist"
+    )
+    add("--adapter", action="append", default=[], metavar="ID:SCALE:PATH", help="these in place of --lora's")
     add("--load-seconds", type=float, default=0.0)
     add("--exit-while-loading", type=int, metavar="CODE")
     add("--no-ready", action="store_true", help="load for ever")
     add("--protocol", type=int, default=PROTOCOL)
+    add("--backend", default="fake", help="the backend in the ready event")
     add("--token-delay", type=float, default=0.002, help="seconds between steps")
     add("--flood", action="store_true", help="no pause between steps")
     add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")

@@ -46,8 +46,9 @@ class Output:
     def log(self, text: str) -> None:
         print("fake engine: " + text, file=sys.stderr, flush=True)
 
-    def note(self, what: str) -> None:
+    def note(self, what: str, **more: Any) -> None:
         """Adds an entry to the journal, by which tests check what this process did."""
         if self.journal:
+            entry = {"time": time.monotonic(), "pid": os.getpid(), "what": what, **more}
             with open(self.journal, "a") as journal:
-                journal.write(json.dumps({"time": time.monotonic(), "pid": os.getpid(), "what": what}) + "\n")
+                journal.write(json.dumps(entry) + "\n")

@@ -11,6 +11,7 @@ import time
 from argparse import Namespace
 from typing import Any
 
+from .adapters import Adapters
 from .commands import Commands
 from .faults import Faults
 from .fields import N_CTX
@@ -25,7 +26,8 @@ class Program:
         self.output = Output(flags.journal)
         self.faults = Faults(flags, self.output)
         self.scheduler = Scheduler(flags, self.output, self.faults)
-        self.commands = Commands(self.output, self.scheduler, flags.overlook)
+        self.adapters = Adapters.of(flags)
+        self.commands = Commands(self.output, self.scheduler, self.adapters, flags.overlook)
         self.pending = b""
         self.input_open = True
 
@@ -54,8 +56,8 @@ class Program:
         self.faults.while_loading()
         model = {"name": "fake", "n_params": 3_000_000}
         self.output.event("ready", protocol=self.flags.protocol, model=model, n_ctx=N_CTX,
-                          n_ctx_sequence=N_CTX, max_sequences=self.flags.parallel, backend="fake",
-                          cpu="native", commit="fake")  # fmt: skip
+                          n_ctx_sequence=N_CTX, max_sequences=self.flags.parallel, backend=self.flags.backend,
+                          adapters=self.adapters.loaded, cpu="native", commit="fake")  # fmt: skip
         self.output.note("ready")
         self.output.write()
 

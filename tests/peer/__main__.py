@@ -17,7 +17,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("tests", nargs="*", metavar="TEST")
-    parser.add_argument("--all", action="store_true", help="all tests of the twelve files")
+    parser.add_argument("--all", action="store_true", help="all tests of the suite")
     parser.add_argument(
         "--baseline", action="store_true", help="compile llama-server, run all, and write baseline.json"
     )

@@ -1,7 +1,8 @@
 """Compares outcomes with those of llama-server, which `tests.peer --baseline` writes to baseline.json.
 
 known.json lists the tests of the baseline that do not pass here: `excluded`, by design, and `failing`, each
-with its reason. It also lists the subset that CI runs.
+with its reason. `absent` lists tests of routers and of security that llama-server does not pass either, each
+with the model or page that is not at hand. `subset` lists the tests that CI runs.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 
 The tests name models of a hub, which this machine need not reach. The stand-in replaces the name by the file
 that PEER_MODELS gives for it; other arguments stay as they are. PEER_SERVER is the command of the server.
+Without a model llama-server is a router: it gets the arguments of PEER_ROUTER, which name its models.
 """
 
 from __future__ import annotations
@@ -14,10 +15,16 @@ from collections.abc import Sequence
 
 NAMES = ("--hf-repo", "--hf-file", "--model-url", "--model")  # a model's name follows
 ALONE = ("--offline",)
+PRESET = "--models-preset"  # a file of the test's own, with its own models
 
 
-def command(server: Sequence[str], models: dict[str, str], arguments: Sequence[str]) -> list[str]:
-    """The server's command line. models: files by the beginning of a name; "" is the file for all others."""
+def command(
+    server: Sequence[str], models: dict[str, str], router: Sequence[str], arguments: Sequence[str]
+) -> list[str]:
+    """The server's command line. models: files by the beginning of a name; "" is the file for all others.
+
+    router: the arguments of a server without a model.
+    """
     kept: list[str] = []
     names: list[str] = []
     rest = iter(arguments)
@@ -26,7 +33,9 @@ def command(server: Sequence[str], models: dict[str, str], arguments: Sequence[s
             names.append(next(rest))
         elif argument not in ALONE:
             kept.append(argument)
-    if names:  # a server without a model is llama-server's router
+    if not names and PRESET not in arguments:
+        kept[:0] = router
+    if names:
         name = ":".join(names)
         best = max((start for start in models if name.startswith(start)), key=len)
         kept[:0] = ["--model", models[best]]
@@ -34,6 +43,7 @@ def command(server: Sequence[str], models: dict[str, str], arguments: Sequence[s
 
 
 if __name__ == "__main__":
-    line = command(json.loads(os.environ["PEER_SERVER"]), json.loads(os.environ["PEER_MODELS"]), sys.argv[1:])
+    given = (json.loads(os.environ[f"PEER_{name}"]) for name in ("SERVER", "MODELS", "ROUTER"))
+    line = command(*given, sys.argv[1:])
     os.environ.pop("PYTHONPATH")  # of the tests' pytest
     os.execv(line[0], line)

@@ -29,11 +29,17 @@ HERE = Path(__file__).resolve().parent
 TESTS = "tools/server/tests"  # in llama.cpp's tree
 FILES = (
     "basic", "completion", "chat_completion", "ignore_eos", "infill", "tokenize", "template", "security",
-    "metrics", "compat_anthropic", "compat_oai_responses", "ctx_shift",
+    "metrics", "compat_anthropic", "compat_oai_responses", "ctx_shift", "router", "stream",
 )  # fmt: skip
 ADDED = ("pytest-timeout>=2.3",)  # to the tests' own requirements
 SECONDS = 60  # for one test
 INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
+
+ROUTED = (  # the models of the tests of a router
+    "ggml-org/tinygemma3-GGUF:Q8_0",
+    "ggml-org/test-model-stories260K:F32",
+    "ggml-org/test-model-stories260K-infill:F32",
+)
 
 OURS = (sys.executable, "-m", "llama_srb.cli", "serve")
 
@@ -79,18 +85,34 @@ def models(folder: Path) -> dict[str, str]:
     }
 
 
+def router(server: Sequence[str], folder: Path, files: Mapping[str, str]) -> list[str]:
+    """The arguments by which a server serves the models that the tests of a router name."""
+    by_name = {
+        name: files[max((start for start in files if name.startswith(start)), key=len)] for name in ROUTED
+    }
+    if server == OURS:
+        config = folder / "router.toml"
+        config.write_text("".join(f'[models."{name}"]\npath = "{file}"\n' for name, file in by_name.items()))
+        return ["--config", str(config)]
+    preset = folder / "router.ini"
+    preset.write_text("".join(f"[{name}]\nmodel = {file}\n" for name, file in by_name.items()))
+    return ["--models-preset", str(preset)]
+
+
 def run(server: Sequence[str], tests: Sequence[str], workers: int) -> dict[str, str]:
     """The outcome of each test by its id: passed, failed or skipped. tests: ids, or files, in TESTS."""
     with tempfile.TemporaryDirectory(prefix="llama-srb-peer-") as made:
         folder = Path(made)
         tree = folder / "llama.cpp"
         shutil.copytree(source() / TESTS, tree / TESTS)
+        (tree / TESTS / "tmp").mkdir()  # tests write there; it comes with a download
         (tree / "models").symlink_to(source() / "models")
         results = folder / "results.json"
         settings = {
             "LLAMA_SERVER_BIN_PATH": str(HERE / "stand_in.py"),
             "PEER_SERVER": json.dumps(list(server)),
-            "PEER_MODELS": json.dumps(models(folder)),
+            "PEER_MODELS": json.dumps(files := models(folder)),
+            "PEER_ROUTER": json.dumps(router(server, folder, files)),
             "PEER_RESULTS": str(results),
             "PYTHONPATH": f"{HERE}:{tree / TESTS}",
         }

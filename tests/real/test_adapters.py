@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from tests.real.test_scores import BOUND, KV, scores, values
 from tests.support.lines import Answer, Lines
 from tests.support.models import write_adapter, write_model
 from tests.support.places import BINARY
-from tests.support.serving import serving
+from tests.support.serving import Server, serving
 
 Scales = dict[int, float]  # by id; the adapter of id i is that of seed i
 SETS: list[Scales] = [{}, {0: 1.0}, {1: 1.0}, {0: 0.5, 1: -0.7}]
@@ -218,3 +220,56 @@ def test_a_file_that_is_no_adapter_of_the_model_ends_the_start(folder: Path, tmp
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "other.gguf cannot be loaded" in done.stderr
+
+
+def tell(server: Server, path: str, **body: Any) -> tuple[int, str]:
+    status, _, data = server.call("POST", path, body)
+    return status, data.decode()
+
+
+def read(server: Server, **body: Any) -> tuple[list[float], str, int]:
+    """The log-probabilities of the texts, the fingerprint, and the cached tokens of the prompt."""
+    status, scored = server.json("POST", "/v1/score", {"prompt": PROMPT, "texts": TEXTS} | body)
+    assert status == 200, scored
+    found = [token["logprob"] for one in scored["data"] for token in one["tokens"]]
+    _, made = server.json("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "stream": False})
+    return found, made["system_fingerprint"], scored["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_over_http_they_are_loaded_reloaded_and_unloaded(
+    folder: Path, expected: list[Any], tmp_path: Path
+) -> None:
+    """A reload takes the new weights and no cells of the old ones; a killed engine's successor has them."""
+    for name, source in (("a", "0"), ("b", "1"), ("wrong", "model")):
+        (tmp_path / f"{name}.gguf").write_bytes((folder / f"{source}.gguf").read_bytes())
+    flags = ("--model", str(folder / "model.gguf"), "--ctx", "2048", "--adapters-dir", str(tmp_path))
+    with serving(*flags, "--", *KV) as server:
+        plain = read(server)
+        assert tell(server, "/v1/load_lora_adapter", lora_name="a", lora_path="a.gguf")[0] == 200
+        one = read(server, lora=[{"name": "a"}])
+        (tmp_path / "a.gguf").write_bytes((folder / "1.gguf").read_bytes())
+        again = {"lora_name": "a", "lora_path": "a.gguf", "load_inplace": True}
+        assert tell(server, "/v1/load_lora_adapter", **again)[0] == 200
+        other = read(server, model="a")
+        for found, merged in ((plain, 0), (one, 1), (other, 2)):
+            assert np.abs(np.array(found[0]) - expected[merged]).max() <= BOUND
+        assert len({fingerprint for _, fingerprint, _ in (plain, one, other)}) == 3
+        assert one[2] == other[2] == 0, "nothing is cached of another adapter"
+
+        (engine,) = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        os.kill(int(engine), signal.SIGKILL)
+        after = read(server, lora=[{"id": 1}])
+        assert np.abs(np.array(after[0]) - expected[2]).max() <= BOUND
+        assert after[1] == other[1]
+        assert server.json("GET", "/v1/adapters")[1]["data"] == [
+            {"id": 1, "name": "a", "path": str(tmp_path / "a.gguf"), "scale": 0}
+        ]
+
+        status, refused = tell(server, "/v1/load_lora_adapter", lora_name="c", lora_path="wrong.gguf")
+        assert status == 400
+        assert "general.type" in refused
+        assert tell(server, "/v1/unload_lora_adapter", lora_name="a")[0] == 200
+        for body in ({"lora": [{"name": "a"}]}, {"lora": [{"id": 1}]}):
+            status, _ = server.json("POST", "/v1/score", {"prompt": PROMPT, "texts": TEXTS} | body)
+            assert status == 400
+        assert tell(server, "/v1/unload_lora_adapter", lora_name="a")[0] == 404

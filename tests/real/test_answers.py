@@ -21,7 +21,7 @@ from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
 from tests.support.chats import HELLO
-from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_model
+from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_adapter, write_model
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
@@ -31,6 +31,26 @@ OF_RUNNING = {  # they act on a running request, and have their own tests
     "DELETE /v1/completions/{id}",
     "DELETE /v1/completions/{id}/{index}",
 }
+LOADED, NAMED = {"model": "storyteller"}, {"model_name": "storyteller"}
+LOADING = [  # one after the other: a route, its path, its body, the status and the form of its answer
+    ("POST /v1/models/{name}/unload", "/v1/models/storyteller/unload", None, 200, JSON),
+    ("POST /v1/models/{name}/unload", "/v1/models/other/unload", None, 404, JSON),
+    ("POST /models/unload", "/models/unload", LOADED, 400, JSON),
+    ("POST /models/load", "/models/load", LOADED, 200, JSON),
+    ("POST /models/load", "/models/load", LOADED, 400, JSON),
+    ("POST /models/load", "/models/load", {"model": "other"}, 404, JSON),
+    ("POST /v1/model/load", "/v1/model/load", NAMED | {"max_seq_len": 1}, 200, SSE),
+    ("POST /models/unload", "/models/unload", LOADED, 200, JSON),
+    ("POST /v1/model/load", "/v1/model/load", NAMED, 200, SSE),
+    ("POST /v1/model/unload", "/v1/model/unload", None, 200, JSON),
+    ("POST /v1/model/load", "/v1/model/load", {}, 400, JSON),
+    ("POST /v1/internal/model/load", "/v1/internal/model/load", NAMED, 200, JSON),
+    ("POST /v1/internal/model/unload", "/v1/internal/model/unload", NAMED, 200, JSON),
+    ("POST /v1/internal/model/unload", "/v1/internal/model/unload", {"model_name": "other"}, 404, JSON),
+    ("POST /v1/models/{name}/load", "/v1/models/storyteller/load", None, 200, JSON),
+    ("POST /v1/models/{name}/load", "/v1/models/other/load", None, 404, JSON),
+]
+EVENTS = "GET /models/sse"
 GENERATING = {  # a path for each form of errors: a body, and the fields that ask for a stream
     "/v1/completions": ({"prompt": ONCE}, {"stream": False}, {"stream": True}),
     "/v1/events": ({"prompt": ONCE}, None, {}),
@@ -53,11 +73,14 @@ def storyteller() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def able(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A model with tokens for infill, and a chat template that takes tools."""
+    """A model with tokens for infill, a chat template that takes tools, and an adapter."""
     path = tmp_path_factory.mktemp("able") / "able.gguf"
+    adapter = path.with_name("adapter.gguf")
+    write_adapter(adapter, "llama", 0)
+    adapters = ("--adapters", f"pirate={adapter}", "--adapters-dir", str(adapter.parent))
     template = CHAT_TEMPLATE.read_text()
     write_model(path, "llama", chat_template=template, control=[*INFILL, *CHAT_TOKENS], context=4096)
-    with serving("--model", str(path), "--ctx", "8192") as server:
+    with serving("--model", str(path), "--ctx", "8192", *adapters) as server:
         yield server
 
 
@@ -79,6 +102,7 @@ def test_answers_are_as_described(
 def test_every_route_has_an_answer_here_in_each_of_its_forms() -> None:
     answered = {(case.route, case.form) for case in CASES if case.status == 200}
     answered |= {(route, JSON) for route in OF_RUNNING}
+    answered |= {(route, form) for route, _, _, status, form in LOADING if status == 200} | {(EVENTS, SSE)}
     described = {
         (f"{route.method} {route.path}", form)
         for route in ROUTES
@@ -121,6 +145,21 @@ def test_routes_that_act_on_a_running_request_answer_as_described(
     description.check("POST /v1/events", 200, SSE, told)
 
 
+def test_routes_that_load_answer_as_described(description: Description) -> None:
+    with serving("--ctx", "1024") as server, closing(server.connect()) as listening:
+        listening.request("GET", "/models/sse")
+        events = listening.getresponse()
+        for route, path, body, wanted, wanted_form in LOADING:
+            status, headers, data = server.call("POST", path, body)
+            assert (status, headers.get_content_type()) == (wanted, wanted_form), (path, body, data)
+            description.check(route, status, wanted_form, data)
+        told = b""
+        while told.count(b'"loaded"') < 4:
+            told += events.readline() + events.readline()
+        assert b'"progress"' in told
+        description.check(EVENTS, 200, SSE, told)
+
+
 async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> None:
     schema = closed(TypeAdapter(Message).json_schema())
     description = Description({"paths": {}, "components": {}})
@@ -150,7 +189,7 @@ async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> Non
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     keys = key_file(
         tmp_path_factory.mktemp("keys") / "keys",
-        {"name": "anyone", "scopes": ["complete", "chat", "embed", "metrics"]},
+        {"name": "anyone", "scopes": ["complete", "chat", "embed", "metrics", "admin"]},
         {"name": "poor", "tokens_per_minute": 1},
     )
     with serving("--ctx", "4096", "--api-key-file", str(keys), "--max-body", "64K") as server:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
+import socket
+import subprocess
+import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +25,14 @@ DOCS = {name: (ROOT / "docs" / name).read_text() for name in ("api.md", "dialect
 EXAMPLES = [example for text in DOCS.values() for example in EXAMPLE.findall(text)]
 CONVERSATION = re.findall(r"^    ([<>]) (\{.*\})$", DOCS["dialects.md"], re.M)
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_text(), re.M | re.S)
+FIVE_LINES = re.findall(r"^```bash\n(.*?)^```$", (ROOT / "docs/models.md").read_text(), re.M | re.S)[0]
 
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=lambda text: str(text)[-40:])
 def test_an_example_answers_as_shown(server: Server, command: str, shown: str) -> None:
-    *_, body, url = shlex.split(command.replace("\\\n", " "))
-    status, _, answer = server.call("POST", url.removeprefix("http://localhost:9090"), json.loads(body))
+    words = shlex.split(command.replace("\\\n", " "))
+    body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
+    status, _, answer = server.call("POST", words[-1].removeprefix("http://localhost:9090"), body)
     assert status == 200
     assert not set(re.findall(r'"(\w+)":', shown)) - set(re.findall(r'"(\w+)":', answer.decode()))
 
@@ -35,16 +43,43 @@ def test_there_are_examples() -> None:
     assert len(BLOCKS) >= 4
 
 
+def test_five_lines_serve_a_model_by_name(tmp_path: Path) -> None:
+    """All but the build, in a folder that has what a checkout has."""
+    build, *lines = FIVE_LINES.splitlines()
+    assert (build, len(lines)) == ("./build.sh", 4)
+    for name in ("models", "build"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    program = tmp_path / ".venv/bin/llama-srb"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m llama_srb.cli "$@"\n')
+    program.chmod(0o755)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = "\n".join(["set -e", *lines, "kill $!", "wait"]).replace("9090", str(port))
+    told = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"LLAMA_SRB_PORT": str(port), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert told.returncode in (0, 128 + signal.SIGTERM), told.stderr
+    assert re.findall(r'"index": ?(\d)', told.stdout) == [*"0123"]
+    assert "storyteller" in told.stdout
+
+
 async def test_the_websockets_conversation_goes_as_shown(server: Server) -> None:
-    async with ClientSession() as session, session.ws_connect(server.url + "/v1/ws") as socket:
+    async with ClientSession() as session, session.ws_connect(server.url + "/v1/ws") as chat:
         for side, shown in CONVERSATION:
             if side == ">":
-                await socket.send_str(shown)
+                await chat.send_str(shown)
             else:
-                told = await socket.receive_json()
+                told = await chat.receive_json()
                 assert (told["event"], told["id"]) == (json.loads(shown)["event"], json.loads(shown)["id"])
                 assert told.keys() >= json.loads(shown).keys()
-        while (told := await socket.receive_json())["event"] != "stop":
+        while (told := await chat.receive_json())["event"] != "stop":
             pass
         assert told["finish_reason"] in ("cancelled", "length")
 

@@ -38,12 +38,19 @@ def test_the_copy_in_the_repository_is_what_the_engine_prints() -> None:
     )
 
 
+OWNERS = {
+    "fork": "extend",
+    "adapter": "load_adapter",
+}  # the command that an object is a field of, if not generate
+
+
 def valid(op: str) -> dict[str, Any]:
     """Valid values for the fields that a command must have."""
     values: dict[str, Any] = {
         "prefix": {"prompt": "a"}, "generate": {"prompt": "a"}, "chat": {"messages": []},
         "score": {"texts": ["a"]}, "embed": {"input": ["a"]}, "tokenize": {"text": "a"},
         "detokenize": {"tokens": []}, "template": {"messages": []},
+        "load_adapter": {"adapter": {"id": 0, "path": "a.gguf"}}, "unload_adapter": {"adapter": 0},
     }  # fmt: skip
     return {"op": op, **values.get(op, {})}
 
@@ -86,7 +93,7 @@ def test_a_field_of_the_table_is_refused_by_name_when_its_type_is_wrong(
 def test_a_field_of_an_object_is_refused_by_name_when_its_type_is_wrong(
     engine: Lines, owner: str, name: str
 ) -> None:
-    op = "extend" if owner == "fork" else "generate"
+    op = OWNERS.get(owner, "generate")
     object = {name: None}
     value = [object] if owner in ("sequences", "lora") else object
     error = error_of(engine, valid(op) | {owner: value})
@@ -103,7 +110,7 @@ def test_a_field_that_is_not_in_the_table_is_refused_as_unknown(engine: Lines, o
 @pytest.mark.parametrize("owner", TABLE["$defs"])
 def test_a_field_that_an_object_does_not_have_is_refused_as_unknown(engine: Lines, owner: str) -> None:
     value = [{"temprature": 1}] if owner in ("sequences", "lora") else {"temprature": 1}
-    error = error_of(engine, valid("extend" if owner == "fork" else "generate") | {owner: value})
+    error = error_of(engine, valid(OWNERS.get(owner, "generate")) | {owner: value})
     assert error["param"] == ("temprature" if owner in UNNAMED else owner)
     assert error["message"] == f'{owner} has no field "temprature"'
 

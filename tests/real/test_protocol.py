@@ -12,15 +12,19 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gguf import GGUFReader
 
 from llama_srb.engine.commands import encode
 from llama_srb.engine.events import Done, Error, Extend, Progress, Queued, Result, Start, Stop, Stream
 from llama_srb.engine.exchange import CommandRefused, Exchange, new_id
 from llama_srb.engine.process import Engine
 from llama_srb.engine.settings import EngineSettings
+from tests.support.models import Pairs, write_adapter
 from tests.support.places import FAKE_ENGINE, ROOT
 from tests.support.serving import LASTING
 from tests.support.waiting import PATIENCE, collect, soon, texts
@@ -419,6 +423,41 @@ UNREADABLE = [
     b"[" * 20_000,
     b"\0",
 ]
+
+
+async def test_adapters_come_and_go(engine: Engine, tmp_path: Path) -> None:
+    """The fake engine takes any file, the real one an adapter of the bundled model."""
+    write_adapter(tmp_path / "a.gguf", "llama", 0, change=suit_storyteller)
+    assert engine.ready is not None
+    assert engine.ready.adapters == ()
+    wanted = {"id": 3, "path": str(tmp_path / "a.gguf"), "scale": 0.0}
+    (*_, loaded) = await run(ask(engine, "load_adapter", adapter=wanted))
+    assert isinstance(loaded, Result)
+    assert loaded.data == {"adapters": [wanted]}
+    (*_, done) = await run(story(engine, lora=[{"id": 3, "scale": 0.5}]))
+    assert isinstance(done, Done)
+    for wrong, param in ((wanted, "adapter.id"), (wanted | {"id": 4, "path": "/none"}, "adapter.path")):
+        (*_, error) = await run(ask(engine, "load_adapter", adapter=wrong))
+        assert isinstance(error, Error)
+        assert (error.code, error.param) == ("invalid_request", param)
+    (*_, unloaded) = await run(ask(engine, "unload_adapter", adapter=3))
+    assert isinstance(unloaded, Result)
+    assert unloaded.data == {"adapters": []}
+    for op, fields in (
+        ("unload_adapter", {"adapter": 3}),
+        ("generate", {"prompt": "x", "lora": [{"id": 3}]}),
+    ):
+        (*_, error) = await run(ask(engine, op, **fields))
+        assert isinstance(error, Error)
+        assert error.code == "invalid_request"
+
+
+def suit_storyteller(writer: Any, pairs: Pairs) -> None:
+    """Changes one tensor, which the bundled model has, by a matrix of its shape."""
+    pairs.clear()
+    shape = next(t.shape for t in GGUFReader(STORYTELLER[1]).tensors if t.name == "output_norm.weight")
+    width = int(shape[0])
+    pairs["blk.0.attn_q.weight"] = [np.ones((1, width), np.float32), np.ones((width, 1), np.float32)]
 
 
 async def test_lines_without_a_readable_id_affect_no_request(engine: Engine) -> None:

@@ -113,9 +113,11 @@ def test_with_several_models_one_can_be_chosen(page: Page) -> None:
     expect(page.get_by_label("Model")).to_have_count(0)
     page.route("**/v1/models", two)
     settings(page, max_tokens=5, next=False)
+    page.get_by_role("button", name="Settings").click()
     page.get_by_label("Model").select_option("storyteller")
     with page.expect_request("**/v1/events") as sent:
         ask(page)
     assert sent.value.post_data_json["model"] == "storyteller"
     page.reload()
+    page.get_by_role("button", name="Settings").click()
     expect(page.get_by_label("Model")).to_have_value("storyteller")

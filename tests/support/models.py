@@ -195,6 +195,7 @@ def write_chat_model(path: Path) -> None:
 
 
 RANK = 4
+Pairs = dict[str, list[Any]]  # A and B by the name of the tensor that they change
 
 
 def _deltas(seed: int, rank: int = RANK) -> dict[str, tuple[Matrix, Matrix]]:
@@ -208,14 +209,24 @@ def _deltas(seed: int, rank: int = RANK) -> dict[str, tuple[Matrix, Matrix]]:
     }
 
 
-def write_adapter(path: Path, kind: str, seed: int, rank: int = RANK) -> None:
+def write_adapter(
+    path: Path,
+    kind: str,
+    seed: int,
+    rank: int = RANK,
+    change: Callable[[GGUFWriter, Pairs], None] | None = None,
+) -> None:
+    """Writes an adapter; `change` may spoil it before its pairs of matrices are written."""
     writer = GGUFWriter(path, kind)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", float(rank))  # so that scale 1 adds the product unchanged
-    for name, (a, b) in _deltas(seed, rank).items():
-        writer.add_tensor(f"{name}.lora_a", a)
-        writer.add_tensor(f"{name}.lora_b", b)
+    pairs: Pairs = {name: list(pair) for name, pair in _deltas(seed, rank).items()}
+    if change is not None:
+        change(writer, pairs)
+    for name, matrices in pairs.items():
+        for which, matrix in zip("ab", matrices, strict=False):
+            writer.add_tensor(f"{name}.lora_{which}", matrix)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from llama_srb import config
+from llama_srb.config import Settings, load
 from llama_srb.http import server
 from llama_srb.http.auth import api_keys
 from llama_srb.http.auth.api_keys import Key
@@ -82,9 +82,14 @@ async def servers(folder: Path) -> AsyncIterator[Serving]:
     engine.chmod(0o755)
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(*flags: str, **options: object) -> Served:
-            given = {"engine": str(engine), "engine_args": flags, "port": 0, "stop_grace": 0, **options}
-            url = await stack.enter_async_context(running(config.load(given, environ={})))
+        async def start(*flags: str, config: str | None = None, **options: object) -> Served:
+            own: dict[str, object] = {"engine": str(engine), "engine_args": flags} if config is None else {}
+            given = {**own, "port": 0, "stop_grace": 0, **options}
+
+            def read() -> Settings:
+                return load(given, config=config, environ={})
+
+            url = await stack.enter_async_context(running(read(), read))
             http = await stack.enter_async_context(aiohttp.ClientSession())
             return Served(url, http, journal, stack)
 
@@ -93,10 +98,12 @@ async def servers(folder: Path) -> AsyncIterator[Serving]:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: config.Settings) -> AsyncIterator[str]:
+async def running(settings: Settings, reread: Callable[[], Settings] | None = None) -> AsyncIterator[str]:
     """Runs the real serve() with its real runner and site; yields its address."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(server.serve(settings, on_loading=lambda _: None, on_ready=ready.set_result))
+    task = asyncio.create_task(
+        server.serve(settings, on_loading=lambda _: None, on_ready=ready.set_result, reread=reread)
+    )
     try:
         await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():

@@ -9,6 +9,7 @@ import pytest
 
 from llama_srb.dialects import chat
 from llama_srb.dialects.chat import Body, Chunks
+from llama_srb.dialects.openai import Origin
 from llama_srb.engine.events import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
@@ -36,7 +37,7 @@ CALLS = [
 
 def frames(events: list[Event], **fields: Any) -> list[Any]:
     request, form = chat.parse({"messages": HELLO, "n": 2, "stream": True, **fields}, Defaults())
-    data = Chunks(request, form, model="m", created=3, fingerprint=lambda: "b1").render(events).decode()
+    data = Chunks(request, form, Origin("m", 3, lambda: "b1")).render(events).decode()
     parts = [part.removeprefix("data: ") for part in data.split("\n\n") if part]
     return [part if part.startswith(("[", ":")) else json.loads(part) for part in parts]
 
@@ -44,9 +45,7 @@ def frames(events: list[Event], **fields: Any) -> list[Any]:
 def body(events: list[Event], **fields: Any) -> Any:
     answer = Body(
         chat.parse({"messages": HELLO, "n": 2, **fields}, Defaults())[0],
-        model="m",
-        created=3,
-        fingerprint=lambda: "b1",
+        Origin("m", 3, lambda: "b1"),
     )
     for event in events:
         answer.take([event])

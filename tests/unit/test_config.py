@@ -55,6 +55,14 @@ VALUES = [
     ("engine_args", "-t 4 --lora 'a b.gguf'", ("-t", "4", "--lora", "a b.gguf")),
     ("keep_alive", "0.5", 0.5),
     ("ctx", "4096", 4096),
+    ("unload_after", "10m", 600.0),
+    ("unload_after", "1.5 h", 5400.0),
+    ("unload_after", 30, 30.0),
+    ("unload_after", "never", None),
+    ("models_memory", "12GiB", 12 << 30),
+    ("sampling", '{"temperature": 0.9}', {"temperature": 0.9}),
+    ("sampling", {"temperature": 0.9}, {"temperature": 0.9}),
+    ("adapters", "a = x.gguf, b=/y.gguf", {"a": Path("x.gguf"), "b": Path("/y.gguf")}),
 ]
 
 
@@ -72,6 +80,18 @@ REFUSALS: list[tuple[dict[str, object], dict[str, str], str]] = [
     ({"strict": "maybe"}, {}, "--strict is 'maybe'; it must be true or false"),
     ({"max_body": "16 potatoes"}, {}, "--max-body is '16 potatoes'; it must be a whole number"),
     ({"engine_mode": "one"}, {}, "--engine-mode is 'one'; it must be 'resident' or 'per-request'"),
+    (
+        {"unload_after": "soon"},
+        {},
+        "--unload-after is 'soon'; it must be a time as 30s, 10m, 2h or 1d, or never",
+    ),
+    ({"unload_after": "0"}, {}, "--unload-after is 0.0; it must be greater than 0"),
+    (
+        {"sampling": "[1]"},
+        {},
+        """--sampling is '[1]'; it must be an object of JSON, as {"temperature": 0.9}""",
+    ),
+    ({"adapters": "x.gguf"}, {}, "--adapters is 'x.gguf'; it must be NAME=FILE, with commas between several"),
     ({}, {"LLAMA_SRB_PORT": "-1"}, "LLAMA_SRB_PORT is '-1'; it must be greater than or equal to 0"),
     (
         {},
@@ -155,8 +175,25 @@ def test_arguments_after_two_dashes_go_to_the_engine() -> None:
     assert split_arguments(["--n", "3"]) == (["--n", "3"], None)
 
 
+def test_settings_of_a_program_become_variables_and_are_read_again() -> None:
+    given = {
+        "adapters": {"a": "/x.gguf", "b": "/y.gguf"},
+        "sampling": {"temperature": 0.5, "stop": ["a, b"]},
+        "engine_args": ("-t", "4 5"),
+        "unload_after": 90,
+        "alias": None,
+    }
+    environ = {
+        name: value for name, value in config.environment(given).items() if name.startswith("LLAMA_SRB")
+    }
+    settings = load({}, environ=environ)
+    assert settings == load(given, environ={})
+    assert (settings.sampling, settings.unload_after) == (given["sampling"], 90.0)
+
+
 def test_every_setting_has_an_option_and_a_help_text() -> None:
-    assert {option.name for option in OPTIONS} | {"engine_args"} == set(Settings.model_fields)
+    made = {"name", "models"}  # of the tables of models
+    assert {option.name for option in OPTIONS} | {"engine_args"} | made == set(Settings.model_fields)
     assert all(option.meaning for option in OPTIONS)
     assert all(option.flag not in config.NOT_SETTINGS for option in OPTIONS)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from llama_srb.dialects import events
+from llama_srb.dialects import events, messages
 from llama_srb.engine.events import (
     Done,
     Error,
@@ -23,6 +23,7 @@ from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
 
 FRAMES: list[tuple[Event, str]] = [
+    (Loading(0.4, "1"), '{"event": "loading", "id": "1", "progress": 0.4}'),
     (Queued("1", 2), '{"event": "queued", "position": 2, "id": "1"}'),
     (
         Start("1", 8, 5, 4, 7),
@@ -88,6 +89,11 @@ def test_frames_follow_in_order() -> None:
 def test_events_that_are_not_for_clients_are_left_out() -> None:
     assert events.render([Loading(0.5)]) == b""
     assert events.render([]) == b""
+
+
+def test_a_message_about_a_load_has_the_clients_id() -> None:
+    (message,) = messages.render("mine", [Loading(0.4, "1")])
+    assert json.loads(message) == {"event": "loading", "id": "mine", "progress": 0.4}
 
 
 def test_warnings_go_into_the_start_event() -> None:

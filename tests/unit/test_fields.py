@@ -167,6 +167,8 @@ VALID: list[dict[str, Any]] = [
     {"op": "template", "id": "1", "messages": [{"role": "user", "content": "Hello"}]},
     {"op": "tokenize", "id": "1", "text": "a", "pieces": True},
     {"op": "score", "id": "1", "texts": ["a", [1]]},
+    {"op": "load_adapter", "id": "1", "adapter": {"id": 7, "path": "a.gguf", "scale": 0}},
+    {"op": "unload_adapter", "id": "1", "adapter": 7},
 ]
 INVALID: list[tuple[dict[str, Any], str]] = [
     ({"op": "generate", "prompt": "a", "sampling": {"top_q": 1}}, "top_q"),
@@ -177,6 +179,9 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"op": "score", "texts": []}, "texts"),
     ({"op": "chat", "messages": [], "tool_choice": "perhaps"}, "tool_choice"),
     ({"op": "tokenize"}, "text"),
+    ({"op": "load_adapter", "adapter": {"id": 7}}, "adapter"),
+    ({"op": "load_adapter", "adapter": {"id": -1, "path": "a.gguf"}}, "adapter.id"),
+    ({"op": "unload_adapter", "adapter": "a"}, "adapter"),
 ]  # fmt: skip
 
 

@@ -32,6 +32,8 @@ def test_a_default_is_that_of_a_request_field(flag: flags.Flag) -> None:
 
 # A llama-server command line, and ours in its place
 OWN = {
+    "--models-dir": (["m"], ["--models-dir", "m"]),
+    "--models-max": (["4"], ["--models-max", "4"]),
     "--help": ([], ["--help"]),
     "--model": (["m.gguf"], ["--model", "m.gguf"]),
     "--hf-repo": (["a/b:Q8_0"], ["--model", "hf:a/b:Q8_0"]),

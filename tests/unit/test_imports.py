@@ -22,7 +22,8 @@ ROOMS: dict[str, set[str]] = {
     "engine": PLAIN,
     "config": {"bundled", "flags"},
     "memory": {"request"},
-    **{leaf: set() for leaf in ("flags", "request", "models", "studio", "background", "bundled")},
+    "models": {"config", "engine", "request", "background"},
+    **{leaf: set() for leaf in ("flags", "request", "studio", "background", "bundled")},
 }
 FLOORS, MOST_ROOMS, MOST_FLAT, MOST_IN_A_FOLDER = 6, 14, 8, 12
 ONLY = {  # names that only these modules may use

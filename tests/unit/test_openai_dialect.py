@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from llama_srb.dialects import openai
-from llama_srb.dialects.openai import Body, Chunks, Form
+from llama_srb.dialects.openai import Body, Chunks, Form, Origin
 from llama_srb.engine.events import (
     Again,
     Done,
@@ -49,13 +49,13 @@ def parse(**fields: Any) -> tuple[CompletionRequest, Form]:
 
 def frames(events: list[Event], **fields: Any) -> list[Any]:
     request, form = parse(n=2, stream=True, **fields)
-    data = Chunks(request, form, model="m", created=3, fingerprint=lambda: "b1").render(events).decode()
+    data = Chunks(request, form, Origin("m", 3, lambda: "b1")).render(events).decode()
     parts = [part.removeprefix("data: ") for part in data.split("\n\n") if part]
     return [part if part.startswith(("[", ":")) else json.loads(part) for part in parts]
 
 
 def body(events: list[Event], **fields: Any) -> Any:
-    answer = Body(parse(n=2, **fields)[0], model="m", created=3, fingerprint=lambda: "b1")
+    answer = Body(parse(n=2, **fields)[0], Origin("m", 3, lambda: "b1"))
     for event in events:
         answer.take([event])
     return json.loads(answer.json())

@@ -15,11 +15,12 @@ from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.llamacpp import REPLIES
 from llama_srb.engine.events import Done, Event, Progress, Prompt, Start, Stop, Stream
 from llama_srb.http.observe.metrics import Metrics
+from llama_srb.http.observe.model_metrics import ModelNow
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
 
 HELLO = [{"role": "user", "content": "Hello"}]
-ABOUT: dict[str, Any] = {"model": "m", "created": 3, "fingerprint": lambda: "b1"}
+ORIGIN = openai.Origin("m", 3, lambda: "b1")
 MS = {"queued_ms": 1.0, "prompt_ms": 20.0, "decode_ms": 30.0}
 RUN: list[Event] = [
     Start("1", 1, 50, 10, 7),
@@ -45,14 +46,14 @@ def frames(data: bytes) -> list[Any]:
 def chunks(dialect: Any, events: list[Event], **fields: Any) -> list[Any]:
     asked = {"messages": HELLO} if dialect is chat else {"prompt": "Hello"}
     request, form = dialect.parse({**asked, "stream": True, **fields}, Defaults())
-    rendered = openai.renderer(dialect.Chunks(request, form, **ABOUT), request, form)(events)
+    rendered = openai.renderer(dialect.Chunks(request, form, ORIGIN), request, form)(events)
     return frames(rendered if isinstance(rendered, bytes) else b"".join(rendered))
 
 
 def whole(dialect: Any, events: list[Event], **fields: Any) -> Any:
     asked = {"messages": HELLO} if dialect is chat else {"prompt": "Hello"}
     request, form = dialect.parse({**asked, **fields}, Defaults())
-    answer = openai.builder(dialect.Body(request, **ABOUT), request, form)
+    answer = openai.builder(dialect.Body(request, ORIGIN), request, form)
     answer.take(events)
     return json.loads(answer.json())
 
@@ -167,11 +168,11 @@ def test_two_messages_of_the_assistant_at_the_end_are_refused() -> None:
 def test_metrics_have_llama_servers_names() -> None:
     metrics = Metrics()
     for _ in range(2):
-        clock = metrics.clock()
+        clock = metrics.of("m").clock()
         for event in RUN:
             clock.take([event])
     engine = {"steps": 8, "step_tokens": 24, "requests": 2, "queued": 1}
-    metrics.set_state(ready=True, open=3, memory=0, engine=engine)
+    metrics.set({"m": ModelNow(True, 3, 0, engine)})
     families = {one.name: one for one in text_string_to_metric_families(metrics.text().decode())}
     found = {
         name.removeprefix("llamacpp:"): one.samples[0].value

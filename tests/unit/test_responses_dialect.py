@@ -12,6 +12,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from llama_srb.dialects import responses
+from llama_srb.dialects.openai import Origin
 from llama_srb.dialects.responses import Body, Frames, Output
 from llama_srb.dialects.responses.items import messages_of
 from llama_srb.engine.events import (
@@ -69,7 +70,7 @@ RUN: list[Event] = [
 
 def output(**fields: Any) -> Output:
     request, asked = responses.parse({"input": "Hello", "stream": True, **fields}, Defaults())
-    return Output(request, asked, model="m", created=3, fingerprint=lambda: "f")
+    return Output(request, asked, Origin("m", 3, lambda: "f"))
 
 
 def frames(events: list[Event], **fields: Any) -> list[dict[str, Any]]:

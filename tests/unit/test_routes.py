@@ -35,7 +35,12 @@ def test_every_route_is_an_operation_with_all_its_statuses() -> None:
     for route in ROUTES:
         operation = DOCUMENT["paths"][route.path][route.method.lower()]
         assert {int(status) for status in operation["responses"]} == route.answers.keys()
-        assert {p["name"] for p in operation.get("parameters", ())} == set(re.findall(r"{(\w+)}", route.path))
+        parameters = {(p["in"], p["name"]) for p in operation.get("parameters", ())}
+        assert {name for place, name in parameters if place == "path"} == set(
+            re.findall(r"{(\w+)}", route.path)
+        )
+        assert (("query", "model") in parameters) == route.names_model
+        assert not route.names_model or 404 in route.answers
         assert len([group for group in GROUPS if hasattr(group, route.handler)]) == 1
 
 

@@ -15,7 +15,7 @@ SCOPES = {
     "docs": ("docs/*.md",),
     "front pages": ("README.md", "CHANGELOG.md", "benchmarks/README.md"),
     "studio": ("llama_srb/studio/*.*",),
-    "scripts": ("api.py", "build.sh", "scripts/*", "benchmarks/*.py"),
+    "scripts": ("api.py", "build.sh", "scripts/*", "benchmarks/**/*.py"),
     "engine": ("engine/**/*.h", "engine/**/*.cpp"),
     "llama_srb": ("llama_srb/**/*.py",),
     "tests": ("tests/**/*.py", "tests/**/*.h", "tests/**/*.cpp", "!tests/unit/test_words.py"),

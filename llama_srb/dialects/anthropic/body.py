@@ -35,6 +35,7 @@ KEEPS_ALL = {"type": "clear_thinking_20251015", "keep": "all"}
 
 def request_of(body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> CompletionRequest:
     """Reads a body; RequestError names a field that is wrong, or that this server cannot obey."""
+    text_of(body, "model", "")
     for name, why in ELSEWHERE.items():
         if body.get(name) not in (None, []):
             code = NO_THREADS if name == "thread" else None
@@ -58,16 +59,6 @@ def chat_of(body: Mapping[str, Any]) -> Json:
     tools = tools_of(body.get("tools"))
     chat: Json = {"messages": messages_of(body.get("system"), body.get("messages"))}
     return chat | ({"tools": tools} if tools else {}) | choice_of(body.get("tool_choice"), tools)
-
-
-def model_of(body: Mapping[str, Any], about: ServerInfo) -> str:
-    """The model's name in the answer; another name than this server's is an error only with --strict."""
-    name = text_of(body, "model", about.model)
-    if name not in about.names and about.defaults.strict:
-        raise RequestError(
-            f"there is no model {name[:100]} here, only {about.model}", param="model", status=404
-        )
-    return name if name in about.names else about.model
 
 
 def object_of(body: Mapping[str, Any], name: str) -> Json:

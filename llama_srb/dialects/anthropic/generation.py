@@ -23,7 +23,7 @@ from llama_srb.dialects.anthropic.answer import (
     stopped,
     usage_of,
 )
-from llama_srb.dialects.anthropic.body import model_of, request_of
+from llama_srb.dialects.anthropic.body import request_of
 from llama_srb.dialects.common.answers import size_in
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import Reply, ServerInfo
@@ -41,7 +41,6 @@ class Messages(Reply):
     def __init__(self, body: Mapping[str, Any], about: ServerInfo) -> None:
         stream = switch(body, "stream", False)
         super().__init__(request_of(body, about, stream=stream), about, stream=stream)
-        self._model = model_of(body, about)
         self._blocks = Blocks()
 
     def messages(self, event: Event) -> Iterator[Mapping[str, Any]]:
@@ -86,7 +85,7 @@ class Messages(Reply):
             "id": PREFIX + self.id,
             "type": "message",
             "role": "assistant",
-            "model": self._model,
+            "model": self.about.name,
             "content": [],
             **end,
             "usage": self._usage(),
@@ -103,7 +102,6 @@ class Messages(Reply):
 
 def prompt_of(body: Mapping[str, Any], about: ServerInfo) -> CompletionRequest:
     """The request whose prompt /v1/messages/count_tokens counts."""
-    model_of(body, about)
     return request_of(body, about, stream=False)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import orjson
 from typing_extensions import TypedDict
@@ -21,18 +21,26 @@ from llama_srb.request.parse import Defaults
 
 Json: TypeAlias = dict[str, Any]
 SSE = "text/event-stream; charset=utf-8"
+ModelState: TypeAlias = Literal["unloaded", "loading", "loaded", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """The server and its model.
+    """The server and the model of a request.
 
-    context: tokens of one sequence. modified, now: seconds since 1970. agent: the client's User-Agent.
+    model: its own name. asked: its name in the answer, if that is another one. parent: of an adapter in a
+    list, the model's name. context: tokens of one sequence. modified, now: seconds since 1970. agent: the
+    client's User-Agent. models: for a list, all that the client may use. leaves: when it will be unloaded if
+    no request comes, in seconds since 1970; None: never. max_instances: None if the request names its model,
+    or if the server has one model; else the most models that are loaded at once, 0 without a limit.
     """
 
     model: str
+    asked: str = ""
+    parent: str = ""
+    state: ModelState = "loaded"
+    models: tuple[ServerInfo, ...] = ()
     path: str = ""
-    names: frozenset[str] = frozenset()
     architecture: str = ""
     parameters: int = 0
     quantisation: str = ""
@@ -49,7 +57,14 @@ class ServerInfo:
     now: float = 0.0
     uptime: float = 0.0
     agent: str = ""
+    leaves: float | None = None
+    max_instances: int | None = None
     defaults: Defaults = field(default_factory=Defaults)
+
+    @property
+    def name(self) -> str:
+        """The model's name in the answer."""
+        return self.asked or self.model
 
     def defaults_of(self, n: int, max_tokens: int, *, stream: bool, sampling: Json | None = None) -> Defaults:
         """The server's defaults, except those of a dialect."""
@@ -63,16 +78,23 @@ class InfoEndpoint:
 
     answer: makes the answer from the body, the result of the engine's command, and the server's facts.
     op: the engine's command; empty if none is needed. arguments: makes its arguments from the body.
+    lists: the answer lists all models.
     """
 
     answer: Callable[[Json, Mapping[str, Any], ServerInfo], Any]
     op: str = ""
     arguments: Callable[[Json], Json] = lambda body: {}
+    lists: bool = False
 
 
 def from_server_info(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
     """A path whose answer is made from the server's facts alone."""
     return InfoEndpoint(lambda body, result, about: value(about))
+
+
+def from_models(value: Callable[[tuple[ServerInfo, ...]], Any]) -> InfoEndpoint:
+    """A path whose answer is made from the facts of all models."""
+    return InfoEndpoint(lambda body, result, about: value(about.models), lists=True)
 
 
 class LikelyToken(TypedDict):

@@ -1,7 +1,7 @@
 """llama.cpp's server: paths that generate nothing. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -66,6 +66,11 @@ class Modalities(TypedDict):
 
 
 class Props(TypedDict):
+    """role and the fields after it: of a server of several models, if `?model=` names none of them.
+
+    max_instances: the most models that are loaded at once, 0 without a limit.
+    """
+
     default_generation_settings: DefaultSettings
     total_slots: Count
     model_alias: str
@@ -79,6 +84,9 @@ class Props(TypedDict):
     build_info: str
     cpu_variant: str
     is_sleeping: bool
+    role: NotRequired[Literal["router"]]
+    max_instances: NotRequired[Count]
+    models_autoload: NotRequired[bool]
 
 
 class Slot(TypedDict):
@@ -140,7 +148,7 @@ def _tokenizer(about: ServerInfo) -> TokenizerInfo:
     }
 
 
-def template_arguments(body: Json) -> Json:
+def template_arguments(body: Mapping[str, Any]) -> Json:
     """The engine's arguments of a chat template, checked as for a chat."""
     fields = {name: value for name, value in body.items() if name in (*CHAT, "reasoning_effort")}
     if fields.get("messages") is None:
@@ -155,7 +163,7 @@ def _prompt(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ChatPro
 
 def _props(about: ServerInfo) -> Props:
     settings = request_from({"prompt": ""}, about.defaults).sampling.model_dump(mode="json")
-    return {
+    props: Props = {
         "default_generation_settings": {"params": settings, "n_ctx": about.context},
         "total_slots": about.parallel,
         "model_alias": about.model,
@@ -170,6 +178,9 @@ def _props(about: ServerInfo) -> Props:
         "cpu_variant": about.cpu,
         "is_sleeping": False,
     }
+    if about.max_instances is not None:
+        props |= {"role": "router", "max_instances": about.max_instances, "models_autoload": True}
+    return props
 
 
 def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Slot]:

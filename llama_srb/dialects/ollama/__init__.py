@@ -1,6 +1,8 @@
-"""Ollama: `body` reads requests, `generation` renders answers, `info` answers all other paths. Pure."""
+"""Ollama: `body` reads requests, `generation` renders answers, `keep_alive` reads that field.
 
-from llama_srb.dialects.ollama.body import model_of
+`info` answers all other paths. Pure.
+"""
+
 from llama_srb.dialects.ollama.generation import (
     REPLIES,
     TEXT_LINES,
@@ -11,6 +13,7 @@ from llama_srb.dialects.ollama.generation import (
     error_body,
 )
 from llama_srb.dialects.ollama.info import INFO_ENDPOINTS, PULLED, Pulled, pulled
+from llama_srb.dialects.ollama.keep_alive import only_loads, stay_asked, stay_of, unloaded
 
 __all__ = [
     "INFO_ENDPOINTS",
@@ -23,6 +26,9 @@ __all__ = [
     "OllamaError",
     "Pulled",
     "error_body",
-    "model_of",
+    "only_loads",
     "pulled",
+    "stay_asked",
+    "stay_of",
+    "unloaded",
 ]

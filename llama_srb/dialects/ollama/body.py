@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from llama_srb.dialects.common.fields import switch, text_of
+from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import Json, ServerInfo
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import request_from
@@ -80,11 +80,3 @@ def _logprobs(body: Mapping[str, Any]) -> Json:
     if not switch(body, "logprobs", False):
         return {}
     return {"logprobs": whole("top_logprobs", body.get("top_logprobs") or 0, 0, MAX_LOGPROBS)}
-
-
-def model_of(body: Mapping[str, Any], about: ServerInfo) -> str:
-    """The body's model if this server has it; Ollama's model names end with a colon and a tag."""
-    name = text_of(body, "model", text_of(body, "name", about.model))
-    if name and name.split(":")[0] not in about.names:
-        raise RequestError(f"model {name[:100]!r} not found, only {about.model}", param="model", status=404)
-    return name or about.model

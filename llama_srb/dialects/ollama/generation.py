@@ -24,7 +24,7 @@ from llama_srb.dialects.common.reply import (
     arguments_of,
     token_json,
 )
-from llama_srb.dialects.ollama.body import message_of, model_of, request_of, think_of
+from llama_srb.dialects.ollama.body import message_of, request_of, think_of
 from llama_srb.engine.events import Done, Error, Event, Stop, Stream
 from llama_srb.request.fields import limit_of
 from llama_srb.request.values import RequestError, wrong
@@ -182,14 +182,14 @@ class Lines(Reply):
     loading = ""  # the done_reason of a request without a prompt: load or unload
 
     def __init__(self, body: Mapping[str, Any], about: ServerInfo, beginning: Json) -> None:
-        model, stream = model_of(body, about), switch(body, "stream", True)
+        stream = switch(body, "stream", True)
         request = request_of(body, about, beginning, stream)
         self._is_first_only = stream and request.n > 1 and about.agent.startswith(JOINING)
         super().__init__(request, about, stream=stream, keeps_texts=self._is_first_only)
         self.limit = (
             limit_of(body.get("options") or {}, "num_ctx") if switch(body, "truncate", True) else None
         )
-        self._head: OllamaHead = {"model": model, "created_at": time_of(about.now)}
+        self._head: OllamaHead = {"model": about.name, "created_at": time_of(about.now)}
 
     def render(self, events: Iterable[Event]) -> Iterator[bytes]:
         """Lines for these events; the one with `done` has no text, since LiteLLM reads none there.
@@ -324,13 +324,12 @@ def time_of(seconds: float) -> str:
 
 def generate(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     """/api/generate."""
-    model = model_of(body, about)
     prompt, suffix = text_of(body, "prompt", ""), text_of(body, "suffix", "")
     if not prompt and not suffix:
         return _loaded(Lines, body, about)
     if suffix:
         if not can_infill(about.infill):
-            raise RequestError(f"{model} does not support insert", param="suffix")
+            raise RequestError(f"{about.name} does not support insert", param="suffix")
         prompt = infill_prompt(about.infill, prompt, suffix)
     elif about.chat_template and not switch(body, "raw", False):
         system = text_of(body, "system", "")

@@ -1,7 +1,7 @@
 """Ollama: paths that generate nothing. Pure."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
@@ -9,11 +9,17 @@ from typing_extensions import TypedDict
 from llama_srb.dialects.common.answers import Count, Frames
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill
-from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
-from llama_srb.dialects.ollama.body import model_of
+from llama_srb.dialects.common.reply import (
+    InfoEndpoint,
+    Json,
+    ServerInfo,
+    from_models,
+    from_server_info,
+)
 from llama_srb.dialects.ollama.generation import OllamaError, time_of
 from llama_srb.request.values import RequestError
 
+DAY, LATEST = 86_400.0, 1e9  # seconds
 VERSION = "0.12.0"  # of Ollama: clients check it before they use newer fields
 
 # ----------------------------------------------------------------------------------------------------
@@ -85,7 +91,7 @@ PULLED = Frames(Pulled | OllamaError, "One line of JSON.")
 
 def _details(about: ServerInfo) -> Details:
     return {
-        "parent_model": "",
+        "parent_model": about.parent,
         "format": "gguf",
         "family": about.architecture,
         "families": [about.architecture],
@@ -115,19 +121,23 @@ def _entry(about: ServerInfo) -> OllamaModel:
     }
 
 
-def _tags(about: ServerInfo) -> OllamaModels:
-    return {"models": [_entry(about)]}
+def _tags(models: Sequence[ServerInfo]) -> OllamaModels:
+    return {"models": list(map(_entry, models))}
 
 
-def _running(about: ServerInfo) -> OllamaLoadedModels:
-    """The loaded model. It stays loaded, so expires_at is always a day from now."""
-    model: OllamaLoadedModel = {
+def _running(models: Sequence[ServerInfo]) -> OllamaLoadedModels:
+    return {"models": [_loaded(one) for one in models if one.state == "loaded" and not one.parent]}
+
+
+def _loaded(about: ServerInfo) -> OllamaLoadedModel:
+    """A loaded model. expires_at is a day from now if it stays as long as the server runs."""
+    leaves = about.now + DAY if about.leaves is None else min(about.leaves, about.now + LATEST)
+    return {
         **_entry(about),
-        "expires_at": time_of(about.now + 86400),
+        "expires_at": time_of(leaves),
         "size_vram": 0,
         "context_length": about.context,
     }
-    return {"models": [model]}
 
 
 def _version(about: ServerInfo) -> OllamaVersion:
@@ -135,7 +145,6 @@ def _version(about: ServerInfo) -> OllamaVersion:
 
 
 def _show(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ShownModel:
-    model_of({"model": body.get("model") or body.get("name")}, about)
     return {
         "modelfile": f"FROM {about.model}",
         "parameters": "",
@@ -151,14 +160,13 @@ def _show(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ShownMode
     }
 
 
-def pulled(body: Mapping[str, Any], about: ServerInfo) -> tuple[Pulled, bool]:
+def pulled(body: Mapping[str, Any]) -> tuple[Pulled, bool]:
     """The answer of /api/pull, which fetches nothing, and whether it is a stream.
 
-    RequestError 404 if the model is not the one that is served.
+    RequestError if no model is named.
     """
     if not text_of(body, "model", text_of(body, "name", "")):
         raise RequestError("model is missing", param="model")
-    model_of(body, about)
     return {"status": "success"}, switch(body, "stream", True)
 
 
@@ -168,8 +176,8 @@ def _tools(about: ServerInfo) -> list[str]:
 
 
 INFO_ENDPOINTS = {
-    "/api/tags": from_server_info(_tags),
-    "/api/ps": from_server_info(_running),
+    "/api/tags": from_models(_tags),
+    "/api/ps": from_models(_running),
     "/api/show": InfoEndpoint(_show),
     "/api/version": from_server_info(_version),
 }

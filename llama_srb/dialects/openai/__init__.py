@@ -3,7 +3,7 @@
 `several` is for a request with several prompts.
 """
 
-from llama_srb.dialects.openai.answer import Error, error_body
+from llama_srb.dialects.openai.answer import Error, Origin, error_body
 from llama_srb.dialects.openai.completions import CHUNKS, Body, Chunks, Completion
 from llama_srb.dialects.openai.form import NO_INFILL, Form, parse, prompts
 from llama_srb.dialects.openai.reports import asked, builder, renderer, unreported
@@ -19,6 +19,7 @@ __all__ = [
     "Completion",
     "Error",
     "Form",
+    "Origin",
     "asked",
     "builder",
     "error_body",

@@ -1,7 +1,7 @@
 """Parts that several of OpenAI's answers share: types, errors, tokens, chunks as frames. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import orjson
@@ -172,20 +172,30 @@ def in_order(transcript: Transcript[OneText]) -> Iterator[tuple[int, OneText, St
         yield i, text, stop
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What an answer says about where it is from.
+
+    model: its name in the answer. created: seconds since 1970. fingerprint: makes system_fingerprint; it is
+    called when the engine has begun.
+    """
+
+    model: str
+    created: int
+    fingerprint: Callable[[], str]
+
+
 class ChunkWriter:
     """Writes the chunks of one answer as frames.
 
     A frame begins with `head`, which is set when the answer's id is known, and ends with `tail`, which has
-    the fields that add() has set. created is in seconds since 1970. fingerprint() is called when the engine
-    has begun.
+    the fields that add() has set.
     """
 
-    def __init__(
-        self, kind: str, prefix: str, form: Form, *, model: str, created: int, fingerprint: Callable[[], str]
-    ) -> None:
+    def __init__(self, kind: str, prefix: str, form: Form, origin: Origin) -> None:
         self._prefix = prefix  # before the id
-        self._about = {"object": kind, "created": created, "model": model}
-        self._fingerprint = fingerprint
+        self._about = {"object": kind, "created": origin.created, "model": origin.model}
+        self._fingerprint = origin.fingerprint
         self._wants_usage = form.include_usage
         self.head = self._added = self.tail = b""
         self.add({})

@@ -4,7 +4,7 @@ Each frame has one choice. Its text is always a string, since clients append it 
 all choices. A cancelled sequence has the finish_reason "length", since its text is not finished.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,7 @@ from llama_srb.dialects.openai.answer import (
     ChunkWriter,
     Error,
     Head,
+    Origin,
     RankingFields,
     Usage,
     finish_of,
@@ -233,18 +234,10 @@ class ChoiceWriter:
 
 
 class Chunks:
-    """Renders the events of one request as chunks; created is in seconds since 1970."""
+    """Renders the events of one request as chunks."""
 
-    def __init__(
-        self,
-        request: CompletionRequest,
-        form: Form,
-        *,
-        model: str,
-        created: int,
-        fingerprint: Callable[[], str],
-    ) -> None:
-        self.writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created, fingerprint=fingerprint)
+    def __init__(self, request: CompletionRequest, form: Form, origin: Origin) -> None:
+        self.writer = ChunkWriter(KIND, PREFIX, form, origin)
         self.empty_choice = _chunk_choice(0, "", None, None)
         self._choices = ChoiceWriter(request, self.writer)
         self._warnings = request.warnings
@@ -296,13 +289,10 @@ def _ignore(text: EchoedText, event: Stream) -> None:
 
 
 class Body:
-    """Builds one JSON body from the events of one request; created is in seconds since 1970."""
+    """Builds one JSON body from the events of one request."""
 
-    def __init__(
-        self, request: CompletionRequest, *, model: str, created: int, fingerprint: Callable[[], str]
-    ) -> None:
-        self._request, self._model, self._created = request, model, created
-        self._fingerprint = fingerprint
+    def __init__(self, request: CompletionRequest, origin: Origin) -> None:
+        self._request, self._origin = request, origin
         self._transcript = Transcript(request.n, EchoedText, _ignore)
         self._pieces = Pieces(request.n)
 
@@ -320,9 +310,9 @@ class Body:
         return {
             "id": PREFIX + done.id,
             "object": KIND,
-            "created": self._created,
-            "model": self._model,
-            "system_fingerprint": self._fingerprint(),
+            "created": self._origin.created,
+            "model": self._origin.model,
+            "system_fingerprint": self._origin.fingerprint(),
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
             **warned(self._request.warnings),

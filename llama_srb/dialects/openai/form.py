@@ -19,7 +19,7 @@ NO_INFILL = "suffix is not used: the model has no infill tokens"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of the answer and the wanted model; None: the body names no model.
+    """The form of the answer.
 
     limit: text-generation-webui's clients want a longer prompt to be truncated; without it, it is refused.
     has_timings, has_progress, is_verbose: what llama-server's clients ask for.
@@ -27,7 +27,6 @@ class Form:
 
     stream: bool = False
     include_usage: bool = False
-    model: str | None = None
     limit: Limit | None = None
     has_timings: bool = False
     has_progress: bool = False
@@ -92,7 +91,6 @@ def form_of(body: Mapping[str, Any]) -> Form:
     return Form(
         stream=_switch(body, "stream", "stream"),
         include_usage=include_usage,
-        model=model,
         limit=limit if limit.tokens else None,
         has_timings=_switch(body, "timings_per_token", "timings_per_token"),
         has_progress=_switch(body, "return_progress", "return_progress"),

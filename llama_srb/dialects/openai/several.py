@@ -5,14 +5,13 @@ The id of an event names its generation. Choices are counted over all prompts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
 
 import orjson
 
-from llama_srb.dialects.openai.answer import ChunkWriter, usage_of
+from llama_srb.dialects.openai.answer import ChunkWriter, Origin, usage_of
 from llama_srb.dialects.openai.completions import (
     KIND,
     PREFIX,
@@ -30,18 +29,10 @@ from llama_srb.request.fields import CompletionRequest
 class ChunksOfMany:
     """Renders the events of several generations as chunks with one id; requests: by generation id."""
 
-    def __init__(
-        self,
-        requests: Mapping[str, CompletionRequest],
-        form: Form,
-        *,
-        model: str,
-        created: int,
-        fingerprint: Callable[[], str],
-    ) -> None:
+    def __init__(self, requests: Mapping[str, CompletionRequest], form: Form, origin: Origin) -> None:
         self._named = next(iter(requests))  # the generation whose id and warnings the answer has
         self._warnings = requests[self._named].warnings
-        self._writer = ChunkWriter(KIND, PREFIX, form, model=model, created=created, fingerprint=fingerprint)
+        self._writer = ChunkWriter(KIND, PREFIX, form, origin)
         firsts = accumulate((request.n for request in requests.values()), initial=0)
         self._first = dict(zip(requests, firsts, strict=False))
         self._choices = {
@@ -106,16 +97,8 @@ def _sum(parts: Iterable[Done]) -> Done:
 class BodyOfMany:
     """Builds one body from the events of several generations; requests: by generation id."""
 
-    def __init__(
-        self,
-        requests: Mapping[str, CompletionRequest],
-        *,
-        model: str,
-        created: int,
-        fingerprint: Callable[[], str],
-    ) -> None:
-        about: dict[str, Any] = {"model": model, "created": created, "fingerprint": fingerprint}
-        self._parts = {id: Body(request, **about) for id, request in requests.items()}
+    def __init__(self, requests: Mapping[str, CompletionRequest], origin: Origin) -> None:
+        self._parts = {id: Body(request, origin) for id, request in requests.items()}
         self._done: list[Done] = []
 
     def take(self, events: Iterable[Event]) -> None:

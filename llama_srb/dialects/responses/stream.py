@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, TypeAlias, TypeVar
 
@@ -42,21 +42,11 @@ def error_body(
 class Output:
     """Turns the events of one request into those of a response.
 
-    A response is the first sequence: others, which `extend` adds, are not in it. created: in seconds since
-    1970. fingerprint: makes system_fingerprint.
+    A response is the first sequence: others, which `extend` adds, are not in it.
     """
 
-    def __init__(
-        self,
-        request: CompletionRequest,
-        asked: Asked,
-        *,
-        model: str,
-        created: int,
-        fingerprint: Callable[[], str],
-    ) -> None:
-        self._request, self._asked, self._model, self._created = request, asked, model, created
-        self._fingerprint = fingerprint
+    def __init__(self, request: CompletionRequest, asked: Asked, origin: openai.Origin) -> None:
+        self._request, self._asked, self._origin = request, asked, origin
         self._form, self._watch = asked.form, Stopwatch()
         self._id, self._count = "", 0  # of the response; of its events so far
         self._items: list[Json] = []  # those that are complete
@@ -103,7 +93,7 @@ class Output:
         more: Json = {"usage": self._usage(done)}
         if self._stop.finish_reason == "stop":
             status = "completed"
-            more["completed_at"] = self._created + round(sum(done.timings.values()) / 1000)
+            more["completed_at"] = self._origin.created + round(sum(done.timings.values()) / 1000)
         else:
             status = "incomplete"
             more["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -126,10 +116,10 @@ class Output:
         return {
             "id": PREFIX + self._id,
             "object": "response",
-            "created_at": self._created,
+            "created_at": self._origin.created,
             "status": status,
-            "model": self._model,
-            "system_fingerprint": self._fingerprint(),
+            "model": self._origin.model,
+            "system_fingerprint": self._origin.fingerprint(),
             "output": [*self._items],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,

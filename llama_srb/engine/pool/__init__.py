@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -18,7 +19,9 @@ from llama_srb import bundled
 from llama_srb.engine.commands import encode, encode_generate, encode_prefix
 from llama_srb.engine.events import Error, Ready, Result
 from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange, new_id
+from llama_srb.engine.pool.adapters import Adapters
 from llama_srb.engine.pool.engines import Change, Engines
+from llama_srb.engine.pool.hosting import Host, Hosting
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.pool.per_request import PerRequest
 from llama_srb.engine.pool.requests import Requests
@@ -30,28 +33,49 @@ from llama_srb.request.fields import CompletionRequest
 log = logging.getLogger("llama_srb.pool")  # this name is documented
 
 Mode: TypeAlias = Literal["resident", "per-request"]
-PoolState: TypeAlias = Literal["stopped", "loading", "ready", "failed", "draining"]
+PoolState: TypeAlias = Literal["stopped", "unloaded", "loading", "ready", "failed", "draining"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pool takes no requests, and until when by the event loop's clock; None if nobody knows."""
+
+    reason: str
+    until: float | None = None
+
+    def check(self) -> None:
+        """EngineUnavailable, unless its time is over."""
+        left = None if self.until is None else self.until - asyncio.get_running_loop().time()
+        if left is None or left > 0:
+            raise EngineUnavailable(self.reason, retry_after=left)
 
 
 class Pool:
     """Takes requests and gives each to an engine.
 
-    |              | stopped     | loading              | ready   | failed             | draining       |
-    |--------------|-------------|----------------------|---------|--------------------|----------------|
-    | start()      | loading     | nothing              | nothing | nothing            | nothing        |
-    | generate()   | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
-    | prefix()     | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
-    | run()        | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
-    | command()    | Unavailable | waits for the engine | runs    | Unavailable        | Unavailable    |
-    | wait_ready() | EngineError | waits                | Ready   | Unavailable        | Unavailable    |
-    | renew()      | Unavailable | a new engine, beside | same    | a new one: ready   | Unavailable    |
-    | stop(grace)  | nothing     | draining             | same    | same               | ends it sooner |
+    |              | stopped     | unloaded    | loading       | ready    | failed      | draining    |
+    |--------------|-------------|-------------|---------------|----------|-------------|-------------|
+    | start()      | loading     | nothing     | nothing       | nothing  | nothing     | nothing     |
+    | generate()   | Unavailable | waits       | waits         | runs     | Unavailable | Unavailable |
+    | prefix()     | Unavailable | waits       | waits         | runs     | Unavailable | Unavailable |
+    | run()        | Unavailable | waits       | waits         | runs     | Unavailable | Unavailable |
+    | command()    | Unavailable | waits       | waits         | runs     | Unavailable | Unavailable |
+    | wait_ready() | EngineError | Unavailable | waits         | Ready    | Unavailable | Unavailable |
+    | renew()      | Unavailable | nothing     | another beside| the same | ready       | Unavailable |
+    | load()       | nothing     | loading     | nothing       | nothing  | nothing     | nothing     |
+    | unload()     | nothing     | nothing     | unloaded      | unloaded | unloaded    | nothing     |
+    | hold()       | nothing     | all wait    | all wait      | new wait | nothing     | nothing     |
+    | release()    | nothing     | ends it     | ends it       | all run  | nothing     | nothing     |
+    | stop(grace)  | nothing     | draining    | draining      | draining | draining    | ends sooner |
 
-    Unavailable is EngineUnavailable; its message has the reason.
+    Unavailable is EngineUnavailable; its message has the reason. load(), unload(), hold() and release() are
+    methods of `hosting`; unload() wants that no request runs. While the pool is held new requests wait, and
+    the state stays as it is. A pool that is unloaded or failed and has a `refusal` raises that.
 
-    resident: the state is loading until the first engine is ready, and after each crash. It is stopped if the
-    first load fails; wait_ready() raises the cause. It is failed if each engine dies in its first step.
-    per-request: the state is ready from start to stop.
+    resident: the state is loading until the first engine is ready, and after each crash. If the first load
+    fails, the state is stopped, or unloaded if the pool was started so; the requests that wait get the cause,
+    and wait_ready() raises it. It is failed if each engine dies in its first step.
+    per-request: the state is ready from start or load() to unload() or stop; engines start for requests.
     """
 
     def __init__(self, settings: EngineSettings, *, mode: Mode = "resident", max_engines: int = 4) -> None:
@@ -59,12 +83,15 @@ class Pool:
         self.change = Change()
         self.engines = Engines(settings, self.change)
         self.requests = Requests(self.change)
-        self._new_host: Callable[[], Resident | PerRequest] = (
+        self.refusal: Refusal | None = None  # while it is unloaded or failed, requests get this error
+        self.hosting = Hosting(
             partial(Resident, self.engines, self.requests, self.change)
             if mode == "resident"
-            else partial(PerRequest, self.engines, self.requests, max_engines)
+            else partial(PerRequest, self.engines, self.requests, max_engines),
+            self.requests,
+            self.change,
         )
-        self.host = self._new_host()
+        self.adapters = Adapters(self.engines, self.change, self.command, one_engine=mode == "resident")
         self._running = False
         self._draining = False
 
@@ -72,14 +99,19 @@ class Pool:
 
     @property
     def state(self) -> PoolState:
-        if not self._running or self.host.state == "stopped":
+        if not self._running or self.hosting.state == "stopped":
             return "stopped"
-        return "draining" if self._draining else self.host.state
+        return "draining" if self._draining else self.hosting.state
+
+    @property
+    def host(self) -> Host:
+        """Serves the requests while the pool is loaded."""
+        return self.hosting.host
 
     @property
     def ready(self) -> Ready | None:
         """The ready event of the last engine that was ready."""
-        return self.host.ready
+        return self.hosting.ready
 
     @property
     def failure(self) -> str | None:
@@ -89,7 +121,7 @@ class Pool:
     @property
     def progress(self) -> float:
         """The part of the model that is loaded, 0 to 1."""
-        return self.host.progress
+        return self.hosting.progress
 
     async def wait_ready(self) -> Ready | None:
         """Waits for the state ready; EngineError if the first load fails. None if no engine was ready yet."""
@@ -110,34 +142,36 @@ class Pool:
     ) -> None:
         await self.stop()
 
-    async def start(self) -> None:
-        """Begins to load and returns at once; EngineUnavailable if the engine's program does not exist."""
+    async def start(self, *, load: bool = True) -> None:
+        """Begins to load and returns at once; EngineUnavailable if the engine's program does not exist.
+
+        Without `load` the pool is unloaded: requests wait until hosting.load() is called.
+        """
         if self.state != "stopped":
             return
         program = self.engines.settings.command[0]
         if shutil.which(program) is None:
             raise EngineUnavailable(f"no engine at {program}: {bundled.remedy()}")
-        self.host = self._new_host()
         self._running, self._draining = True, False
-        self.host.begin()
+        self.hosting.start(load=load)
         self.change.notify()
 
     async def renew(self) -> None:
         """Loads a new engine beside the current one; from then on the new one gets all requests.
 
         The old engine ends after its last request. EngineError if the new one does not load, or if the pool
-        has failed and the new one dies of its test requests: then the old one stays, or the failure.
+        has failed and the new one dies of its test requests: then the old one stays, or the failure. An
+        unloaded pool needs no new one.
         """
         self._require_open(but=("failed",))
-        await self.host.renew()
+        if self.state != "unloaded":
+            async with self.adapters.lock:  # else the new one might lack an adapter that is loaded meanwhile
+                await self.host.renew()
 
     async def stop(self, grace: float = 0.0) -> None:
         """Takes no more requests, waits up to `grace` seconds for the open ones, then ends all engines."""
-        if self.state == "stopped":
-            await self._end()  # if the first load has failed, a successor may still load
-            return
-        self._draining = True
-        self.host.close()
+        self._draining = self.state != "stopped"
+        self.hosting.close()
         self.change.notify()
         try:
             async with asyncio.timeout(grace):
@@ -147,16 +181,12 @@ class Pool:
             log.info("stopping with %d requests open", len(self.requests))
         finally:
             self.requests.fail_all("shutting_down", "the server is shutting down")
-            await self._end()
-
-    async def _end(self) -> None:
-        """Ends every task, and with it every process."""
-        self.host.end()
-        try:
-            await self.engines.end()
-        finally:
-            self._running = False
-            self.change.notify()
+            self.host.end()  # also if the first load has failed: a successor may still load
+            try:
+                await self.engines.end()
+            finally:
+                self._running = False
+                self.change.notify()
 
     # Requests
 
@@ -167,7 +197,8 @@ class Pool:
         Leaving the block early cancels the request. EngineUnavailable if the pool is stopped or draining.
         """
         id = new_id()
-        exchange = self._exchange(id, encode_generate(id, request, terms.client), request.candidates, terms)
+        line = encode_generate(id, self.adapters.named(request), terms.client)
+        exchange = self._exchange(id, line, request.candidates, terms)
         exchange.timeout = request.timeout
         return exchange
 
@@ -181,11 +212,14 @@ class Pool:
         It cancels the client's previous prefix if that is not done; that one's `cancelled` is true then.
         """
         id = new_id()
-        return self._exchange(id, encode_prefix(id, request, terms.client), 0, terms, replaces=True)
+        line = encode_prefix(id, self.adapters.named(request), terms.client)
+        return self._exchange(id, line, 0, terms, replaces=True)
 
     def run(self, op: str, terms: Terms = OWN, **arguments: Any) -> Exchange:
         """Runs any other command that may take long; used like generate(), ends with Done or Error."""
         id = new_id()
+        if "lora" in arguments:
+            arguments["lora"] = [one | {"id": self.adapters.id_of(one["id"])} for one in arguments["lora"]]
         return self._exchange(id, encode(op, id, terms.client, **arguments), 0, terms)
 
     async def command(self, op: str, terms: Terms = OWN, **arguments: Any) -> Mapping[str, Any]:
@@ -220,8 +254,10 @@ class Pool:
         if self.requests.enter(terms, exchange):
             if replaces:
                 self.requests.replace_prefix(exchange)
-            self.host.take(exchange)
+            self.hosting.take(exchange)
 
     def _require_open(self, but: tuple[PoolState, ...] = ()) -> None:
+        if self.state in ("unloaded", "failed") and self.refusal is not None and not but:
+            self.refusal.check()
         if self.state in ("stopped", "failed", "draining") and self.state not in but:
             raise EngineUnavailable(self.failure or f"the engine is {self.state}")

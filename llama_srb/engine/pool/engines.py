@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from llama_srb.background import begin
@@ -17,6 +18,7 @@ class Change:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self.listeners: list[Callable[[], None]] = []  # are called at each change
 
     async def wait(self) -> None:
         """Waits for the next change."""
@@ -24,6 +26,8 @@ class Change:
 
     def notify(self) -> None:
         """Wakes all waiting tasks; the next change needs a new event."""
+        for listener in self.listeners:
+            listener()
         self._event.set()
         self._event = asyncio.Event()
 
@@ -33,6 +37,7 @@ class Engines:
 
     def __init__(self, settings: EngineSettings, change: Change) -> None:
         self.settings = settings
+        self.flags: tuple[str, ...] = ()  # of engines that start from now on, beside those of the settings
         self.on_start: Callable[[], None] = lambda: None
         self.processes: set[Engine] = set()  # each from before its spawn until after its end
         self.tasks: set[asyncio.Task[None]] = set()
@@ -42,10 +47,15 @@ class Engines:
     def pids(self) -> list[int]:
         return [engine.pid for engine in self.processes if engine.pid]
 
+    @property
+    def current(self) -> EngineSettings:
+        """The settings of an engine that starts now."""
+        return replace(self.settings, command=(*self.settings.command, *self.flags))
+
     @contextlib.asynccontextmanager
     async def start(self) -> AsyncIterator[Engine]:
         """Spawns an engine, and ends it when the block is left."""
-        engine = Engine(self.settings, self._change.notify)
+        engine = Engine(self.current, self._change.notify)
         self.processes.add(engine)
         self.on_start()
         try:

@@ -27,7 +27,7 @@ ResidentState: TypeAlias = Literal["stopped", "loading", "ready", "failed"]
 
 
 class Resident:
-    """The resident engine of a pool, from the pool's start to its stop.
+    """The resident engine of a pool, from its load to an unload or the pool's stop.
 
     The task `_reside` owns the resident engine. Each engine that renew() loads is owned by a task `_succeed`,
     which becomes the resident's task when its engine is ready. So after each await a task checks whether it
@@ -69,15 +69,23 @@ class Resident:
         """From now on no engine gets a successor."""
         self._closed = True
 
-    def end(self) -> None:
-        """Ends all tasks but the current one, and their engines with them."""
-        for task in self._tasks - {asyncio.current_task()}:
+    def end(self) -> set[asyncio.Task[None]]:
+        """Ends all tasks but the current one, and their engines with them; returns the tasks."""
+        tasks = {task for task in self._tasks if task is not asyncio.current_task()}
+        for task in tasks:
             task.cancel()
+        return tasks
 
     def take(self, exchange: Exchange) -> None:
         """Sends a request to the engine; if no engine is ready, the request waits."""
-        if self.engine is not None and self.state == "ready":
+        if self.engine is not None and self.state == "ready" and not self._requests.held:
             self.engine.submit(exchange)
+
+    def admit(self) -> None:
+        """Sends the waiting requests to the engine, if one is ready."""
+        if self.engine is not None and self.state == "ready":
+            for exchange in self._requests.admissible:
+                self.engine.submit(exchange)
 
     async def renew(self) -> None:
         """Does the work of Pool.renew()."""
@@ -91,7 +99,7 @@ class Resident:
                 successor.cancel()
                 await asyncio.wait({successor})
         if not loaded.done():  # cancelled by a stop, maybe before it began
-            raise EngineUnavailable("the pool was stopped before the new engine was ready")
+            raise EngineUnavailable("the pool was stopped or unloaded before the new engine was ready")
         if (failure := loaded.result()) is not None:
             raise failure
 
@@ -122,8 +130,8 @@ class Resident:
             self._change.notify()
         elif self.failure is not None:
             self._requests.fail_waiting(str(self.failure))
-        elif self.engine is not None and self.state == "ready":
-            self._submit_waiting(self.engine)  # the retired engine's requests that had not begun
+        else:
+            self.admit()  # the retired engine's requests that had not begun
 
     async def _reside(self) -> None:
         """Keeps one engine running: restarts it after a delay, which doubles until an engine was stable."""
@@ -202,12 +210,8 @@ class Resident:
     def _hand_over(self, engine: Engine, ready: Ready) -> None:
         """From now on this engine gets all new requests, and now the waiting ones."""
         self.engine, self.ready, self._serving = engine, ready, True
-        self._submit_waiting(engine)
+        self.admit()
         self._change.notify()
-
-    def _submit_waiting(self, engine: Engine) -> None:
-        for exchange in self._requests.waiting:
-            engine.submit(exchange)
 
     async def _retire(self, engine: Engine) -> None:
         """Stops an engine after its last request. Its own task awaits the end of the process."""

@@ -209,7 +209,9 @@ def _unknown(message: str) -> RequestError:
 
 def _key_in(headers: Mapping[str, str]) -> str | None:
     scheme, _, key = headers.get("Authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")
+    if scheme.lower() == "bearer":
+        return key.strip()
+    return headers.get("x-admin-key") or headers.get("x-api-key")  # TabbyAPI's clients send the first
 
 
 def _names_of_this_server(settings: Settings) -> frozenset[str]:

@@ -42,6 +42,7 @@ class Grant(BaseModel):
     max_n: Limit | None = None
     concurrent: Limit | None = None
     tokens_per_minute: Limit | None = None
+    models: tuple[str, ...] | None = None  # names or aliases of those that it may use
 
     def may(self, scopes: Iterable[str]) -> bool:
         """Whether it has one of these scopes; admin includes all."""

@@ -2,60 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aiohttp import web
 
 from llama_srb.config import Settings
 from llama_srb.http.auth.access import Access
 from llama_srb.http.connections import Connections
-from llama_srb.http.handlers.bodies import Bodies
+from llama_srb.http.handlers.adapters import Adapters
+from llama_srb.http.handlers.chosen import Registry, uses_model
 from llama_srb.http.handlers.compatibility import Compatibility
 from llama_srb.http.handlers.control import Control
-from llama_srb.http.handlers.facts import ServerFacts
 from llama_srb.http.handlers.generate import Generate
+from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.info import Info
+from llama_srb.http.handlers.loads import Loads
 from llama_srb.http.middleware import Handler, headers_for, middlewares
-from llama_srb.http.reservations import Admission
 from llama_srb.http.routes import ROUTES
 from llama_srb.http.streaming import Responder
-from llama_srb.models.gguf_header import ModelInfo
-from llama_srb.request.presets import Preset
 
-GROUPS = (Generate, Compatibility, Control, Info)  # each handler is a method of one of them
+GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters, Loads)
+"""Each handler is a method of one of them."""
 
 
 class Api:
-    """The HTTP API of one pool and one model."""
+    """The HTTP API of a server's models."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        admission: Admission,
-        model: ModelInfo,
-        access: Access,
-        presets: Mapping[str, Preset] = {},
-    ) -> None:
-        self.settings, self.access, self.admission = settings, access, admission
-        self.pool = admission.pool
-        self.connections = Connections(settings)
-        self.facts = ServerFacts(settings, self.pool, model, presets)
-        bodies, responder = Bodies(), Responder(settings)
-        self._control = Control(self.facts, admission, bodies, responder, self.connections)
+    def __init__(self, settings: Settings, registry: Registry, access: Access) -> None:
+        self.settings, self.access, self.registry = settings, access, registry
+        self.connections, responder = Connections(settings), Responder(settings)
+        self._control = Control(registry, responder, self.connections)
+        info = Info(registry)
+        self._loads = Loads(registry, info)
         self._groups = (
-            Generate(self.facts, admission, bodies, responder),
-            Compatibility(self.facts, admission, bodies, responder),
+            Generate(registry, responder),
+            Compatibility(registry, responder),
             self._control,
-            Info(self.facts, self.pool, admission.metrics),
+            info,
+            Health(registry),
+            Adapters(registry),
+            self._loads,
         )
 
     def app(self) -> web.Application:
         """The aiohttp application. Its runner needs handler_cancellation, to notice clients that leave."""
         app = web.Application(
             middlewares=[
-                *middlewares(self.admission.metrics),
+                *middlewares(self.registry.admission.metrics),
                 self.access.middleware(),
                 self.connections.middleware(),
+                uses_model,
             ],
             client_max_size=self.settings.max_body,
         )
@@ -63,7 +57,7 @@ class Api:
             for method in route.methods:
                 app.router.add_route(method, route.pattern, self._handler(route.handler))
         app.on_response_prepare.append(headers_for(self.access))
-        app.on_shutdown.append(self._control.close_sockets)
+        app.on_shutdown.extend((self._control.close_sockets, self._loads.end_streams))
         return app
 
     def _handler(self, name: str) -> Handler:

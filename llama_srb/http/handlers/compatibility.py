@@ -18,17 +18,16 @@ from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import BODY
 from llama_srb.http.foreign import NDJSON
-from llama_srb.http.handlers.bodies import Bodies, parsed, path_of
-from llama_srb.http.handlers.facts import ServerFacts
-from llama_srb.http.handlers.work import truncated, work_of
+from llama_srb.http.handlers.bodies import parsed, path_of
+from llama_srb.http.handlers.chosen import Chosen, Registry
+from llama_srb.http.handlers.loads import kept, stay_of, unloaded, unloads
+from llama_srb.http.handlers.work import prepared, work_of
 from llama_srb.http.middleware import json_response
-from llama_srb.http.reservations import Admission
 from llama_srb.http.streaming import Responder, Work, unranked
 from llama_srb.http.watchlist import Watchlist
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import parse_body
 from llama_srb.request.truncate import chat_length, truncate_text
-from llama_srb.request.values import INT32_MAX
 
 OTHERS = (llamacpp, koboldai, ollama, textgen, anthropic)  # the dialects of other servers
 REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
@@ -50,23 +49,22 @@ COUNTS: Mapping[str, tuple[Callable[..., CompletionRequest], Callable[[int], Any
 class Compatibility:
     """Handlers of foreign.py's rows."""
 
-    def __init__(
-        self, facts: ServerFacts, admission: Admission, bodies: Bodies, responder: Responder
-    ) -> None:
-        self.facts, self.admission, self.bodies, self.responder = facts, admission, bodies, responder
+    def __init__(self, registry: Registry, responder: Responder) -> None:
+        self.registry, self.responder = registry, responder
         self._watchlist = Watchlist()
 
     async def reply(self, http: web.Request) -> web.StreamResponse:
         """n continuations in another server's form."""
-        reply = await parsed(
-            http,
-            REPLIES[path_of(http)],
-            await self.bodies.read(http),
-            self.facts.info(http[CALLER], http.headers.get("User-Agent", "")),
-        )
-        request = await self.facts.with_known_tools(self.facts.require_what_continue_needs(reply.request))
-        with self.admission.reserve(http[CALLER]) as reservation:
-            reply.request = await truncated(request, reply.limit, self.facts, reservation)
+        stay, chosen = stay_of(http, self.registry, await self.registry.of(http))
+        if unloads(http, chosen, stay):
+            return await unloaded(http, self.registry, chosen)
+        with kept(self.registry, chosen, stay):
+            return await self._reply(http, chosen)
+
+    async def _reply(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
+        reply = await parsed(http, REPLIES[path_of(http)], chosen.body, chosen.info)
+        with chosen.reserve() as reservation:
+            reply.request = await prepared(reply.request, chosen, reservation, reply.limit)
             with self._watching(reply, work_of(reply.request, reservation, self.responder.max_held)) as work:
                 if reply.stream:
                     return await self.responder.stream(
@@ -95,27 +93,33 @@ class Compatibility:
 
     async def ask(self, http: web.Request) -> web.Response:
         """A path that generates nothing: it answers from the server's facts, or with one engine command."""
-        endpoint, about = INFO_ENDPOINTS[path_of(http)], self.facts.info(http[CALLER])
-        body = await self.bodies.read(http) if http.method == "POST" else {}
+        endpoint, chosen = INFO_ENDPOINTS[path_of(http)], await self.registry.of(http)
+        body = {**chosen.body}
         result: Mapping[str, Any] = {}
         if endpoint.op:
-            arguments = await self.facts.known_tools(await parsed(http, endpoint.arguments, body))
-            with self.admission.reserve(http[CALLER]) as reservation:
+            arguments = await parsed(http, endpoint.arguments, body)
+            with chosen.reserve() as reservation:
+                arguments = await chosen.facts.tools.for_arguments(arguments, reservation.command)
                 result = await reservation.command(endpoint.op, **arguments)
+        about = self.registry.with_all(chosen) if endpoint.lists else chosen.info
+        if self.registry.are_several and "model" not in http.query:
+            most = self.registry.settings.models_max or 0
+            about = dataclasses.replace(about, max_instances=most)
         return json_response(endpoint.answer(body, result, about))
 
     async def count_tokens(self, http: web.Request) -> web.Response:
         """The tokens of a chat's prompt; nothing is generated."""
-        body, about = await self.bodies.read(http), self.facts.info(http[CALLER])
+        chosen = await self.registry.of(http)
         prompt_of, counted = COUNTS[path_of(http)]
-        request = await self.facts.with_known_tools(await parsed(http, prompt_of, body, about))
-        with self.admission.reserve(http[CALLER]) as reservation:
+        request = await parsed(http, prompt_of, chosen.body, chosen.info)
+        with chosen.reserve() as reservation:
+            request = await prepared(request, chosen, reservation)
             tokens = await chat_length(request, reservation.command)
         return json_response(counted(tokens))
 
     async def pull(self, http: web.Request) -> web.Response:
         """Ollama's clients pull a model before they use it; here it is in use already, or unknown."""
-        answer, stream = ollama.pulled(await self.bodies.read(http), self.facts.info(http[CALLER]))
+        answer, stream = ollama.pulled((await self.registry.of(http)).body)
         response = json_response(answer)
         if stream:
             response.content_type = NDJSON
@@ -123,17 +127,21 @@ class Compatibility:
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts in another server's form."""
-        answer = await parsed(
-            http, VECTORS[path_of(http)], await self.bodies.read(http), self.facts.info(http[CALLER])
-        )
-        with self.admission.reserve(http[CALLER]) as reservation:
-            if answer.truncate and self.admission.pool.ready:
-                limit = self.admission.pool.ready.embedding.get("max_tokens", INT32_MAX)
+        stay, chosen = stay_of(http, self.registry, (await self.registry.of(http)).without_adapter())
+        with kept(self.registry, chosen, stay):
+            return await self._vectors(http, chosen)
+
+    async def _vectors(self, http: web.Request, chosen: Chosen) -> web.Response:
+        answer = await parsed(http, VECTORS[path_of(http)], chosen.body, chosen.info)
+        with chosen.reserve() as reservation:
+            if answer.truncate:
+                limit = await chosen.facts.longest_embedded(reservation.command)
                 answer.shorten(
                     [await truncate_text(text, limit, reservation.command) for text in answer.request.input]
                 )
+            answer.warnings = (*chosen.warnings, *answer.warnings)
             generation = reservation.run("embed", **answer.request.engine_fields())
-            work = Work(generation, unranked, f"texts={len(answer.request.input)}")
+            work = Work(generation, unranked, f"texts={len(answer.request.input)}{reservation.about}")
             return await self.responder.whole(http, work, answer)
 
     def _genkey(self, http: web.Request) -> str:
@@ -146,7 +154,7 @@ class Compatibility:
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation so far."""
-        async with self.bodies.one_at_a_time:
+        async with self.registry.bodies.one_at_a_time:
             return json_response(koboldai.so_far(self._watched_by(http)))
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
@@ -163,11 +171,12 @@ class Compatibility:
         found = [own] if own is not None and own.is_running else []
         if not found and genkey and grant is not None and grant.is_admin:
             found = self._watchlist.named(genkey)
-        ended = [self.admission.pool.requests.cancel(watched.id) for watched in found]
+        ended = [self.registry.cancel(watched.id) for watched in found]
         return json_response(koboldai.aborted(any(ended)))
 
     async def kobold_perf(self, http: web.Request) -> web.Response:
         """How long the caller's last generation took."""
         own = self._watchlist.of(http[CALLER].client)
         last, running = own[-1].record if own else None, sum(watched.is_running for watched in own)
-        return json_response(koboldai.performance(last, running, self.facts.info(http[CALLER])))
+        about = (await self.registry.of(http)).info
+        return json_response(koboldai.performance(last, running, about))

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from aiohttp import WSCloseCode, web
 
-from llama_srb.dialects import events
 from llama_srb.dialects.common.answers import warned
-from llama_srb.engine.exchange import Exchange
 from llama_srb.http.answers import Cancelled, Extended
-from llama_srb.http.auth.caller import CALLER, Caller
+from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import Connections
-from llama_srb.http.handlers.bodies import Bodies
-from llama_srb.http.handlers.facts import ServerFacts
+from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.middleware import error_response, json_response, log_summary
-from llama_srb.http.reservations import Admission
 from llama_srb.http.streaming import Responder
 from llama_srb.http.websocket import Connection
-from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import extension_from
 from llama_srb.request.shapes import plain_id
 
@@ -27,27 +19,22 @@ from llama_srb.request.shapes import plain_id
 class Control:
     """Handlers of routes.py."""
 
-    def __init__(
-        self,
-        facts: ServerFacts,
-        admission: Admission,
-        bodies: Bodies,
-        responder: Responder,
-        connections: Connections,
-    ) -> None:
-        self.facts, self.admission, self.bodies, self.responder = facts, admission, bodies, responder
+    def __init__(self, registry: Registry, responder: Responder, connections: Connections) -> None:
+        self.registry, self.responder = registry, responder
         self._connections = connections
         self._sockets: set[web.WebSocketResponse] = set()
 
     async def extend(self, http: web.Request) -> web.Response:
         """Adds sequences to a running request; they stream where it streams."""
         id = plain_id("id", http.match_info["id"])
-        extension = extension_from(await self.bodies.read(http), strict=self.facts.settings.strict)
-        generation = self.admission.pool.requests.generation(id)
-        if generation is not None:
-            self.facts.require_room(generation, extension)
+        body = await self.registry.bodies.read(http)
+        extension = extension_from(body, strict=self.registry.settings.strict)
+        if (found := self.registry.generation(id, http[CALLER])) is not None:
+            facts, generation = found
+            facts.require_room(generation, extension)
             log_summary.set(f" add={extension.add} {id}")
-            if (made := await self.admission.extend(generation, extension, http[CALLER])) is not None:
+            made = await self.registry.admission.extend(generation, extension, http[CALLER])
+            if made is not None:
                 answer: Extended = {"id": id, "first": made.first, "count": made.count}
                 return json_response({**answer, **warned(extension.warnings)})
         message = f'no request {id} is running; a request with "continue" continues one that has ended'
@@ -56,7 +43,7 @@ class Control:
     async def cancel(self, http: web.Request) -> web.Response:
         """Ends a request or one sequence of it."""
         id, index = plain_id("id", http.match_info["id"]), http.match_info.get("index")
-        if not self.admission.pool.requests.cancel(id, None if index is None else int(index)):
+        if not self.registry.cancel(id, None if index is None else int(index)):
             return error_response(404, f"no request {id} is running", param="id")
         answer: Cancelled = {"id": id, "cancelled": True}
         return json_response(answer)
@@ -68,7 +55,7 @@ class Control:
 
     async def websocket(self, http: web.Request) -> web.StreamResponse:
         """Many requests on one connection, until it is closed."""
-        settings = self.facts.settings
+        settings = self.registry.settings
         socket = web.WebSocketResponse(
             heartbeat=settings.keep_alive,
             max_msg_size=settings.max_body,
@@ -81,9 +68,9 @@ class Control:
                 connection = Connection(
                     socket,
                     http[CALLER],
-                    self.admission,
-                    self._read_request,
-                    self._read_extension,
+                    self.registry.admission,
+                    self.registry.chosen,
+                    settings.strict,
                     incoming.delivered,
                     self.responder.max_held,
                 )
@@ -95,12 +82,3 @@ class Control:
     async def close_sockets(self, app: web.Application) -> None:
         for socket in list(self._sockets):
             await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
-
-    async def _read_request(self, body: Mapping[str, Any], caller: Caller) -> CompletionRequest:
-        request = events.parse(body, self.facts.defaults(caller))
-        return await self.facts.with_known_tools(self.facts.require_what_continue_needs(request))
-
-    def _read_extension(self, generation: Exchange, body: Mapping[str, Any]) -> Extension:
-        extension = extension_from(body, strict=self.facts.settings.strict)
-        self.facts.require_room(generation, extension)
-        return extension

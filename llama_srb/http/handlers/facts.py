@@ -1,49 +1,47 @@
-"""Facts for all handlers: settings, model, presets, and checks against them. A reload changes them."""
+"""The facts of one model for handlers: settings, file, presets, and checks. A reload changes them."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from llama_srb import __version__
 from llama_srb.config import Settings
-from llama_srb.dialects.common.reply import ServerInfo
-from llama_srb.engine.exchange import CommandRefused, Exchange
-from llama_srb.engine.pool import Pool
-from llama_srb.engine.pool.terms import OWN
+from llama_srb.dialects.common.reply import ModelState, ServerInfo
+from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import Caller
+from llama_srb.http.handlers.tools import TemplateTools
 from llama_srb.models import fingerprint
 from llama_srb.models.gguf_header import ModelInfo
+from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import Defaults, canonical
 from llama_srb.request.presets import Preset
-from llama_srb.request.values import RequestError, wrong
-
-NO_TOOLS = "tools is not used: the model's chat template knows no tools"
-CHAT_WITH_A_TOOL: dict[str, Any] = {
-    "messages": [{"role": "user", "content": "?"}],
-    "tools": [{"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}],
-}
+from llama_srb.request.truncate import Command
+from llama_srb.request.values import INT32_MAX, RequestError, wrong
 
 
-class ServerFacts:
-    """The facts of one server."""
+class ModelFacts:
+    """The facts of one model, of one or several that a server has."""
 
-    def __init__(
-        self, settings: Settings, pool: Pool, model: ModelInfo, presets: Mapping[str, Preset]
-    ) -> None:
-        self.settings, self._pool = settings, pool
-        self._began, self._chat_template = time.monotonic(), settings.chat_template
-        self.verbose = settings.verbose
-        self.take_model(model)
-        self.take_presets(presets)
+    def __init__(self, served: ServedModel, presets: Mapping[str, Preset]) -> None:
+        self.served, self.pool, self.presets = served, served.pool, presets
+        self._began = time.monotonic()
+        self.take_model(served.info)
+        self.take_settings(served.settings)
+
+    def take_settings(self, settings: Settings) -> None:
+        """Replaces the settings by others that the same engines serve."""
+        self.served.settings = self.settings = settings
+        self._chat_template, self.verbose = settings.chat_template, settings.verbose
+        self.take_presets(self.presets)
 
     def take_model(self, model: ModelInfo) -> None:
         """Replaces the model that the engines load."""
-        self.model, self._model_hash = model, fingerprint.of_model(model)
-        self._knows_tools: bool | None = None  # whether its chat template does; None: not asked yet
+        self.served.info = self.model = model
+        self._model_hash = fingerprint.of_model(model)
+        self.tools = TemplateTools()
 
     def take_presets(self, presets: Mapping[str, Preset]) -> None:
         """Replaces the presets that requests may name."""
@@ -65,48 +63,62 @@ class ServerFacts:
         return dataclasses.replace(defaults, n=min(defaults.n, grant.max_n))
 
     @property
+    def name(self) -> str:
+        """The model's own name."""
+        return self.names[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which clients may ask for it; on a server of one model also that in its file."""
+        own = self.settings.model_names
+        return own if self.settings.name else (*own, self.model.name)
+
+    @property
+    def adapters(self) -> Mapping[str, int]:
+        """The ids of the adapters that have names, which are valid as `model`."""
+        first = len(self.settings.lora)  # those of --lora have their files' names, which are no model's
+        return {name: id for name, id in self.pool.adapters.given.items() if id >= first}
+
+    @property
+    def failure(self) -> str:
+        """Why it cannot be loaded, or was not the last time; empty if nothing failed."""
+        refusal = self.pool.refusal
+        return refusal.reason if refusal is not None else self.pool.failure or ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an engine has loaded it: infill tokens and the context are known only then."""
+        return self.pool.ready is not None
+
+    async def known(self, command: Command) -> None:
+        """Waits until it was loaded once."""
+        if not self.is_known:
+            await command("tokenize", text="")
+
+    @property
     def infill(self) -> Mapping[str, str]:
         """The model's control tokens for infill (text between two texts); empty until an engine is ready."""
-        return self._pool.ready.model.get("infill", {}) if self._pool.ready else {}
+        return self.pool.ready.model.get("infill", {}) if self.pool.ready else {}
 
     @property
     def context(self) -> int:
-        """The context of one sequence, in tokens."""
-        ready = self._pool.ready
-        return (ready.n_ctx_sequence if ready else 0) or self.model.context or 0
-
-    def of_answer(self, model: str | None) -> dict[str, Any]:
-        """The fields `model` and `created` of OpenAI's answers."""
-        return {"model": self.named_model(model), "created": int(time.time())}
-
-    def of_openai(self, model: str | None) -> dict[str, Any]:
-        """As of_answer(), with what makes `system_fingerprint`."""
-        return {**self.of_answer(model), "fingerprint": self.fingerprint}
+        """The context of one sequence, in tokens; before the first load that of the header, at most --ctx."""
+        ready = self.pool.ready
+        if ready is not None and ready.n_ctx_sequence:
+            return ready.n_ctx_sequence
+        return min(self.model.context or 0, self.settings.ctx or INT32_MAX)
 
     def fingerprint(self) -> str:
         """`system_fingerprint`: commit, model and adapters; they are known once an engine is ready."""
-        ready = self._pool.ready  # None if the request was cancelled before
-        commit, adapters = (ready.commit, ready.adapters) if ready else ("", ())
-        return f"b{commit}-{self._model_hash}-{fingerprint.of_adapters(adapters)}"
+        ready = self.pool.ready  # None if the request was cancelled before
+        loaded = ({"id": one.id, "path": one.path} for one in self.pool.adapters.loaded)
+        adapters = fingerprint.of_adapters(loaded)
+        return f"b{ready.commit if ready else ''}-{self._model_hash}-{adapters}"
 
-    def named_model(self, name: str | None) -> str:
-        """The model's name in answers. Many tools send another name, which is an error only with --strict."""
-        if name is not None and self.settings.strict:
-            self.require_model(name)
-        return name if name is not None and self.is_model(name) else self.name
-
-    @property
-    def name(self) -> str:
-        """The model's name in answers."""
-        return self.settings.model_names[0]
-
-    def is_model(self, name: str) -> bool:
-        return name in (*self.settings.model_names, self.model.name)
-
-    def require_model(self, name: str) -> None:
-        if not self.is_model(name):
-            message = f"there is no model {name[:100]} here, only {self.name}"
-            raise RequestError(message, param="model", status=404)
+    async def longest_embedded(self, command: Command) -> int:
+        """The most tokens of a text that gets a vector."""
+        await self.known(command)
+        return int(self.pool.ready.embedding.get("max_tokens", INT32_MAX)) if self.pool.ready else INT32_MAX
 
     def require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
         if request.continue_ is not None:
@@ -116,39 +128,12 @@ class ServerFacts:
             message = "nothing is kept between requests in the mode per-request without --prefix-cache"
             raise RequestError(message, status=409)
 
-    def require_what_continue_needs(self, request: CompletionRequest) -> CompletionRequest:
+    def require_what_continue_needs(self, request: CompletionRequest) -> None:
         if request.continue_ is not None and self.settings.engine_mode == "per-request":
             message = (
                 "continue needs --engine-mode resident; in the mode per-request send the text as the prompt"
             )
             raise RequestError(message, param="continue")
-        return request
-
-    async def with_known_tools(self, request: CompletionRequest) -> CompletionRequest:
-        """Without tools, and with a warning, if the model's template knows none and no call is required."""
-        if request.tools is None or request.tool_choice in ("none", "required") or await self._has_tools():
-            return request
-        warnings = (*request.warnings, NO_TOOLS)
-        return request.model_copy(update={"tools": None, "tool_choice": None, "warnings": warnings})
-
-    async def known_tools(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The same for the arguments of an engine's command, which has no warnings."""
-        may_lack = "tools" in arguments and arguments.get("tool_choice", "auto") == "auto"
-        if not may_lack or await self._has_tools():
-            return arguments
-        return {name: value for name, value in arguments.items() if name not in ("tools", "tool_choice")}
-
-    async def _has_tools(self) -> bool:
-        """Whether the model's chat template knows tools. Only the engine can tell: it runs the template."""
-        if self._knows_tools is None:
-            try:
-                await self._pool.command("template", OWN, **CHAT_WITH_A_TOOL)
-                self._knows_tools = True
-            except CommandRefused as refusal:
-                if refusal.error.param != "tools":
-                    return True  # another fault, which the request itself will show
-                self._knows_tools = False
-        return self._knows_tools
 
     def require_room(self, generation: Exchange, extension: Extension) -> None:
         n, max_n, fork = generation.n, self.settings.max_n, extension.fork
@@ -157,12 +142,16 @@ class ServerFacts:
         if fork is not None and fork.index >= n:
             raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
 
-    def info(self, caller: Caller, agent: str = "") -> ServerInfo:
+    def info(
+        self, defaults: Defaults, asked: str = "", agent: str = "", state: ModelState = "loaded"
+    ) -> ServerInfo:
+        """What clients may read of it. asked: its name in the answer, if that is not its own."""
         model, path = self.model, self.model.path
         return ServerInfo(
             model=self.name,
+            asked=asked,
+            state=state,
             path=str(path),
-            names=frozenset((*self.settings.model_names, model.name)),
             architecture=model.architecture,
             parameters=model.parameters,
             quantisation=model.quantisation,
@@ -173,11 +162,11 @@ class ServerFacts:
             agent=agent,
             chat_template=self._chat_template or str(model.metadata.get("tokenizer.chat_template", "")),
             slots=self.settings.slots,
-            cpu=self._pool.ready.cpu if self._pool.ready else "",
+            cpu=self.pool.ready.cpu if self.pool.ready else "",
             infill=self.infill,
             special_tokens=model.special_tokens,
             version=__version__,
             now=time.time(),
             uptime=time.monotonic() - self._began,
-            defaults=self.defaults(caller),
+            defaults=defaults,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,18 +9,18 @@ from aiohttp import web
 
 from llama_srb.dialects import chat, embeddings, events, fim, llamacpp, openai, responses, scores
 from llama_srb.dialects.common.answers import warned
+from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.ranking import ranking
 from llama_srb.http.answers import Computed
-from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.handlers.bodies import Bodies, parsed
-from llama_srb.http.handlers.facts import ServerFacts
-from llama_srb.http.handlers.work import truncated, work_of
+from llama_srb.http.handlers.bodies import parsed
+from llama_srb.http.handlers.chosen import Chosen, Registry
+from llama_srb.http.handlers.work import prepared, work_of
 from llama_srb.http.middleware import DIALECT, FORM_RULE, json_response, log_summary, refused
-from llama_srb.http.reservations import Admission, Reservation
-from llama_srb.http.streaming import BodyBuilder, Responder, Work, summary_of, unranked
+from llama_srb.http.reservations import Reservation
+from llama_srb.http.streaming import Responder, Work, summary_of, unranked
 from llama_srb.request.fields import CHAT, CompletionRequest
 from llama_srb.request.values import RequestError
 
@@ -29,17 +28,15 @@ from llama_srb.request.values import RequestError
 class Generate:
     """Handlers of routes.py."""
 
-    def __init__(
-        self, facts: ServerFacts, admission: Admission, bodies: Bodies, responder: Responder
-    ) -> None:
-        self.facts, self.admission, self.bodies, self.responder = facts, admission, bodies, responder
+    def __init__(self, registry: Registry, responder: Responder) -> None:
+        self.registry, self.responder = registry, responder
 
     async def completions(self, http: web.Request) -> web.StreamResponse:
         """n continuations, in the form that the rules of dialects/negotiation choose."""
-        body = await self.bodies.read(http)
-        if self._form_of(http, body) == "events":
-            return await self._events(http, body)
-        return await self._openai(http, body)
+        chosen = await self.registry.of(http)
+        if self._form_of(http, chosen.body) == "events":
+            return await self._events(http, chosen)
+        return await self._openai(http, chosen)
 
     events = openai_completions = completions  # their paths are what the first rule reads
 
@@ -49,133 +46,130 @@ class Generate:
             body,
             accept=",".join(http.headers.getall("Accept", ())),
             agent=http.headers.get("User-Agent", ""),
-            default=self.facts.settings.default_form,
+            default=self.registry.settings.default_form,
         )
         form, rule = negotiate(asked)
         if rule.is_guess:
             http[FORM_RULE] = rule.name
         return form
 
-    async def _events(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
+    async def _events(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
         http[DIALECT] = "events"  # also on OpenAI's path
-        request = self.facts.require_what_continue_needs(
-            await parsed(http, events.parse, body, self.facts.defaults(http[CALLER]))
-        )
-        request = await self.facts.with_known_tools(request)
-        with self.admission.reserve(http[CALLER]) as reservation:
-            work = work_of(request, reservation, self.responder.max_held)
+        request = await parsed(http, events.parse, chosen.body, chosen.defaults)
+        with chosen.reserve() as reservation:
+            request = await prepared(request, chosen, reservation)
+            work = work_of(request, reservation, self.responder.max_held, shows_loading=True)
             return await self.responder.stream(
                 http, work, lambda batch: events.render(batch, request.warnings)
             )
 
-    async def _openai(self, http: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
-        bodies = openai.prompts(body)
+    async def _openai(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
+        bodies = openai.prompts(chosen.body)
         if len(bodies) > 1:
-            return await self._openai_many(http, bodies)
-        request, form = await parsed(
-            http, openai.parse, bodies[0], self.facts.defaults(http[CALLER]), self.facts.infill
-        )
-        about = self.facts.of_openai(form.model)
-        with self.admission.reserve(http[CALLER]) as reservation:
-            request = await truncated(
-                self.facts.require_what_continue_needs(request), form.limit, self.facts, reservation
-            )
+            return await self._openai_many(http, chosen, bodies)
+        request, form = await parsed(http, openai.parse, bodies[0], chosen.defaults, chosen.facts.infill)
+        origin = chosen.origin
+        with chosen.reserve() as reservation:
+            request = await prepared(request, chosen, reservation, form.limit)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
-                render = openai.renderer(openai.Chunks(request, form, **about), request, form)
+                render = openai.renderer(openai.Chunks(request, form, origin), request, form)
                 return await self.responder.stream(http, work, render)
-            answer = openai.builder(openai.Body(request, **about), request, form)
+            answer = openai.builder(openai.Body(request, origin), request, form)
             return await self.responder.whole(http, work, answer)
 
-    async def _openai_many(self, http: web.Request, bodies: list[Mapping[str, Any]]) -> web.StreamResponse:
+    async def _openai_many(
+        self, http: web.Request, chosen: Chosen, bodies: list[Mapping[str, Any]]
+    ) -> web.StreamResponse:
         """Several prompts, each with n choices."""
-        defaults, infill = self.facts.defaults(http[CALLER]), self.facts.infill
+        defaults, infill = chosen.defaults, chosen.facts.infill
         read = [await parsed(http, openai.parse, body, defaults, infill) for body in bodies]
         form = read[0][1]
         if read[0][0].continue_ is not None:
             raise RequestError("continue names one sequence, so prompt must be one text", param="continue")
-        about = self.facts.of_openai(form.model)
-        with self.admission.reserve(http[CALLER], len(read)) as reservation:
+        origin = chosen.origin
+        with chosen.reserve(len(read)) as reservation:
             told = [openai.unreported(request, form) for request, form in read]
-            requests = [await truncated(request, form.limit, self.facts, reservation) for request in told]
+            requests = [await prepared(request, chosen, reservation, form.limit) for request in told]
             several = reservation.generate_all(requests)
             named = dict(zip((part.id for part in several.parts), requests, strict=True))
-            work = self._work_of_many(several, named)
+            work = self._work_of_many(several, named, reservation.about)
             if form.stream:
                 return await self.responder.stream(
-                    http, work, openai.ChunksOfMany(named, form, **about).frames
+                    http, work, openai.ChunksOfMany(named, form, origin).frames
                 )
-            return await self.responder.whole(http, work, openai.BodyOfMany(named, **about))
+            return await self.responder.whole(http, work, openai.BodyOfMany(named, origin))
 
-    def _work_of_many(self, several: MultiGeneration, named: Mapping[str, CompletionRequest]) -> Work:
-        """The work of several prompts. named: the requests by the ids of their generations."""
+    def _work_of_many(
+        self, several: MultiGeneration, named: Mapping[str, CompletionRequest], about: str
+    ) -> Work:
+        """The work of several prompts. named: the requests by their generations' ids. about: for the log."""
         max_held = self.responder.max_held // len(named)
         ranks = {id: ranking(request, max_held) for id, request in named.items()}
         n = next(iter(named.values())).n
-        size = f"n={n} prompts={len(named)}"
+        size = f"n={n} prompts={len(named)}{about}"
         return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
 
     async def chat_completions(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat, in OpenAI's form."""
-        request, form = await parsed(
-            http, chat.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
-        )
-        return await self._as_chat(http, await self.facts.with_known_tools(request), form)
+        chosen = await self.registry.of(http)
+        request, form = await parsed(http, chat.parse, chosen.body, chosen.defaults)
+        return await self._as_chat(http, chosen, request, form)
 
     async def _as_chat(
-        self, http: web.Request, request: CompletionRequest, form: openai.Form
+        self, http: web.Request, chosen: Chosen, request: CompletionRequest, form: openai.Form
     ) -> web.StreamResponse:
         """Answers with messages."""
-        about = self.facts.of_openai(form.model)
-        with self.admission.reserve(http[CALLER]) as reservation:
-            request = await truncated(request, form.limit, self.facts, reservation)
-            form = form.verbose_by_default(self.facts.verbose)
+        origin = chosen.origin
+        with chosen.reserve() as reservation:
+            request = await prepared(request, chosen, reservation, form.limit)
+            form = form.verbose_by_default(chosen.facts.verbose)
             request = openai.asked(request, form)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
-                render = openai.renderer(chat.Chunks(request, form, **about), request, form)
+                render = openai.renderer(chat.Chunks(request, form, origin), request, form)
                 return await self.responder.stream(http, work, render)
-            answer = openai.builder(chat.Body(request, **about), request, form)
+            answer = openai.builder(chat.Body(request, origin), request, form)
             return await self.responder.whole(http, work, answer)
 
     async def responses(self, http: web.Request) -> web.StreamResponse:
         """One answer to a conversation, in the form of OpenAI's responses."""
-        request, asked = await parsed(
-            http, responses.parse, await self.bodies.read(http), self.facts.defaults(http[CALLER])
-        )
-        request = await self.facts.with_known_tools(request)
-        about = self.facts.of_openai(asked.form.model)
-        with self.admission.reserve(http[CALLER]) as reservation:
-            request = await truncated(request, asked.limit, self.facts, reservation)
+        chosen = await self.registry.of(http)
+        request, asked = await parsed(http, responses.parse, chosen.body, chosen.defaults)
+        origin = chosen.origin
+        with chosen.reserve() as reservation:
+            request = await prepared(request, chosen, reservation, asked.limit)
             work = work_of(request, reservation, self.responder.max_held, has_stop=True)
-            output = responses.Output(request, asked, **about)
+            output = responses.Output(request, asked, origin)
             if asked.form.stream:
                 return await self.responder.stream(http, work, responses.Frames(output).render)
             return await self.responder.whole(http, work, responses.Body(output))
 
     async def fim_completions(self, http: web.Request) -> web.StreamResponse:
         """n texts between a prompt and a suffix, in Mistral's form."""
-        body, defaults = await self.bodies.read(http), self.facts.defaults(http[CALLER])
-        request, form = await parsed(http, fim.parse, body, defaults, self.facts.infill)
-        return await self._as_chat(http, request, form)
+        chosen = await self.registry.of(http)
+        request, form = await parsed(http, fim.parse, chosen.body, chosen.defaults, chosen.facts.infill)
+        return await self._as_chat(http, chosen, request, form)
 
     async def prefix(self, http: web.Request) -> web.Response:
         """Prefills a prompt for a later request. If the client leaves before the end, this is cancelled."""
-        body = await self.bodies.read(http)
-        with self.admission.reserve(http[CALLER], yields=True) as reservation:
-            return await self._prefix(http[CALLER], reservation, body)
+        chosen = await self.registry.of(http)
+        with chosen.reserve(yields=True) as reservation:
+            return await self._prefix(chosen, reservation)
 
-    async def _prefix(self, caller: Caller, reservation: Reservation, body: dict[str, Any]) -> web.Response:
+    async def _prefix(self, chosen: Chosen, reservation: Reservation) -> web.Response:
+        body, facts = chosen.body, chosen.facts
         if body.get("messages") is not None:
-            arguments = await self.facts.known_tools(llamacpp.template_arguments(body))
+            arguments = await facts.tools.for_arguments(
+                llamacpp.template_arguments(body), reservation.command
+            )
             template = await reservation.command("template", **arguments)
             body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
         bodies = openai.prompts(body)
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
-        request, form = openai.parse(bodies[0], self.facts.defaults(caller), self.facts.infill)
-        self.facts.named_model(form.model)
-        self.facts.require_what_keeps_prefixes(request)
+        request, _ = openai.parse(bodies[0], chosen.defaults, facts.infill)
+        facts.require_what_keeps_prefixes(request)
         async with reservation.prefix(request) as generation:
             log_summary.set(f" {generation.id}")
             async for batch in generation:
@@ -195,22 +189,28 @@ class Generate:
 
     async def score(self, http: web.Request) -> web.Response:
         """Log-probabilities of several texts after one prompt."""
-        read = functools.partial(scores.parse, strict=self.facts.settings.strict)
-        request = await parsed(http, read, await self.bodies.read(http))
-        answer = scores.Body(request, model=self.facts.named_model(request.model))
-        return await self._run(http, "score", request.engine_fields(), len(request.texts), answer)
+        chosen = await self.registry.of(http)
+        request = await parsed(http, scores.parse, chosen.body, strict=self.registry.settings.strict)
+        answer = scores.Body(request, model=chosen.name)
+        return await self._run(http, chosen, "score", request.engine_fields(), len(request.texts), answer)
 
     async def embeddings(self, http: web.Request) -> web.Response:
         """Vectors of texts."""
-        read = functools.partial(embeddings.parse, strict=self.facts.settings.strict)
-        request = await parsed(http, read, await self.bodies.read(http))
-        model = self.facts.named_model(request.model)
-        answer = embeddings.Body(request, model=model, fingerprint=self.facts.fingerprint)
-        return await self._run(http, "embed", request.engine_fields(), len(request.input), answer)
+        chosen = (await self.registry.of(http)).without_adapter()
+        request = await parsed(http, embeddings.parse, chosen.body, strict=self.registry.settings.strict)
+        answer = embeddings.Body(request, chosen.origin)
+        return await self._run(http, chosen, "embed", request.engine_fields(), len(request.input), answer)
 
     async def _run(
-        self, http: web.Request, op: str, fields: Mapping[str, Any], texts: int, answer: BodyBuilder
+        self,
+        http: web.Request,
+        chosen: Chosen,
+        op: str,
+        fields: Mapping[str, Any],
+        texts: int,
+        answer: TextsBody,
     ) -> web.Response:
-        with self.admission.reserve(http[CALLER]) as reservation:
-            work = Work(reservation.run(op, **fields), unranked, f"texts={texts}")
+        answer.warnings = (*chosen.warnings, *answer.warnings)
+        with chosen.reserve() as reservation:
+            work = Work(reservation.run(op, **fields), unranked, f"texts={texts}{reservation.about}")
             return await self.responder.whole(http, work, answer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.answers import AnswerSchemas, answer_schemas
 from llama_srb.http.openapi.requests import schemas
-from llama_srb.http.routes import JSON, PARAMETERS, ROUTES, Route
+from llama_srb.http.routes import JSON, PARAMETERS, QUERY, ROUTES, Route
 from llama_srb.request.parse import Defaults
 
 KEYS: dict[str, Schema] = {
@@ -19,7 +19,7 @@ KEYS: dict[str, Schema] = {
 ABOUT = """n continuations of one prompt, all streaming at once, the prompt computed once.
 
 Errors have the form of their path's dialect. A wrong method of a path is 405 with Allow, an unknown path 404.
-OPTIONS answers 204 for pages of the origins that --cors allows."""
+OPTIONS answers 204, at llama-server's paths 200, for pages of the origins that --cors allows."""
 
 
 def document(defaults: Defaults, version: str) -> Schema:
@@ -59,11 +59,14 @@ def _operation(route: Route, answers: AnswerSchemas) -> Schema:
     if route.request:
         body = {"$ref": f"#/components/schemas/{route.request}"}
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
-    if route.parameters:
-        operation["parameters"] = [_parameter(name) for name in route.parameters]
+    parameters = [_parameter(name, "path", *PARAMETERS[name]) for name in route.parameters]
+    if route.names_model:
+        parameters += [_parameter(name, "query", *about) for name, about in QUERY.items()]
+    if parameters:
+        operation["parameters"] = parameters
     return operation
 
 
-def _parameter(name: str) -> Schema:
-    meaning, schema = PARAMETERS[name]
-    return {"name": name, "in": "path", "required": True, "description": meaning, "schema": schema}
+def _parameter(name: str, place: str, meaning: str, schema: Schema) -> Schema:
+    is_needed = place == "path"
+    return {"name": name, "in": place, "required": is_needed, "description": meaning, "schema": schema}

@@ -8,13 +8,12 @@ from typing import Any
 
 from llama_srb.http import foreign
 from llama_srb.http.foreign import Schema
+from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import (
     INT32_MAX,
-    MAX_ADAPTER_SCALE,
-    MAX_ADAPTERS,
     MAX_EMBEDDED,
     MAX_INDEX,
     MAX_LOGPROBS,
@@ -38,23 +37,6 @@ def _maybe(kind: str, description: str, **more: Any) -> Schema:
 
 TEXTS: Schema = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TEXTS}]
-}
-ADAPTERS: Schema = {
-    "type": "array",
-    "items": _object(
-        {
-            "id": {"type": "integer", "minimum": 0},
-            "scale": {
-                "type": ["number", "null"],
-                "minimum": -MAX_ADAPTER_SCALE,
-                "maximum": MAX_ADAPTER_SCALE,
-                "default": 1,
-            },
-        },
-        "id",
-        additionalProperties=False,
-    ),
-    "maxItems": MAX_ADAPTERS,
 }
 BIASES: Schema = {
     "anyOf": [
@@ -354,6 +336,12 @@ def neutral_text(values: tuple[object, ...]) -> str:
     return " or ".join("empty" if value in ("", []) else str(value).lower() for value in values)
 
 
+def _with_model(path: foreign.Path) -> Schema:
+    """The properties of a body, of which one names the model."""
+    model = {"model": foreign.MAYBE_TEXT} if path.handler in foreign.NAMING else {}
+    return {**model, **(path.request or {})}
+
+
 def schemas(defaults: Defaults) -> dict[str, Schema]:
     """All schemas of request bodies by name; defaults: the server's."""
     return {
@@ -364,10 +352,16 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "Extension": EXTENSION,
         "Score": SCORE,
         "EmbeddingInput": EMBEDDING_INPUT,
+        "AdapterToLoad": TO_LOAD,
+        "AdapterToUnload": TO_UNLOAD,
         "SequenceName": _named_sequence("id", "index"),
         "Override": _object(
             _fields(OVERRIDE_ROWS, "Override", of_one=True),
             description="Fields of one sequence that differ from its request.",
         ),
-        **{path.name + "Body": _object(path.request) for path in foreign.PATHS if path.request is not None},
+        **{
+            path.name + "Body": _object(_with_model(path))
+            for path in foreign.PATHS
+            if path.request is not None
+        },
     }

@@ -1,0 +1,129 @@
+"""`llama-srb config check FILE`: whether a file of settings is right; it starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from llama_srb import config
+from llama_srb.config import Settings, SettingsError, folders
+from llama_srb.models import cache, defaults, fingerprint, gguf_header
+from llama_srb.models.cache import Cache, HubError
+from llama_srb.models.gguf_header import ModelFileError, ModelInfo
+
+from . import Refused, fetching, say
+
+COLUMNS = ("name", "aliases", "path", "size in bytes", "context", "when it is loaded")
+UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+@dataclass
+class _Checked:
+    """What the files of a model say, and what is wrong with them."""
+
+    settings: Settings
+    path: Path
+    size_bytes: int | None = None  # None: it is not downloaded
+    context: int | None = None
+    faults: list[str] = field(default_factory=list)
+
+
+def _check(file: str) -> None:
+    try:
+        settings = config.load({}, config=file, environ={})
+        defaults.check(settings)
+    except SettingsError as error:
+        raise Refused(error) from error
+    checked = [_examine(model) for model in settings.served]
+    faults = [fault for one in checked for fault in one.faults]
+    for fault in faults:
+        say(fault)
+    if faults:
+        click.get_current_context().exit(Refused.exit_code)
+    for one in checked:
+        click.echo("\t".join(_row(one, settings)))
+
+
+def _examine(model: Settings) -> _Checked:
+    checked = _Checked(model, model.model)
+    try:
+        path = _downloaded(str(model.model)) if fetching.is_hub_name(model.model) else model.model
+        if path is not None:
+            _examine_files(checked, path)
+    except (HubError, ModelFileError) as error:
+        checked.faults.append(f"{model.place}{'path' if model.name else 'model'}: {error}")
+    checked.faults += _faults_of_adapters(model)
+    if model.adapters_dir is not None and not model.adapters_dir.is_dir():
+        checked.faults.append(f"{model.place}adapters_dir: {model.adapters_dir} is no folder")
+    return checked
+
+
+def _downloaded(name: str) -> Path | None:
+    """The path of a model of a hub; None, and a line that says so, if it is not downloaded."""
+    wanted = cache.name_from(name)
+    kept = {one.name: one.path for one in Cache(folders.hub_models()).all()}
+    if wanted not in kept:
+        say(
+            f"{wanted} is not downloaded; llama-srb models pull {wanted} does that, else serve when it starts"
+        )
+    return kept.get(wanted)
+
+
+def _examine_files(checked: _Checked, path: Path) -> None:
+    parts = [gguf_header.read(part) for part in fingerprint.parts_of(path)]
+    if _is_adapter(parts[0]):
+        raise ModelFileError(f"{path} is an adapter, not a model")
+    checked.size_bytes = sum(part.size_bytes for part in parts)
+    checked.context = checked.settings.ctx or parts[0].context
+
+
+def _is_adapter(file: ModelInfo) -> bool:
+    return file.metadata.get("general.type") == "adapter"
+
+
+def _faults_of_adapters(model: Settings) -> Iterator[str]:
+    named = [(f"adapters.{name}", path) for name, path in model.adapters.items()]
+    for key, path in (*(("lora", path) for path in model.lora), *named):
+        try:
+            if not _is_adapter(gguf_header.read(path)):
+                yield f"{model.place}{key}: {path} is not an adapter"
+        except ModelFileError as error:
+            yield f"{model.place}{key}: {error}"
+
+
+def _row(one: _Checked, server: Settings) -> tuple[str, ...]:
+    name, *aliases = one.settings.model_names
+    size, context = ("" if number is None else str(number) for number in (one.size_bytes, one.context))
+    is_at_start = one.settings.preload or len(server.served) == 1
+    when = "at the start" if is_at_start else "when a request asks for it"
+    if (seconds := one.settings.unload_after) is not None:
+        when += f", unloaded after {_as_time(seconds)} without requests"
+    return name, ",".join(aliases), str(one.path), size, context, when
+
+
+def _as_time(seconds: float) -> str:
+    """Seconds as in a file: 10m."""
+    per, unit = next((pair for pair in UNITS if seconds % pair[0] == 0), (1, "s"))
+    return f"{seconds / per:g}{unit}"
+
+
+COMMAND = click.Group(
+    "config",
+    help="Check the TOML file of --config.",
+    commands=[
+        click.Command(
+            "check",
+            callback=_check,
+            params=[click.Argument(["file"], metavar="FILE", type=click.Path())],
+            help="Say whether a server can start with this file: its settings, names and limits, and the "
+            "files of its models and adapters. Prints one line a model, fields separated by tabs: "
+            + ", ".join(COLUMNS)
+            + ". Exits with 2 if something is wrong, and one line for each fault.",
+            epilog="It uses the file alone, no LLAMA_SRB_ variables. Engine, port and keys: llama-srb doctor "
+            "--config FILE.",
+        )
+    ],
+)

@@ -1,0 +1,48 @@
+"""The engine's command line, which is made of the settings, and flags that only the server may give."""
+
+from __future__ import annotations
+
+from llama_srb import flags
+from llama_srb.flags import FlagError
+from llama_srb.flags.fates import Ours
+
+from .rows import Rows
+from .words import SettingsError
+
+# Engine flags that only the server may give.
+_ENGINE_ONLY = {flag: flag for flag in ("--cache-cells", "--prefix-cache", "--prefix-cache-size")}
+_ENGINE_ONLY["--adapter"] = "--adapters"
+OWNED_FLAGS = _ENGINE_ONLY | {
+    name: flag.fate.instead
+    for name, flag in flags.BY_NAME.items()
+    if isinstance(flag.fate, Ours) and not flag.fate.after
+}
+
+
+def of(rows: Rows) -> tuple[str, ...]:
+    """The argv of an engine with these settings."""
+    given = {
+        "-m": rows.model,
+        "--lora": ",".join(map(str, rows.lora)) or None,
+        "--lora-scaled": ",".join(f"{path}:0" for path in rows.adapters.values()) or None,
+        "-np": rows.parallel,
+        "-c": rows.ctx,
+        "--cache-cells": rows.cache_cells,
+        "--cache-ram": rows.cache_ram,
+        "--prefix-cache": rows.prefix_cache,
+        "--prefix-cache-size": rows.prefix_cache_size if rows.prefix_cache else None,
+    }
+    pairs = ((flag, str(value)) for flag, value in given.items() if value is not None)
+    given_words = flags.sort(rows.engine_args).engine
+    return (str(rows.engine), *(word for pair in pairs for word in pair), *given_words)
+
+
+def check(rows: Rows) -> None:
+    """SettingsError if a flag of engine_args is the server's, or is wrong."""
+    for argument in rows.engine_args:
+        if (instead := _ENGINE_ONLY.get(argument.partition("=")[0].replace("_", "-"))) is not None:
+            raise SettingsError(f"{argument} after -- is a setting of the server; use {instead}")
+    try:
+        flags.chat_template(flags.sort(rows.engine_args).passed)
+    except FlagError as error:
+        raise SettingsError(str(error)) from None

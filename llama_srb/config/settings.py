@@ -1,0 +1,75 @@
+"""The settings of a server, and of each model that it serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llama_srb import flags
+
+from . import command
+from .rows import Rows
+from .words import quoted
+
+
+class Settings(Rows):
+    """The settings of a server or of one of its models: the table's rows, and what follows from them.
+
+    name: of a model that has a table, else empty. models: one for each table, in the file's order; the rows
+    of the server are in each of them, with the table's values in place.
+    """
+
+    name: str = ""
+    models: tuple[Settings, ...] = ()
+
+    @property
+    def served(self) -> tuple[Settings, ...]:
+        """The settings of each model: those of the tables, or these."""
+        return self.models or (self,)
+
+    @property
+    def place(self) -> str:
+        """The beginning of a setting's place in a message: "models.NAME." for a model that has a table."""
+        return f"models.{quoted(self.name)}." if self.name else ""
+
+    @property
+    def default(self) -> Settings:
+        """The settings of the model for requests that name none."""
+        named = (one for one in self.served if self.default_model in (*one.model_names, *one.adapters))
+        return next(named, self.served[0])
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names by which clients may ask for the model; the first one is in answers."""
+        if self.name:
+            return tuple(dict.fromkeys((self.name, *self.alias)))
+        return (*sorted(set(self.alias)), self.model.stem, self.model.name)
+
+    @property
+    def adapter_names(self) -> tuple[str, ...]:
+        """The names of the engine's adapters, by id."""
+        return (*(path.stem for path in self.lora), *self.adapters)
+
+    @property
+    def flag_defaults(self) -> dict[str, Any]:
+        """The defaults of request fields that llama.cpp's flags set; unchecked."""
+        return flags.sort(self.engine_args).fields
+
+    @property
+    def field_defaults(self) -> dict[str, Any]:
+        """The defaults of request fields: those of llama.cpp's flags, then those of `sampling`; unchecked."""
+        return self.flag_defaults | self.sampling
+
+    @property
+    def chat_template(self) -> str:
+        """The template that llama.cpp's flags set in place of the model's; empty if they set none."""
+        return flags.chat_template(flags.sort(self.engine_args).passed)
+
+    @property
+    def verbose(self) -> bool:
+        """Whether -v is given: then answers in OpenAI's form have `__verbose`, as llama-server's."""
+        return "--verbose" in flags.sort(self.engine_args).passed
+
+    @property
+    def engine_command(self) -> tuple[str, ...]:
+        """The engine's argv."""
+        return command.of(self)

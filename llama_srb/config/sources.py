@@ -1,0 +1,112 @@
+"""The sources of settings: the command line, the environment (LLAMA_SRB_*), a TOML file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from . import tables
+from .options import PATHS
+from .rows import Rows
+from .tables import Tables
+from .words import PREFIX, Given, SettingsError, Values, refuse_unknown, setting_name
+
+NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # build.sh reads two
+
+_SECRET = re.compile(rf"{PREFIX}|.*PASSW(OR)?D|(.*_)?(TOKEN|SECRET|CREDENTIAL|KEY)S?(_.*)?$", re.IGNORECASE)
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a child process: without this server's settings and variables with secret names."""
+    return {name: value for name, value in os.environ.items() if not _SECRET.match(name)}
+
+
+def environment(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a server with only these settings; None is absent. SettingsError: unknown name."""
+    refuse_unknown(settings, Rows.model_fields, "")
+    given = {name: value for name, value in settings.items() if value is not None}
+    return child_environment() | {PREFIX + name.upper(): _as_text(name, one) for name, one in given.items()}
+
+
+def _as_text(name: str, value: object) -> str:
+    """A setting's value as the text of a variable."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{k}={v}" for k, v in value.items()) if name == "adapters" else json.dumps(value)
+    if isinstance(value, list | tuple):
+        return (shlex.join if name == "engine_args" else ",".join)(map(str, value))
+    return str(value)
+
+
+def arguments() -> list[str]:
+    """This process's command line, without the program's name."""
+    return sys.argv[1:]
+
+
+def split_arguments(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+    """The server's arguments and, after the first `--`, the engine's; None if there is no `--`."""
+    if "--" not in argv:
+        return list(argv), None
+    at = list(argv).index("--")
+    return list(argv[:at]), tuple(argv[at + 1 :])
+
+
+def from_options(options: Mapping[str, object]) -> Values:
+    return {
+        setting_name(name): Given(value, "--" + name.replace("_", "-"))
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def from_file(file: str | None) -> tuple[Values, Tables | None]:
+    """The values of the top level, and those of the tables [models.X]; None if there is no [models]."""
+    if file is None:
+        return {}, None
+    try:
+        with open(file, "rb") as opened:
+            found = tomllib.load(opened)
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise SettingsError(f"{file} is not TOML: {error}") from None
+    refuse_unknown(found, [*Rows.model_fields, "models"], f" in {file}")
+    written = found.pop("models", None)
+    given = {setting_name(key): Given(value, key, f" in {file}") for key, value in found.items()}
+    found_tables = None if written is None else tables.of_file(written, f" in {file}")
+    return _beside(file, given), found_tables and {x: _beside(file, one) for x, one in found_tables.items()}
+
+
+def _beside(file: str, values: Values) -> Values:
+    """Resolves relative paths in a file: they are relative to the file's folder."""
+    folder = Path(file).resolve().parent
+    return {
+        name: replace(given, value=_path_beside(folder, given.value)) if name in PATHS else given
+        for name, given in values.items()
+    }
+
+
+def _path_beside(folder: Path, value: object) -> object:
+    if isinstance(value, list):
+        return [_path_beside(folder, one) for one in value]
+    if isinstance(value, dict):
+        return {name: _path_beside(folder, one) for name, one in value.items()}
+    is_path = isinstance(value, str) and not value.startswith("hf:")
+    return folder / Path(str(value)).expanduser() if is_path else value
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[Values, dict[str, str]]:
+    """The values of the server's variables, and the variables of models."""
+    ours = {key: value for key, value in environ.items() if key.startswith(PREFIX)}
+    of_models = {key: value for key, value in ours.items() if key.startswith(tables.VARIABLE)}
+    found = {key: value for key, value in ours.items() if key not in NOT_SETTINGS | of_models.keys()}
+    refuse_unknown(found, [PREFIX + name.upper() for name in Rows.model_fields], " in the environment")
+    given = {setting_name(key): Given(value, key) for key, value in found.items() if value}
+    return given, {key: value for key, value in of_models.items() if value}

@@ -1,0 +1,160 @@
+"""Handlers about the server's state: health, metrics, stats."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
+
+from aiohttp import web
+
+from llama_srb.background import begin
+from llama_srb.engine.exchange import EngineError
+from llama_srb.engine.pool.terms import OWN
+from llama_srb.http.answers import Healthy, ModelStats, Stats, StatsByModel, Unhealthy
+from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.handlers.facts import ModelFacts
+from llama_srb.http.middleware import json_response
+from llama_srb.http.observe.metrics import CONTENT_TYPE
+from llama_srb.http.observe.model_metrics import ModelNow
+from llama_srb.models.memory import memory_of
+
+STATUS_TIMEOUT = 1.0  # seconds; a scrape must not wait for the prefill of a long prompt
+HEALTHY: Healthy = {"status": "ok"}
+Ended: TypeAlias = Literal["draining", "stopped", "failed"]
+ENDED: tuple[Ended, ...] = ("draining", "stopped")
+SERVING = ("ready", "unloaded", "loading")  # states of a model of several that takes requests
+
+
+class Health:
+    """Handlers of routes.py."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry, self.metrics_of_all = registry, registry.admission.metrics
+        # tasks that ask engines for their status; models may be removed
+        self._asking = WeakKeyDictionary[ModelFacts, asyncio.Task[Mapping[str, Any]]]()
+
+    # Health
+
+    async def health(self, http: web.Request) -> web.Response:
+        """200 if requests are served at once or after a load; else 503 with the state and the reason."""
+        return self._health_of_several() if self.registry.are_several else self._health_of_one()
+
+    async def live(self, http: web.Request) -> web.Response:
+        """200: the server answers."""
+        return json_response(HEALTHY)
+
+    async def ready(self, http: web.Request) -> web.Response:
+        """The same as health(), under a name that orchestrators use."""
+        return await self.health(http)
+
+    def _health_of_one(self) -> web.Response:
+        (model,) = self.registry
+        state, has_failed = model.pool.state, self._state(model) == "failed"
+        if state == "ready" or (state == "unloaded" and not has_failed):
+            return json_response(HEALTHY)
+        answer: Unhealthy = {
+            "status": "failed" if has_failed else state,
+            "progress": round(model.pool.progress, 3),
+        }
+        if has_failed and model.failure:
+            answer["error"] = model.failure
+        return json_response(answer, 503)
+
+    def _health_of_several(self) -> web.Response:
+        """While models are loaded at the start, `progress` is that of the one that loads."""
+        failed = {one.name: one.failure for one in self.registry if self._state(one) == "failed"}
+        able = [one for one in self.registry if one.name not in failed and one.pool.state in SERVING]
+        if able and not self.registry.is_starting:
+            healthy: Healthy = {"status": "ok"}
+            return json_response({**healthy, "failed": failed} if failed else healthy)
+        states = {one.pool.state for one in self.registry}
+        ended: Ended = next((state for state in ENDED if state in states), "failed")
+        progress = [one.pool.progress for one in able if one.pool.state == "loading"]
+        answer: Unhealthy = {
+            "status": "loading" if able else ended,
+            "progress": round(min(progress, default=0.0), 3),
+        }
+        if failed:
+            answer["failed"] = failed
+            answer["error"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        return json_response(answer, 503)
+
+    def _state(self, model: ModelFacts) -> str:
+        return self.registry.state_of(model)
+
+    # Metrics
+
+    async def metrics(self, http: web.Request) -> web.Response:
+        """All metrics, in Prometheus' form; llama-server's names have sums, with ?model= those of a model."""
+        name = http.query.get("model")
+        model = self.registry.named(name, http[CALLER]).facts.name if name else None
+        await self._measure()
+        counts = self.metrics_of_all
+        began = str(int(counts.began))  # llama-server's clients find a restart by it
+        headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": began}
+        return web.Response(body=counts.text(model), headers=headers)
+
+    async def stats(self, http: web.Request) -> web.Response:
+        """The metrics in JSON, without the histograms."""
+        now, counts = await self._measure(), self.metrics_of_all
+        first = next(iter(self.registry))
+        answer: Stats = {
+            "status": first.pool.state,
+            **counts.totals(),
+            "requests_open": sum(one.open for one in now.values()),
+            "engine_memory_bytes": sum(one.memory for one in now.values()),
+            "engine": dict(now[first.name].engine) if first.name in now else {},
+            "tasks": len(asyncio.all_tasks()),  # of the server: a number that grows shows a leak
+        }
+        if not self.registry.are_several:
+            return json_response(answer)
+        by_model = {one.name: self._stats_of(one, now[one.name]) for one in self.registry if one.name in now}
+        several: StatsByModel = {**answer, "models": by_model}
+        return json_response(several)
+
+    def _stats_of(self, model: ModelFacts, now: ModelNow) -> ModelStats:
+        return {
+            "status": model.pool.state,
+            **self.metrics_of_all.totals_of(model.name),
+            "requests_open": now.open,
+            "engine_memory_bytes": now.memory,
+            "engine": dict(now.engine),
+        }
+
+    async def _measure(self) -> dict[str, ModelNow]:
+        """Updates the gauges; returns the values of each model, also of those that are being removed."""
+        models = self.registry.with_leaving
+        statuses = await asyncio.gather(*map(self._status, models))
+        now: dict[str, ModelNow] = {}
+        for model, status in zip(models, statuses, strict=True):
+            one = ModelNow(
+                is_ready=model.pool.state == "ready",
+                open=model.pool.requests.of_clients,
+                memory=sum(map(memory_of, model.pool.engines.pids)),
+                engine=status,
+            )
+            now[model.name] = now[model.name].beside(one) if model.name in now else one
+        self.metrics_of_all.set(now)
+        return now
+
+    async def _status(self, model: ModelFacts) -> Mapping[str, Any]:
+        """The engine's status; {} if the engine does not answer in time. One command serves all callers.
+
+        The engine answers between two steps, so a long step delays it.
+        """
+        if model.pool.state != "ready" or model.pool.mode != "resident":
+            return {}
+        task = self._asking.get(model)
+        if task is None or task.done():
+            task = self._asking[model] = begin(self._ask_status(model), "status")
+        done, _ = await asyncio.wait({task}, timeout=STATUS_TIMEOUT)
+        return task.result() if done else {}
+
+    async def _ask_status(self, model: ModelFacts) -> Mapping[str, Any]:
+        with contextlib.suppress(EngineError):
+            return await model.pool.command("status", OWN)
+        return {}

@@ -1,0 +1,88 @@
+"""What SIGHUP reads again while the server runs. A part that has a fault stays as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from ssl import SSLContext
+
+from llama_srb.background import begin
+from llama_srb.config import Settings
+from llama_srb.http.auth.access import renew_tls
+from llama_srb.http.handlers import Api
+from llama_srb.http.reload.faults import kept, presets_of
+from llama_srb.http.reload.files import ReplacedFiles
+from llama_srb.http.reload.models import ChangedModels
+
+log = logging.getLogger("llama_srb.server")  # this name is documented
+
+
+class Reload:
+    """Reads keys, certificate and presets again; then the settings of models by name, and models' files.
+
+    reread: the settings that their sources have now, called in a thread. The models have a task of their
+    own: their loads may take long, and a key that was revoked must end at once.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        api: Api,
+        certificate: SSLContext | None,
+        reread: Callable[[], Settings] | None,
+    ) -> None:
+        self._settings, self._api, self._certificate = settings, api, certificate
+        self._files = ReplacedFiles(api.registry)
+        self._models = ChangedModels(api.registry, self._files, reread) if reread is not None else None
+        self._asked = asyncio.Event()  # the models' task has work
+        self._started = asyncio.Event()
+
+    async def run(self, hangup: asyncio.Event) -> None:
+        """Reloads on each SIGHUP, until it is cancelled. Several during a reload of models cause one more."""
+        while True:
+            await hangup.wait()
+            hangup.clear()
+            with kept("the keys stay as they were"):
+                self._api.access.reload()
+            with kept("the certificate stays as it was"):
+                renew_tls(self._settings, self._certificate)
+            with kept("the presets stay as they were"):
+                self._api.registry.take_presets(presets_of(self._settings))
+            self._asked.set()
+
+    @contextlib.asynccontextmanager
+    async def models(self) -> AsyncIterator[None]:
+        """Only during the block models are reloaded, too."""
+        tasks = {begin(self._run_models(), "models after SIGHUP")}
+        try:
+            yield
+        finally:
+            tasks |= self._models.tasks if self._models is not None else set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def started(self) -> None:
+        """The models of the start are loaded: from now on others may take their place."""
+        self._started.set()
+
+    async def _run_models(self) -> None:
+        while True:
+            await self._asked.wait()
+            if self._api.registry.are_several:
+                await self._started.wait()
+            self._asked.clear()
+            if await self._take_settings():
+                await self._files.renew()
+            log.info("SIGHUP: keys, presets and model were checked")
+
+    async def _take_settings(self) -> bool:
+        """Whether the models are those of the settings: on a server of one model always."""
+        if self._models is None or not self._api.registry.are_several:
+            return True
+        with kept("the models stay as they were"):
+            await self._models.take()
+            return True
+        return False

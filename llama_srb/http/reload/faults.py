@@ -1,0 +1,62 @@
+"""Faults of settings and files that the operator must mend: found at the start, and at each SIGHUP."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+from llama_srb import bundled
+from llama_srb.config import Settings, SettingsError
+from llama_srb.engine.exchange import EngineError
+from llama_srb.http.auth.access import AccessError
+from llama_srb.models import defaults
+from llama_srb.models.cache import HubError
+from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.request.presets import SHIPPED, Preset, PresetError
+from llama_srb.request.presets import read as read_presets
+
+log = logging.getLogger("llama_srb.server")  # this name is documented
+
+
+class StartError(Exception):
+    """The server cannot start; the message is one line for the operator."""
+
+
+FAULTS = (AccessError, EngineError, HubError, ModelFileError, SettingsError, StartError)
+
+
+@contextlib.contextmanager
+def kept(what_stays: str) -> Iterator[None]:
+    """Runs one part of a reload. A fault is logged and ends neither the other parts nor later reloads."""
+    try:
+        yield
+    except FAULTS as error:
+        log.error("%s: %s", what_stays, error)
+    except Exception:
+        log.exception("%s: a fault of ours", what_stays)
+
+
+def presets_of(settings: Settings) -> dict[str, Preset]:
+    """The presets that are shipped, and the operator's; StartError."""
+    try:
+        return read_presets((SHIPPED, settings.presets) if settings.presets else (SHIPPED,))
+    except PresetError as error:
+        raise StartError(str(error)) from None
+
+
+def check_defaults(settings: Settings) -> None:
+    """StartError: a default of a request field is wrong."""
+    try:
+        defaults.check(settings)
+    except SettingsError as error:
+        raise StartError(str(error)) from None
+
+
+def check_engine(settings: Settings) -> None:
+    """StartError: the engine's program is not there, or cannot be run."""
+    if not settings.engine.is_file():
+        raise StartError(f"{settings.engine}: there is no engine; {bundled.remedy()}")
+    if not os.access(settings.engine, os.X_OK):
+        raise StartError(f"{settings.engine}: the engine is not executable; {bundled.remedy()}")

@@ -1,0 +1,80 @@
+"""A model that a server serves: its settings, its file's facts, its pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llama_srb.config import Settings, child_environment
+from llama_srb.engine.pool import Pool
+from llama_srb.engine.pool.terms import OWN
+from llama_srb.engine.settings import EngineSettings
+from llama_srb.models import gguf_header, memory
+from llama_srb.models.gguf_header import ModelInfo
+
+
+@dataclass(eq=False, slots=True)
+class ServedModel:
+    """One model of a server.
+
+    need: the bytes of memory that a load is estimated to need. snapshots: those that its engine may fill
+    with snapshots beside it. n_users: the requests of clients that have chosen it and are not over; they may
+    still use its pool. leaves: it is being removed, and no other request may choose it.
+    """
+
+    settings: Settings
+    info: ModelInfo
+    pool: Pool
+    need: int
+    snapshots: int = 0
+    n_users: int = 0
+    leaves: bool = False
+
+    def begin_use(self) -> None:
+        self.n_users += 1
+
+    def end_use(self) -> None:
+        self.n_users -= 1
+        if self.leaves:
+            self.pool.change.notify()
+
+    @property
+    def name(self) -> str:
+        """The name in answers."""
+        return self.settings.model_names[0]
+
+
+def share_engines(one: Settings, other: Settings) -> bool:
+    """Whether the same engines serve both; then only facts for requests differ."""
+    return _of_engines(one) == _of_engines(other)
+
+
+def _of_engines(settings: Settings) -> tuple[object, ...]:
+    return (
+        settings.engine_command,
+        settings.adapter_names,
+        settings.load_timeout,
+        settings.step_timeout,
+        settings.engine_mode,
+        settings.max_engines,
+    )
+
+
+def served(settings: Settings) -> ServedModel:
+    """The model of these settings, with a pool that is not started; ModelFileError if its file is faulty."""
+    info = gguf_header.read(settings.model)
+    engine = EngineSettings(
+        settings.engine_command,
+        info.name,
+        child_environment(),
+        load_timeout=settings.load_timeout,
+        step_timeout=settings.step_timeout,
+        adapters=settings.adapter_names,
+    )
+    pool = Pool(engine, mode=settings.engine_mode, max_engines=settings.max_engines)
+    return ServedModel(settings, info, pool, memory.needed(settings, info))
+
+
+async def show_faults(model: ServedModel) -> None:
+    """In the mode per-request runs one engine of a loaded model, so that a fault shows now; EngineError."""
+    if model.pool.mode == "per-request":
+        await model.pool.command("status", OWN)
