@@ -83,6 +83,9 @@ static void check_extension(const request * r, const command & c) {
         invalid("id", "extend: there is no request \"" + c.id + "\" that is not done");
     }
     const int64_t n = (int64_t) r->sequences.size();
+    if (extension.fork.index >= 0 && r->command->common.settings->second) {
+        invalid("fork", "fork is not possible in a request with then: which answer it would fork is unknown");
+    }
     if (extension.fork.index >= n) {
         invalid("fork", "fork.index is " + std::to_string(extension.fork.index) + "; the request has " +
                             std::to_string(n) + " sequences");
@@ -101,7 +104,8 @@ int64_t extend_request(request * r, const command & c, const vocabulary & vocab)
     if (extension.n_predict >= -1) {
         r->command->common.n_predict = extension.n_predict;
         for (sequence & s : r->sequences) {
-            s.plan.n_predict = s.over ? s.plan.n_predict : extension.n_predict;
+            const bool free  = !s.over && s.answer.n_before == 0;
+            s.plan.n_predict = free ? extension.n_predict : s.plan.n_predict;
         }
     }
     const size_t first = r->sequences.size();

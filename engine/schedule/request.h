@@ -73,6 +73,13 @@ struct duplicate_state {
     int32_t     n_retries = 0;
 };
 
+// Where a sequence is that has a second answer.
+struct answer_state {
+    size_t n_before =
+        0; // tokens before the second answer: the free one and the text; 0: there is no second one yet
+    int64_t n_free = 0; // tokens that were drawn for the free one
+};
+
 struct score_state {
     const scored_text * text     = nullptr; // nullptr: the sequence is sampled
     double              sum      = 0.0;     // of its logprobs
@@ -91,6 +98,7 @@ struct sequence {
     std::vector<llama_token> generated; // or scored so far
     sequence_sampling        sampling;
     sequence_output          output;
+    answer_state             answer;
     duplicate_state          duplicate;
     score_state              score;
 };

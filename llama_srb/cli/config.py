@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from llama_srb import config
+from llama_srb import config, tasks
 from llama_srb.config import Settings, SettingsError, folders
 from llama_srb.models import cache, defaults, fingerprint, gguf_header
 from llama_srb.models.cache import Cache, HubError
@@ -35,6 +35,7 @@ def _check(file: str) -> None:
     try:
         settings = config.load({}, config=file, environ={})
         defaults.check(settings)
+        tasks.read(settings)
     except SettingsError as error:
         raise Refused(error) from error
     checked = [_examine(model) for model in settings.served]

@@ -57,9 +57,9 @@ EVERY_KEY: Scopes = ("complete", "chat", "embed", "metrics")
 
 NAMING = frozenset({  # handlers that serve the model which a request names
     "completions", "openai_completions", "events", "chat_completions", "responses", "fim_completions",
-    "prefix", "score", "embeddings", "reply", "ask", "count_tokens", "pull", "vectors", "adapters",
-    "lora_adapters", "load_lora_adapter", "unload_lora_adapter", "samplers", "openapi", "kobold_perf",
-    "metrics",
+    "prefix", "score", "exact_prompt", "embeddings", "reply", "ask", "count_tokens", "pull", "vectors",
+    "adapters", "lora_adapters", "load_lora_adapter", "unload_lora_adapter", "samplers", "openapi",
+    "kobold_perf", "metrics",
 })  # fmt: skip
 
 

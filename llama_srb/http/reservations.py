@@ -184,7 +184,9 @@ class Reservation(Observer):
     def generate(self, request: CompletionRequest) -> Exchange:
         """As Pool.generate(); RequestError if n exceeds the caller's max_n."""
         self._require_n(request)
-        return self._pool.generate(request, self._terms)
+        generation = self._pool.generate(request, self._terms)
+        generation.locked = request.locked
+        return generation
 
     def generate_all(self, requests: list[CompletionRequest]) -> MultiGeneration:
         for request in requests:

@@ -18,13 +18,13 @@ from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import Access, AccessError, tls
-from llama_srb.http.connections import http_log
+from llama_srb.http.connections import MAX_LINE, http_log
 from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
 from llama_srb.http.reload import Reload
-from llama_srb.http.reload.faults import StartError, check_defaults, check_engine, presets_of
+from llama_srb.http.reload.faults import StartError, check_defaults, check_engine, presets_of, tasks_of
 from llama_srb.http.reservations import Admission
 from llama_srb.models.cache_budget import CacheBudget
 from llama_srb.models.residency import Residency, limits_of
@@ -54,13 +54,14 @@ async def serve(
         check_engine(one)
     presets = presets_of(settings)
     check_defaults(settings)
+    tasks = tasks_of(settings)
     access, certificate = _guarded(settings)
     load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
     residency = Residency(limits_of(settings))
     if settings.models:
         CacheBudget(residency, settings.cache_ram)
     admission = Admission(load, by_model=bool(settings.models))
-    registry = Registry(settings, admission, served, presets, residency)
+    registry = Registry(settings, admission, served, presets, residency, tasks)
     api = Api(settings, registry, access)
     reload = Reload(settings, api, certificate, reread)
     runner = web.AppRunner(
@@ -71,6 +72,7 @@ async def serve(
         auto_decompress=False,  # compressed bodies are refused (connections.py)
         shutdown_timeout=WRITE_GRACE,
         keepalive_timeout=settings.idle_timeout,
+        max_line_size=MAX_LINE,
     )
     helpers: list[asyncio.Task[None]] = []
     with _signals() as (hangup, *stopping):

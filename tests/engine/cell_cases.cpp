@@ -186,7 +186,37 @@ static void run_shared_parts() {
     expect_equal("used 80, idle 0, shared 40", counts_of(w));
 }
 
+//
+// matches by text
+//
+
+struct match_row {
+    const char * name;
+    const char * held;
+    const char * tokens;
+    const char * expected; // tokens of both lists
+};
+
+static const match_row matches[] = {
+    {"a text that is split otherwise", "Axy", "abxz", "2 3"},
+    {"a border that only one list has", "A", "a", "0 0"},
+    {"the same control token", "A$c", "ab$c", "3 4"},
+    {"a control token and other text", "A$c", "abc", "1 2"},
+    {"a control token that only the other list has", "Ac", "ab$c", "1 2"},
+    {"a control token where no list has a border", "A$", "a$", "0 0"},
+};
+
+static void run_match(const match_row & row) {
+    const letters vocab;
+    const auto    held = letters::tokens(row.held), tokens = letters::tokens(row.tokens);
+    const auto m = match_tokens(held, (int32_t) held.size(), tokens, (int32_t) tokens.size(), by_text, vocab);
+    expect_equal(row.expected, std::to_string(m.length) + " " + std::to_string(m.n_matched));
+}
+
 void add_cell_cases(std::vector<test_case> & cases) {
+    for (const match_row & row : matches) {
+        cases.push_back({std::string("match, ") + row.name, [&row] { run_match(row); }});
+    }
     for (const budget_row & row : budgets) {
         cases.push_back({std::string("trim to budget, ") + row.name, [&row] { run_budget(row); }});
     }

@@ -146,6 +146,14 @@ request & world::ask(const asked & a) {
     settings->n_min         = a.min_tokens;
     settings->stop_finder   = finder_of(a.stop);
     settings->banned_finder = finder_of(a.banned);
+    if (!a.then.empty()) {
+        auto second         = std::make_shared<sequence_settings>(*settings);
+        second->n_predict   = 2;
+        second->n_min       = 0;
+        second->stop_finder = finder_of(a.then_stop);
+        settings->second    = std::make_shared<const second_answer>(
+            second_answer{second, letters::tokens(a.then), a.return_free});
+    }
     command c;
     c.id      = a.id;
     c.request = std::make_unique<generate_command>();

@@ -12,6 +12,8 @@ from llama_srb import config
 from llama_srb.config import OPTIONS
 from llama_srb.config.tables import FIELDS
 from llama_srb.models import gguf_header
+from llama_srb.request.fields import CANONICAL
+from llama_srb.tasks.tables import OWN
 from tests.support.bench import Bench
 from tests.support.models import write_adapter, write_model
 from tests.support.places import ROOT, STORYTELLER
@@ -46,6 +48,51 @@ def test_the_file_of_the_docs_is_right(bench: Bench) -> None:
     assert checked(bench, EXAMPLE_OF_THE_DOCS) == (0, [line], [])
 
 
+BLOCK = """
+[models.storyteller]
+path = "models/storyteller.gguf"
+
+[models.minilm]
+path = "models/storyteller.gguf"
+
+[memories.bible]
+embedding_model = "minilm"                 # a generation model may embed, too
+store = { file = "data/bible.db" }         # or { qdrant = { url = …, collection = "bible" } }
+chunk_tokens = 200
+chunk_overlap = 40
+
+[tasks.continue_story]
+model = "storyteller"
+prelude = "…"             # once a session, a pinned prefix
+prefix = "\\n### User:\\n"
+postfix = "\\n### Response:\\n"
+n = 8
+temperature = 0.9
+stop = ["###"]
+locked = ["n"]
+private_tokens = ["<|secret|>"]
+bias_prompt = "As JSON:"   # answer freely first, then go on under the schema, all n
+json_schema = { type = "object" }          # or json_schema_file = "answer.json"
+recall = { memory = "bible", retrieve = 2, store_prompts = true }
+"""
+
+
+def test_tasks_and_memories_are_checked(bench: Bench) -> None:
+    code, lines, said = checked(bench, BLOCK)
+    assert (code, len(lines), said) == (0, 2, [])
+    for wrong, fault in (
+        ('model = "storytelle"', "tasks.continue_story.model in srb.toml is 'storytelle'; there is no such "
+         "model; did you mean storyteller?"),
+        ("temprature = 0.9", "tasks.continue_story.temprature in srb.toml is not a field of a task; did you "
+         "mean temperature?"),
+        ('recall = { memory = "babel" }', "tasks.continue_story.recall.memory in srb.toml is 'babel'; there "
+         "is no table [memories.babel]; did you mean bible?"),
+    ):  # fmt: skip
+        key = wrong.split(" = ")[0].replace("temprature", "temperature")
+        text = re.sub(rf"^{key} = .*$", wrong, BLOCK, flags=re.MULTILINE)
+        assert checked(bench, text) == (2, [], [fault])
+
+
 def test_the_example_is_right(bench: Bench) -> None:
     done = bench.run("config", "check", str(EXAMPLE))
     assert (done.returncode, done.stderr) == (0, "")
@@ -54,7 +101,8 @@ def test_the_example_is_right(bench: Bench) -> None:
 
 
 def test_each_line_of_the_example_is_a_setting_and_each_setting_has_a_line(tmp_path: Path) -> None:
-    text = re.sub(r"^# ([a-z_]+ = |\[)", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
+    example, _, task = EXAMPLE.read_text().partition("\n[tasks.continue_story]\n")
+    text = re.sub(r"^# ([a-z_]+ = |\[)", r"\1", example, flags=re.MULTILINE)
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "storyteller.gguf").touch()
@@ -66,6 +114,9 @@ def test_each_line_of_the_example_is_a_setting_and_each_setting_has_a_line(tmp_p
     assert set(re.findall(r"^(\w+) = ", top, re.MULTILINE)) == server
     fields = set(re.findall(r"^(\w+) = ", table.partition("\n[models.")[0], re.MULTILINE))
     assert fields | {"adapters"} == FIELDS.keys()
+    lines = set(re.findall(r"^(?:# )?(\w+) = ", task.partition("\n# For one model")[0], re.MULTILINE))
+    assert lines >= OWN.keys()
+    assert lines - OWN.keys() <= CANONICAL.keys()
 
 
 def test_the_defaults_of_the_example_are_the_servers(tmp_path: Path) -> None:

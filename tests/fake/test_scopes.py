@@ -41,6 +41,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /v1/adapters
         GET /lora-adapters
         GET /v1/presets
+        GET /v1/tasks
         GET /v1/samplers
         GET /props
         GET /slots
@@ -76,6 +77,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/prefix
         POST /v1/score
         GET /v1/ws
+        POST /v1/tasks/{name}/completions
+        GET /v1/tasks/{name}/live
         POST /completion
         POST /completions
         POST /infill
@@ -105,6 +108,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
     """,
     "chat admin": """
         POST /v1/chat/completions
+        POST /v1/tasks/{name}/chat
+        GET /v1/tasks/{name}/ws
         POST /chat/completions
         POST /openai/v1/chat/completions
         POST /v1/responses
@@ -124,6 +129,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         DELETE /v1/completions/{id}
         DELETE /v1/completions/{id}/{index}
         POST /apply-template
+        POST /v1/prompt
         POST /v1/internal/chat-prompt
         POST /v1/internal/stop-generation
     """,

@@ -11,6 +11,7 @@ from tests.support.chats import HELLO, TOOLS, scripted
 
 PLAIN, HTML, CSS, SCRIPT, PICTURE = "text/plain", "text/html", "text/css", "text/javascript", "image/svg+xml"
 ONCE = "Once upon a time,"
+TASK = "/v1/tasks/story"
 FEW: dict[str, Any] = {"prompt": ONCE, "max_tokens": 2}
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "A story!"}], "max_tokens": 2}
 INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
@@ -18,6 +19,7 @@ RANKED: list[dict[str, Any]] = [
     {"n": 4, "rank_by": "typical", "dedupe": True, "temperature": 0},
     {"n": 2, "best_of": 4},
 ]
+THEN: dict[str, Any] = {"then": {"text": " So:", "regex": "[ab]{2}", "return_free": True}}
 CALL: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "n": 2, "max_tokens": 150}
 CALLING: dict[str, Any] = CALL | {"sequences": [scripted("<think>", "</think>", "<tool_call>"), scripted()]}
 USE: dict[str, Any] = {
@@ -60,7 +62,7 @@ def of(
 # fmt: off
 CASES = [
     *of("POST /v1/completions",
-        FEW | {"stream": False}, FEW | {"model": "other"},
+        FEW | {"stream": False}, FEW | {"model": "other"}, FEW | {"stream": False} | THEN,
         FEW | {"stream": False, "echo": True, "logprobs": 1, "n": 2, "foo": 1},
         FEW | {"stream": False, "prompt": [ONCE, "The end"], "n": 2, "logprobs": 0, "foo": 1},
         *(FEW | {"stream": False, "max_tokens": 6, **ranked} for ranked in RANKED),
@@ -76,6 +78,18 @@ CASES = [
     *of("POST /openai/v1/completions", FEW, FEW | {"n": 2, "echo": True, "logprobs": 1}),
     *of("POST /openai/v1/completions", FEW | {"stream": True}, form=SSE),
     *of("POST /v1/completions", b" " * (16 << 20) + b" ", status=413),
+    *of("GET /v1/tasks"),
+    *of("POST /v1/tasks/{name}/completions", FEW | {"stream": False, "foo": 1}, path=TASK + "/completions"),
+    *of("POST /v1/tasks/{name}/completions", FEW, FEW | {"stream": True}, form=SSE, path=TASK + "/completions"),
+    *of("POST /v1/tasks/{name}/completions", FEW | {"top_k": 1}, status=400, path=TASK + "/completions"),
+    *of("POST /v1/tasks/{name}/completions", FEW, status=404, path="/v1/tasks/other/completions"),
+    *of("POST /v1/tasks/{name}/chat", CHAT | {"stream": False}, path=TASK + "/chat"),
+    *of("POST /v1/tasks/{name}/chat", CHAT, CHAT | {"stream": True}, form=SSE, path=TASK + "/chat"),
+    *of("POST /v1/tasks/{name}/chat", FEW, status=400, path=TASK + "/chat"),
+    *of("GET /v1/tasks/{name}/live", form=SSE, path=TASK + "/live?prompt=cat&n=2"),
+    *of("GET /v1/tasks/{name}/live", status=400, path=TASK + "/live"),
+    *of("POST /v1/prompt", {"prompt": ONCE}, {"prompt": [417, 435]}, CHAT, FEW | {"model": "story", "foo": 1}, CHAT | {"model": "story"}),
+    *of("POST /v1/prompt", {"continue": {"id": "1", "index": 0}}, {"prompt": ["a", "b"]}, status=400),
     *of("POST /v1/chat/completions",
         CHAT, CHAT | {"model": "other", "n": 3, "logprobs": True, "top_logprobs": 1, "foo": 1},
         *(CHAT | ranked for ranked in RANKED)),
@@ -116,7 +130,7 @@ CASES = [
     *of("POST /v1/fim/completions", {"prompt": "a", "suffix": "b", "max_tokens": 2}, model="able"),
     *of("POST /v1/events",
         FEW, FEW | {"n": 40}, FEW | {"n": 2, "echo": True, "logprobs": 2, "foo": 1, "stop": ["a"]},
-        {"prompt": ONCE * 150, "max_tokens": 1, "cache": False}, *(FEW | ranked for ranked in RANKED), form=SSE),
+        {"prompt": ONCE * 150, "max_tokens": 1, "cache": False}, FEW | THEN | {"n": 2}, *(FEW | ranked for ranked in RANKED), form=SSE),
     *of("POST /v1/events", CALLING, CALLING | {"logprobs": 1}, THOUGHT, form=SSE, model="able"),
     *of("POST /v1/events", {"prompt": 7}, status=400),
     *of("POST /v1/completions/{id}/extend", {"add": 1}, status=404, path="/v1/completions/17/extend"),

@@ -17,6 +17,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from llama_srb.dialects.messages import Message
+from llama_srb.dialects.tasks.turns import TurnMessage
 from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
@@ -51,6 +52,17 @@ LOADING = [  # one after the other: a route, its path, its body, the status and 
     ("POST /v1/models/{name}/load", "/v1/models/other/load", None, 404, JSON),
 ]
 EVENTS = "GET /models/sse"
+TASK = """
+[memories.notes]
+[tasks.story]
+about = "Goes on with a story."
+prelude = "Once upon a time,"
+prefix = " there was a "
+postfix = "."
+max_tokens = 3
+locked = ["top_k"]
+private_tokens = ["<|secret|>"]
+"""
 GENERATING = {  # a path for each form of errors: a body, and the fields that ask for a stream
     "/v1/completions": ({"prompt": ONCE}, {"stream": False}, {"stream": True}),
     "/v1/events": ({"prompt": ONCE}, None, {}),
@@ -66,8 +78,11 @@ FORMS = {"/api/generate": NDJSON}  # content types of streams that are not SSE
 
 
 @pytest.fixture(scope="module")
-def storyteller() -> Iterator[Server]:
-    with serving("--ctx", "8192") as server:
+def storyteller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The bundled model, with a task that has each field."""
+    file = tmp_path_factory.mktemp("tasks") / "srb.toml"
+    file.write_text(TASK)
+    with serving("--ctx", "8192", "--config", str(file)) as server:
         yield server
 
 
@@ -178,6 +193,31 @@ async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> Non
         while sum(one["event"] == "done" for one in told) < 2:
             told.append(await socket.receive_json(timeout=PATIENCE))
     assert {"start", "prompt", "stream", "stop", "done", "error"} <= {one["event"] for one in told}
+    for one in told:
+        description.check_value(schema, one)
+
+
+async def test_the_messages_of_a_chat_on_a_websocket_are_as_declared(storyteller: Server) -> None:
+    schema = closed(TypeAdapter(TurnMessage).json_schema())
+    description = Description({"paths": {}, "components": {}})
+    turn: dict[str, Any] = {"op": "turn", "text": "cat", "n": 2}
+    commands: list[dict[str, Any]] = [
+        turn | {"echo": True, "logprobs": 1, "foo": 1},
+        {"op": "choose", "index": 1},
+        turn | {"rank_by": "typical", "dedupe": True},
+        {"op": "no"},
+        turn | {"prompt": "x"},
+        turn | {"text": "x" * 40_000},
+    ]
+    told: list[Any] = []
+    url = storyteller.url + "/v1/tasks/story/ws"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
+        for command in commands:
+            await socket.send_json(command)
+            told.append(await socket.receive_json(timeout=PATIENCE))
+            while command["op"] == "turn" and told[-1]["event"] not in ("done", "error"):
+                told.append(await socket.receive_json(timeout=PATIENCE))
+    assert {"start", "prompt", "stream", "stop", "done", "chosen", "error"} <= {one["event"] for one in told}
     for one in told:
         description.check_value(schema, one)
 

@@ -18,8 +18,9 @@ from llama_srb.http.handlers.loads import Loads
 from llama_srb.http.middleware import Handler, headers_for, middlewares
 from llama_srb.http.routes import ROUTES
 from llama_srb.http.streaming import Responder
+from llama_srb.http.tasks.handlers import TaskRoutes
 
-GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters, Loads)
+GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters, Loads, TaskRoutes)
 """Each handler is a method of one of them."""
 
 
@@ -30,16 +31,17 @@ class Api:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, responder = Connections(settings), Responder(settings)
         self._control = Control(registry, responder, self.connections)
-        info = Info(registry)
+        info, generate = Info(registry), Generate(registry, responder)
         self._loads = Loads(registry, info)
         self._groups = (
-            Generate(registry, responder),
+            generate,
             Compatibility(registry, responder),
             self._control,
             info,
             Health(registry),
             Adapters(registry),
             self._loads,
+            TaskRoutes(registry, generate),
         )
 
     def app(self) -> web.Application:

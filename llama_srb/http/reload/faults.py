@@ -16,6 +16,8 @@ from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.request.presets import SHIPPED, Preset, PresetError
 from llama_srb.request.presets import read as read_presets
+from llama_srb.tasks import Tasks
+from llama_srb.tasks import read as read_tasks
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -43,6 +45,14 @@ def presets_of(settings: Settings) -> dict[str, Preset]:
     try:
         return read_presets((SHIPPED, settings.presets) if settings.presets else (SHIPPED,))
     except PresetError as error:
+        raise StartError(str(error)) from None
+
+
+def tasks_of(settings: Settings) -> Tasks:
+    """The tasks; StartError."""
+    try:
+        return Tasks(read_tasks(settings))
+    except SettingsError as error:
         raise StartError(str(error)) from None
 
 
