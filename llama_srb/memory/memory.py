@@ -65,7 +65,7 @@ class Memory:
         rebuilding: bool = False,
     ) -> Memory:
         """MemoryUnusable if its vectors are another model's, unless it is opened for `rebuild`."""
-        facts = Facts(model.name, model.fingerprint, model.width, settings.chunking)
+        facts = model.facts(settings.chunking)
         store: Store
         if isinstance(settings.store, FileStore):
             store = await SqliteStore.open(settings.store.path, settings.name, facts, rebuilding=rebuilding)
@@ -75,6 +75,11 @@ class Memory:
 
     async def close(self) -> None:
         await self._store.close()
+
+    def using(self, model: EmbeddingModel) -> Memory:
+        """This memory, whose new vectors `model` computes; MemoryOutdated if it is another model."""
+        self.facts.require(self.settings.name, model.facts(self.settings.chunking))
+        return Memory(self.settings, model, self._store, self._limits)
 
     @property
     def facts(self) -> Facts:
@@ -139,7 +144,7 @@ class Memory:
 
         A rebuild that was cut goes on where it was, if model and chunking are the same.
         """
-        facts = Facts(self.model.name, self.model.fingerprint, self.model.width, self.settings.chunking)
+        facts = self.model.facts(self.settings.chunking)
         done = 0
         while (text := await self._store.rebuild_next(facts)) is not None:
             key, content = text

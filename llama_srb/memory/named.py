@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TypeAlias
 
 from .documents import DEFAULT_LIMITS, DocumentLimits
 from .memory import Memory
-from .records import EmbeddingModel, MemorySettings, no_such
+from .records import EmbeddingModel, FileStore, MemorySettings, no_such
 
 ModelOf: TypeAlias = Callable[[str], Awaitable[EmbeddingModel]]
 
@@ -28,10 +28,20 @@ class Memories:
         self._open: dict[str, Memory] = {}
         self._opening = {name: asyncio.Lock() for name in self.settings}
 
+    def require(self, name: str, shown: Collection[str] | None = None) -> None:
+        """RequestError (404) if there is no memory of this name. shown: names that may be in its message."""
+        if name not in self.settings:
+            raise no_such("memory", name, tuple(self.settings if shown is None else shown))
+
+    async def open_files(self) -> None:
+        """Opens the memories that are files; MemoryUnusable. Others are opened when they are used."""
+        for name, settings in self.settings.items():
+            if isinstance(settings.store, FileStore):
+                await self.get(name)
+
     async def get(self, name: str) -> Memory:
         """The memory of a name; RequestError (404) with the nearest name, MemoryUnusable."""
-        if name not in self.settings:
-            raise no_such("memory", name, tuple(self.settings))
+        self.require(name)
         async with self._opening[name]:  # a file is opened once, however many requests come first
             if name not in self._open:
                 settings = self.settings[name]

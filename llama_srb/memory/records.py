@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from llama_srb.request.values import RequestError, is_number, is_text, shown, whole, wrong
 
@@ -38,6 +38,10 @@ class MemoryUnusable(Exception):
     """A memory cannot be used as it is configured; the operator must act, and the message says how."""
 
 
+class MemoryOutdated(MemoryUnusable):
+    """A memory's vectors are another model's, so it must be rebuilt."""
+
+
 def extra(module: str) -> Any:
     """Imports a module of the extra; MemoryUnusable names the command that installs it."""
     try:
@@ -63,6 +67,10 @@ class EmbeddingModel:
     width: int
     embed: Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
     count_tokens: Callable[[Sequence[str]], Awaitable[Sequence[int]]]
+
+    def facts(self, chunking: Chunking) -> Facts:
+        """The facts of vectors that it makes."""
+        return Facts(self.name, self.fingerprint, self.width, chunking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +126,9 @@ class Facts:
     chunking: Chunking
 
     def require(self, name: str, wanted: Facts) -> None:
-        """MemoryUnusable if the vectors are those of another model."""
+        """MemoryOutdated if the vectors are those of another model."""
         if (self.fingerprint, self.width) != (wanted.fingerprint, wanted.width):
-            raise MemoryUnusable(
+            raise MemoryOutdated(
                 f"memory {name} was made with {self.model} ({self.fingerprint}, {self.width} numbers a "
                 f"vector), "
                 f"but embedding_model is {wanted.model} ({wanted.fingerprint}, {wanted.width}): use the "
@@ -173,7 +181,7 @@ class Found:
 class Progress:
     """How far a document is. stage: read, chunked, embedded, stored; done of total: characters or chunks."""
 
-    stage: str
+    stage: Literal["read", "chunked", "embedded", "stored"]
     done: int
     total: int
 

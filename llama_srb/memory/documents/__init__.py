@@ -10,6 +10,8 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from tempfile import TemporaryFile
+from typing import BinaryIO
 
 from llama_srb.request.values import RequestError, shown
 
@@ -23,6 +25,16 @@ KINDS = {  # by media type
     "application/pdf": "pdf",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
     "application/epub+zip": "epub",
+}
+SUFFIXES = {  # media types by the end of a file's name
+    ".txt": "text/plain",
+    ".md": "text/markdown",
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".xhtml": "application/xhtml+xml",
+    ".pdf": "application/pdf",
+    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ".epub": "application/epub+zip",
 }
 _CHILD = (sys.executable, "-P", "-m", "llama_srb.memory.documents.child")
 _KILLED_FOR_TIME = (-signal.SIGXCPU, -signal.SIGKILL)
@@ -44,14 +56,30 @@ class DocumentLimits:
 DEFAULT_LIMITS = DocumentLimits()
 
 
+def type_of(name: str) -> str:
+    """The media type that the end of a name says; empty if it says none."""
+    return SUFFIXES.get("." + name.lower().rpartition(".")[2], "")
+
+
 async def text_of(body: bytes, content_type: str, limits: DocumentLimits = DEFAULT_LIMITS) -> str:
-    """The text of a document; RequestError says what is wrong with it. content_type: as in HTTP's header."""
-    kind, charset = _kind(content_type)
-    if len(body) > limits.body:
-        raise RequestError(f"the document has {len(body):,} bytes; it must have at most {limits.body:,}",
-                           param="body", status=413)  # fmt: skip
-    head = json.dumps({"kind": kind, "charset": charset, "limits": asdict(limits)}).encode()
-    code, answer = await _run(head + b"\n" + body, limits)
+    """As text_in(), for a body in memory."""
+    kind_of(content_type)
+    require_size(len(body), limits)
+    with TemporaryFile() as file:
+        file.write(body)
+        return await text_in(file, content_type, limits)
+
+
+async def text_in(file: BinaryIO, content_type: str, limits: DocumentLimits = DEFAULT_LIMITS) -> str:
+    """The text of a document; RequestError says what is wrong with it. content_type: as in HTTP's header.
+
+    file: a file of the system, which is read from its beginning.
+    """
+    kind, charset = kind_of(content_type)
+    require_size(file.seek(0, 2), limits)
+    file.seek(0)
+    head = json.dumps({"kind": kind, "charset": charset, "limits": asdict(limits)})
+    code, answer = await _run(head, file, limits)
     line, _, text = answer.partition(b"\n")
     if code != 0 or not line:
         raise _wrong(_death(code, limits))
@@ -63,8 +91,15 @@ async def text_of(body: bytes, content_type: str, limits: DocumentLimits = DEFAU
     return text.decode()
 
 
-def _kind(content_type: str) -> tuple[str, str]:
-    """A reader's name and the charset (it may be empty) of a Content-Type."""
+def require_size(size: int, limits: DocumentLimits) -> None:
+    """RequestError (413) if a document of this size in bytes is too large."""
+    if size > limits.body:
+        raise RequestError(f"the document has {size:,} bytes; it must have at most {limits.body:,}",
+                           param="body", status=413)  # fmt: skip
+
+
+def kind_of(content_type: str) -> tuple[str, str]:
+    """A reader's name and the charset (it may be empty) of a Content-Type; RequestError (415)."""
     media, *parameters = (part.strip() for part in content_type.split(";"))
     charset = next((one[8:].strip("\"' ") for one in parameters if one.lower().startswith("charset=")), "")
     if (kind := KINDS.get(media.lower())) is None:
@@ -87,14 +122,14 @@ def _death(code: int | None, limits: DocumentLimits) -> str:
     return f"its reader ended by {cause}, perhaps for lack of memory ({limits.memory >> 20} MiB)"
 
 
-async def _run(data: bytes, limits: DocumentLimits) -> tuple[int | None, bytes]:
+async def _run(head: str, file: BinaryIO, limits: DocumentLimits) -> tuple[int | None, bytes]:
     """The exit status (None after its time) and the answer of a subprocess, which has ended afterwards."""
     process = await asyncio.create_subprocess_exec(
-        *_CHILD, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True, env={}
+        *_CHILD, head, stdin=file, stdout=PIPE, stderr=DEVNULL, start_new_session=True, env={}
     )
     try:
         async with asyncio.timeout(limits.seconds):
-            answer, _ = await process.communicate(data)
+            answer, _ = await process.communicate()
         return process.returncode, answer
     except TimeoutError:
         return None, b""

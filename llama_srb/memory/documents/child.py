@@ -1,7 +1,7 @@
 """The subprocess that reads one document: it gives up what it could do harm with, then reads and answers.
 
-Input: a line of JSON (kind, charset, limits), then the document. Output: a line of JSON with the error, if
-there is one, then the text.
+Its argument is JSON (kind, charset, limits), its input the document. Output: a line of JSON with the error,
+if there is one, then the text.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ def lock_down(memory: int, seconds: float) -> None:
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable()
-    head, _, body = sys.stdin.buffer.read().partition(b"\n")
-    result, text = read(json.loads(head), body)
+    result, text = read(json.loads(sys.argv[1]), sys.stdin.buffer.read())
     data = text.encode(errors="ignore")
     sys.stdout.buffer.write(json.dumps(result).encode() + b"\n" + data)
     sys.stdout.buffer.flush()
