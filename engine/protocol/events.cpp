@@ -123,6 +123,7 @@ void append_status(std::string & out, const std::string & id, const status_repor
         .integer("cells", report.n_cells)
         .integer("cells_used", report.n_used)
         .integer("cells_idle", report.n_idle)
+        .integer("cells_pinned", report.n_pinned)
         .integer("cells_shared", report.n_shared)
         .integer("requests", report.n_requests)
         .integer("queued", report.n_queued)

@@ -67,7 +67,7 @@ struct done_report {
 void append_done(std::string & out, const std::string & id, const done_report & report);
 
 struct status_report {
-    int64_t n_cells = 0, n_used = 0, n_idle = 0, n_shared = 0;
+    int64_t n_cells = 0, n_used = 0, n_idle = 0, n_pinned = 0, n_shared = 0;
     int64_t n_requests = 0, n_queued = 0, n_live = 0, n_waiting = 0;
     int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0, t_model = 0; // us
 };

@@ -274,3 +274,11 @@ void parse_prefix(command & c, const json & body, const command_facts & facts) {
     c.request->adapters = read_adapters(body, facts);
     read_prompt(*c.request, body, nullptr, facts);
 }
+
+void parse_pin(command & c, const json & body, const command_facts & facts) {
+    parse_prefix(c, body, facts);
+    c.request->pin = body["name"];
+    if (c.request->pin.empty()) {
+        invalid("name", "name is empty; it must be a text of at least one character");
+    }
+}

@@ -60,6 +60,11 @@ static void parse_limits(command & c, const json & body, const command_facts &) 
     event_line(c.line, "result", c.id);
 }
 
+static void parse_unpin(command & c, const json & body, const command_facts &) {
+    c.pin = body["name"];
+    event_line(c.line, "result", c.id);
+}
+
 static void answer_tokenize(command & c, const json & body, const command_facts & facts) {
     const auto tokens =
         tokenize_parts(read_parts(body["text"]), facts.vocab, body.value("add_special", false));
@@ -186,6 +191,9 @@ static const std::vector<operation> & operations() {
             parse_generate),
         row("chat", command::generate, worker, {chat_fields(), generation_fields()}, parse_chat),
         row("prefix", command::generate, worker_if_long, {prompt_fields(), {lora_field()}}, parse_prefix),
+        row("pin", command::generate, worker_if_long,
+            {fields({{"name", any_string(), true}}), prompt_fields(), {lora_field()}}, parse_pin),
+        row("unpin", command::unpin, reader, {fields({{"name", any_string(), true}})}, parse_unpin),
         row("score", command::generate, worker,
             {fields({{"prompt", any_string()},
                      {"tokens", token_ids()},

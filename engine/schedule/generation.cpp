@@ -179,7 +179,7 @@ static int64_t n_drawn(const sequence & s) {
 static bool begin_second(request & r, sequence & s, const char * reason, const update_context & to) {
     const auto               second = s.plan.settings->second;
     std::vector<llama_token> tokens = seen_tokens(r, s, to.vocab);
-    if (r.n_prompt() + (int32_t) (tokens.size() + second->text.size()) >= to.n_ctx_seq) {
+    if (r.n_prompt() + (int32_t) (tokens.size() + second->text.size()) >= r.prompt.n_ctx) {
         return false;
     }
     if (second->return_free) {
@@ -249,7 +249,7 @@ void sampled::take(sample & d, const update_context & to) const {
     r.n_tokens++;
 
     const bool  over  = ends || d.complete;
-    const bool  full  = r.is_full(s, to.n_ctx_seq);
+    const bool  full  = r.is_full(s);
     std::string bytes = piece;
     if (output.guard.active()) {
         if (const size_t n_back = output.guard.feed(piece)) {

@@ -258,7 +258,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
     std::vector<planned_rows> started;
     r.prompt.ready = r.prompt.computed = true;
     for (sequence & s : r.sequences) {
-        if (s.over || s.cells || !s.generated.empty() || r.is_full(s, params.n_ctx_seq)) {
+        if (s.over || s.cells || !s.generated.empty() || r.is_full(s)) {
             continue;
         }
         if (!may_start(tree, requests.n_live(), params.n_parallel) ||
@@ -268,7 +268,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
         started.push_back({&r, &s, prompt.i_row, 1});
         r.n_live++;
     }
-    if (r.n_waiting() == 0 && r.prompt.cells) {
+    if (r.n_waiting() == 0 && r.prompt.cells && !r.is_pin()) {
         drop_prompt(tree, r);
     }
     return started;

@@ -99,8 +99,8 @@ void prompt_planner::begin(request & r) {
     r.prompt.search         = {};
     branch * const restored = match.restored ? match.from : nullptr;
     if (match.length - match.n_matched + r.n_prompt() + 1 >
-        params.n_ctx_seq) { // the known split has more tokens
-        match = {};
+        r.prompt.n_ctx) { // the known split has more tokens
+        match = {cache.tree.find(c.prompt, r.n_prompt() - 1, by_tokens, key), false, false};
     }
     std::vector<llama_token> tokens = c.prompt;
     logits_row               row    = r.prompt.first_row;

@@ -13,6 +13,7 @@ from llama_srb.config import Settings, SettingsError, folders
 from llama_srb.models import cache, defaults, fingerprint, gguf_header
 from llama_srb.models.cache import Cache, HubError
 from llama_srb.models.gguf_header import ModelFileError, ModelInfo
+from llama_srb.tasks import Task, pins
 
 from . import Refused, fetching, say
 
@@ -35,10 +36,12 @@ def _check(file: str) -> None:
     try:
         settings = config.load({}, config=file, environ={})
         defaults.check(settings)
-        tasks.read(settings)
+        found = tasks.read(settings)
     except SettingsError as error:
         raise Refused(error) from error
     checked = [_examine(model) for model in settings.served]
+    for one in checked:
+        one.faults += _faults_of_pins(one, pins.pinned(pins.tasks_of(one.settings, settings, found)))
     faults = [fault for one in checked for fault in one.faults]
     for fault in faults:
         say(fault)
@@ -93,6 +96,19 @@ def _faults_of_adapters(model: Settings) -> Iterator[str]:
                 yield f"{model.place}{key}: {path} is not an adapter"
         except ModelFileError as error:
             yield f"{model.place}{key}: {error}"
+
+
+def _faults_of_pins(one: _Checked, pinned: list[Task]) -> Iterator[str]:
+    """A fault if preludes need more than half of the context; else a line says how much they need."""
+    if not pinned or one.context is None or one.settings.engine_mode == "per-request":
+        return
+    name, need = one.settings.model_names[0], pins.estimated(pinned)
+    names = ", ".join(task.name for task in pinned)
+    about = f"{name}: the preludes of {names} need about {need} of its {one.context} tokens"
+    if need > one.context // 2:
+        yield f"{about}; they may need half: shorten them, or raise ctx"
+    else:
+        say(f"{about}, as long as it is loaded")
 
 
 def _row(one: _Checked, server: Settings) -> tuple[str, ...]:

@@ -246,7 +246,7 @@ def _counted(metrics: Metrics) -> Middleware:
 
 @web.middleware
 async def _preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers a browser's preflight request: 200 at paths of llama-server, which does so, 204 elsewhere.
+    """Answers a preflight request of a browser: 200 at paths of llama-server, which answers so, else 204.
 
     headers_for() adds whether the page's origin is allowed.
     """

@@ -95,7 +95,7 @@ KNOWN = (*OWN, *(name for name in CANONICAL if name not in NOT_HERE))
 
 def read(settings: Settings) -> list[Task]:
     """The tasks of a server; SettingsError names the table and its field."""
-    models = [name for model in settings.served for name in (*model.model_names, *model.adapter_names)]
+    models = [name for model in settings.served for name in (*model.model_names, *model.adapters)]
     memories = [table.name for table in settings.memories]
     return [_task(table, models, memories) for table in settings.tasks]
 

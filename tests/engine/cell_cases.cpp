@@ -91,6 +91,28 @@ static void run_eviction_order() {
     expect_equal("12", std::to_string(w.prefixes.tree.make_room(100)));
 }
 
+// Pins count once where they share cells; one that is evicted next would be the prompt, which was used longest ago.
+static void run_pins() {
+    world_params p;
+    p.n_cells = 12;
+    world    w(p);
+    branch * prompt = grow(w, "abcd");
+    branch * more   = grow(w, "xy", prompt, 3);
+    branch * idle   = grow(w, "efgh");
+    prompt->pinned = more->pinned = true;
+    w.prefixes.tree.release(idle);
+    const cell_counts n = w.prefixes.tree.counts();
+    expect_equal("6 pinned by 2, 4 idle", std::to_string(n.n_pinned) + " pinned by " +
+                                              std::to_string(n.n_pins) + ", " + std::to_string(n.n_idle) +
+                                              " idle");
+    expect_equal("5", std::to_string(w.prefixes.tree.counts(prompt).n_pinned)); // abc, xy
+    expect_equal("6", std::to_string(w.prefixes.tree.make_room(12)));
+    expect(knows(w, "abcd") && knows(w, "abcxy") && !knows(w, "efgh"), "a pin is evicted");
+    w.prefixes.tree.release(prompt);
+    expect_equal("7", std::to_string(w.prefixes.tree.make_room(12)));
+    expect_equal("5", std::to_string(w.prefixes.tree.counts().n_pinned));
+}
+
 static void run_live_branches_stay() {
     world_params p;
     p.n_cells = 8;
@@ -226,6 +248,7 @@ void add_cell_cases(std::vector<test_case> & cases) {
         {"cells, a branch that is truncated leaves others theirs", run_truncate},
         {"evict, a prompt after its candidates, else the one used longest ago", run_eviction_order},
         {"evict, live branches stay", run_live_branches_stay},
+        {"evict, pins stay until they are released", run_pins},
         {"trim to budget, idle branches leave ids for two requests", run_ids},
         {"evict, for an id", run_open_evicts},
         {"snapshot, an evicted branch comes back as far as it is needed", run_snapshot},

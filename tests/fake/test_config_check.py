@@ -79,7 +79,8 @@ recall = { memory = "bible", retrieve = 2, store_prompts = true }
 
 def test_tasks_and_memories_are_checked(bench: Bench) -> None:
     code, lines, said = checked(bench, BLOCK)
-    assert (code, len(lines), said) == (0, 2, [])
+    about = "storyteller: the preludes of continue_story need about 1 of its 1024 tokens"
+    assert (code, len(lines), said) == (0, 2, [f"{about}, as long as it is loaded"])
     for wrong, fault in (
         ('model = "storytelle"', "tasks.continue_story.model in srb.toml is 'storytelle'; there is no such "
          "model; did you mean storyteller?"),
@@ -93,9 +94,28 @@ def test_tasks_and_memories_are_checked(bench: Bench) -> None:
         assert checked(bench, text) == (2, [], [fault])
 
 
+PRELUDES = [  # of tasks, with a context of 100 tokens; the tokens that they are estimated to need
+    (["a" * 199], 50),
+    (["a" * 100, "b" * 92], 50),
+    (["a" * 199, "a" * 199], 50),
+    (["a" * 204], 52),
+]
+
+
+@pytest.mark.parametrize(("preludes", "tokens"), PRELUDES)
+def test_preludes_may_need_half_of_the_context(bench: Bench, preludes: list[str], tokens: int) -> None:
+    tasks = "".join(f"[tasks.t{i}]\nprelude = '{text}'\n" for i, text in enumerate(preludes))
+    text = f"model = 'models/storyteller.gguf'\nctx = 100\n{tasks}"
+    code, _, said = checked(bench, text)
+    assert code == (0 if tokens <= 50 else 2)
+    assert f"need about {tokens} of its 100 tokens" in said[0]
+    assert checked(bench, "engine_mode = 'per-request'\n" + text)[2] == []
+
+
 def test_the_example_is_right(bench: Bench) -> None:
     done = bench.run("config", "check", str(EXAMPLE))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.startswith("llama-srb: storyteller: the preludes of continue_story need about ")
     assert done.stdout.startswith(f"storyteller\tgpt-3.5-turbo\t{ROOT}/models/storyteller.gguf\t{SIZE}\t")
     assert done.stdout.endswith("\tat the start\n")
 

@@ -13,8 +13,8 @@ from .output import Output
 from .scheduler import Scheduler
 from .stories import joined, tokenize, tokens_of
 
-ACCEPTED = ("chat", "prefix", "score", "embed", "template", "load_adapter")
-NOTED = ("lora", "sampling", "private_tokens", "plain_content")  # fields that the journal repeats
+ACCEPTED = ("chat", "prefix", "pin", "score", "embed", "template", "load_adapter")
+NOTED = ("lora", "sampling", "private_tokens", "plain_content", "name")  # fields that the journal repeats
 ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
 
 
@@ -29,6 +29,8 @@ class Commands:
             "generate": self.generate,
             "chat": self.generate,  # the answer is content only
             "prefix": scheduler.prefix,
+            "pin": scheduler.pin,
+            "unpin": self.unpin,
             "score": self.score,
             "extend": scheduler.extend,
             "cancel": scheduler.cancel,
@@ -136,6 +138,12 @@ class Commands:
     def unload_adapter(self, command: dict[str, Any]) -> None:
         self.adapters.unload(command["adapter"])
         self.output.event("result", id=command["id"], adapters=self.adapters.loaded)
+
+    def unpin(self, command: dict[str, Any]) -> None:
+        if command["name"] not in self.scheduler.pins:
+            raise Refused("name", f'no prompt is pinned under the name "{command["name"]}"')
+        del self.scheduler.pins[command["name"]]
+        self.output.event("result", id=command["id"])
 
     def limits(self, command: dict[str, Any]) -> None:
         self.output.note(f"cache_ram {command['cache_ram']}")

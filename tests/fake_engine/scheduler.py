@@ -15,6 +15,7 @@ from .stories import joined, tokenize, tokens_of
 from .torrent import prepare, tokens_field
 
 NO_SEED = 2**32 - 1
+MOST_PINNED = 8192  # half of the cells
 
 
 class Scheduler:
@@ -22,6 +23,7 @@ class Scheduler:
         self.flags, self.output, self.faults = flags, output, faults
         self.requests: dict[str, Request] = {}
         self.over: dict[str, Request] = {}  # ended requests, which continue may name
+        self.pins: dict[str, int] = {}  # tokens by name
         self.seeds = self.streamed = self.steps = 0
 
     # Commands
@@ -73,6 +75,13 @@ class Scheduler:
         size = len(tokens_of(command))
         self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size, client=client)
 
+    def pin(self, command: dict[str, Any]) -> None:
+        """As a prefix; its tokens are pinned at once."""
+        if (size := len(tokens_of(command))) > MOST_PINNED:
+            raise Refused("prompt", f"{size} cells would be pinned; at most {MOST_PINNED} cells may be")
+        self.pins[command["name"]] = size
+        self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size, client="a pin")
+
     def extend(self, command: dict[str, Any]) -> None:
         request, fork = self.requests.get(command["id"]), command.get("fork")
         if request is None or request.n == 0:
@@ -110,6 +119,7 @@ class Scheduler:
         waiting = sum(not r.started for r in self.requests.values())
         return {
             "cells_used": 0,
+            "cells_pinned": sum(self.pins.values()),
             "requests": len(self.requests) - waiting,
             "queued": waiting,
             "sequences": sum(len(r.running) for r in self.requests.values() if r.started),

@@ -49,6 +49,7 @@ def valid(op: str) -> dict[str, Any]:
     """Valid values for the fields that a command must have."""
     values: dict[str, Any] = {
         "prefix": {"prompt": "a"}, "generate": {"prompt": "a"}, "chat": {"messages": []},
+        "pin": {"name": "a", "prompt": "a"}, "unpin": {"name": "a"},
         "score": {"texts": ["a"]}, "embed": {"input": ["a"]}, "tokenize": {"text": "a"},
         "detokenize": {"tokens": []}, "template": {"messages": []},
         "load_adapter": {"adapter": {"id": 0, "path": "a.gguf"}}, "unload_adapter": {"adapter": 0},

@@ -45,6 +45,12 @@ private_tokens = [" little girl", "Lily"]
 [tasks.template]
 prelude = "You tell stories."
 
+[tasks.judge]
+n = 4
+max_tokens = 8
+bias_prompt = " It was"
+choice = [" good", " bad"]
+
 [tasks.json]
 json_schema = { type = "object", properties = { a = { type = "boolean" } }, required = ["a"] }
 locked = ["json_schema"]
@@ -185,6 +191,20 @@ def test_a_locked_schema_holds_for_all(story: Server) -> None:
     assert all(isinstance(json.loads(one["text"])["a"], bool) for one in answer["choices"])
     for field in ({"regex": "a"}, {"response_format": {"type": "json_object"}}):
         assert story.json("POST", "/v1/tasks/json/completions", {"prompt": "x", **field})[0] == 400
+
+
+def test_a_bias_prompt_gives_each_free_answer_a_second_one(story: Server) -> None:
+    """In OpenAI's form, by another server's API, and in a chat."""
+    answer = story.json("POST", "/v1/tasks/judge/completions", {"prompt": "The day", "stream": False})[1]
+    assert {one["text"] for one in answer["choices"]} <= {" good", " bad"}
+    assert (len(answer["choices"]), answer["usage"]["completion_tokens"] > 4 * 8) == (4, True)
+    body = {"model": "judge", "prompt": "The day", "n_predict": 8, "stream": False}
+    assert story.json("POST", "/completion", body)[1][0]["content"] in (" good", " bad")
+    chat = {"messages": [{"role": "user", "content": "The day"}], "stream": False}
+    answer = story.json("POST", "/v1/tasks/judge/chat", chat)[1]
+    assert {one["message"]["content"].strip() for one in answer["choices"]} <= {"good", "bad"}
+    loaded = story.json("POST", "/api/generate", {"model": "judge"})[1]
+    assert (loaded["response"], loaded["done_reason"]) == ("", "load")
 
 
 @pytest.mark.parametrize("task", ["story", "template"])

@@ -28,7 +28,7 @@ from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
 from llama_srb.request.presets import Preset
 from llama_srb.request.values import RequestError, wrong
-from llama_srb.tasks import Task, Tasks, applied
+from llama_srb.tasks import Task, Tasks, applied, pins_of
 
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
 NO_SUCH: Mapping[str, str] = {"ollama": "model '{}' not found"}  # what a dialect's clients look for
@@ -112,12 +112,14 @@ class Registry:
         self.names = Names[ModelFacts](())
         self._leaving: tuple[ModelFacts, ...] = ()  # were removed, and may have requests
         for one in served:
-            self.count_starts(one)
+            self.prepare(one)
         self.replace(settings, served)
 
-    def count_starts(self, model: ServedModel) -> None:
-        """Counts each start of an engine of a new model."""
+    def prepare(self, model: ServedModel) -> None:
+        """A new model: each start of an engine is counted, and each engine pins the preludes of its tasks."""
         model.pool.engines.on_start = self.admission.metrics.of(model.name).engine_started
+        for name, request in pins_of(model.settings, self.settings, self.configured):
+            model.pool.pins.set(name, request)
 
     def replace(self, settings: Settings, served: Sequence[ServedModel]) -> None:
         """Takes the models of new settings; those that were here before keep their facts."""
@@ -178,10 +180,7 @@ class Registry:
         """The model that a request names in its body or its query, else the default; with its body."""
         body = await self.bodies.read(http) if http.method == "POST" else {}
         dialect = DIALECT_OF.get(path_of(http), "")
-        chosen = self.chosen(body, http[CALLER], dialect, http.query.get("model"))
-        if USED not in http:
-            chosen.facts.served.begin_use()
-            http[USED] = chosen.facts.served
+        chosen = in_use(http, self.chosen(body, http[CALLER], dialect, http.query.get("model")))
         if not chosen.facts.is_known and any(body.get(name) for name in INFILL):
             with chosen.reserve() as reservation:
                 await chosen.facts.known(reservation.command)
@@ -193,9 +192,7 @@ class Registry:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
         named = _name_in(body, FIELDS.get(dialect, ("model",)))
         asked, is_ollama = named or query, dialect == "ollama"
-        name = asked
-        if asked and is_ollama and not (self.names.find(asked) or asked in self.configured.names):
-            name = asked.split(":")[0]  # its names end with a colon and a tag, which names here may lack
+        name = asked if not asked or self._is_name(asked) or not is_ollama else asked.split(":")[0]
         if not name and not self.allowed(caller) and (own := list(self.tasks(caller))):
             name = own[0][0].name  # the key may use only tasks
         if name and name in self.configured.names:
@@ -208,7 +205,7 @@ class Registry:
             also=self.configured.names,
         )
         shown = asked if asked and name == choice.name else choice.name
-        return self._chosen(choice, caller, _with_adapter(body, choice.adapter), shown)
+        return _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown)
 
     def of_task(self, name: str, body: Mapping[str, Any], caller: Caller, shown: str = "") -> Chosen:
         """The model of a task; RequestError if there is no such task, or the body has what it locks."""
@@ -218,7 +215,7 @@ class Registry:
         if infill := [field for field in INFILL if body.get(field)]:
             message = f"{infill[0]} is for a model; the task {name} has texts of its own around a prompt"
             raise RequestError(message, param=infill[0])
-        chosen = self._chosen(choice, caller, _with_adapter(body, choice.adapter), shown or name)
+        chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown or name)
         return dataclasses.replace(chosen, task=task)
 
     def _model_of(self, task: Task, caller: Caller) -> Choice[ModelFacts]:
@@ -240,14 +237,11 @@ class Registry:
             return self.of_task(name, {}, caller)
         also = self.configured.names
         choice = self.names.choose(name, allowed_to(caller), is_known=True, also=also)
-        return self._chosen(choice, caller, {}, choice.name)
+        return _chosen(self.admission, choice, caller, {}, choice.name)
 
-    def _chosen(
-        self, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
-    ) -> Chosen:
-        return Chosen(
-            self.admission, choice.model, caller, body, name, choice.adapter, warnings=choice.warnings
-        )
+    def _is_name(self, name: str) -> bool:
+        """Ollama's names end with a colon and a tag, which names here may lack."""
+        return self.names.find(name) is not None or name in self.configured.names
 
     def allowed(self, caller: Caller) -> tuple[ModelFacts, ...]:
         """The models that a caller may use, in order."""
@@ -269,6 +263,14 @@ class Registry:
         return any(facts.pool.requests.cancel(id, index) for facts in self.with_leaving)
 
 
+def in_use(http: web.Request, chosen: Chosen) -> Chosen:
+    """The model is used until the request is over."""
+    if USED not in http:
+        chosen.facts.served.begin_use()
+        http[USED] = chosen.facts.served
+    return chosen
+
+
 @web.middleware
 async def uses_model(request: web.Request, handler: Handler) -> web.StreamResponse:
     """A model that is removed stays until each request that has chosen it is over."""
@@ -283,6 +285,12 @@ def _leaves(residency: Residency, facts: ModelFacts) -> float | None:
     """When the model will be unloaded if no request comes, in seconds since 1970."""
     at = residency.leaves_at(facts.served)
     return None if at is None else time.time() + at - asyncio.get_running_loop().time()
+
+
+def _chosen(
+    admission: Admission, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
+) -> Chosen:
+    return Chosen(admission, choice.model, caller, body, name, choice.adapter, warnings=choice.warnings)
 
 
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:

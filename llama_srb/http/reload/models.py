@@ -98,7 +98,7 @@ class ChangedModels:
         residency, added = self._residency, list[ServedModel]()
         try:
             for model in sorted(models, key=lambda one: one not in loads):
-                self._registry.count_starts(model)
+                self._registry.prepare(model)
                 is_first = model in loads and residency.has_room(model)
                 added.append(model)
                 await residency.add(model)

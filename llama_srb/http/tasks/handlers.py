@@ -15,7 +15,7 @@ from llama_srb.http.answers import TaskEntry, TaskList
 from llama_srb.http.auth.access import QUERY_KEY
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import parsed
-from llama_srb.http.handlers.chosen import Chosen, Registry
+from llama_srb.http.handlers.chosen import Chosen, Registry, in_use
 from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.work import without_messages
 from llama_srb.http.middleware import json_response
@@ -65,6 +65,7 @@ class TaskRoutes:
         if model is not None and model not in (name, *chosen.facts.names):
             message = f"model is {str(model)[:100]!r}, but the path names the task {name}"
             raise RequestError(message, param="model")
+        chosen = in_use(http, chosen)
         return dataclasses.replace(chosen, agent=http.headers.get("User-Agent", ""))
 
     async def list_tasks(self, http: web.Request) -> web.Response:
