@@ -13,7 +13,7 @@ from llama_srb.engine.exchange import CommandRefused, EngineError, Exchange
 from llama_srb.models import fingerprint
 from llama_srb.models.gguf_header import ModelInfo
 
-from .records import EmbeddingModel, MemorySettings, MemoryUnusable
+from .records import Chunking, EmbeddingModel, Facts, MemorySettings, MemoryUnusable
 
 SPARE = 8  # tokens of a text that the model or a border between two pieces adds
 POOLING = "--pooling"  # the flag that changes all vectors of a model
@@ -45,6 +45,10 @@ class Vectoriser:
             _width(info),
             info.context,
         )
+
+    def facts(self, chunking: Chunking) -> Facts:
+        """The facts of vectors that it makes."""
+        return Facts(self.name, self.fingerprint, self.width, chunking)
 
     def check(self, memory: MemorySettings) -> None:
         """MemoryUnusable if the model cannot take the chunks of this memory."""

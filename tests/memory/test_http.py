@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,11 @@ import aiohttp
 import jwt
 import pytest
 
-from llama_srb.config import load
+from llama_srb.config import Settings, load
+from llama_srb.http.reload.faults import StartError
 from tests.support.documents import DOCX, EPUB, PDF, archive, docx, epub, pdf
+from tests.support.models import write_model
+from tests.support.places import STORYTELLER
 from tests.support.served import SECRET, bearer, frames, key_file, running
 
 TEXT = {"Content-Type": "text/plain"}
@@ -151,7 +156,7 @@ BAD = [
     ("PUT", "/tales/documents/x?a=1", TEXT | {"X-Metadata": '{"a": 2}'}, b"x", 400, "give it once"),
     ("PUT", "/tales/documents/x?api_key=k", TEXT, b"x", 400, "api_key in the address would be stored"),
     ("PUT", "/tales/documents/" + "x" * 513, TEXT, b"x", 400, "a text of 1 to 512 bytes"),
-    ("PUT", "/tales/documents/a%0Ab", TEXT, b"x", 400, "without control characters"),
+    ("PUT", "/tales/documents/a%07b", TEXT, b"x", 400, "without control characters"),
     ("PUT", "/tails/documents/x", TEXT, b"x", 404, 'there is no memory "tails"; did you mean "tales"?'),
     ("PUT", "/tales/documents/x", TEXT | {"Content-Encoding": "gzip"}, b"x", 415, "without compression"),
     ("GET", "/tales/documents/x", {}, None, 404, 'there is no document "x"'),
@@ -275,3 +280,43 @@ async def test_documents_and_searches_cost_tokens(clients: dict[str, Api]) -> No
     assert (status, answer["error"]["code"]) == (429, "rate_limit_exceeded")
     assert (await poor.ask("POST", "/tales/search", json.dumps({"query": "x"})))[0] == 429
     assert await poor.ids() == ["a"], "a list costs nothing"
+
+
+async def test_a_reload_keeps_the_models_of_memories(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "srb.toml"
+    both = "".join(f'[models.{name}]\npath = "{STORYTELLER}"\n' for name in ("one", "two"))
+    memory = '[memories.tales]\nstore = { file = "t.db" }\nembedding_model = "two"\n'
+    file.write_text(both + memory)
+
+    def read() -> Settings:
+        return load({"port": 0, "ctx": 1024, "stop_grace": 0}, config=str(file), environ={})
+
+    async def reloaded(text: str, says: str) -> None:
+        file.write_text(text)
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(10):
+            while says not in caplog.text:  # noqa: ASYNC110, it is a log
+                await asyncio.sleep(0.01)
+
+    with caplog.at_level("INFO"):
+        async with running(read(), read) as url, aiohttp.ClientSession() as http:
+            api = Api(url, http)
+            assert (await api.put("cat", CAT))[0] == 201, "its model is loaded for it"
+            await reloaded(both.partition("[models.two]")[0] + memory, "there is no such model")
+            assert await api.found("cat") == ["cat"]
+            await reloaded(both + memory + "shared = true\n", "only a restart changes memories")
+            assert (await api.ask("GET", ""))[1]["data"][0]["shared"] is False
+
+
+async def test_a_model_file_that_was_replaced_makes_its_memory_outdated(tmp_path: Path) -> None:
+    model, other = tmp_path / "m.gguf", tmp_path / "other.gguf"
+    model.write_bytes(STORYTELLER.read_bytes())
+    async with served(tmp_path, model=str(model)) as (url, http):
+        assert (await Api(url, http).put("cat", CAT))[0] == 201
+    write_model(other, "qwen3")
+    other.rename(model)
+    with pytest.raises(StartError, match="run llama-srb memory rebuild tales"):
+        async with served(tmp_path, model=str(model)):
+            pass
