@@ -53,8 +53,8 @@ cell_counts count_cells(const branch_list & branches, int32_t n_cells, const bra
     return counts;
 }
 
-int32_t n_held(const branch_list & branches, const branch & b, int32_t length) {
-    note_held(branches);
+int32_t n_held(const branch_list & branches, const branch & b, int32_t length, bool by_pins) {
+    note_held_by(branches, [&](const branch & c) { return by_pins ? c.pinned : c.live; });
     int32_t n = 0;
     for (const branch * a = &b; a && length > n; a = a->parent) {
         n      = std::max(n, std::min(length, a->n_held));

@@ -46,8 +46,9 @@ int32_t n_used(const branch_list & branches);
 // `replaced` does not count as a pin.
 cell_counts count_cells(const branch_list & branches, int32_t n_cells, const branch * replaced = nullptr);
 
-// Of the branch's first `length` cells, those that a live branch has, too: evicting does not free them.
-int32_t n_held(const branch_list & branches, const branch & b, int32_t length);
+// Of the branch's first `length` cells, those that a live branch has, too: evicting does not free them. by_pins: those
+// that a pin has.
+int32_t n_held(const branch_list & branches, const branch & b, int32_t length, bool by_pins = false);
 
 // What is short: cells, or sequence ids.
 enum evict_for { for_cells, for_id };

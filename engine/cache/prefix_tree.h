@@ -66,8 +66,10 @@ class prefix_tree {
     cell_counts counts(const branch * replaced = nullptr) const {
         return count_cells(branches, memory.facts.n_cells, replaced);
     }
-    // Of the branch's first `length` cells, those that a live branch has, too.
-    int32_t n_held(const branch & b, int32_t length) const { return ::n_held(branches, b, length); }
+    // Of the branch's first `length` cells, those that a live branch, or a pin, has, too.
+    int32_t n_held(const branch & b, int32_t length, bool by_pins = false) const {
+        return ::n_held(branches, b, length, by_pins);
+    }
 
   private:
     bool evict_one(evict_for what, const branch * except = nullptr);

@@ -23,6 +23,12 @@ class Then:
     stop: tuple[str, ...] = ()
     return_free: bool = False
 
+    @property
+    def most_tokens(self) -> int:
+        """An upper bound for text and second answer, if that has a limit: a token has at least one byte."""
+        limit = 128 if self.max_tokens is None else max(self.max_tokens, 0)
+        return len(self.text.encode()) + limit
+
     def fields(self) -> dict[str, Any]:
         """The object for the engine: only given fields; the engine has the defaults."""
         given = {name: getattr(self, name) for name in READERS}

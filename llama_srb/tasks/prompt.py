@@ -11,7 +11,7 @@ import orjson
 
 from llama_srb.request.fields import CHAT, CompletionRequest
 from llama_srb.request.shapes import Part
-from llama_srb.request.values import RequestError, shown
+from llama_srb.request.values import RequestError, shown, wrong
 from llama_srb.tasks.task import Task
 
 Kind: TypeAlias = Literal["prelude", "recall", "prefix", "prompt", "postfix", "answer", "system"]
@@ -34,6 +34,10 @@ def applied(task: Task, request: CompletionRequest, *, is_beginning: bool = Fals
     is_beginning: the prompt is to be continued, so it has no postfix.
     """
     private = tuple(dict.fromkeys((*task.private_tokens, *request.private_tokens)))
+    if task.private_tokens and request.logprobs:
+        raise wrong(
+            "logprobs", request.logprobs, f"0: alternatives may be private tokens of the task {task.name}"
+        )
     request = request.model_copy(update={"private_tokens": private})
     if request.messages is not None and not task.has_turns:
         messages = _with_system_message(task, orjson.loads(request.messages), request.recalled)

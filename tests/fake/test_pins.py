@@ -113,6 +113,17 @@ async def test_the_start_fails_if_a_pin_has_no_room(settings) -> None:
             await soon(pool.wait_ready())
 
 
+async def test_pins_leave_fewer_tokens_to_requests_only_if_cells_are_short(settings) -> None:
+    async with Pool(settings()) as pool:
+        await soon(pool.wait_ready())
+        await soon(pool.pins.put("tale", TALE))
+        await soon(pool.pins.put("other", OTHER))
+        assert pool.pins.room(100, 1000) == 100
+        assert pool.pins.room(100, 100) == 91
+        await soon(pool.pins.drop("other"))
+        assert pool.pins.room(100, 100) == 94
+
+
 async def test_a_per_request_engine_pins_nothing(settings, journal) -> None:
     pool = Pool(settings(*journal.flags), mode="per-request")
     pool.pins.set("tale", TALE)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import jwt
 import pytest
 
 from llama_srb.http.routes import ROUTES
 from tests.fake.test_models_by_name import LISTS, NO_MODEL, body_of
-from tests.support.served import Served, Serving, bearer, frames, key_file
+from tests.support.served import SECRET, Served, Serving, bearer, frames, key_file
 from tests.support.several import MODEL, engine_of
 from tests.support.sockets import connected, event, until
 
@@ -124,7 +126,7 @@ async def test_a_chat_has_the_tasks_own_turns_or_those_of_the_template(asked: As
 
 NAMED = [route for route in ROUTES if route.method == "POST" and route.handler not in NO_MODEL]
 OF_A_MODEL = {  # handlers that need the model alone
-    "load_lora_adapter", "unload_lora_adapter", "embeddings", "vectors", "score", "ask", "pull",
+    "load_lora_adapter", "unload_lora_adapter", "embeddings", "vectors", "ask", "pull",
     "count_tokens", "exact_prompt",
 }  # fmt: skip
 
@@ -136,9 +138,7 @@ async def test_a_tasks_name_is_valid_as_model_in_each_dialect(asked: Asked) -> N
         body = body_of(route, model="story", n=None)
         status, answer = await asked.json("POST", route.path, body)
         notes = asked.got("poem")[before:]
-        if route.path == "/v1/internal/logits":  # its sampling is its own
-            continue
-        refused = {"/infill": 501}.get(route.path, 200)
+        refused = {"/infill": 501, "/v1/score": 400, "/v1/internal/logits": 400}.get(route.path, 200)
         if route.handler.endswith("lora_adapter"):
             continue
         if status != refused:
@@ -214,6 +214,25 @@ async def test_a_key_of_tasks_needs_no_model(asked: Asked) -> None:
         status, answer = await asked.json("POST", "/v1/completions", {**body, "stream": False}, "story")
         assert (status, answer["model"]) == (200, "story")
     assert all(parts_of(note) == "(<p>)(<u>)x(<a>)" for note in asked.got("poem"))
+
+
+async def test_each_prompt_of_a_list_gets_the_texts(asked: Asked) -> None:
+    body = {"prompt": ["a", "b"], "stream": False}
+    status, answer = await asked.json("POST", STORY + "/completions", body)
+    assert (status, len(answer["choices"])) == (200, 6)
+    assert [parts_of(note) for note in asked.got("poem")] == ["(<p>)(<u>)a(<a>)", "(<p>)(<u>)b(<a>)"]
+
+
+async def test_a_web_token_may_name_tasks(serving: Serving, tmp_path: Path) -> None:
+    file = tmp_path / "srb.toml"
+    file.write_text(f'engine = "{engine_of(tmp_path, "tale")}"\n[tasks.story]\n[tasks.brief]\n')
+    served = await serving(config=str(file), jwt_secret=SECRET)
+    claims = {"sub": "ann", "scope": "complete", "exp": time.time() + 60, "tasks": ["story"], "models": []}
+    token = jwt.encode(claims, SECRET, algorithm="HS256")
+    for task, status in (("story", 200), ("brief", 403)):
+        found, _ = await served.post({"prompt": "x", "max_tokens": 1}, f"/v1/tasks/{task}/completions",
+                                     **bearer(token))  # fmt: skip
+        assert found == status
 
 
 async def test_the_n_of_a_task_is_at_most_that_of_the_key(asked: Asked) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -215,6 +216,51 @@ def test_another_process_reads_a_pinned_prompt_from_the_prefix_cache(tmp_path: P
         done = pin(engine, "tale", STORY * 10)
         assert done["cached_tokens"] >= done["prompt_tokens"] - 1
         assert engine.ask("status")["cells_pinned"] == done["prompt_tokens"]
+
+
+# Everything at once
+
+SENTENCES = (STORY, OTHER, "One day a small dog came by. ", "The sun was hot and the sea was blue. ")
+
+
+def any_text(random: Random) -> str:
+    parts = [random.choice(SENTENCES) * random.randrange(1, 6) for _ in range(random.randrange(1, 4))]
+    return "".join(parts)
+
+
+def any_command(random: Random) -> Event:
+    kind, text = random.random(), any_text(random)
+    if kind < 0.2:
+        return {"op": "pin", "name": random.choice("abc"), "prompt": text}
+    if kind < 0.3:
+        return {"op": "unpin", "name": random.choice("abc")}
+    if kind < 0.4:
+        return {"op": "score", "prompt": text, "texts": [any_text(random)]}
+    then = {"text": " So:", "max_tokens": random.choice([2, 30, -1])}
+    return {
+        "op": "generate", "prompt": text, "n": random.choice([1, 2, 8]), "cache": random.random() < 0.8,
+        "max_tokens": random.choice([3, 40, -1]), "stop": random.choice([[], ["a"], [" the"]]),
+        "sampling": {"temperature": random.choice([0, 1, 2]), "ignore_eos": random.random() < 0.5, "seed": 3},
+        **random.choice([{}, {}, {"then": then}, {"echo": True, "logprobs": 0}]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_request_ends_and_no_cell_is_lost_beside_changing_pins(seed: int) -> None:
+    """512 cells, of which up to half are pinned; sequences run to the last cell."""
+    random = Random(seed)
+    with Lines("-np", "4", "-c", "512", "-t", "1") as engine:
+        for _ in range(20):
+            ids = engine.send(*(any_command(random) for _ in range(random.randrange(1, 7))))
+            for answer in engine.answers(ids):
+                last = answer.events[-1]
+                assert last["event"] != "error" or last["code"] in ("context_exceeded", "invalid_request"), (
+                    last
+                )
+            status = engine.ask("status")
+            assert status["cells_used"] == status["cells_idle"] + status["cells_pinned"]
+            assert status["cells_pinned"] <= 256
+            assert (status["requests"], status["sequences"]) == (0, 0)
 
 
 # Pools

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +14,8 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from tests.support.models import CHAT_TOKENS
+from tests.support.models import CHAT_TOKENS, write_adapter, write_model
+from tests.support.places import ROOT
 from tests.support.serving import Server, serving
 from tests.support.waiting import PATIENCE
 
@@ -139,23 +142,69 @@ def test_a_prompt_of_two_kinds_of_api_is_the_same(chatml: Server) -> None:
     """A task's name in another dialect, and a browser's stream, get the same prompt."""
     wanted = prompt_of(chatml, model="chatml", messages=USER)["prompt_tokens"]
     body = {"model": "chatml", "messages": USER, "max_tokens": 2}
-    assert chatml.json("POST", "/v1/messages", body)[1]["usage"]["input_tokens"] == wanted
+    usage = chatml.json("POST", "/v1/messages", body)[1]["usage"]
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == wanted
     counted = chatml.json("POST", "/v1/messages/count_tokens", body)[1]
     assert counted["input_tokens"] == wanted
     told = chatml.call("GET", f"/v1/tasks/chatml/live?max_tokens=1&prompt={quote(ATTACK)}")[2].decode()
     assert f'"prompt_tokens": {wanted}' in told
 
 
-def test_the_prelude_is_computed_once(story: Server) -> None:
-    body = {"stream": False, "max_tokens": 1}
-    prelude = sum(
-        len(part["tokens"])
-        for part in prompt_of(story, model="story", prompt="cat")["parts"]
-        if part["kind"] in ("begin", "prelude")
+def prelude_of(server: Server, task: str) -> int:
+    """The tokens of a task's prelude."""
+    parts = prompt_of(server, model=task, prompt="cat")["parts"]
+    return sum(len(part["tokens"]) for part in parts if part["kind"] in ("begin", "prelude"))
+
+
+def pinned(server: Server) -> int:
+    return int(server.json("GET", "/v1/stats")[1]["engine"]["cells_pinned"])
+
+
+def test_the_prelude_is_computed_before_the_first_request(tmp_path: Path) -> None:
+    """And again after the model was loaded again; whatever else runs, it stays."""
+    (tmp_path / "srb.toml").write_text(STORY)
+    with serving("--ctx", "1024", "--config", str(tmp_path / "srb.toml")) as server:
+        prelude = prelude_of(server, "story")
+        assert pinned(server) >= prelude
+        body = {"prompt": "cat", "stream": False, "max_tokens": 1}
+        for reload in (False, True):
+            if reload:
+                server.json("POST", "/v1/models/storyteller/unload")
+                server.json("POST", "/v1/models/storyteller/load")
+            for i in range(6):  # others take all other cells
+                other = {"prompt": f"{i} " * 300, "n": 4, "max_tokens": 30, "stream": False}
+                server.json("POST", "/v1/completions", other)
+            usage = server.json("POST", "/v1/tasks/story/completions", body)[1]["usage"]
+            assert usage["prompt_tokens_details"]["cached_tokens"] >= prelude - 1
+
+
+def test_the_start_refuses_preludes_of_more_than_half_of_the_context(tmp_path: Path) -> None:
+    (tmp_path / "srb.toml").write_text(f"[tasks.long]\nprelude = '{'word ' * 200}'\n")
+    command = [sys.executable, str(ROOT / "api.py"), "--port", "0", "--ctx", "256", "--config", "srb.toml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "pin task long: " in done.stderr.splitlines()[-1]
+
+
+def test_a_task_of_an_adapter_has_its_prelude_with_the_adapter(tmp_path: Path) -> None:
+    write_model(tmp_path / "plain.gguf", "llama", context=1024)
+    write_adapter(tmp_path / "pirate.gguf", "llama", 0)
+    (tmp_path / "srb.toml").write_text(
+        """
+        [models.plain]
+        path = "plain.gguf"
+        preload = true
+        [models.plain.adapters]
+        pirate = "pirate.gguf"
+        [tasks.ahoy]
+        model = "pirate"
+        prelude = "Once upon a time, there was a pirate who sang all day and all night long."
+        max_tokens = 1
+    """
     )
-    story.json("POST", "/v1/tasks/story/completions", body | {"prompt": "cat"})
-    usage = story.json("POST", "/v1/tasks/story/completions", body | {"prompt": "dog"})[1]["usage"]
-    assert usage["prompt_tokens_details"]["cached_tokens"] >= prelude - 1
+    with serving("--config", str(tmp_path / "srb.toml"), "--ctx", "1024") as server:
+        answer = server.json("POST", "/v1/tasks/ahoy/completions", {"prompt": " He", "stream": False})[1]
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= prelude_of(server, "ahoy") - 1
 
 
 def test_a_truncated_prompt_keeps_the_prelude(story: Server) -> None:
@@ -211,6 +260,7 @@ def test_a_bias_prompt_gives_each_free_answer_a_second_one(story: Server) -> Non
 async def test_a_chat_of_ten_turns_computes_only_what_is_new(story: Server, task: str) -> None:
     """Whichever candidate the chat goes on from."""
     url, starts = f"{story.url}/v1/tasks/{task}/ws", list[dict[str, Any]]()
+    lengths = list[int]()
     async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
         for turn in range(10):
             await socket.send_json({"op": "turn", "text": f"cat number {turn}", "n": 4, "max_tokens": 12})
@@ -218,9 +268,11 @@ async def test_a_chat_of_ten_turns_computes_only_what_is_new(story: Server, task
             while told[-1]["event"] != "done":
                 told.append(await socket.receive_json(timeout=PATIENCE))
             starts += [one for one in told if one["event"] == "start"]
+            stops = {one["index"]: one["length"] for one in told if one["event"] == "stop"}
+            lengths.append(stops[turn % 4])
             await socket.send_json({"op": "choose", "index": turn % 4})
             assert (await socket.receive_json())["event"] == "chosen"
     new = [one["prompt_tokens"] - one["cached_tokens"] for one in starts[1:]]
     grown = [after["prompt_tokens"] - before["prompt_tokens"] for before, after in pairwise(starts)]
-    answer = 12 - 3  # a text may be split into other tokens at its end
-    assert all(computed <= more - answer for computed, more in zip(new, grown, strict=True)), (new, grown)
+    answers = [length - 4 for length in lengths]  # a text may be split into other tokens at its ends
+    assert all(a <= b - c for a, b, c in zip(new, grown, answers, strict=False)), (new, grown, answers)

@@ -226,6 +226,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "a <|secret|>"}, 'prompt has "<|secret|>", which is one of private_tokens'),
     ({"prompt": [{"text": "<|sec"}, {"text": "ret|>"}]}, 'prompt has "<|secret|>"'),
     ({"prompt": "a", "private_tokens": ["a"]}, 'prompt has "a"'),
+    ({"prompt": "a", "logprobs": 1}, "logprobs is 1; it must be 0: alternatives may be private tokens"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0] is of the role tool"),
     ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0] has tool_calls"),
 ]

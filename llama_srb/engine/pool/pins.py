@@ -47,6 +47,13 @@ class Pins:
         """The length of each pinned prompt, as the last engine that computed it has counted."""
         return {name: n for name, n in self._tokens.items() if name in self._wanted}
 
+    def room(self, context: int, cells: int) -> int:
+        """Tokens that a request may have which begins with none of the pins.
+
+        context: of one sequence; cells: of the engine. Pins may share cells, so it may have a few more.
+        """
+        return min(context, cells - sum(self.tokens.values()))
+
     def set(self, name: str, request: CompletionRequest) -> None:
         """Engines that start from now on pin this request's prompt, in place of one of this name."""
         self._wanted[name] = request

@@ -84,6 +84,13 @@ class Chosen:
         """The request with the texts of the task around its prompt. is_beginning: it is to be continued."""
         return request if self.task is None else applied(self.task, request, is_beginning=is_beginning)
 
+    def without_task(self) -> Chosen:
+        """RequestError if a task was named: it has rules for texts that are generated, not for scores."""
+        if self.task is not None:
+            message = f"{self.name} is a task; texts are scored by a model: name {self.facts.name}"
+            raise RequestError(message, param="model")
+        return self
+
     def without_adapter(self) -> Chosen:
         """RequestError if an adapter was named: vectors are made without adapters."""
         if self.adapter is not None:

@@ -108,6 +108,12 @@ class ModelFacts:
             return ready.n_ctx_sequence
         return min(self.model.context or 0, self.settings.ctx or INT32_MAX)
 
+    @property
+    def room(self) -> int:
+        """Tokens that any prompt and its answer may have together: fewer than the context beside pins."""
+        ready = self.pool.ready
+        return self.context if ready is None else self.pool.pins.room(self.context, ready.n_ctx)
+
     def fingerprint(self) -> str:
         """`system_fingerprint`: commit, model and adapters; they are known once an engine is ready."""
         ready = self.pool.ready  # None if the request was cancelled before

@@ -205,7 +205,7 @@ class Generate:
 
     async def score(self, http: web.Request) -> web.Response:
         """Log-probabilities of several texts after one prompt."""
-        chosen = await self.registry.of(http)
+        chosen = (await self.registry.of(http)).without_task()
         request = await parsed(http, scores.parse, chosen.body, strict=self.registry.settings.strict)
         answer = scores.Body(request, model=chosen.name)
         return await self._run(http, chosen, "score", request.engine_fields(), len(request.texts), answer)

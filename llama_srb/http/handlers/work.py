@@ -28,7 +28,7 @@ async def prepared(
     if chosen.task is not None:
         limit = replace(limit, head=chosen.task.prelude)
     await facts.known(reservation.command)
-    return await truncate_prompt(request, limit, facts.context, reservation.command)
+    return await truncate_prompt(request, limit, facts.room, reservation.command)
 
 
 async def templated(
