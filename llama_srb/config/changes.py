@@ -31,6 +31,7 @@ def between(old: Settings, new: Settings, live: Collection[str] = ()) -> Changes
     before, now = ({model.name: model for model in one.served} for one in (old, new))
     both = [(before[name], now[name]) for name in now if name in before]
     fixed = [option.name for option in OPTIONS if option.name not in {*FIELDS.values(), *live}]
+    fixed.append("memories")
     return Changes(
         added=tuple(model for name, model in now.items() if name not in before),
         changed=tuple(pair for pair in both if _differ(*pair, OF_A_MODEL)),

@@ -155,7 +155,10 @@ class Connections:
         self._silent: WeakSet[BaseTransport] = WeakSet()  # connections without one at the last sweep
 
     def middleware(self) -> Middleware:
-        """Reads the body. It is the innermost middleware, so that unauthorized callers cannot send one."""
+        """Reads the body, but for those of PUT, which are files: their handlers do it.
+
+        It is the innermost middleware, so that unauthorized callers cannot send a body.
+        """
 
         @web.middleware
         async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -168,7 +171,7 @@ class Connections:
             _require_plain(request)
             _require_short(request)
             with contextlib.ExitStack() as held:
-                request[BODY] = await self._read(request, held)
+                request[BODY] = b"" if request.method == "PUT" else await self._read(request, held)
                 return await handler(request)
 
         return bound

@@ -50,9 +50,10 @@ COMPLETE: Scopes = ("complete",)
 CHAT: Scopes = ("chat",)
 COMPLETE_OR_CHAT: Scopes = ("complete", "chat")
 EMBED: Scopes = ("embed",)
+MEMORY: Scopes = ("memory",)
 METRICS: Scopes = ("metrics",)
 ADMIN: Scopes = ("admin",)
-EVERY_KEY: Scopes = ("complete", "chat", "embed", "metrics")
+EVERY_KEY: Scopes = ("complete", "chat", "embed", "memory", "metrics")
 
 
 NAMING = frozenset({  # handlers that serve the model which a request names

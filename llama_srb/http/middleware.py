@@ -23,6 +23,7 @@ from llama_srb.http.auth.access import Access
 from llama_srb.http.observe.logs import name_request, request_id
 from llama_srb.http.observe.metrics import Metrics
 from llama_srb.http.routes import ROUTES
+from llama_srb.memory.records import MemoryOutdated, MemoryUnusable
 from llama_srb.request.values import RequestError
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
@@ -132,23 +133,33 @@ def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamRespon
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except web.HTTPException as error:
-        return _http_error(error, request)
-    except RequestError as error:
-        if error.status == 403:  # a browser hides the reason from the page's script, so the log has it
-            log_summary.set(f": {error.message}")
-        return error_response(
-            error.status, error.message, param=error.param, code=error.code, headers=_advice(error)
-        )
-    except EngineUnavailable as error:
-        return error_response(503, str(error), code="unavailable", headers=_retry_after(error.retry_after))
-    except CommandRefused as refusal:
-        return refused(refusal.error, "tokens")
     except ConnectionError:
         raise  # the client has left
-    except Exception:
-        log.exception("%s %s", request.method, request.path)
-        return error_response(500, "internal error; the server's log has more", code="internal_error")
+    except Exception as error:
+        return answer_to(error, request)
+
+
+def answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
+    """The answer to a request that has failed; an error that is none of the known ones is logged."""
+    match error:
+        case web.HTTPException():
+            return _http_error(error, request)
+        case RequestError():
+            if error.status == 403:  # a browser hides the reason from the page's script, so the log has it
+                log_summary.set(f": {error.message}")
+            param, code, advice = error.param, error.code, _advice(error)
+            return error_response(error.status, error.message, param=param, code=code, headers=advice)
+        case EngineUnavailable():
+            retry = _retry_after(error.retry_after)
+            return error_response(503, str(error), code="unavailable", headers=retry)
+        case CommandRefused():
+            return refused(error.error, "tokens")
+        case MemoryUnusable():
+            is_old = isinstance(error, MemoryOutdated)
+            status, code = (409, "memory_outdated") if is_old else (503, "memory_unusable")
+            return error_response(status, str(error), code=code)
+    log.error("%s %s", request.method, request.path, exc_info=error)
+    return error_response(500, "internal error; the server's log has more", code="internal_error")
 
 
 def _dialect_of(request: web.Request) -> str:
@@ -242,9 +253,11 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
     if request.method != "OPTIONS":
         return await handler(request)
     wanted = request.headers.get("Access-Control-Request-Headers", "*")
+    is_theirs = _dialect_of(request) == "llamacpp"
+    methods = ("GET", "POST", *(() if is_theirs else ("PUT",)), "DELETE", "OPTIONS")
     headers = {
-        "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
+        "Access-Control-Allow-Methods": ", ".join(methods),
         "Access-Control-Allow-Headers": wanted if wanted.isascii() else "*",
         "Access-Control-Max-Age": "86400",
     }
-    return web.Response(status=200 if _dialect_of(request) == "llamacpp" else 204, headers=headers)
+    return web.Response(status=200 if is_theirs else 204, headers=headers)

@@ -27,16 +27,31 @@ PARAMETERS: dict[str, tuple[str, Schema]] = {
         {"type": "integer", "minimum": 0, "maximum": 999_999_999},
     ),
     "file": ("A file of the studio.", {"type": "string"}),
+    "memory": ("The name of a memory.", {"type": "string"}),
+    "document": ("The document's id, of 1 to 512 bytes. It may have slashes.", {"type": "string"}),
 }
 QUERY: dict[str, tuple[str, Schema]] = {
     "model": (
         "The name of a model, an alias or a named adapter, if the body names none; else the default.",
         {"type": "string"},
     ),
+    "limit": (
+        "The most documents of the list.",
+        {"type": "integer", "minimum": 1, "maximum": 500, "default": 100},
+    ),
+    "after": ("`next` of the page before.", {"type": "string"}),
     "prompt": ("The text to continue; the request line may have 8,190 bytes.", {"type": "string"}),
 }
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
-PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # other parameters are any text without a slash
+QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its query, beside `model`
+    "task_live": ("prompt",),
+    "list_documents": ("limit", "after"),
+}
+PATTERNS = {
+    "index": "[0-9]{1,9}",
+    "file": ".+",
+    "document": ".+",
+}  # other parameters are any text without a slash
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +67,8 @@ class Route:
     """One row of the table.
 
     scopes: a key must have one of them; empty if the route needs no key. handler: the name of a method in
-    handlers/. request: the schema of the body, if there is one.
+    handlers/. request: the schema of the body, if there is one. files: the content types of a body that is a
+    file, which the handler itself reads.
     """
 
     method: str
@@ -63,6 +79,7 @@ class Route:
     answers: Mapping[int, Answer]
     request: str = ""
     dialect: str = "openai"  # the form of its errors
+    files: tuple[str, ...] = ()
 
     @property
     def names_model(self) -> bool:
@@ -72,7 +89,7 @@ class Route:
     @property
     def query(self) -> list[str]:
         """The parameters of its query."""
-        return ["model"] * self.names_model + ["prompt"] * (self.handler == "task_live")
+        return [*(["model"] * self.names_model), *QUERIES.get(self.handler, ())]
 
     @property
     def parameters(self) -> list[str]:

@@ -35,6 +35,7 @@ from llama_srb.http.foreign import (
     METRICS,
     NO_KEY,
 )
+from llama_srb.http.memories.routes import MEMORIES
 from llama_srb.http.route import (
     CANCELLED,
     FAILED,
@@ -248,6 +249,7 @@ OURS: tuple[Route, ...] = (
          503: json_of("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
 )
 # fmt: on
+OURS += MEMORIES
 OURS += tuple(
     dataclasses.replace(route, path=other, summary=f"The same as {path}.")
     for other, path in SAME.items()

@@ -20,7 +20,7 @@ import jwt
 import pytest
 
 from llama_srb import config
-from llama_srb.cli import checks
+from llama_srb.cli.doctor import checks
 from llama_srb.http import server
 from llama_srb.http.auth import api_keys
 from tests.support.places import ROOT

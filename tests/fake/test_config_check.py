@@ -11,6 +11,7 @@ import pytest
 from llama_srb import config
 from llama_srb.config import OPTIONS
 from llama_srb.config.tables import FIELDS
+from llama_srb.memory.tables import FIELDS as MEMORY_FIELDS
 from llama_srb.models import gguf_header
 from llama_srb.request.fields import CANONICAL
 from llama_srb.tasks.tables import OWN
@@ -112,6 +113,19 @@ def test_preludes_may_need_half_of_the_context(bench: Bench, preludes: list[str]
     assert checked(bench, "engine_mode = 'per-request'\n" + text)[2] == []
 
 
+def test_memories_are_checked_with_their_models_and_files(bench: Bench) -> None:
+    (bench.folder / "other.db").write_bytes(b"no database" * 100)
+    block = "[memories.{0}]\nstore = {{ file = '{0}.db' }}\n"
+    assert checked(bench, ONE + block.format("new")) == (0, checked(bench, ONE)[1], [])
+    assert not (bench.folder / "new.db").exists(), "a check makes nothing"
+    text = ONE + block.format("long") + "chunk_tokens = 1017\n" + block.format("other")
+    assert checked(bench, text) == (2, [], [
+        "memories.long.chunk_tokens is 1017; it must be at most 1016: its embedding model, a, takes 1024 "
+        "tokens",
+        "memory other: cannot use other.db: file is not a database",
+    ])  # fmt: skip
+
+
 def test_the_example_is_right(bench: Bench) -> None:
     done = bench.run("config", "check", str(EXAMPLE))
     assert done.returncode == 0
@@ -134,6 +148,8 @@ def test_each_line_of_the_example_is_a_setting_and_each_setting_has_a_line(tmp_p
     assert set(re.findall(r"^(\w+) = ", top, re.MULTILINE)) == server
     fields = set(re.findall(r"^(\w+) = ", table.partition("\n[models.")[0], re.MULTILINE))
     assert fields | {"adapters"} == FIELDS.keys()
+    memory = example.partition("\n[memories.bible]\n")[2]
+    assert set(re.findall(r"^(?:# )?(\w+) = ", memory, re.MULTILINE)) == MEMORY_FIELDS.keys()
     lines = set(re.findall(r"^(?:# )?(\w+) = ", task.partition("\n# For one model")[0], re.MULTILINE))
     assert lines >= OWN.keys()
     assert lines - OWN.keys() <= CANONICAL.keys()

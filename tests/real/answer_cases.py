@@ -46,6 +46,7 @@ class Case:
     form: str
     path: str
     model: str
+    sent_as: str = JSON
 
 
 def of(
@@ -55,8 +56,14 @@ def of(
     form: str = JSON,
     path: str = "",
     model: str = "storyteller",
+    sent_as: str = JSON,
 ) -> list[Case]:
-    return [Case(route, body, status, form, path or route.split()[1], model) for body in bodies or (None,)]
+    at = path or route.split()[1]
+    return [Case(route, body, status, form, at, model, sent_as) for body in bodies or (None,)]
+
+
+NOTES, DOCUMENTS = "/v1/memories/notes", "/v1/memories/{memory}/documents"
+CAT = b"The cat sleeps on the warm roof. It dreams of fish, and of a mouse that was far too quick for it."
 
 
 # fmt: off
@@ -90,6 +97,21 @@ CASES = [
     *of("GET /v1/tasks/{name}/live", status=400, path=TASK + "/live"),
     *of("POST /v1/prompt", {"prompt": ONCE}, {"prompt": [417, 435]}, CHAT, FEW | {"model": "story", "foo": 1}, CHAT | {"model": "story"}),
     *of("POST /v1/prompt", {"continue": {"id": "1", "index": 0}}, {"prompt": ["a", "b"]}, status=400),
+    *of("GET /v1/memories"),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT, status=201, path=NOTES + "/documents/cat?year=1900&tag=a&tag=b", sent_as=PLAIN),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT, path=NOTES + "/documents/cat?year=1901", sent_as=PLAIN),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT + b" Or a dog.", form=SSE, path=NOTES + "/documents/dog", sent_as=PLAIN),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT, status=415, path=NOTES + "/documents/cat"),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT, status=404, path="/v1/memories/other/documents/cat", sent_as=PLAIN),
+    *of(f"PUT {DOCUMENTS}/{{document}}", b" ", status=400, path=NOTES + "/documents/cat", sent_as=PLAIN),
+    *of(f"GET {DOCUMENTS}", path=NOTES + "/documents"), *of(f"GET {DOCUMENTS}", path=NOTES + "/documents?limit=1"),
+    *of(f"GET {DOCUMENTS}", status=400, path=NOTES + "/documents?limit=0"),
+    *of(f"GET {DOCUMENTS}/{{document}}", path=NOTES + "/documents/cat"),
+    *of(f"GET {DOCUMENTS}/{{document}}", status=404, path=NOTES + "/documents/bird"),
+    *of("POST /v1/memories/{memory}/search", {"query": "cat"}, {"query": "cat", "k": 1, "foo": 1}, path=NOTES + "/search"),
+    *of("POST /v1/memories/{memory}/search", {"k": 1}, {"query": "cat", "k": 0}, status=400, path=NOTES + "/search"),
+    *of(f"DELETE {DOCUMENTS}/{{document}}", path=NOTES + "/documents/dog"),
+    *of(f"DELETE {DOCUMENTS}/{{document}}", status=404, path=NOTES + "/documents/dog"),
     *of("POST /v1/chat/completions",
         CHAT, CHAT | {"model": "other", "n": 3, "logprobs": True, "top_logprobs": 1, "foo": 1},
         *(CHAT | ranked for ranked in RANKED)),

@@ -54,6 +54,8 @@ LOADING = [  # one after the other: a route, its path, its body, the status and 
 EVENTS = "GET /models/sse"
 TASK = """
 [memories.notes]
+store = { file = "notes.db" }
+chunk_tokens = 16
 [tasks.story]
 about = "Goes on with a story."
 prelude = "Once upon a time,"
@@ -109,7 +111,8 @@ def test_answers_are_as_described(
     storyteller: Server, able: Server, description: Description, case: Case
 ) -> None:
     server = able if case.model == "able" else storyteller
-    status, headers, data = server.call(case.route.split()[0], case.path, case.body)
+    accept = {"Accept": SSE} if case.form == SSE and case.route.startswith("PUT") else {}
+    status, headers, data = server.call(case.route.split()[0], case.path, case.body, case.sent_as, **accept)
     assert (status, headers.get_content_type()) == (case.status, case.form), data[:1000]
     description.check(case.route, status, case.form, data)
 
@@ -237,7 +240,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def call(server: Server, route: Route, body: Any, **headers: str) -> tuple[int, bytes]:
-    path = route.path.format(id="17", index="0", name="none", file="none.css")
+    path = route.path.format(id="17", index="0", name="none", file="none.css", memory="none", document="none")
     with closing(server.connect()) as connection:
         connection.request(route.method, path, body, headers)
         response = connection.getresponse()

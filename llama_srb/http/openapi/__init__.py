@@ -60,6 +60,8 @@ def _operation(route: Route, answers: AnswerSchemas) -> Schema:
     if route.request:
         body = {"$ref": f"#/components/schemas/{route.request}"}
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
+    if route.files:
+        operation["requestBody"] = {"required": True, "content": {kind: {} for kind in route.files}}
     parameters = [_parameter(name, "path", *PARAMETERS[name]) for name in route.parameters]
     parameters += [_parameter(name, "query", *QUERY[name]) for name in route.query]
     if parameters:

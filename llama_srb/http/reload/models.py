@@ -20,6 +20,7 @@ from llama_srb.engine.exchange import EngineError
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.reload.faults import StartError, check_defaults, check_engine
 from llama_srb.http.reload.files import Identity, ReplacedFiles, identities_of
+from llama_srb.memory.tables import read as read_memories
 from llama_srb.models.residency import ModelRemoved, limits_of
 from llama_srb.models.served import ServedModel, share_engines, show_faults
 from llama_srb.models.served import served as of_settings
@@ -51,6 +52,7 @@ def plan(old: Settings, reread: Callable[[], Settings]) -> Plan:
     after_restart = changes.between(old, new, LIVE).after_restart
     new = changes.with_old(new, old, after_restart)
     check_defaults(new)
+    read_memories(new)  # each of them has its embedding model
     found = changes.between(old, new, LIVE)
     made = Plan(new, replace(found, after_restart=after_restart))
     engines_change = [now for before, now in found.changed if not share_engines(before, now)]
