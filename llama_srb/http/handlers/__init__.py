@@ -34,6 +34,7 @@ class Api:
     ) -> None:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, responder = Connections(settings), Responder(settings)
+        registry.memories = memories
         self._control = Control(registry, responder, self.connections)
         info, generate = Info(registry), Generate(registry, responder)
         self._loads = Loads(registry, info)
