@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,11 @@ def test_over_http_they_are_loaded_reloaded_and_unloaded(
 
         (engine,) = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
         os.kill(int(engine), signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while (
+            Path(f"/proc/{engine}").exists() and time.monotonic() < deadline
+        ):  # until the server has noticed
+            time.sleep(0.02)
         after = read(server, lora=[{"id": 1}])
         assert np.abs(np.array(after[0]) - expected[2]).max() <= BOUND
         assert after[1] == other[1]

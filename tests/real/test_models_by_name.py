@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         two = "1.gguf"
         [models.broken]
         path = "small.gguf"
-        engine_args = ["--no-such-flag"]
+        engine_args = ["--cache-type-k", "no-such-type"]
         """)
     with serving("--config", str(folder / "srb.toml")) as server:
         yield server
