@@ -41,11 +41,17 @@ def needed(settings: Settings, info: ModelInfo, n_ctx: int | None = None, backen
     n_ctx, backend: of an earlier load; None: the model was not loaded yet.
     """
     command = settings.engine_command
-    cells = (n_ctx or _n_ctx(info, command)) * cell_bytes(info, command)
     on_cpu = _value(command, *ON_GPU) is None if backend is None else backend == "CPU"
     copies = 2 if on_cpu and info.quantisation not in UNPACKED else 1
-    one = BASE + copies * _weights(info) + int(cells) + _work(info, command)
+    one = BASE + copies * _weights(info) + growth(settings, info, n_ctx)
     return one * (settings.max_engines if settings.engine_mode == "per-request" else 1)
+
+
+def growth(settings: Settings, info: ModelInfo, n_ctx: int | None = None) -> int:
+    """The bytes that an engine takes as its cells and buffers come into use after its load."""
+    command = settings.engine_command
+    cells = (n_ctx or _n_ctx(info, command)) * cell_bytes(info, command)
+    return int(cells) + _work(info, command)
 
 
 def _weights(info: ModelInfo) -> int:

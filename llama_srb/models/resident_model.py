@@ -91,9 +91,12 @@ class ResidentModel:
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        ready = self.model.pool.ready
-        if ready is not None and ready.backend != "CPU":  # its memory cannot be measured
-            settings, info = self.model.settings, self.model.info
+        if (ready := self.model.pool.ready) is None:
+            return
+        settings, info = self.model.settings, self.model.info
+        if self._is_measured:
+            self.model.need = self._resident() + memory.growth(settings, info, ready.n_ctx)
+        elif ready.backend != "CPU":  # its memory cannot be measured
             self.model.need = memory.needed(settings, info, ready.n_ctx, ready.backend)
 
     def _failed(self, now: float, reason: str) -> None:
@@ -116,8 +119,8 @@ class ResidentModel:
     def left(self) -> None:
         """Its engines have ended."""
         self.leaving = self.stay = None
-        if self._largest and self._is_measured:
-            self.model.need = self._largest
+        if self._is_measured:
+            self.model.need = max(self.model.need, self._largest)
 
     # Facts
 
@@ -169,8 +172,11 @@ class ResidentModel:
         pool = self.model.pool
         return pool.mode == "resident" and pool.ready is not None and pool.ready.backend == "CPU"
 
+    def _resident(self) -> int:
+        return sum(map(memory.memory_of, self.model.pool.engines.pids))
+
     def _memory(self) -> int:
         """Bytes that count, without snapshots: as measured, and at least what it needs, since cells fill."""
-        found = sum(map(memory.memory_of, self.model.pool.engines.pids)) - self.model.snapshots
+        found = self._resident() - self.model.snapshots
         self._largest = max(self._largest, found)
         return max(found, self.model.need)
