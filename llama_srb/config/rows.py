@@ -60,6 +60,9 @@ class Rows(BaseModel):
         description="Address to listen on; 0.0.0.0 is all addresses of the machine.")
     port: int = Field(9090, ge=0, le=65535,
         description="Port to listen on; 0 is any free port.")
+    grpc: int | None = Field(None, ge=0, le=65535,
+        description="Port of the gRPC API beside HTTP's, 50051 as a rule; 0 is any free port (default: no "
+        "gRPC). It needs the extra llama-srb[grpc].")
     reuse_port: bool = Field(False,
         description="Let several servers listen on the same port; the system divides the connections.")
     n: int = Field(8, ge=1,

@@ -117,7 +117,7 @@ class Access:
     # Keys
 
     @contextlib.contextmanager
-    def _authorized(self, scopes: Scopes, key: str | None) -> Iterator[Caller]:
+    def authorized(self, scopes: Scopes, key: str | None) -> Iterator[Caller]:
         """The caller, with an open session if the route needs a key. RequestError 401 or 403."""
         if not self.needs_key or not scopes:
             yield Caller()
@@ -165,8 +165,8 @@ class Access:
             self._require_origin(request.headers.get("Origin"), host)
             scopes, path = _route_of(request)
             query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
-            key = _key_in(request.headers) or query_key
-            with self._authorized(scopes, key) as request[CALLER]:
+            key = key_in(request.headers) or query_key
+            with self.authorized(scopes, key) as request[CALLER]:
                 return await handler(request)
 
         return authorize
@@ -207,7 +207,8 @@ def _unknown(message: str) -> RequestError:
     return RequestError(message, status=401, code="invalid_api_key")
 
 
-def _key_in(headers: Mapping[str, str]) -> str | None:
+def key_in(headers: Mapping[str, str]) -> str | None:
+    """The key in HTTP's headers or gRPC's metadata."""
     scheme, _, key = headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()

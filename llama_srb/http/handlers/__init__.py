@@ -28,13 +28,13 @@ class Api:
 
     def __init__(self, settings: Settings, registry: Registry, access: Access) -> None:
         self.settings, self.access, self.registry = settings, access, registry
-        self.connections, responder = Connections(settings), Responder(settings)
-        self._control = Control(registry, responder, self.connections)
+        self.connections, self.responder = Connections(settings), Responder(settings)
+        self._control = Control(registry, self.responder, self.connections)
         info = Info(registry)
         self._loads = Loads(registry, info)
         self._groups = (
-            Generate(registry, responder),
-            Compatibility(registry, responder),
+            Generate(registry, self.responder),
+            Compatibility(registry, self.responder),
             self._control,
             info,
             Health(registry),

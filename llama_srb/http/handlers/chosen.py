@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,10 +174,19 @@ class Registry:
         if USED not in http:
             chosen.facts.served.begin_use()
             http[USED] = chosen.facts.served
-        if not chosen.facts.is_known and any(body.get(name) for name in INFILL):
-            with chosen.reserve() as reservation:
-                await chosen.facts.known(reservation.command)
+        await _know_infill(chosen)
         return dataclasses.replace(chosen, agent=http.headers.get("User-Agent", ""))
+
+    @contextlib.asynccontextmanager
+    async def used(self, body: Mapping[str, Any], caller: Caller) -> AsyncIterator[Chosen]:
+        """As of(), for a body that came in another way; the model is in use during the block."""
+        chosen = self.chosen(body, caller)
+        chosen.facts.served.begin_use()
+        try:
+            await _know_infill(chosen)
+            yield chosen
+        finally:
+            chosen.facts.served.end_use()
 
     def chosen(
         self, body: Mapping[str, Any], caller: Caller, dialect: str = "", query: str | None = None
@@ -235,6 +245,13 @@ async def uses_model(request: web.Request, handler: Handler) -> web.StreamRespon
     finally:
         if (served := request.get(USED)) is not None:
             served.end_use()
+
+
+async def _know_infill(chosen: Chosen) -> None:
+    """Waits until the model was loaded once, if the request needs its infill tokens."""
+    if not chosen.facts.is_known and any(chosen.body.get(name) for name in INFILL):
+        with chosen.reserve() as reservation:
+            await chosen.facts.known(reservation.command)
 
 
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:

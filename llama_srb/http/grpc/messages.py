@@ -1,0 +1,184 @@
+"""The messages of llama_srb.proto: a request becomes a body as HTTP's, events become messages. No I/O.
+
+The classes are made from llama_srb.binpb, which scripts/proto compiles; there is no generated code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.struct_pb2 import ListValue, Struct, Value
+
+from llama_srb.dialects.embeddings import Embeddings
+from llama_srb.engine import events as engine
+from llama_srb.engine.events import Event, TokenList
+from llama_srb.request.parse import MAX_VALUES
+from llama_srb.request.values import RequestError
+
+Json: TypeAlias = dict[str, Any]
+
+PACKAGE = "llama_srb.v1"
+SERVICE = f"{PACKAGE}.LlamaSrb"
+MORE = "fields"  # the field of a request that has the fields without one of their own
+
+POOL = descriptor_pool.Default()
+POOL.AddSerializedFile(Path(__file__).with_name("llama_srb.binpb").read_bytes())
+
+
+def message_class(name: str) -> Any:
+    """The class of a message of llama_srb.proto."""
+    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Requests
+# ----------------------------------------------------------------------------------------------------
+
+
+def parsed(name: str, data: bytes) -> Message:
+    """A request of this message; RequestError if it is none."""
+    try:
+        message: Message = message_class(name).FromString(data)
+    except DecodeError as error:
+        raise RequestError(f"the message is no {PACKAGE}.{name}: {error}") from None
+    return message
+
+
+def body_of(message: Message) -> Json:
+    """The request as the JSON body that HTTP's clients send. RequestError: a field is set twice."""
+    body = _fields_of(message)
+    more: Json = body.pop(MORE, {})
+    for name in more.keys() & body.keys():
+        raise RequestError(f"{name} is set, and is in {MORE}, too; set it once", param=name)
+    return body | more
+
+
+def chat_body(message: Message) -> Json:
+    """As body_of(), with what OpenAI's form of a chat has in other places."""
+    body = body_of(message)
+    if body.get("logprobs") is not None and not isinstance(body["logprobs"], bool):
+        body |= {"logprobs": True, "top_logprobs": body["logprobs"]}
+    for one in body.get("messages", ()) if getattr(message, "messages", None) else ():
+        one.setdefault("content", None)
+        if "tool_calls" in one:
+            one["tool_calls"] = [_openai_call(call) for call in one["tool_calls"]]
+    return body | {"stream": True}
+
+
+def _openai_call(call: Json) -> Json:
+    function = {"name": call.get("name", ""), "arguments": call.get("arguments", "")}
+    return {"id": call.get("id", ""), "type": "function", "function": function}
+
+
+def _fields_of(message: Message) -> Json:
+    """The fields that are set, by name."""
+    return {field.name: _value_of(field, value) for field, value in message.ListFields()}
+
+
+def _value_of(field: FieldDescriptor, value: Any) -> Any:
+    if isinstance(value, Struct):
+        return _Reader().object(value)
+    if field.message_type is not None:
+        return [_fields_of(one) for one in value]  # the requests have no other single messages
+    return value if isinstance(value, str | int | float) else list(value)
+
+
+class _Reader:
+    """Reads a Struct as JSON: numbers without a fraction are whole numbers. RequestError: too many values."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def object(self, struct: Struct) -> Json:
+        return {name: self._value(value, name) for name, value in struct.fields.items()}
+
+    def _list(self, values: ListValue, name: str) -> list[Any]:
+        return [self._value(value, name) for value in values.values]
+
+    def _value(self, value: Value, name: str) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise RequestError(f"{MORE} has more than {MAX_VALUES} values: send fewer values", param=MORE)
+        match kind := value.WhichOneof("kind"):
+            case "number_value":
+                return _number(value.number_value, name)
+            case "struct_value":
+                return self.object(value.struct_value)
+            case "list_value":
+                return self._list(value.list_value, name)
+            case "string_value" | "bool_value":
+                return getattr(value, kind)
+        return None
+
+
+def _number(value: float, name: str) -> int | float:
+    if not math.isfinite(value):
+        raise RequestError(f"{name} is {value}; it must be a number", param=name)
+    return int(value) if value.is_integer() else value
+
+
+# ----------------------------------------------------------------------------------------------------
+# Answers
+# ----------------------------------------------------------------------------------------------------
+
+NAMES: Mapping[type[Any], str] = {  # events, and the fields of the message Event
+    engine.Loading: "loading",
+    engine.Queued: "queued",
+    engine.Start: "start",
+    engine.Prompt: "prompt",
+    engine.Progress: "progress",
+    engine.Stream: "stream",
+    engine.Stop: "stop",
+    engine.Extend: "extend",
+    engine.Done: "done",
+}
+_EVENT = message_class("Event")
+_WRITTEN: Mapping[type[Any], tuple[str, ...]] = {
+    kind: tuple(_EVENT.DESCRIPTOR.fields_by_name[name].message_type.fields_by_name)
+    for kind, name in NAMES.items()
+}
+
+
+def messages_of(events: Iterable[Event], warnings: tuple[str, ...]) -> Iterator[Any]:
+    """Events as messages, in order; the start event gets the warnings. Internal events are skipped."""
+    for event in events:
+        kind = type(event)
+        if kind in NAMES and not (kind is engine.Loading and not event.id):  # type: ignore[union-attr]
+            fields = _fields(event, _WRITTEN[kind])
+            if kind is engine.Start:
+                fields["warnings"] = warnings
+            yield _EVENT(**{NAMES[kind]: fields})
+
+
+def _fields(event: Event, names: tuple[str, ...]) -> Json:
+    values = ((name, getattr(event, name, None)) for name in names)
+    return {name: _plain(value) for name, value in values if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """The value of a field, where tokens without a logprob have none."""
+    if isinstance(value, TokenList):
+        return [
+            {name: one for name, one in token.items() if one is not None and name in _TOKEN}
+            for token in value
+        ]
+    return value
+
+
+_TOKEN = frozenset(message_class("Token").DESCRIPTOR.fields_by_name)
+
+
+def embed_reply(body: Embeddings, warnings: tuple[str, ...]) -> Any:
+    """The answer to Embed, from that of /v1/embeddings."""
+    return message_class("EmbedReply")(
+        data=[{"values": one["embedding"]} for one in body["data"]],
+        model=body["model"],
+        prompt_tokens=body["usage"]["prompt_tokens"],
+        warnings=warnings,
+    )
