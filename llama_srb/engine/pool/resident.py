@@ -19,6 +19,7 @@ from llama_srb.engine.exchange import EngineError, EngineUnavailable, Exchange, 
 from llama_srb.engine.pool.engines import Change, Engines
 from llama_srb.engine.pool.first_steps import FirstSteps, proof
 from llama_srb.engine.pool.requests import Requests
+from llama_srb.engine.pool.warm_up import warm_up
 from llama_srb.engine.process import Engine
 
 log = logging.getLogger("llama_srb.pool")  # this name is documented
@@ -173,6 +174,7 @@ class Resident:
             ready, ready_at = await engine.loaded(), loop.time()
             if first_steps.in_doubt(engine.program) and await _survives_proof(engine):
                 first_steps.proved()
+            await warm_up(engine, self._engines.settings.warm_up)
             if self._is_resident and engine.state == "ready":
                 self._hand_over(engine, ready)
             await engine.ended()
@@ -188,6 +190,7 @@ class Resident:
                 ready = await engine.loaded()
                 if self.failure is not None and not await _survives_proof(engine):
                     raise EngineError(engine.cause_with_log)
+                await warm_up(engine, self._engines.settings.warm_up)
                 if self._closed:
                     raise EngineUnavailable("the engine is draining")
                 self._take_over(engine, ready)
