@@ -287,7 +287,7 @@ async def test_models_are_found_by_name(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="llama_srb.server")
-    rows = ({"name": "all"}, {"name": "of-tale", "models": ("tale",)})
+    rows = ({"name": "all", "scopes": ("complete", "metrics")}, {"name": "of-tale", "models": ("tale",)})
     served = await serving(
         config=str(tables(tmp_path, {"tale": {"aliases": ["gpt"]}, "poem": {}})),
         api_key_file=str(key_file(tmp_path / "keys", *rows)),
@@ -305,8 +305,13 @@ async def test_models_are_found_by_name(
         code, _, _ = await failure(rpc.complete(**PLAIN, model="poem"))
         assert code == Code.PERMISSION_DENIED
     async with served.http.get(served.url + "/metrics", headers={"x-api-key": "all"}) as response:
-        metrics = (await response.text()) if response.status == 200 else ""
-    assert not metrics or f'path="/{SERVICE}/Complete"' in metrics
+        metrics = await response.text()
+    for model in ("tale", "poem"):
+        (tokens,) = re.findall(
+            rf'^llama_srb_completion_tokens_total{{model="{model}"}} (\S+)', metrics, re.MULTILINE
+        )
+        assert 0 < float(tokens) <= 6
+    assert f'path="/{SERVICE}/Complete"' in metrics
 
 
 # The server
