@@ -151,6 +151,33 @@ async def test_a_message_is_at_most_max_body_long(start: Start) -> None:
         assert (await all_of(rpc.complete(**PLAIN)))[-1][0] == "done"
 
 
+async def test_a_message_of_millions_of_values_is_refused_before_it_is_parsed(start: Start) -> None:
+    started = await start()
+    values = b"\x0a\x00" * 2_000_000  # of a list in a Struct
+
+    def within(tag: int, data: bytes) -> bytes:
+        size, length = len(data), b""
+        while size > 127:
+            length, size = length + bytes([size & 127 | 128]), size >> 7
+        return bytes([tag]) + length + bytes([size]) + data
+
+    entry = b"\x0a\x01a" + within(0x12, within(0x32, values))
+    async with started.rpc() as rpc:
+        raw = rpc.channel.unary_stream(f"/{SERVICE}/Complete")
+        code, message, _ = await failure(raw(within(0x7A, within(0x0A, entry))))
+    assert (code, "send fewer values" in message) == (Code.INVALID_ARGUMENT, True)
+
+
+async def test_a_long_prompt_is_read(start: Start) -> None:
+    async with (await start()).rpc() as rpc:
+        prompt = 'He said, "Rain." \n' * 60_000
+        code, message, _ = await failure(rpc.complete(**PLAIN | {"prompt": prompt}))
+    assert (code, message) == (
+        Code.INVALID_ARGUMENT,
+        "the prompt has 180001 tokens, the context 16384",
+    )
+
+
 async def test_a_compressed_message_is_refused(start: Start) -> None:
     async with (await start()).rpc() as rpc:
         call = rpc.stub.Complete(rpc.pb.CompleteRequest(**PLAIN), compression=grpc.Compression.Gzip)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.struct_pb2 import ListValue, Struct, Value
+from google.protobuf.struct_pb2 import Struct, Value
 
 from llama_srb.dialects.embeddings import Embeddings
 from llama_srb.engine import events as engine
@@ -25,6 +25,8 @@ Json: TypeAlias = dict[str, Any]
 
 PACKAGE = "llama_srb.v1"
 SERVICE = f"{PACKAGE}.LlamaSrb"
+TAGS = bytes(tag | more for tag in (0x0A, 0x12, 0x22, 0x52) for more in (0, 0x80))
+"""The bytes that begin a value of a list or a Struct: tags of the fields 1, 2, 4 and 10, in both forms."""
 MORE = "fields"  # the field of a request that has the fields without one of their own
 
 POOL = descriptor_pool.Default()
@@ -42,7 +44,10 @@ def message_class(name: str) -> Any:
 
 
 def parsed(name: str, data: bytes) -> Message:
-    """A request of this message; RequestError if it is none."""
+    """A request of this message. RequestError: it is none, or has too many values, which block the server."""
+    if (marks := len(data) - len(data.translate(None, TAGS))) > MAX_VALUES:
+        found = f"the message has {marks} bytes that may begin a value; it may have {MAX_VALUES}"
+        raise RequestError(f"{found}: send fewer values")
     try:
         message: Message = message_class(name).FromString(data)
     except DecodeError as error:
@@ -83,38 +88,28 @@ def _fields_of(message: Message) -> Json:
 
 def _value_of(field: FieldDescriptor, value: Any) -> Any:
     if isinstance(value, Struct):
-        return _Reader().object(value)
+        return _object(value)
     if field.message_type is not None:
         return [_fields_of(one) for one in value]  # the requests have no other single messages
     return value if isinstance(value, str | int | float) else list(value)
 
 
-class _Reader:
-    """Reads a Struct as JSON: numbers without a fraction are whole numbers. RequestError: too many values."""
+def _object(struct: Struct) -> Json:
+    """A Struct as JSON: numbers without a fraction are whole numbers."""
+    return {name: _json(value, name) for name, value in struct.fields.items()}
 
-    def __init__(self) -> None:
-        self._left = MAX_VALUES
 
-    def object(self, struct: Struct) -> Json:
-        return {name: self._value(value, name) for name, value in struct.fields.items()}
-
-    def _list(self, values: ListValue, name: str) -> list[Any]:
-        return [self._value(value, name) for value in values.values]
-
-    def _value(self, value: Value, name: str) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise RequestError(f"{MORE} has more than {MAX_VALUES} values: send fewer values", param=MORE)
-        match kind := value.WhichOneof("kind"):
-            case "number_value":
-                return _number(value.number_value, name)
-            case "struct_value":
-                return self.object(value.struct_value)
-            case "list_value":
-                return self._list(value.list_value, name)
-            case "string_value" | "bool_value":
-                return getattr(value, kind)
-        return None
+def _json(value: Value, name: str) -> Any:
+    match kind := value.WhichOneof("kind"):
+        case "number_value":
+            return _number(value.number_value, name)
+        case "struct_value":
+            return _object(value.struct_value)
+        case "list_value":
+            return [_json(one, name) for one in value.list_value.values]
+        case "string_value" | "bool_value":
+            return getattr(value, kind)
+    return None
 
 
 def _number(value: float, name: str) -> int | float:
