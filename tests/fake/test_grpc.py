@@ -352,7 +352,7 @@ async def test_calls_are_counted_and_logged_without_their_texts(
         call = rpc.stub.Complete(
             rpc.pb.CompleteRequest(prompt="a secret", n=2, max_tokens=3), metadata=(("x-request-id", "abc"),)
         )
-        assert dict(await call.initial_metadata())["x-request-id"] == "abc"
+        assert ("x-request-id", "abc") in list(await call.initial_metadata())
         await all_of(call)
         await failure(rpc.complete(n=1))
     async with started.served.http.get(started.served.url + "/metrics") as response:

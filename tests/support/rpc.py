@@ -84,7 +84,8 @@ async def failure(call: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
     try:
         await (all_of(call) if isinstance(call, AsyncIterable) else call)
     except grpc.aio.AioRpcError as error:
-        return error.code(), error.details() or "", dict(error.trailing_metadata() or ())  # type: ignore[arg-type]
+        trailing = {name: str(value) for name, value in error.trailing_metadata() or ()}
+        return error.code(), error.details() or "", trailing
     raise AssertionError("the call has not failed")
 
 

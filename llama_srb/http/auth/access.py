@@ -208,8 +208,8 @@ def _unknown(message: str) -> RequestError:
 
 
 def key_in(headers: Mapping[str, str]) -> str | None:
-    """The key in HTTP's headers or gRPC's metadata."""
-    scheme, _, key = headers.get("Authorization", "").partition(" ")
+    """The key in HTTP's headers, or in gRPC's metadata, whose names are in lower case."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()
     return headers.get("x-admin-key") or headers.get("x-api-key")  # TabbyAPI's clients send the first

@@ -17,7 +17,6 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import grpc
-from multidict import CIMultiDict
 
 from llama_srb.config import Settings
 from llama_srb.dialects import chat, embeddings, events
@@ -273,9 +272,9 @@ def trailing_of(fault: Fault) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in given.items() if value)
 
 
-def text_of(metadata: Any) -> CIMultiDict[str]:
+def text_of(metadata: Any) -> Mapping[str, str]:
     """The metadata that is text."""
-    return CIMultiDict((name, value) for name, value in metadata or () if isinstance(value, str))
+    return {name: value for name, value in metadata or () if isinstance(value, str)}
 
 
 def _address(peer: str) -> str:
