@@ -45,7 +45,6 @@ static scheduler_params params_of_scheduler(const options & o, const loaded_mode
                                             prefix_folder * folder, int fd_out) {
     scheduler_params params;
     params.n_parallel      = o.llama.n_parallel;
-    params.n_ctx_seq       = loaded.facts.n_ctx_seq;
     params.n_batch         = o.llama.n_batch;
     params.n_threads       = llama_n_threads(loaded.ctx);
     params.cache_cells     = (int32_t) o.cache_cells.value_or(llama_n_ctx(loaded.ctx) / 4);

@@ -4,15 +4,30 @@
 #include <utility>
 
 // Marks the cells of live branches in all branches that they share them with.
-static void note_pinned(const branch_list & branches) {
+template <typename predicate> static void note_held_by(const branch_list & branches, predicate holds) {
     for (const branch & b : branches) {
-        b.n_pinned = b.live ? b.n_past() : 0;
+        b.n_held = holds(b) ? b.n_past() : 0;
     }
-    for (const branch & live : branches) {
-        const branch * b = live.live ? &live : nullptr;
-        for (int32_t n = live.n_past(); b && b->parent; b = b->parent) {
-            n                   = std::min(n, b->n_shared);
-            b->parent->n_pinned = std::max(b->parent->n_pinned, n);
+    for (const branch & holder : branches) {
+        const branch * b = holds(holder) ? &holder : nullptr;
+        for (int32_t n = holder.n_past(); b && b->parent; b = b->parent) {
+            n                 = std::min(n, b->n_shared);
+            b->parent->n_held = std::max(b->parent->n_held, n);
+        }
+    }
+}
+
+static void note_held(const branch_list & branches) {
+    note_held_by(branches, [](const branch & b) { return b.live; });
+}
+
+static void count_pins(cell_counts & counts, const branch_list & branches, const branch * replaced) {
+    const auto is_pin = [&](const branch & b) { return b.pinned && &b != replaced; };
+    counts.n_pins     = (int32_t) std::count_if(branches.begin(), branches.end(), is_pin);
+    if (counts.n_pins > 0) {
+        note_held_by(branches, is_pin);
+        for (const branch & b : branches) {
+            counts.n_pinned += std::max(b.n_held - b.n_shared, 0);
         }
     }
 }
@@ -25,9 +40,10 @@ int32_t n_used(const branch_list & branches) {
     return n;
 }
 
-cell_counts count_cells(const branch_list & branches, int32_t n_cells) {
-    note_pinned(branches);
+cell_counts count_cells(const branch_list & branches, int32_t n_cells, const branch * replaced) {
     cell_counts counts;
+    count_pins(counts, branches, replaced);
+    note_held(branches);
     counts.n_cells = n_cells;
     counts.n_used  = n_used(branches);
     for (const branch & b : branches) {
@@ -37,11 +53,11 @@ cell_counts count_cells(const branch_list & branches, int32_t n_cells) {
     return counts;
 }
 
-int32_t n_pinned(const branch_list & branches, const branch & b, int32_t length) {
-    note_pinned(branches);
+int32_t n_held(const branch_list & branches, const branch & b, int32_t length, bool by_pins) {
+    note_held_by(branches, [&](const branch & c) { return by_pins ? c.pinned : c.live; });
     int32_t n = 0;
     for (const branch * a = &b; a && length > n; a = a->parent) {
-        n      = std::max(n, std::min(length, a->n_pinned));
+        n      = std::max(n, std::min(length, a->n_held));
         length = std::min(length, a->n_shared);
     }
     return n;
@@ -50,7 +66,7 @@ int32_t n_pinned(const branch_list & branches, const branch & b, int32_t length)
 // A prompt is evicted after its candidates, since the snapshot of a candidate holds the prompt, too. A branch all of
 // whose cells live branches share frees nothing but its id.
 branch * next_to_evict(branch_list & branches, evict_for what, const branch * except) {
-    note_pinned(branches);
+    note_held(branches);
     std::unordered_set<const branch *> prompts; // of which idle branches share at least half
     for (const branch & b : branches) {
         if (b.parent && !b.live && b.n_shared * 2 >= b.parent->n_past()) {

@@ -16,15 +16,16 @@ struct branch {
     int32_t                  n_shared  = 0;       // the first n_shared cells are the parent's
     int32_t                  n_decoded = 0; // the first n_decoded tokens are computed; the rest is in a batch
     bool                     live      = true;
+    bool                     pinned    = false; // live, although no request needs it
     bool                     hidden = false; // of a request with cache: false: no other request may share it
     uint64_t                 adapters = 0;   // key of the set of adapters that its cells are computed with
     uint64_t                 used_at  = 0;
-    mutable int32_t          n_pinned = 0; // its first cells that live branches have, too (note_pinned)
+    mutable int32_t          n_held   = 0; // its first cells that live branches have, too (note_held)
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t n_own() const { return n_past() - n_shared; }
     // Cells that are free after it was evicted.
-    int32_t n_freeable() const { return n_past() - std::max(n_shared, n_pinned); }
+    int32_t n_freeable() const { return n_past() - std::max(n_shared, n_held); }
 };
 
 using branch_list = std::list<branch>;
@@ -33,17 +34,21 @@ struct cell_counts {
     int32_t n_cells  = 0;
     int32_t n_used   = 0;
     int32_t n_idle   = 0; // that only idle branches use
+    int32_t n_pinned = 0; // of pins, each once
+    int32_t n_pins   = 0;
     int32_t n_shared = 0; // that would be used besides if each branch had cells of its own
 
     int32_t n_free() const { return n_cells - n_used; }
     int32_t n_room() const { return n_free() + n_idle; } // after all idle branches were evicted
 };
 
-int32_t     n_used(const branch_list & branches);
-cell_counts count_cells(const branch_list & branches, int32_t n_cells);
+int32_t n_used(const branch_list & branches);
+// `replaced` does not count as a pin.
+cell_counts count_cells(const branch_list & branches, int32_t n_cells, const branch * replaced = nullptr);
 
-// Of the branch's first `length` cells, those that a live branch has, too: evicting does not free them.
-int32_t n_pinned(const branch_list & branches, const branch & b, int32_t length);
+// Of the branch's first `length` cells, those that a live branch has, too: evicting does not free them. by_pins: those
+// that a pin has.
+int32_t n_held(const branch_list & branches, const branch & b, int32_t length, bool by_pins = false);
 
 // What is short: cells, or sequence ids.
 enum evict_for { for_cells, for_id };

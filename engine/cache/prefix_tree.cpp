@@ -28,10 +28,10 @@ bool prefix_tree::can_cut(const branch & b, int32_t length) const {
 }
 
 branch_match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
-                               uint64_t adapters) const {
+                               uint64_t adapters, bool of_pins) const {
     branch_match best;
     for (const branch & b : branches) {
-        if (b.adapters != adapters) {
+        if (b.adapters != adapters || (of_pins && !b.pinned)) {
             continue;
         }
         const token_match m = match_tokens(b.tokens, b.n_decoded, tokens, n_max, by, vocab);
@@ -130,8 +130,8 @@ void prefix_tree::undo_last(branch * b) {
 }
 
 void prefix_tree::release(branch * b) {
-    b->live    = false;
-    b->used_at = ++clock;
+    b->live = b->pinned = false;
+    b->used_at          = ++clock;
 }
 
 void prefix_tree::remove(branch * b) {

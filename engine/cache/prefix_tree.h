@@ -28,9 +28,9 @@ class prefix_tree {
                 int32_t n_idle_max, int32_t n_parallel);
 
     // The branch that begins with the most of `tokens`, at most n_max of them, all of them computed. Only branches
-    // with the same adapters count.
-    branch_match find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
-                      uint64_t adapters) const;
+    // with the same adapters count; of_pins: only pinned ones.
+    branch_match find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by, uint64_t adapters,
+                      bool of_pins = false) const;
     // Whether a branch can be continued from its first `length` tokens.
     bool can_cut(const branch & b, int32_t length) const;
 
@@ -62,13 +62,19 @@ class prefix_tree {
     // sequences run, so they may hold twice as many cells, and any number of ids.
     void trim_to_budget(bool busy);
 
-    cell_counts counts() const { return count_cells(branches, memory.facts.n_cells); }
-    // Of the branch's first `length` cells, those that a live branch has, too.
-    int32_t n_pinned(const branch & b, int32_t length) const { return ::n_pinned(branches, b, length); }
+    // `replaced` does not count as a pin.
+    cell_counts counts(const branch * replaced = nullptr) const {
+        return count_cells(branches, memory.facts.n_cells, replaced);
+    }
+    // Of the branch's first `length` cells, those that a live branch, or a pin, has, too.
+    int32_t n_held(const branch & b, int32_t length, bool by_pins = false) const {
+        return ::n_held(branches, b, length, by_pins);
+    }
 
   private:
     bool evict_one(evict_for what, const branch * except = nullptr);
-    bool lacks_ids() const { return (int32_t) free_ids.size() < n_spare_ids; }
+    // The ids of pins are not missed.
+    bool lacks_ids() const { return (int32_t) free_ids.size() + counts().n_pins < n_spare_ids; }
 
     cell_memory &             memory;
     const vocabulary &        vocab;

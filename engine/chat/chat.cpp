@@ -28,6 +28,7 @@ const std::vector<field_row> & chat_fields() {
         {"chat_template_kwargs", any_object()},
         {"add_generation_prompt", true_or_false()},
         {"continue_final_message", true_or_false()},
+        {"plain_content", true_or_false()},
     };
     return rows;
 }
@@ -116,6 +117,21 @@ json triggers_json(const std::vector<common_grammar_trigger> & triggers) {
         made.push_back({{"type", (int) trigger.type}, {"value", trigger.value}});
     }
     return made;
+}
+
+// Marks for plain contents. Other texts of the client are not marked, and may have no control token.
+std::unique_ptr<content_marks> make_marks(const json & fields, const common_chat_templates * templates,
+                                          const control_text_finder & controls) {
+    std::vector<std::string> sources = {read_text(fields, "messages"),
+                                        common_chat_templates_source(templates),
+                                        common_chat_templates_source(templates, "tool_use")};
+    for (const char * const name : {"tools", "json_schema", "chat_template_kwargs"}) {
+        sources.push_back(read_text(fields, name));
+        if (!sources.back().empty()) {
+            check_without_controls(controls, name, sources.back());
+        }
+    }
+    return std::make_unique<content_marks>(controls, sources);
 }
 
 // llama.cpp's result as text, so that it can leave the subprocess.
@@ -252,6 +268,7 @@ void chat_templates::load() {
     if (!fault.empty()) {
         invalid("messages", fault);
     }
+    controls  = std::make_unique<control_text_finder>(control_texts(llama_model_get_vocab(model)));
     templates = common_chat_templates_init(model, params.chat_template);
     if (!common_chat_templates_was_explicit(templates.get())) {
         fprintf(stderr, "llama-batched: the model has no chat template; chats are written as ChatML\n");
@@ -267,10 +284,18 @@ chat_prompt chat_templates::apply(const json & fields) {
     }
     auto inputs = read_inputs(fields, params, templates.get(), thinks);
     check_tools(fields, inputs, templates.get());
-    const json made =
-        apply_template(templates.get(), inputs, read_text(fields, "messages"), read_text(fields, "tools"));
+    const auto marks =
+        fields.value("plain_content", false) ? make_marks(fields, templates.get(), *controls) : nullptr;
+    const std::string messages = read_text(fields, "messages");
+    json              made = apply_template(templates.get(), inputs, marks ? marks->mark(messages) : messages,
+                                            read_text(fields, "tools"));
+    if (marks && marks->restored(made["begun"]) != made["begun"]) { // the answer continues a content
+        for (const char * const name : {"begun", "grammar", "parser"}) {
+            made[name] = marks->restored(made[name]);
+        }
+    }
     chat_prompt prompt;
-    prompt.text    = made["prompt"];
+    prompt.parts   = marks ? marks->parts_of(made["prompt"]) : prompt_parts{{made["prompt"], true}};
     prompt.grammar = made["grammar"];
     prompt.stop    = made["stop"].get<std::vector<std::string>>();
     prompt.format  = read_format(made, inputs, llama_model_get_vocab(model));

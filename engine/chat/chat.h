@@ -4,6 +4,7 @@
 // grammar begins to apply, and a parser that separates content, reasoning and tool calls.
 #pragma once
 
+#include "chat/plain_content.h"
 #include "grammar/trigger.h"
 #include "util/fields.h"
 
@@ -31,7 +32,7 @@ struct chat_format {
 };
 
 struct chat_prompt {
-    std::string                        text;
+    prompt_parts                       parts;
     std::string                        grammar; // GBNF; empty: the answer may be any text
     std::vector<std::string>           stop;
     std::shared_ptr<const chat_format> format;
@@ -56,6 +57,7 @@ class chat_templates {
     const common_params &                  params;
     std::mutex                             mutex;          // of all below, until the templates are made
     std::shared_ptr<common_chat_templates> templates;      // made with the first chat
+    std::unique_ptr<control_text_finder>   controls;       // for plain contents, made with the templates
     std::string                            fault;          // why they cannot be made
     bool                                   thinks = false; // an answer may begin with thoughts
 };

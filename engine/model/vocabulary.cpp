@@ -12,6 +12,10 @@ bool model_vocabulary::is_end(llama_token token) const {
     return llama_vocab_is_eog(vocab, token);
 }
 
+bool model_vocabulary::is_control(llama_token token) const {
+    return llama_vocab_get_attr(vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN);
+}
+
 std::vector<llama_token> model_vocabulary::tokenize(const std::string & text) const {
     return common_tokenize(vocab, text, false, false);
 }
@@ -30,20 +34,22 @@ token_match match_tokens(const std::vector<llama_token> & held, int32_t n_held,
     std::string ours, theirs; // the bytes by which one list is ahead of the other
     int32_t     i = m.length, k = m.n_matched;
     while (by == by_text) {
-        if (ours.empty() && theirs.empty()) {
+        const bool is_border = ours.empty() && theirs.empty();
+        if (is_border) {
             m = {i, k};
         }
-        if (ours.size() <= theirs.size()) {
-            if (i >= n_held) {
-                break;
-            }
-            ours += vocab.piece(held[(size_t) i++], true);
-        } else {
-            if (k >= n_max) {
-                break;
-            }
-            theirs += vocab.piece(tokens[(size_t) k++], true);
+        const bool ours_next = ours.size() <= theirs.size();
+        if (ours_next ? i >= n_held : k >= n_max) {
+            break;
         }
+        const llama_token next = ours_next ? held[(size_t) i++] : tokens[(size_t) k++];
+        if (vocab.is_control(next)) { // a text with its name is not the same
+            if (!is_border || k >= n_max || tokens[(size_t) k++] != next) {
+                break;
+            }
+            continue;
+        }
+        (ours_next ? ours : theirs) += vocab.piece(next, true);
         const size_t n = std::min(ours.size(), theirs.size());
         if (ours.compare(0, n, theirs, 0, n) != 0) {
             break;

@@ -16,6 +16,8 @@ class vocabulary {
     virtual std::string piece(llama_token token, bool special) const = 0;
     // Whether a text ends with this token.
     virtual bool is_end(llama_token token) const = 0;
+    // Whether it is no text: its name may be text, too, which then is other tokens.
+    virtual bool is_control(llama_token token) const = 0;
     // A text that stands in the middle of another one: without a token for the beginning, and without control tokens.
     virtual std::vector<llama_token> tokenize(const std::string & text) const = 0;
 };
@@ -26,6 +28,7 @@ class model_vocabulary final : public vocabulary {
 
     std::string              piece(llama_token token, bool special) const override;
     bool                     is_end(llama_token token) const override;
+    bool                     is_control(llama_token token) const override;
     std::vector<llama_token> tokenize(const std::string & text) const override;
 
   private:
@@ -46,7 +49,8 @@ struct token_match {
 enum match_by { by_tokens, by_text };
 
 // How many of the first n_held tokens of `held` stand for how many of the first n_max of `tokens`. By text: up to the
-// last position where both lists have a border between tokens after the same bytes.
+// last position where both lists have a border between tokens after the same bytes; a control token is only equal to
+// itself.
 token_match match_tokens(const std::vector<llama_token> & held, int32_t n_held,
                          const std::vector<llama_token> & tokens, int32_t n_max, match_by by,
                          const vocabulary & vocab);

@@ -27,7 +27,7 @@ struct scored_text {
     int32_t                  n_given = 0; // the first ones belong to the prompt and are not scored
 };
 
-// A generate command. A prefix command is one without sequences; a score command has texts in place of sequences.
+// A generate command. A prefix or pin command is one without sequences; a score command has texts in place of sequences.
 struct generate_command {
     std::vector<llama_token>   prompt; // with `continue_from`: the tokens behind that sequence
     sequence_name              continue_from;
@@ -36,6 +36,7 @@ struct generate_command {
     std::vector<scored_text>   texts;     // of a score command
     adapter_set                adapters;
     std::string                client;
+    std::string                pin;   // the name under which the prompt is pinned; empty: it is not
     int32_t n_logprobs       = -1;    // -1: none; 0: of the drawn token; k: of the k likeliest tokens too
     bool    processed        = false; // logprobs are computed after the samplers
     bool    cache            = true;
@@ -59,19 +60,20 @@ struct extend_command {
 };
 
 struct command {
-    enum kind { generate, embed, cancel, extend, status, limits, load_adapter, answer, end_of_input };
+    enum kind { generate, embed, cancel, extend, status, limits, load_adapter, unpin, answer, end_of_input };
 
     kind                                  what   = answer;
     int64_t                               number = 0; // of its line; the first line is 1
     std::string                           id;
     std::string                           client;
     int32_t                               index = -1;    // cancel: this sequence; -1: all
-    std::unique_ptr<generate_command>     request;       // generate, prefix
+    std::unique_ptr<generate_command>     request;       // generate, prefix, pin
     extend_command                        extension;     // extend
     std::vector<std::vector<llama_token>> texts;         // embed
     std::unique_ptr<wanted_adapter>       adapter;       // load_adapter
+    std::string                           pin;           // unpin: its name
     uint64_t                              cache_ram = 0; // limits: bytes of host memory for prefixes
-    std::string                           line; // answer, limits: the line to be written, with its newline
+    std::string line; // answer, limits, unpin: the line to be written, with its newline
 };
 
 // The facts that readers of commands need.

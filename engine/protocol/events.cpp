@@ -65,6 +65,17 @@ void append_stream(std::string & out, const std::string & id, int32_t index, con
     }
 }
 
+void append_then(std::string & out, const std::string & id, const then_report & report) {
+    event_line event(out, "then", id);
+    event.integer("index", report.index)
+        .integer("length", report.length)
+        .integer("stop", std::string_view(report.reason) == "stop")
+        .text("finish_reason", report.reason);
+    if (report.stop_text) {
+        event.text("stop_text", *report.stop_text);
+    }
+}
+
 void append_stop(std::string & out, const std::string & id, const stop_report & report) {
     event_line event(out, "stop", id);
     event.integer("index", report.index)
@@ -79,6 +90,9 @@ void append_stop(std::string & out, const std::string & id, const stop_report & 
     }
     if (report.duplicate_of) {
         event.integer("duplicate_of", *report.duplicate_of);
+    }
+    if (report.n_free) {
+        event.integer("free_length", *report.n_free);
     }
 }
 
@@ -109,6 +123,7 @@ void append_status(std::string & out, const std::string & id, const status_repor
         .integer("cells", report.n_cells)
         .integer("cells_used", report.n_used)
         .integer("cells_idle", report.n_idle)
+        .integer("cells_pinned", report.n_pinned)
         .integer("cells_shared", report.n_shared)
         .integer("requests", report.n_requests)
         .integer("queued", report.n_queued)

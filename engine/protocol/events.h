@@ -30,6 +30,15 @@ void append_progress(std::string & out, const std::string & id, int32_t n_proces
 void append_stream(std::string & out, const std::string & id, int32_t index, const chat_delta & delta,
                    const std::vector<std::string> & tokens, size_t n_tokens);
 
+// The free answer of a sequence has ended; its second answer follows.
+struct then_report {
+    int32_t             index     = 0;
+    int64_t             length    = 0; // tokens
+    const char *        reason    = nullptr;
+    const std::string * stop_text = nullptr; // the stop string that ended it
+};
+void append_then(std::string & out, const std::string & id, const then_report & report);
+
 struct stop_report {
     int32_t                index     = 0;
     int64_t                length    = 0; // tokens
@@ -37,6 +46,7 @@ struct stop_report {
     const std::string *    stop_text = nullptr; // the stop string that ended it
     std::optional<double>  logprob;             // the sum
     std::optional<int32_t> duplicate_of;
+    std::optional<int64_t> n_free; // tokens of the free answer, if it is the second one that ends
 };
 void append_stop(std::string & out, const std::string & id, const stop_report & report);
 
@@ -57,7 +67,7 @@ struct done_report {
 void append_done(std::string & out, const std::string & id, const done_report & report);
 
 struct status_report {
-    int64_t n_cells = 0, n_used = 0, n_idle = 0, n_shared = 0;
+    int64_t n_cells = 0, n_used = 0, n_idle = 0, n_pinned = 0, n_shared = 0;
     int64_t n_requests = 0, n_queued = 0, n_live = 0, n_waiting = 0;
     int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0, t_model = 0; // us
 };

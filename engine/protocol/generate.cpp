@@ -1,4 +1,6 @@
 #include "protocol/operations.h"
+#include "protocol/prompt.h"
+#include "protocol/second_answer.h"
 #include "protocol/values.h"
 #include "sampling/special_tokens.h"
 
@@ -16,34 +18,21 @@ using params = common_params_sampling;
 
 static const size_t n_max_lists = 128 << 10; // bytes of all stop strings, banned phrases and breakers
 
-// The prompt, or the text behind a continued sequence, which may be empty.
-static void read_prompt(generate_command & request, const json & body, const command_facts & facts) {
-    const bool continues = request.continue_from.index >= 0;
-    if (body.contains("prompt") && body.contains("tokens")) {
-        invalid("prompt", "only one of prompt (text) and tokens (ids) may be given");
-    }
-    if (body.contains("tokens")) {
-        request.prompt = read_tokens(body["tokens"], facts);
-        request.exact  = true;
-    } else if (body.contains("prompt") || !continues) {
-        const std::string text = read_string("prompt", body); // throws if it is missing
-        // a text that is too long at any number of bytes a token is not tokenized
-        check_prompt_length((int64_t) (text.size() / facts.n_piece_max), facts, true);
-        const auto plain = common_tokenize(facts.vocab, text, false, true);
-        request.prompt   = continues ? plain : common_tokenize(facts.vocab, text, true, true);
-        if (!llama_vocab_get_add_eos(facts.vocab)) {
-            request.n_bos = (int32_t) (request.prompt.size() - plain.size());
-        }
-    }
-    if (request.prompt.empty() && !continues) {
-        invalid("prompt", "the prompt is empty, and the model has no token to begin with");
-    }
-    check_prompt_length((int64_t) request.prompt.size(), facts);
-}
-
 // Tokens that contain a phrase are banned beforehand; the scheduler rewinds when several tokens complete one. The
 // vocabulary is searched once for each list of phrases.
 using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token>>;
+
+// What the settings of one request's sequences have in common.
+struct common_settings {
+    const private_texts &              hidden; // banned in all sequences
+    const std::optional<then_fields> & then;
+    size_t                             n_bytes = 0; // of all lists of this request so far
+    banned_tokens                      known   = {};
+};
+
+static bool can_rewind(const command_facts & facts) {
+    return !llama_model_is_recurrent(facts.model) && !llama_model_is_hybrid(facts.model);
+}
 
 static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & settings,
                                                  const command_facts & facts, banned_tokens & known) {
@@ -51,7 +40,7 @@ static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & setti
     if (settings.banned.empty()) {
         return bans;
     }
-    if (llama_model_is_recurrent(facts.model) || llama_model_is_hybrid(facts.model)) {
+    if (!can_rewind(facts)) {
         invalid("banned_strings",
                 "banned_strings is not possible with this model: a recurrent state cannot be rewound");
     }
@@ -72,9 +61,12 @@ struct own_lists {
     bool stop = true, banned = true, breakers = true, biases = true;
 };
 
-// Merges logit_bias and the tokens that contain banned phrases.
-static void make_biases(sequence_settings & settings, const command_facts & facts, banned_tokens & known) {
-    std::vector<llama_logit_bias> list = ban_phrases(settings, facts, known);
+// Merges logit_bias, private tokens, and the tokens that contain banned phrases.
+static void make_biases(sequence_settings & settings, const command_facts & facts, common_settings & common) {
+    std::vector<llama_logit_bias> list = ban_phrases(settings, facts, common.known);
+    for (const llama_token token : common.hidden.tokens) {
+        list.push_back({token, -INFINITY});
+    }
     list.insert(list.end(), settings.sampling.logit_bias.begin(), settings.sampling.logit_bias.end());
     settings.biases =
         list.empty() ? nullptr
@@ -91,10 +83,13 @@ static size_t n_bytes_of(const std::vector<std::string> & words) {
 }
 
 // Completes settings whose fields have been read. lists: those to process, since they are not the request's.
-// n_bytes: the size of all lists of this request so far.
 static std::shared_ptr<const sequence_settings> finish(sequence_settings && settings, const own_lists & lists,
-                                                       const command_facts & facts, banned_tokens & known,
-                                                       size_t & n_bytes) {
+                                                       const command_facts & facts,
+                                                       common_settings &     common) {
+    if (can_rewind(facts)) { // else each private text is a token
+        settings.banned.insert(settings.banned.end(), common.hidden.texts.begin(), common.hidden.texts.end());
+    }
+    size_t & n_bytes = common.n_bytes;
     n_bytes += (lists.stop ? n_bytes_of(settings.stop) : 0) +
                (lists.banned ? n_bytes_of(settings.banned) : 0) +
                (lists.breakers ? n_bytes_of(settings.sampling.dry_sequence_breakers) : 0);
@@ -104,7 +99,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
                             std::to_string(n_max_lists));
     }
     if (lists.banned || lists.biases) {
-        make_biases(settings, facts, known);
+        make_biases(settings, facts, common);
     }
     settings.sampling.logit_bias = {}; // token_sampler adds biases itself
     if (lists.stop) {
@@ -115,6 +110,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.banned_finder = finder_of(settings.banned);
     }
     settings.stop = settings.banned = {}; // the finders hold the strings
+    settings.second                 = common.then ? make_second(settings, *common.then) : nullptr;
     return std::make_shared<const sequence_settings>(std::move(settings));
 }
 
@@ -161,19 +157,17 @@ static bool read_own(sequence_plan & own, sequence_settings & settings, const js
 
 // Each sequence gets the common settings, its own seed and its own overrides. LLAMA_DEFAULT_SEED means no seed.
 static void make_sequences(generate_command & request, sequence_settings && common, const json & body,
-                           const chat_prompt * chat, const command_facts & facts) {
+                           const chat_prompt * chat, common_settings & shared, const command_facts & facts) {
     const json    overrides = body.value("sequences", json::array());
     const int64_t n_default = overrides.empty() ? 1 : (int64_t) overrides.size();
     const int64_t n         = body.value("n", n_default);
     if (body.contains("sequences") && (int64_t) overrides.size() != n) {
         invalid("sequences", "sequences must be a list of n = " + std::to_string(n) + " objects");
     }
-    banned_tokens known;
-    size_t        n_bytes    = 0;
-    auto          as_read    = common;
+    auto as_read             = common;
     as_read.sampling.seed    = LLAMA_DEFAULT_SEED;
     request.common.n_predict = common.n_predict;
-    request.common.settings  = finish(std::move(common), own_lists(), facts, known, n_bytes);
+    request.common.settings  = finish(std::move(common), own_lists(), facts, shared);
     as_read.stop_finder      = request.common.settings->stop_finder;
     as_read.banned_finder    = request.common.settings->banned_finder;
     as_read.biases           = request.common.settings->biases;
@@ -189,7 +183,7 @@ static void make_sequences(generate_command & request, sequence_settings && comm
                 const own_lists lists  = {fields.contains("stop"), fields.contains("banned_strings"),
                                           fields.contains("dry_sequence_breakers"),
                                           fields.contains("logit_bias")};
-                own.settings           = finish(std::move(settings), lists, facts, known, n_bytes);
+                own.settings           = finish(std::move(settings), lists, facts, shared);
             }
         }
     }
@@ -245,8 +239,17 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         check_coupling(coupled, common.sampling, body);
     }
     request->common.coupled = coupled;
-    make_sequences(*request, std::move(common), body, chat, facts);
-    read_prompt(*request, body, facts);
+    const private_texts              hidden(body, facts);
+    const std::optional<then_fields> then   = then_fields::read(body, facts);
+    common_settings                  shared = {hidden, then, then ? n_bytes_of(then->stop) : 0};
+    make_sequences(*request, std::move(common), body, chat, shared, facts);
+    if (!chat && body.contains("prompt")) {
+        hidden.check("prompt", read_parts(body["prompt"]));
+    }
+    read_prompt(*request, body, chat ? &chat->parts : nullptr, facts);
+    if (then) {
+        check_room(*request, *then, facts);
+    }
     request->chat = chat ? chat->format : nullptr;
     c.request     = std::move(request);
 }
@@ -257,17 +260,25 @@ void parse_generate(command & c, const json & body, const command_facts & facts)
 
 // A chat is a generate command whose prompt is made of messages, with a grammar if there are tools or a schema.
 void parse_chat(command & c, const json & body, const command_facts & facts) {
+    private_texts(body, facts).check_messages(body);
     const chat_prompt chat  = facts.chats->apply(body);
     json              plain = body;
     if (!chat.grammar.empty()) { // some templates ignore a schema
         plain.erase("json_schema");
     }
-    plain["prompt"] = chat.text;
     read_generate(c, plain, &chat, facts);
 }
 
 void parse_prefix(command & c, const json & body, const command_facts & facts) {
     c.request           = std::make_unique<generate_command>();
     c.request->adapters = read_adapters(body, facts);
-    read_prompt(*c.request, body, facts);
+    read_prompt(*c.request, body, nullptr, facts);
+}
+
+void parse_pin(command & c, const json & body, const command_facts & facts) {
+    parse_prefix(c, body, facts);
+    c.request->pin = body["name"];
+    if (c.request->pin.empty()) {
+        invalid("name", "name is empty; it must be a text of at least one character");
+    }
 }

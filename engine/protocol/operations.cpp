@@ -1,6 +1,8 @@
 #include "protocol/operations.h"
 
 #include "protocol/event_line.h"
+#include "protocol/prompt.h"
+#include "protocol/second_answer.h"
 #include "protocol/values.h"
 #include "util/json.h"
 #include "util/utf8.h"
@@ -58,10 +60,15 @@ static void parse_limits(command & c, const json & body, const command_facts &) 
     event_line(c.line, "result", c.id);
 }
 
+static void parse_unpin(command & c, const json & body, const command_facts &) {
+    c.pin = body["name"];
+    event_line(c.line, "result", c.id);
+}
+
 static void answer_tokenize(command & c, const json & body, const command_facts & facts) {
-    const std::string text   = body["text"];
-    const auto        tokens = common_tokenize(facts.vocab, text, body.value("add_special", false), true);
-    event_line        answer(c.line, "result", c.id);
+    const auto tokens =
+        tokenize_parts(read_parts(body["text"]), facts.vocab, body.value("add_special", false));
+    event_line answer(c.line, "result", c.id);
     answer.raw("tokens", json(tokens).dump());
     if (body.value("pieces", false)) {
         json pieces = json::array(); // of bytes: a token may have a part of a character
@@ -84,7 +91,16 @@ static void answer_detokenize(command & c, const json & body, const command_fact
 
 // The prompt that a chat with these messages would have.
 static void answer_template(command & c, const json & body, const command_facts & facts) {
-    event_line(c.line, "result", c.id).text("prompt", facts.chats->apply(body).text);
+    const prompt_parts parts = facts.chats->apply(body).parts;
+    event_line         answer(c.line, "result", c.id);
+    answer.text("prompt", joined_text(parts));
+    if (body.value("plain_content", false)) {
+        json list = json::array();
+        for (const prompt_part & part : parts) {
+            list.push_back({{"text", part.text}, {"special", part.special}});
+        }
+        answer.raw("parts", list.dump(-1, ' ', false, json::error_handler_t::replace));
+    }
 }
 
 static void parse_load_adapter(command & c, const json & body, const command_facts & facts) {
@@ -121,11 +137,6 @@ static const std::vector<field_row> & position_fields() {
     return rows;
 }
 
-static const std::vector<field_row> & prompt_fields() {
-    static const std::vector<field_row> rows = {{"prompt", any_string()}, {"tokens", token_ids()}};
-    return rows;
-}
-
 static const field_row & lora_field() {
     static const field_row row = {"lora", list_of(object_with(adapter_fields()))};
     return row;
@@ -147,8 +158,9 @@ static const std::vector<field_row> & generation_fields() {
             {"diversity", one_of({"none", "arithmetic"})},
             {"first_token", one_of({"any", "distinct"})},
             {"dedupe", one_of({"mark", "again"})},
+            {"private_tokens", short_strings()},
         },
-        {lora_field()},
+        {lora_field(), then_field()},
         structure_fields(),
     });
     return rows;
@@ -179,9 +191,13 @@ static const std::vector<operation> & operations() {
             parse_generate),
         row("chat", command::generate, worker, {chat_fields(), generation_fields()}, parse_chat),
         row("prefix", command::generate, worker_if_long, {prompt_fields(), {lora_field()}}, parse_prefix),
+        row("pin", command::generate, worker_if_long,
+            {fields({{"name", any_string(), true}}), prompt_fields(), {lora_field()}}, parse_pin),
+        row("unpin", command::unpin, reader, {fields({{"name", any_string(), true}})}, parse_unpin),
         row("score", command::generate, worker,
-            {prompt_fields(),
-             fields({{"texts", list_of(text_or_tokens, 1, n_max_scored), true},
+            {fields({{"prompt", any_string()},
+                     {"tokens", token_ids()},
+                     {"texts", list_of(text_or_tokens, 1, n_max_scored), true},
                      {"logprobs", integer_between(0, n_max_logprobs)},
                      {"cache", true_or_false()}}),
              {lora_field()}},
@@ -199,7 +215,7 @@ static const std::vector<operation> & operations() {
         row("embed", command::embed, worker,
             {fields({{"input", list_of(text_or_tokens, 1, n_max_embedded), true}})}, parse_embed),
         row("tokenize", command::answer, worker_if_long,
-            {fields({{"text", any_string(), true},
+            {fields({{"text", text_or_parts(), true},
                      {"add_special", true_or_false()},
                      {"pieces", true_or_false()}})},
             answer_tokenize),

@@ -27,4 +27,5 @@ std::string fields_of_all_operations();
 void parse_generate(command & c, const nlohmann::json & body, const command_facts & facts);
 void parse_chat(command & c, const nlohmann::json & body, const command_facts & facts);
 void parse_prefix(command & c, const nlohmann::json & body, const command_facts & facts);
+void parse_pin(command & c, const nlohmann::json & body, const command_facts & facts);
 void parse_score(command & c, const nlohmann::json & body, const command_facts & facts);

@@ -79,7 +79,7 @@ void command_reader::read_at_once(const command_head & head, const std::string &
             .integer("cached_tokens", 0)
             .integer("completion_tokens", 0);
         c = answer_of(std::move(done));
-    } else if (head.op == "prefix" && c.request) {
+    } else if ((head.op == "prefix" || head.op == "pin") && c.request) {
         push(accepted(head, n_lines)); // other requests have priority, so it may wait long
     } else if (c.what != command::answer && workers.defer(std::move(c))) {
         push(accepted(head, n_lines));

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+struct second_answer;
+
 // Sequences with equal settings share them.
 struct sequence_settings {
     common_params_sampling   sampling;
@@ -30,6 +32,15 @@ struct sequence_settings {
     std::shared_ptr<const token_biases>  biases; // logit_bias, and tokens that contain a banned phrase
 
     word_finder_ptr stop_finder, banned_finder; // of the two lists; nullptr where they are empty
+
+    std::shared_ptr<const second_answer> second; // behind this answer; nullptr: none
+};
+
+// What a sequence does behind its free answer: it reads a text, and answers again with other settings.
+struct second_answer {
+    std::shared_ptr<const sequence_settings> settings;
+    std::vector<llama_token>                 text;
+    bool                                     return_free = false; // else the client gets only this answer
 };
 
 // One sequence of a request: its settings, and what it does not share.

@@ -50,6 +50,6 @@ bool admission::fits(const request & r, const request_lists & requests, const pr
         return false; // whatever cells the prompt shares
     }
     const auto    match  = tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, r.command->adapters.key);
-    const int32_t n_held = match.from ? tree.n_pinned(*match.from, match.length) : 0;
+    const int32_t n_held = match.from ? tree.n_held(*match.from, match.length) : 0;
     return r.n_prompt() - n_held <= n_room;
 }

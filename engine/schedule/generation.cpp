@@ -11,9 +11,10 @@ static const int32_t n_max_retries = 8; // of a sequence that is a duplicate of 
 // text
 //
 
-// The text of a token for the client: of control tokens only what a chat's parser wants.
-static std::string piece_of(const request & r, llama_token token, const vocabulary & vocab) {
-    const bool shown = r.command->chat && r.command->chat->shown.count(token) > 0;
+// The text of a token for the client: of control tokens only what a chat's parser wants, which reads free answers.
+static std::string piece_of(const request & r, const sequence & s, llama_token token,
+                            const vocabulary & vocab) {
+    const bool shown = r.command->chat && s.answer.n_before == 0 && r.command->chat->shown.count(token) > 0;
     return vocab.piece(token, shown);
 }
 
@@ -23,7 +24,7 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     s.output.text  = text_stream(settings.stop_finder);
     s.output.guard = phrase_guard(settings.banned_finder);
     for (size_t k = 0; k < s.generated.size(); k++) {
-        std::string bytes = piece_of(r, s.generated[k], vocab);
+        std::string bytes = piece_of(r, s, s.generated[k], vocab);
         if (s.output.guard.active()) {
             s.output.guard.feed(bytes);
             bytes = s.output.guard.take_clear();
@@ -40,12 +41,12 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
 std::vector<llama_token> seen_tokens(const request & r, const sequence & s, const vocabulary & vocab) {
     const text_stream &      text   = s.output.text;
     std::vector<llama_token> tokens = s.generated;
-    if (!tokens.empty() && vocab.is_end(tokens.back())) {
+    if (tokens.size() > s.answer.n_before && vocab.is_end(tokens.back())) {
         tokens.pop_back();
     }
-    size_t n_bytes = 0; // of the tokens whose whole text was sent
-    for (size_t i = 0; text.stopped() && i < tokens.size(); i++) {
-        const std::string piece = piece_of(r, tokens[i], vocab);
+    size_t n_bytes = 0; // of the answer's tokens whose whole text was sent
+    for (size_t i = s.answer.n_before; text.stopped() && i < tokens.size(); i++) {
+        const std::string piece = piece_of(r, s, tokens[i], vocab);
         if (n_bytes + piece.size() > text.n_out()) {
             tokens.resize(i);
             const auto seen = vocab.tokenize(piece.substr(0, text.n_out() - n_bytes));
@@ -60,11 +61,15 @@ std::vector<llama_token> seen_tokens(const request & r, const sequence & s, cons
 // last: the sequence has ended.
 static void stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs, bool last,
                    std::string & out) {
+    sequence_output & output = s.output;
+    if (s.plan.settings->second && !s.plan.settings->second->return_free) {
+        output.logprobs.clear();
+        return;
+    }
     if (r.command->mark_duplicates) {
         s.duplicate.text += text;
     }
-    sequence_output & output = s.output;
-    const chat_delta  delta  = output.message ? output.message->feed(text, last) : chat_delta{text, "", ""};
+    const chat_delta delta = output.message ? output.message->feed(text, last) : chat_delta{text, "", ""};
     if (delta.empty() && n_logprobs == 0) {
         return;
     }
@@ -83,7 +88,7 @@ static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
     const size_t      place = s.generated.size() - n;
     const llama_token first = s.generated[place];
     s.generated.resize(place);
-    s.sampling.logprobs.resize(std::min(s.sampling.logprobs.size(), place));
+    s.sampling.logprobs.resize(s.sampling.logprobs.size() - std::min(n, s.sampling.logprobs.size()));
     s.output.logprobs.resize(s.output.logprobs.size() - std::min(n, s.output.logprobs.size()));
     r.n_tokens -= (int64_t) n;
 
@@ -144,6 +149,62 @@ static void retry(request & r, sequence & s, const update_context & to) {
 }
 
 //
+// second answers
+//
+
+// Tokens that a free answer leaves to the text and the second answer; at most half of those behind the prompt.
+static int32_t n_spared(const second_answer & second, int32_t n_left) {
+    const int64_t n = (int64_t) second.text.size() + std::max(second.settings->n_predict, 1);
+    return (int32_t) std::min(n, (int64_t) n_left / 2);
+}
+
+// Cells of tokens behind the n_keep first ones are given up: of a stop string.
+static void cut_cells(request & r, sequence & s, int32_t n_keep, prefix_tree & tree) {
+    if (!s.cells || s.cells->n_past() <= n_keep) {
+        return;
+    }
+    if (tree.can_cut(*s.cells, n_keep)) {
+        tree.truncate(s.cells, n_keep);
+    } else {
+        free_sequence(tree, r, s, true); // it is resumed from the cells that are still there
+    }
+}
+
+static int64_t n_drawn(const sequence & s) {
+    return (int64_t) (s.generated.size() - s.answer.n_before) + s.answer.n_free;
+}
+
+// The free answer has ended for this reason: the sequence goes on with the text, which gets cells as tokens of a resumed
+// sequence do. False: there is no room for a second answer.
+static bool begin_second(request & r, sequence & s, const char * reason, const update_context & to) {
+    const auto               second = s.plan.settings->second;
+    std::vector<llama_token> tokens = seen_tokens(r, s, to.vocab);
+    if (r.n_prompt() + (int32_t) (tokens.size() + second->text.size()) >= r.prompt.n_ctx) {
+        return false;
+    }
+    if (second->return_free) {
+        const text_stream & text = s.output.text;
+        append_then(to.out, r.id,
+                    {s.index, n_drawn(s), reason, text.stopped() ? &text.stop_text() : nullptr});
+    }
+    cut_cells(r, s, r.n_prompt() + common_length(tokens, s.generated), to.tree);
+    s.answer.n_free = n_drawn(s);
+    s.generated     = std::move(tokens);
+    s.generated.insert(s.generated.end(), second->text.begin(), second->text.end());
+    s.answer.n_before = s.generated.size();
+    s.plan.settings   = second->settings;
+    s.plan.n_predict  = second->settings->n_predict;
+    s.output          = {};
+    s.output.text     = text_stream(second->settings->stop_finder);
+    s.output.guard    = phrase_guard(second->settings->banned_finder);
+    s.sampling.logprobs.clear();
+    s.sampling.banned.clear();
+    s.sampling.sampler.reset();
+    s.sampling.n_restarts++; // draws of its own
+    return true;
+}
+
+//
 // the kind
 //
 
@@ -164,8 +225,11 @@ class sampled final : public sequence_kind {
 };
 
 bool sampled::is_full(const sequence & s, int32_t n_left) const {
-    const int32_t n = (int32_t) s.generated.size();
-    return (s.plan.n_predict >= 0 && n >= s.plan.n_predict) || n >= n_left;
+    const int32_t n     = (int32_t) s.generated.size();
+    const int32_t n_own = n - (int32_t) s.answer.n_before;
+    const auto &  after = s.plan.settings->second;
+    return (s.plan.n_predict >= 0 && n_own >= s.plan.n_predict) ||
+           n >= n_left - (after ? n_spared(*after, n_left) : 0);
 }
 
 void sampled::take(sample & d, const update_context & to) const {
@@ -174,7 +238,7 @@ void sampled::take(sample & d, const update_context & to) const {
     sequence_output & output   = s.output;
     const bool        may_stop = (int32_t) s.generated.size() >= s.plan.settings->n_min;
     const bool        ends     = to.vocab.is_end(d.token);
-    const std::string piece    = ends ? "" : piece_of(r, d.token, to.vocab);
+    const std::string piece    = ends ? "" : piece_of(r, s, d.token, to.vocab);
     if (r.command->n_logprobs >= 0) {
         output.logprobs.push_back(std::move(d.logprobs));
     }
@@ -185,7 +249,7 @@ void sampled::take(sample & d, const update_context & to) const {
     r.n_tokens++;
 
     const bool  over  = ends || d.complete;
-    const bool  full  = r.is_full(s, to.n_ctx_seq);
+    const bool  full  = r.is_full(s);
     std::string bytes = piece;
     if (output.guard.active()) {
         if (const size_t n_back = output.guard.feed(piece)) {
@@ -216,13 +280,22 @@ void sampled::end(request & r, sequence & s, const char * reason, const update_c
         text.stopped() ? "" : text.feed(s.output.guard.finish(), may_stop) + text.finish();
     stream(r, s, rest, s.output.logprobs.size(), true, to.out);
 
-    const bool       cancelled = std::string_view(reason) == "cancelled";
+    const bool cancelled = std::string_view(reason) == "cancelled";
+    if (s.plan.settings->second && !cancelled) {
+        if (begin_second(r, s, reason, to)) {
+            return;
+        }
+        reason = "length";
+    }
     const sequence * duplicate = cancelled ? nullptr : duplicate_of(r, s);
     if (duplicate && may_retry(r, s)) {
         retry(r, s, to);
         return;
     }
-    stop_report report = {s.index, (int64_t) s.generated.size(), reason, nullptr, {}, {}};
+    stop_report report = {s.index, n_drawn(s), reason, nullptr, {}, {}, {}};
+    if (s.answer.n_before > 0) {
+        report.n_free = s.answer.n_free;
+    }
     if (text.stopped()) {
         report.stop_text = &text.stop_text();
     }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+static const int32_t n_max_pins = 16; // each holds a sequence id, and the smallest engine has 34
+
 static sequence & add_sequence(request & r, const sequence_kind & kind, const sequence_plan & plan,
                                const vocabulary & vocab) {
     sequence & s = r.sequences.emplace_back(kind, plan);
@@ -47,9 +49,98 @@ static void resolve_continue(generate_command & command, const request_lists & r
     command.exact  = true;
 }
 
+//
+// pins
+//
+
+// Tokens of the longest scored text, which need cells; 0: there is none.
+static int32_t n_longest(const generate_command & c) {
+    size_t n = 0;
+    for (const scored_text & text : c.texts) {
+        n = std::max(n, text.tokens.size());
+    }
+    return (int32_t) n;
+}
+
+command_error beside_pins(const request & r, const prefix_tree & tree) {
+    const int32_t n = r.n_prompt() + n_longest(*r.command);
+    command_error error("context_exceeded",
+                        "the request has " + std::to_string(n) + " tokens; with one more it exceeds the " +
+                            std::to_string(r.prompt.n_ctx) + " cells that are left to it, since " +
+                            std::to_string(tree.counts().n_pinned) + " of the " +
+                            std::to_string(tree.counts().n_cells) + " cells are pinned",
+                        "prompt");
+    error.n_prompt = n;
+    error.n_ctx    = r.prompt.n_ctx;
+    return error;
+}
+
+// Pins may have half of the cells together, with those that are still to be computed. Each has a sequence id.
+static void check_pin(const request & r, const request_lists & requests, const prefix_tree & tree) {
+    const std::string & name    = r.command->pin;
+    const branch *      same    = nullptr; // is replaced
+    int32_t             n_cells = 0, n_others = 0;
+    for (const pin & p : requests.pins) {
+        same = p.name == name ? p.cells : same;
+        n_others += p.name != name;
+    }
+    const auto add = [&](const std::unique_ptr<request> & other) {
+        const bool counts = other->is_pin() && other->command->pin != name;
+        n_cells += counts ? other->n_prompt() : 0;
+        n_others += counts;
+    };
+    std::for_each(requests.active.begin(), requests.active.end(), add);
+    std::for_each(requests.queue.begin(), requests.queue.end(), add);
+    const auto shared = tree.find(r.command->prompt, r.n_prompt(), by_tokens, r.command->adapters.key, true);
+    n_cells += tree.counts(same).n_pinned + r.n_prompt() - (shared.from == same ? 0 : shared.length);
+    const int32_t n_most = tree.counts().n_cells / 2;
+    if (n_cells > n_most) {
+        command_error error("context_exceeded",
+                            "with this prompt of " + std::to_string(r.n_prompt()) + " tokens " +
+                                std::to_string(n_cells) + " cells would be pinned; at most half of the " +
+                                std::to_string(tree.counts().n_cells) + " cells may be",
+                            "prompt");
+        error.n_prompt = r.n_prompt();
+        error.n_ctx    = n_most;
+        throw error;
+    }
+    if (n_others >= n_max_pins) {
+        invalid("name", "this would be pin " + std::to_string(n_others + 1) + "; there may be " +
+                            std::to_string(n_max_pins));
+    }
+}
+
+bool unpin(request_lists & requests, const std::string & name, prefix_tree & tree) {
+    const auto is_it = [&](const pin & p) { return p.name == name; };
+    const auto found = std::find_if(requests.pins.begin(), requests.pins.end(), is_it);
+    if (found == requests.pins.end()) {
+        return false;
+    }
+    if (found->cells) {
+        tree.release(found->cells);
+    }
+    requests.pins.erase(found);
+    return true;
+}
+
+void pin_again(request_lists & requests, int32_t n_ctx_seq) {
+    for (pin & p : std::exchange(requests.pins, {})) {
+        auto r               = std::make_unique<request>();
+        r->command           = std::make_unique<generate_command>();
+        r->command->pin      = p.name;
+        r->command->prompt   = p.tokens;
+        r->command->exact    = true;
+        r->command->adapters = p.adapters;
+        r->prompt.n_ctx      = n_ctx_seq;
+        r->announced         = true;
+        r->times.arrived     = ggml_time_us();
+        requests.queue.push_front(std::move(r));
+    }
+}
+
 std::unique_ptr<request> make_request(command && c, const request_lists & requests,
                                       const record_list & history, const model_facts & facts,
-                                      const vocabulary & vocab) {
+                                      const vocabulary & vocab, const prefix_tree & tree) {
     resolve_continue(*c.request, requests, history, facts, vocab);
     auto r           = std::make_unique<request>();
     r->id            = std::move(c.id);
@@ -62,6 +153,12 @@ std::unique_ptr<request> make_request(command && c, const request_lists & reques
     for (const scored_text & text : r->command->texts) {
         sequence & s = add_sequence(*r, scored_kind(), r->command->common, vocab);
         begin_score(*r, s, text, vocab);
+    }
+    r->prompt.n_ctx = n_ctx_beside_pins(*r->command, tree, facts.n_ctx_seq);
+    if (r->is_pin()) {
+        check_pin(*r, requests, tree);
+    } else if (r->n_prompt() + std::max(n_longest(*r->command), 1) > r->prompt.n_ctx) {
+        throw beside_pins(*r, tree);
     }
     return r;
 }
@@ -83,6 +180,9 @@ static void check_extension(const request * r, const command & c) {
         invalid("id", "extend: there is no request \"" + c.id + "\" that is not done");
     }
     const int64_t n = (int64_t) r->sequences.size();
+    if (extension.fork.index >= 0 && r->command->common.settings->second) {
+        invalid("fork", "fork is not possible in a request with then: which answer it would fork is unknown");
+    }
     if (extension.fork.index >= n) {
         invalid("fork", "fork.index is " + std::to_string(extension.fork.index) + "; the request has " +
                             std::to_string(n) + " sequences");
@@ -101,7 +201,8 @@ int64_t extend_request(request * r, const command & c, const vocabulary & vocab)
     if (extension.n_predict >= -1) {
         r->command->common.n_predict = extension.n_predict;
         for (sequence & s : r->sequences) {
-            s.plan.n_predict = s.over ? s.plan.n_predict : extension.n_predict;
+            const bool free  = !s.over && s.answer.n_before == 0;
+            s.plan.n_predict = free ? extension.n_predict : s.plan.n_predict;
         }
     }
     const size_t first = r->sequences.size();

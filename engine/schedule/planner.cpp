@@ -99,12 +99,13 @@ int32_t sequence_planner::n_needed() const {
 void sequence_planner::plan_running() {
     while (n_needed() > tree.counts().n_room() && preempt_youngest(requests, tree)) {
     }
-    tree.make_room(n_needed());
+    // Beside pins the last sequence may have fewer cells than it needs (end_stuck).
+    const int32_t n_wanted = n_needed(), n_room = tree.make_room(n_wanted);
     for (auto & r : requests.active) {
         const size_t i_first = plan.rows.size();
         for (sequence & s : r->sequences) {
             if (s.cells && !s.kind->is_background() && takes_part(*r) && !share_row(*r, s, i_first)) {
-                add_tokens(*r, s, n_chunk);
+                add_tokens(*r, s, n_room < n_wanted ? std::min(n_chunk, n_room - plan.n_tokens()) : n_chunk);
             }
         }
     }
@@ -258,7 +259,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
     std::vector<planned_rows> started;
     r.prompt.ready = r.prompt.computed = true;
     for (sequence & s : r.sequences) {
-        if (s.over || s.cells || !s.generated.empty() || r.is_full(s, params.n_ctx_seq)) {
+        if (s.over || s.cells || !s.generated.empty() || r.is_full(s)) {
             continue;
         }
         if (!may_start(tree, requests.n_live(), params.n_parallel) ||
@@ -268,7 +269,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
         started.push_back({&r, &s, prompt.i_row, 1});
         r.n_live++;
     }
-    if (r.n_waiting() == 0 && r.prompt.cells) {
+    if (r.n_waiting() == 0 && r.prompt.cells && !r.is_pin()) {
         drop_prompt(tree, r);
     }
     return started;

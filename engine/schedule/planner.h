@@ -6,7 +6,6 @@
 
 struct planner_params {
     int32_t n_parallel  = 32;  // sequences in one step
-    int32_t n_ctx_seq   = 0;   // tokens of one sequence, prompt and all
     int32_t n_batch     = 512; // tokens of one step
     int32_t n_vocab     = 1;
     bool    stops_short = false; // prompts stop one token early: their cells cannot be truncated

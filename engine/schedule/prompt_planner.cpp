@@ -81,6 +81,20 @@ bool prompt_planner::waits_for_another(const request & r) const {
     return false;
 }
 
+// Where pins leave few cells, a prompt that begins with one shares its cells: another branch may have the same tokens in
+// cells of its own, for which the limit of the request has no room.
+prefix_cache::match prompt_planner::on_pin(const request & r, const prefix_cache::match & match) const {
+    const cell_counts n = cache.tree.counts();
+    if (n.n_pins == 0 || !match.from) {
+        return match;
+    }
+    const uint64_t key      = r.command->adapters.key;
+    const auto     pin      = cache.tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, key, true);
+    const bool     is_tight = r.prompt.n_ctx >= n.n_cells - n.n_pinned + pin.length;
+    const bool     has_own  = cache.tree.n_held(*match.from, match.length, true) < pin.length;
+    return is_tight && has_own ? prefix_cache::match{pin, false, false} : match;
+}
+
 // The longest known prefix is shared. The last token is computed for its row of logits, unless that row is known, too.
 // The first time, a known text may stand for the prompt's own split of it into tokens; afterwards the prompt has these
 // tokens, and the sequences depend on them.
@@ -99,9 +113,10 @@ void prompt_planner::begin(request & r) {
     r.prompt.search         = {};
     branch * const restored = match.restored ? match.from : nullptr;
     if (match.length - match.n_matched + r.n_prompt() + 1 >
-        params.n_ctx_seq) { // the known split has more tokens
-        match = {};
+        r.prompt.n_ctx) { // the known split has more tokens
+        match = {cache.tree.find(c.prompt, r.n_prompt() - 1, by_tokens, key), false, false};
     }
+    match                           = on_pin(r, match);
     std::vector<llama_token> tokens = c.prompt;
     logits_row               row    = r.prompt.first_row;
     if (match.from) {

@@ -16,9 +16,12 @@ class prompt_planner {
     void plan_prompts(int32_t n_prefill_budget);
 
   private:
-    bool    may_begin(const request & r) const;
-    bool    waits_for_another(const request & r) const;
-    void    begin(request & r);
+    bool may_begin(const request & r) const;
+    bool waits_for_another(const request & r) const;
+    void begin(request & r);
+
+    prefix_cache::match on_pin(const request & r, const prefix_cache::match & match) const;
+
     int32_t add_tokens(request & r, int32_t n_max);
 
     const planner_params & params;

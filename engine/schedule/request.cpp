@@ -1,5 +1,7 @@
 #include "schedule/request.h"
 
+#include <algorithm>
+
 static const int32_t n_reserve      = 32; // free cells for each running sequence
 static const int32_t n_worth_saving = 64; // tokens that were computed: such a prompt is written to disk
 
@@ -33,6 +35,17 @@ int32_t n_reserved(int32_t n_live) {
     return n_reserve * n_live;
 }
 
+int32_t n_ctx_beside_pins(const generate_command & c, const prefix_tree & tree, int32_t n_ctx_seq) {
+    const int32_t n_pinned = c.pin.empty() ? tree.counts().n_pinned : 0; // pins have a limit of their own
+    if (n_pinned == 0) {
+        return n_ctx_seq;
+    }
+    const bool    shares = c.cache && !c.scores_prompt();
+    const int32_t n      = shares ? (int32_t) c.prompt.size() - 1 : 0;
+    const auto    match  = tree.find(c.prompt, n, by_tokens, c.adapters.key, true);
+    return std::min(n_ctx_seq, tree.counts().n_cells - n_pinned + match.length);
+}
+
 bool may_start(const prefix_tree & tree, int32_t n_live, int32_t n_parallel) {
     return n_live == 0 || (n_live < n_parallel && tree.counts().n_room() >= n_reserved(n_live + 1));
 }
@@ -56,12 +69,16 @@ void close_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
     r.n_over++;
 }
 
+void save_prompt(prefix_tree & tree, const request & r) {
+    if (r.prompt.ready && r.n_prompt() - r.prompt.n_cached >= n_worth_saving) {
+        tree.save(*r.prompt.cells);
+    }
+}
+
 void drop_prompt(prefix_tree & tree, request & r) {
     prompt_state & prompt = r.prompt;
     if (r.command->cache && prompt.cells->n_past() > 0) {
-        if (prompt.ready && r.n_prompt() - prompt.n_cached >= n_worth_saving) {
-            tree.save(*prompt.cells);
-        }
+        save_prompt(tree, r);
         tree.release(prompt.cells);
     } else {
         tree.remove(prompt.cells);

@@ -73,6 +73,13 @@ struct duplicate_state {
     int32_t     n_retries = 0;
 };
 
+// Where a sequence is that has a second answer.
+struct answer_state {
+    size_t n_before =
+        0; // tokens before the second answer: the free one and the text; 0: there is no second one yet
+    int64_t n_free = 0; // tokens that were drawn for the free one
+};
+
 struct score_state {
     const scored_text * text     = nullptr; // nullptr: the sequence is sampled
     double              sum      = 0.0;     // of its logprobs
@@ -91,6 +98,7 @@ struct sequence {
     std::vector<llama_token> generated; // or scored so far
     sequence_sampling        sampling;
     sequence_output          output;
+    answer_state             answer;
     duplicate_state          duplicate;
     score_state              score;
 };
@@ -98,6 +106,7 @@ struct sequence {
 struct prompt_state {
     branch * cells    = nullptr; // nullptr: not begun, preempted, or no longer needed
     int32_t  n_cached = -1;      // tokens; -1: not begun yet
+    int32_t  n_ctx    = 0;       // tokens that the request may have, prompt and all
     int32_t  n_echoed = 0;       // tokens whose logprobs were sent
     bool     ready    = false;   // all cells are computed
     bool     computed = false;   // they were once
@@ -129,17 +138,28 @@ struct request {
     int32_t     n_prompt() const { return (int32_t) command->prompt.size(); }
     int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
     bool        prefix_only() const { return sequences.empty(); }
+    bool        is_pin() const { return !command->pin.empty(); }
+    bool        is_own() const { return id.empty(); } // the engine's, of which no line tells
     bool        has_adapters(uint64_t key) const { return command->adapters.key == key; }
     llama_token token_at(const sequence & s, int32_t i) const;
     // Cells that a sequence wants, with those of the prompt.
     int32_t n_wanted(const sequence & s) const { return n_prompt() + (int32_t) s.kind->n_wanted(s); }
-    // Whether a sequence may have no further token; n_ctx: tokens that it may have with its prompt.
-    bool is_full(const sequence & s, int32_t n_ctx) const { return s.kind->is_full(s, n_ctx - n_prompt()); }
+    // Whether a sequence may have no further token.
+    bool is_full(const sequence & s) const { return s.kind->is_full(s, prompt.n_ctx - n_prompt()); }
+};
+
+// A prompt whose cells stay, although no request needs them.
+struct pin {
+    std::string              name;
+    std::vector<llama_token> tokens;
+    adapter_set              adapters;
+    branch *                 cells = nullptr;
 };
 
 struct request_lists {
     std::deque<std::unique_ptr<request>> queue;  // not admitted, in order of arrival
     std::list<std::unique_ptr<request>>  active; // admitted, oldest first
+    std::list<pin>                       pins;
 
     bool      empty() const { return queue.empty() && active.empty(); }
     request * find(const std::string & id) const; // nullptr: no request that has not ended has this id
@@ -157,5 +177,10 @@ int32_t n_reserved(int32_t n_live);
 void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep);
 // The sequence has ended. keep: as above.
 void close_sequence(prefix_tree & tree, request & r, sequence & s, bool keep);
+// Tokens that a request may have, prompt and all: no more than the cells that pins leave to it, with those of a pin that
+// its prompt begins with. n_ctx_seq: the limit of all requests.
+int32_t n_ctx_beside_pins(const generate_command & c, const prefix_tree & tree, int32_t n_ctx_seq);
+// Writes the prompt to disk, if it is complete and was worth computing.
+void save_prompt(prefix_tree & tree, const request & r);
 // The request does not need its prompt's cells any more.
 void drop_prompt(prefix_tree & tree, request & r);

@@ -22,10 +22,9 @@ scheduler::caches::caches(const served_model & model, const scheduler_params & p
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
                      embedder & vectors)
     : model{facts, model_vocabulary(facts.vocab), ctx}, params(params), vectors(vectors), kept(model, params),
-      admits(params.n_parallel), plans({params.n_parallel, params.n_ctx_seq, params.n_batch,
-                                        llama_vocab_n_tokens(facts.vocab), kept.cells.facts.exact()}),
-      decodes(ctx, params.n_batch, params.n_parallel),
-      updates{model.vocab, facts.n_ctx_seq, kept.prefixes.tree, out} {}
+      admits(params.n_parallel),
+      plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab), kept.cells.facts.exact()}),
+      decodes(ctx, params.n_batch, params.n_parallel), updates{model.vocab, kept.prefixes.tree, out} {}
 
 void scheduler::run(command_reader & reader) {
     while (!noted.input_ended || !idle()) {
@@ -57,6 +56,9 @@ void scheduler::step() {
     sweep(); // cancelled requests take no part in this step
     admits.admit(requests, kept.prefixes.tree);
     const step_plan plan = plans.plan(requests, kept.prefixes, kept.rows);
+    if (plan.empty()) {
+        end_stuck(requests, updates);
+    }
     for (const request * r : plan.begun) {
         begin_request(*r, updates);
     }
@@ -143,6 +145,7 @@ void scheduler::fail_all(const std::string & message) {
         r->n_live       = 0;
         fail_request(*r, command_error("engine_error", message), updates);
     }
+    pin_again(requests, model.facts.n_ctx_seq);
 }
 
 // Unloaded adapters whose last request has ended. Prefixes that were computed with them serve nobody any more.
@@ -161,6 +164,9 @@ static void free_adapters(adapter_list & adapters, llama_context * ctx, embedder
 // Removes requests that have ended.
 void scheduler::sweep() {
     const auto finished = [this](std::unique_ptr<request> & r) {
+        if (r->is_pin()) {
+            keep_pin(*r, requests, model.facts.n_ctx_seq, updates);
+        }
         return finish_request(*r, kept.history, updates);
     };
     requests.active.remove_if(finished);
@@ -184,6 +190,14 @@ static std::string answer_to_load(const command & c, adapter_list & adapters) {
     return line;
 }
 
+static std::string answer_to_unpin(const command & c, request_lists & requests, prefix_tree & tree) {
+    if (unpin(requests, c.pin, tree)) {
+        return c.line;
+    }
+    const std::string message = "no prompt is pinned under the name \"" + c.pin + "\"";
+    return error_line(c.id, command_error("invalid_request", message, "name"), c.number);
+}
+
 void scheduler::take(command && c) {
     switch (c.what) {
         case command::generate: submit(std::move(c)); break;
@@ -204,6 +218,7 @@ void scheduler::take(command && c) {
             kept.prefixes.limit_memory(c.cache_ram);
             out += c.line;
             break;
+        case command::unpin:        out += answer_to_unpin(c, requests, kept.prefixes.tree); break;
         case command::load_adapter: out += answer_to_load(c, *model.facts.adapters); break;
         case command::answer:       out += c.line; break;
         case command::end_of_input: noted.input_ended = true; break;
@@ -225,8 +240,9 @@ void scheduler::submit(command && c) {
     }
     const std::string id = c.id;
     try {
-        auto r = make_request(std::move(c), requests, kept.history, model.facts, model.vocab);
-        if (r->prefix_only()) {
+        auto r =
+            make_request(std::move(c), requests, kept.history, model.facts, model.vocab, kept.prefixes.tree);
+        if (r->prefix_only() && !r->is_pin()) {
             supersede_prefix_of(r->command->client);
         }
         requests.queue.push_back(std::move(r));
@@ -238,7 +254,7 @@ void scheduler::submit(command && c) {
 // Of a client only the latest prefix is computed, since the writer has typed on since the command for another one.
 void scheduler::supersede_prefix_of(const std::string & client) {
     const auto end = [&](std::unique_ptr<request> & r) {
-        if (r->prefix_only() && r->command->client == client) {
+        if (r->prefix_only() && !r->is_pin() && r->command->client == client) {
             append_embeddings(out, vectors.cancel(r->id));
             cancel_request(*r, -1, updates);
         }
@@ -264,6 +280,7 @@ void scheduler::report_status(const std::string & id) {
     report.n_cells       = cells.n_cells;
     report.n_used        = cells.n_used;
     report.n_idle        = cells.n_idle;
+    report.n_pinned      = cells.n_pinned;
     report.n_shared      = cells.n_shared;
     report.n_requests    = (int64_t) requests.active.size();
     report.n_queued      = (int64_t) requests.queue.size();

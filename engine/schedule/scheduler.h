@@ -16,7 +16,6 @@
 
 struct scheduler_params {
     int32_t      n_parallel  = 32;  // sequences in one batch
-    int32_t      n_ctx_seq   = 0;   // tokens of one sequence, prompt and all
     int32_t      n_batch     = 512; // tokens in one decode
     int32_t      n_threads   = 1;   // that decode, and sample
     int32_t      cache_cells = 0;   // cells that idle prefixes may hold

@@ -3,6 +3,7 @@
 #include "protocol/event_line.h"
 #include "protocol/events.h"
 #include "schedule/generation.h"
+#include "schedule/intake.h"
 #include "util/utf8.h"
 
 #include <algorithm>
@@ -71,7 +72,7 @@ void report_progress(request & r, const update_context & to) {
 
 void end_full(request & r, const update_context & to) {
     for (sequence & s : r.sequences) {
-        if (r.prompt.computed && !s.over && !s.cells && r.is_full(s, to.n_ctx_seq)) {
+        if (r.prompt.computed && !r.failed && !s.over && !s.cells && r.is_full(s)) {
             s.kind->end(r, s, "length", to);
         }
     }
@@ -87,7 +88,9 @@ void cancel_request(request & r, int32_t index, const update_context & to) {
 }
 
 void fail_request(request & r, const command_error & e, const update_context & to) {
-    to.out += error_line(r.id, e);
+    if (!r.is_own()) {
+        to.out += error_line(r.id, e);
+    }
     for (sequence & s : r.sequences) {
         if (s.cells) {
             free_sequence(to.tree, r, s, false);
@@ -97,6 +100,45 @@ void fail_request(request & r, const command_error & e, const update_context & t
         drop_prompt(to.tree, r);
     }
     r.failed = true;
+}
+
+void end_stuck(request_lists & requests, const update_context & to) {
+    if (requests.active.empty() || to.tree.counts().n_pinned == 0 || to.tree.counts().n_room() > 0) {
+        return;
+    }
+    request & r = *requests.active.front();
+    for (sequence & s : r.sequences) {
+        if (s.cells && r.n_live == 1) {
+            s.kind->end(r, s, "length", to);
+            return;
+        }
+    }
+    if (r.prompt.cells && r.n_live == 0) {
+        fail_request(r, beside_pins(r, to.tree), to);
+    }
+}
+
+//
+// pins
+//
+
+void keep_pin(request & r, request_lists & requests, int32_t n_ctx_seq, const update_context & to) {
+    if (!r.prompt.computed || !r.prompt.cells || r.failed || r.cancelled) {
+        return;
+    }
+    save_prompt(to.tree, r);
+    r.prompt.cells->pinned = true;
+    unpin(requests, r.command->pin, to.tree);
+    requests.pins.push_back({r.command->pin, r.command->prompt, r.command->adapters, r.prompt.cells});
+    r.prompt.cells   = nullptr;
+    const auto limit = [&](const std::unique_ptr<request> & other) {
+        other->prompt.n_ctx = n_ctx_beside_pins(*other->command, to.tree, n_ctx_seq);
+        if (!other->is_pin() && !other->failed && other->n_prompt() + 1 > other->prompt.n_ctx) {
+            fail_request(*other, beside_pins(*other, to.tree), to);
+        }
+    };
+    std::for_each(requests.active.begin(), requests.active.end(), limit);
+    std::for_each(requests.queue.begin(), requests.queue.end(), limit);
 }
 
 static done_report report_of(const request & r) {
@@ -119,6 +161,9 @@ bool finish_request(request & r, record_list & history, const update_context & t
     }
     if (r.prompt.cells) {
         drop_prompt(to.tree, r);
+    }
+    if (r.is_own()) {
+        return true;
     }
     append_done(to.out, r.id, report_of(r));
     if (!r.prefix_only()) {

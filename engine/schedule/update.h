@@ -11,7 +11,6 @@
 // What an update needs beside requests.
 struct update_context {
     const vocabulary & vocab;
-    const int32_t      n_ctx_seq; // tokens of one sequence, prompt and all
     prefix_tree &      tree;
     std::string &      out; // the events
 };
@@ -28,5 +27,11 @@ void end_full(request & r, const update_context & to);
 // index -1: all sequences.
 void cancel_request(request & r, int32_t index, const update_context & to);
 void fail_request(request & r, const command_error & e, const update_context & to);
+// A sequence or a prompt that lacks cells, although nothing else has cells that it could get, ends. This is a precaution:
+// limits of requests count the cells of pins.
+void end_stuck(request_lists & requests, const update_context & to);
+// A pin whose prompt is computed is kept in place of one of its name, and takes cells off the others: requests for which
+// there are too few cells now fail.
+void keep_pin(request & r, request_lists & requests, int32_t n_ctx_seq, const update_context & to);
 // Whether all of the request has ended. Then its last line is written, and it may be removed.
 bool finish_request(request & r, record_list & history, const update_context & to);

@@ -22,6 +22,7 @@ COMMANDS = {
     "config": "Check the TOML file of --config.",
     "doctor": "Check whether a server can start here, and say what to do.",
     "keys": "Make, list and revoke the keys of a server.",
+    "memory": "Put documents into the memories of a server; rebuild their vectors.",
     "models": "Say what GGUF files hold; list, pull and remove models of a hub.",
     "serve": "Serve a model over HTTP.",
 }

@@ -126,7 +126,7 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
     try:
         given = {name: options[name] for name in ENGINE_SETTINGS}
         settings = fetching.with_models(load_settings(given, options["config_file"]).default)
-        model = gguf_header.read(settings.model)
+        model = gguf_header.read_model(settings.model)
         field_defaults.check(settings)
         given = canonical(settings.field_defaults)
         defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=True, operator=given)

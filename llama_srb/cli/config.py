@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from llama_srb import config
+from llama_srb import config, tasks
 from llama_srb.config import Settings, SettingsError, folders
+from llama_srb.memory import tables
+from llama_srb.memory.embedding import Vectoriser
+from llama_srb.memory.records import Facts, FileStore, MemorySettings, MemoryUnusable
+from llama_srb.memory.stores.sqlite import SqliteStore
 from llama_srb.models import cache, defaults, fingerprint, gguf_header
 from llama_srb.models.cache import Cache, HubError
-from llama_srb.models.gguf_header import ModelFileError, ModelInfo
+from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.tasks import Task, pins
 
 from . import Refused, fetching, say
 
@@ -28,6 +34,7 @@ class _Checked:
     path: Path
     size_bytes: int | None = None  # None: it is not downloaded
     context: int | None = None
+    file: Path | None = None  # of a model of a hub, where it is
     faults: list[str] = field(default_factory=list)
 
 
@@ -35,10 +42,15 @@ def _check(file: str) -> None:
     try:
         settings = config.load({}, config=file, environ={})
         defaults.check(settings)
+        found = tasks.read(settings)
+        memories = tables.read(settings)
     except SettingsError as error:
         raise Refused(error) from error
     checked = [_examine(model) for model in settings.served]
+    for one in checked:
+        one.faults += _faults_of_pins(one, pins.pinned(pins.tasks_of(one.settings, settings, found)))
     faults = [fault for one in checked for fault in one.faults]
+    faults += [fault for memory in memories for fault in _faults_of_memory(memory, checked)]
     for fault in faults:
         say(fault)
     if faults:
@@ -52,6 +64,7 @@ def _examine(model: Settings) -> _Checked:
     try:
         path = _downloaded(str(model.model)) if fetching.is_hub_name(model.model) else model.model
         if path is not None:
+            checked.file = path
             _examine_files(checked, path)
     except (HubError, ModelFileError) as error:
         checked.faults.append(f"{model.place}{'path' if model.name else 'model'}: {error}")
@@ -77,25 +90,51 @@ def _downloaded(name: str) -> Path | None:
 
 
 def _examine_files(checked: _Checked, path: Path) -> None:
-    parts = [gguf_header.read(part) for part in fingerprint.parts_of(path)]
-    if _is_adapter(parts[0]):
-        raise ModelFileError(f"{path} is an adapter, not a model")
+    parts = [gguf_header.read_model(part) for part in fingerprint.parts_of(path)]
     checked.size_bytes = sum(part.size_bytes for part in parts)
     checked.context = checked.settings.ctx or parts[0].context
 
 
-def _is_adapter(file: ModelInfo) -> bool:
-    return file.metadata.get("general.type") == "adapter"
+def _faults_of_memory(memory: MemorySettings, checked: Iterable[_Checked]) -> Iterator[str]:
+    """Whether its model takes its chunks, and is that of the vectors that its file has."""
+    one = next(one for one in checked if memory.embedding_model in one.settings.model_names)
+    if one.faults or one.file is None:
+        return
+    try:
+        vectoriser = Vectoriser.of(one.settings, gguf_header.read(one.file))
+        vectoriser.check(memory)
+        if isinstance(memory.store, FileStore) and memory.store.path.exists():
+            asyncio.run(_try_file(memory.store.path, memory.name, vectoriser.facts(memory.chunking)))
+    except (MemoryUnusable, ModelFileError) as error:
+        yield str(error)
+
+
+async def _try_file(path: Path, name: str, facts: Facts) -> None:
+    """Opens the file of a memory; MemoryUnusable."""
+    store = await SqliteStore.open(path, name, facts)
+    await store.close()
 
 
 def _faults_of_adapters(model: Settings) -> Iterator[str]:
     named = [(f"adapters.{name}", path) for name, path in model.adapters.items()]
     for key, path in (*(("lora", path) for path in model.lora), *named):
         try:
-            if not _is_adapter(gguf_header.read(path)):
-                yield f"{model.place}{key}: {path} is not an adapter"
+            gguf_header.check_adapter(path)
         except ModelFileError as error:
             yield f"{model.place}{key}: {error}"
+
+
+def _faults_of_pins(one: _Checked, pinned: list[Task]) -> Iterator[str]:
+    """A fault if preludes need more than half of the context; else a line says how much they need."""
+    if not pinned or one.context is None or one.settings.engine_mode == "per-request":
+        return
+    name, need = one.settings.model_names[0], pins.estimated(pinned)
+    names = ", ".join(task.name for task in pinned)
+    about = f"{name}: the preludes of {names} need about {need} of its {one.context} tokens"
+    if need > one.context // 2:
+        yield f"{about}; they may need half: shorten them, or raise ctx"
+    else:
+        say(f"{about}, as long as it is loaded")
 
 
 def _row(one: _Checked, server: Settings) -> tuple[str, ...]:

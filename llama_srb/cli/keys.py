@@ -16,17 +16,21 @@ from llama_srb.http.auth.api_keys import SCOPES, USUAL, Key, KeyFileError
 from . import Refused, say
 
 UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-COLUMNS = ("name", "scopes", "expires", "max_n", "concurrent", "tokens_per_minute", "models")
+NAMES = {  # options that are lists of names
+    "models": "Names or aliases of the models that it may use (default: all).",
+    "tasks": "Names of the tasks that it may use, whatever their models (default: those of its models).",
+    "memories": "Names of the memories that it may use (default: all).",
+}
+COLUMNS = ("name", "scopes", "expires", "max_n", "concurrent", "tokens_per_minute", *NAMES)
 
 
-def _add(
-    file: Path, name: str, scopes: str, expires: str | None, models: str | None, **limits: int | None
-) -> None:
+def _add(file: Path, name: str, scopes: str, expires: str | None, **limits: Any) -> None:
     known, key = _read(file) if file.exists() else (), api_keys.new_key()
     if any(name == one.name for one in known):
         raise Refused(f"{file} has a key {name} already; revoke it first, or use another name")
-    given = {"expires": _date(expires), "models": None if models is None else models.split(",")}
-    row = _key(name=name, scopes=scopes.split(), hash=api_keys.hashed(key), **given, **limits)
+    given = {option: limits[option] for option in NAMES if limits[option] is not None}
+    limits |= {option: list(filter(None, names.split(","))) for option, names in given.items()}
+    row = _key(name=name, scopes=scopes.split(), hash=api_keys.hashed(key), expires=_date(expires), **limits)
     _write(file, (*known, row))
     click.echo(key)
     say(f"the key of {name} is shown only now; send SIGHUP to a running server to load it")
@@ -35,7 +39,7 @@ def _add(
 def _list(file: Path) -> None:
     for key in _read(file):
         row = key.model_dump(mode="json") | {"scopes": " ".join(key.scopes)}
-        row["models"] = None if key.models is None else ",".join(key.models)
+        row |= {option: None if row[option] is None else ",".join(row[option]) for option in NAMES}
         click.echo("\t".join("" if row[name] is None else str(row[name]) for name in COLUMNS))
 
 
@@ -106,8 +110,8 @@ COMMAND = click.Group(
                 click.Option(["--scopes"], default=" ".join(USUAL), metavar="WORDS", show_default=True,
                              help=f"What the key may do: {' '.join(SCOPES)}; admin includes all."),
                 click.Option(["--expires"], metavar="WHEN", help="12h, 30d, 8w from now, or a date."),
-                click.Option(["--models"], metavar="NAME,…",
-                             help="Names or aliases of the models that it may use (default: all)."),
+                *(click.Option([f"--{option}"], metavar="NAME,…", help=meaning)
+                  for option, meaning in NAMES.items()),
                 *(click.Option([flag], type=click.IntRange(min=1), metavar="NUMBER", help=meaning)
                   for flag, meaning in LIMITS.items()),
             ],

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from logging.handlers import MemoryHandler
@@ -31,6 +32,7 @@ CANNOT_START = (SettingsError, HubError, ModelFileError, EngineError, StartError
 
 def _serve(config_file: str | None, files: tuple[str, ...], **options: object) -> None:
     context = click.get_current_context()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server has its own handler
 
     def reread() -> Settings:
         with context.scope(cleanup=False):  # a thread has no context of its own

@@ -11,7 +11,7 @@ from .loading import load
 from .options import OPTIONS, Option
 from .settings import Settings
 from .sources import NOT_SETTINGS, arguments, child_environment, environment, split_arguments
-from .words import PREFIX, SettingsError
+from .words import PREFIX, SettingsError, Table
 
 __all__ = [
     "NOT_SETTINGS",
@@ -21,6 +21,7 @@ __all__ = [
     "Option",
     "Settings",
     "SettingsError",
+    "Table",
     "arguments",
     "child_environment",
     "environment",

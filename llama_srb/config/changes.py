@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from .options import OPTIONS
@@ -14,23 +14,29 @@ OF_A_MODEL = ("name", *FIELDS.values())
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Models by name that came, changed (old and new) and left; and settings that a restart would change."""
+    """Models by name that came, changed (old and new) and left; settings of the server.
+
+    live: those that it takes while it runs. after_restart: those that a restart would change.
+    """
 
     added: tuple[Settings, ...] = ()
     changed: tuple[tuple[Settings, Settings], ...] = ()
     removed: tuple[Settings, ...] = ()
+    live: tuple[str, ...] = ()
     after_restart: tuple[str, ...] = ()
 
 
-def between(old: Settings, new: Settings, live: Iterable[str] = ()) -> Changes:
+def between(old: Settings, new: Settings, live: Collection[str] = ()) -> Changes:
     """The changes from old to new. live: settings of the server that it can change while it runs."""
     before, now = ({model.name: model for model in one.served} for one in (old, new))
     both = [(before[name], now[name]) for name in now if name in before]
     fixed = [option.name for option in OPTIONS if option.name not in {*FIELDS.values(), *live}]
+    fixed.append("memories")
     return Changes(
         added=tuple(model for name, model in now.items() if name not in before),
         changed=tuple(pair for pair in both if _differ(*pair, OF_A_MODEL)),
         removed=tuple(model for name, model in before.items() if name not in now),
+        live=tuple(name for name in live if _differ(old, new, [name])),
         after_restart=tuple(name for name in fixed if _differ(old, new, [name])),
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llama_srb import flags
 from llama_srb.flags import FlagError
 from llama_srb.flags.fates import Ours
 
 from .rows import Rows
-from .words import SettingsError
+from .words import SettingsError, nearest
 
 # Engine flags that only the server may give.
 _ENGINE_ONLY = {flag: flag for flag in ("--cache-cells", "--prefix-cache", "--prefix-cache-size")}
@@ -46,3 +48,9 @@ def check(rows: Rows) -> None:
         flags.chat_template(flags.sort(rows.engine_args).passed)
     except FlagError as error:
         raise SettingsError(str(error)) from None
+
+
+def check_known(words: Sequence[str]) -> None:
+    """SettingsError if a word is no flag of llama.cpp: a model that is loaded later would fail by it."""
+    if (word := flags.unknown(words)) is not None:
+        raise SettingsError(f"{word} is no flag of llama.cpp{nearest(word, flags.BY_NAME)}")

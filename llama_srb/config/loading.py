@@ -30,7 +30,8 @@ def load(
     the command line names without --model.
     SettingsError if a name is unknown, a value is out of bounds or the file is unreadable.
     """
-    top, written = from_file(config or environ.get(PREFIX + "CONFIG"))
+    file = from_file(config or environ.get(PREFIX + "CONFIG"))
+    top, written = file.top, file.models
     from_variables, variables = from_environment(environ)
     given = from_options(options)
     if files and "model" in given:
@@ -43,8 +44,9 @@ def load(
     server = _with_flags(_validated(top), more_flags)
     found = _tables(top, written, files, variables)
     models = tuple(_model(name, table, top, server) for name, table in found.items())
-    names.check(models or (server,), top.get("default_model"))
-    return server.model_copy(update={"models": models})
+    tasks, memories = (file.tables.get(kind, ()) for kind in ("tasks", "memories"))
+    names.check(models or (server,), top.get("default_model"), tasks)
+    return server.model_copy(update={"models": models, "tasks": tasks, "memories": memories})
 
 
 def _tables(
@@ -86,6 +88,7 @@ def _model(name: str, table: Values, top: Values, server: Settings) -> Settings:
     try:
         own = model.engine_args if "engine_args" in table else ()
         model = _with_flags(model.model_copy(update={"engine_args": server.engine_args}), own)
+        command.check_known(own)
     except SettingsError as error:
         raise SettingsError(f"{table['engine_args'].place()}: {error}") from None
     return model.model_copy(update={"name": name, "sampling": server.sampling | model.sampling})

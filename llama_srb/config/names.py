@@ -1,24 +1,36 @@
-"""The names of models, aliases and adapters: each stands for one model."""
+"""The names of models, aliases, adapters and tasks: each stands for one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from .settings import Settings
-from .words import Given, SettingsError, nearest
+from .words import Given, SettingsError, Table, nearest
 
 FORBIDDEN = frozenset('?#%\\",')  # in a URL, a list of names or a quoted header they end the name
 LONGEST = 200
 
 
-def check(models: Sequence[Settings], default: Given | None) -> None:
+def check(models: Sequence[Settings], default: Given | None, tasks: Sequence[Table] = ()) -> None:
     """SettingsError: a name that cannot be used, one that has two meanings, or a default that is none."""
     owners: dict[str, str] = {}
     for name, meaning in (pair for model in models for pair in _names(model)):
-        if (why := _fault(name)) is not None:
-            raise SettingsError(f"{name!r} cannot be {meaning}: {why}")
-        if (other := owners.setdefault(name, meaning)) != meaning:
-            raise SettingsError(f"{name!r} is {other} and {meaning}; a name stands for one model")
+        _add(name, meaning, owners, "a name stands for one model")
+    _check_default(default, owners)
+    for model in models if not models[0].name else ():  # a server of one model has names without a table
+        owners |= dict.fromkeys(model.model_names, f"a name of the model {model.model_names[0]}")
+    for task in tasks:
+        _add(task.name, f"the name of {task.place}", owners, "requests name a model or a task by `model`")
+
+
+def _add(name: str, meaning: str, owners: dict[str, str], rule: str) -> None:
+    if (why := fault(name)) is not None:
+        raise SettingsError(f"{name!r} cannot be {meaning}: {why}")
+    if (other := owners.setdefault(name, meaning)) != meaning:
+        raise SettingsError(f"{name!r} is {other} and {meaning}; {rule}")
+
+
+def _check_default(default: Given | None, owners: dict[str, str]) -> None:
     if default is not None and default.value not in owners:
         known = (
             "one of " + ", ".join(owners) if 0 < len(owners) <= 10 else "the name of a table [models.NAME]"
@@ -39,7 +51,7 @@ def _names(model: Settings) -> Iterator[tuple[str, str]]:
         yield adapter, f"an adapter of {place}"
 
 
-def _fault(name: str) -> str | None:
+def fault(name: str) -> str | None:
     """Why a name cannot be used in an URL, a header and a list of names; None if it can."""
     if not name:
         return "it is empty"

@@ -94,6 +94,8 @@ class Rows(BaseModel):
         description="The engine's program.")
     max_body: Annotated[int, BeforeValidator(size)] = Field(16 << 20, ge=1, le=64 << 20,
         description="Largest request body, in bytes or as 16MiB.")
+    max_document: Annotated[int, BeforeValidator(size)] = Field(64 << 20, ge=1, le=256 << 20,
+        description="Largest document that a memory takes, in bytes or as 64MiB.")
     default_form: Literal["events", "openai"] = Field("events",
         description="Form of /v1/completions' answers if no other rule of the form applies.")
     slots: bool = Field(True,

@@ -9,7 +9,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from . import tables
 from .options import PATHS
 from .rows import Rows
 from .tables import Tables
-from .words import PREFIX, Given, SettingsError, Values, refuse_unknown, setting_name
+from .words import PREFIX, Given, SettingsError, Table, Values, refuse_unknown, setting_name
 
 NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # build.sh reads two
 
@@ -66,10 +66,25 @@ def from_options(options: Mapping[str, object]) -> Values:
     }
 
 
-def from_file(file: str | None) -> tuple[Values, Tables | None]:
-    """The values of the top level, and those of the tables [models.X]; None if there is no [models]."""
+OTHER_TABLES = ("tasks", "memories")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of settings. top: the values of its top level.
+
+    models: those of the tables [models.X]; None if there is no [models]. tables: the other tables, by kind.
+    """
+
+    top: Values = field(default_factory=dict)
+    models: Tables | None = None
+    tables: Mapping[str, tuple[Table, ...]] = field(default_factory=dict)
+
+
+def from_file(file: str | None) -> File:
+    """What a file says; nothing if there is none."""
     if file is None:
-        return {}, None
+        return File()
     try:
         with open(file, "rb") as opened:
             found = tomllib.load(opened)
@@ -77,11 +92,13 @@ def from_file(file: str | None) -> tuple[Values, Tables | None]:
         raise SettingsError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:  # not TOML, or not UTF-8
         raise SettingsError(f"{file} is not TOML: {error}") from None
-    refuse_unknown(found, [*Rows.model_fields, "models"], f" in {file}")
+    refuse_unknown(found, [*Rows.model_fields, "models", *OTHER_TABLES], f" in {file}")
     written = found.pop("models", None)
+    others = {kind: tables.others(kind, found.pop(kind), file) for kind in OTHER_TABLES if kind in found}
     given = {setting_name(key): Given(value, key, f" in {file}") for key, value in found.items()}
-    found_tables = None if written is None else tables.of_file(written, f" in {file}")
-    return _beside(file, given), found_tables and {x: _beside(file, one) for x, one in found_tables.items()}
+    models = None if written is None else tables.of_file(written, f" in {file}")
+    models = models and {name: _beside(file, table) for name, table in models.items()}
+    return File(_beside(file, given), models, others)
 
 
 def _beside(file: str, values: Values) -> Values:

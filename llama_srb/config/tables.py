@@ -1,4 +1,7 @@
-"""The models that a server is given by name: tables [models.X] of the file, variables, files, a folder."""
+"""What a server is given by name: models, by tables [models.X] of the file, variables, files, a folder.
+
+Other tables of the file, as [tasks.X], are read here; their packages know their fields.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .rows import Rows
-from .words import PREFIX, Given, SettingsError, Values, nearest, quoted, setting_name
+from .words import PREFIX, Given, SettingsError, Table, Values, nearest, quoted, setting_name
 
 Tables: TypeAlias = dict[str, Values]
 """From models' names to the values of their settings, in the order of the file."""
@@ -35,12 +38,30 @@ LATER_PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 def of_file(written: object, where: str) -> Tables:
     """The tables [models.X] of a file; where: " in FILE"."""
+    return {name: _table(name, table, where) for name, table in _named("models", written, where).items()}
+
+
+def others(kind: str, written: object, file: str) -> tuple[Table, ...]:
+    """The tables [KIND.X] of a file, for another kind than models."""
+    where, folder = f" in {file}", Path(file).resolve().parent
+    return tuple(
+        Table(
+            kind,
+            name,
+            {key: Given(value, f"{kind}.{quoted(name)}.{key}", where) for key, value in table.items()},
+            folder,
+        )
+        for name, table in _named(kind, written, where).items()
+    )
+
+
+def _named(kind: str, written: object, where: str) -> dict[str, dict[str, object]]:
     if not isinstance(written, dict):
-        raise SettingsError(f"models{where} is {written!r}; it must be tables, [models.NAME]")
+        raise SettingsError(f"{kind}{where} is {written!r}; it must be tables, [{kind}.NAME]")
     for name, table in written.items():
         if not isinstance(table, dict):
-            raise SettingsError(f"models.{quoted(name)}{where} is {table!r}; it must be a table of settings")
-    return {name: _table(name, table, where) for name, table in written.items()}
+            raise SettingsError(f"{kind}.{quoted(name)}{where} is {table!r}; it must be a table of settings")
+    return written
 
 
 def _table(name: str, written: Mapping[str, object], where: str) -> Values:

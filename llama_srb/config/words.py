@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 PREFIX = "LLAMA_SRB_"
@@ -40,6 +41,21 @@ class Given:
 
 Values: TypeAlias = dict[str, Given]
 """From settings to what was given for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table [KIND.NAME] of a file, whose values nobody has checked. folder: the file's."""
+
+    kind: str
+    name: str
+    values: Mapping[str, Given]
+    folder: Path
+
+    @property
+    def place(self) -> str:
+        """Its place in a message: "tasks.NAME"."""
+        return f"{self.kind}.{quoted(self.name)}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

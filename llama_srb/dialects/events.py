@@ -25,6 +25,7 @@ from llama_srb.engine.events import (
     Start,
     Stop,
     Stream,
+    Then,
 )
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
@@ -110,7 +111,8 @@ class StopEvent(TypedDict):
     """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
     With ranking: the sum and the mean of its tokens' logprobs, and distinct_2, the share of different pairs
-    among its pairs of words. With dedupe: the index of the sequence that this one is a duplicate of.
+    among its pairs of words. With dedupe: the index of the sequence that this one is a duplicate of. With
+    then: how many of the tokens are the free answer's.
     """
 
     event: Literal["stop"]
@@ -123,6 +125,21 @@ class StopEvent(TypedDict):
     mean_logprob: NotRequired[float]
     distinct_2: NotRequired[float]
     duplicate_of: NotRequired[Count]
+    free_length: NotRequired[Count]
+
+
+class ThenEvent(TypedDict):
+    """The free answer of a sequence has ended, as a stop event has it; what follows is its second answer.
+
+    Only with then.return_free.
+    """
+
+    event: Literal["then"]
+    index: Count
+    length: Count
+    stop: Count
+    finish_reason: str
+    stop_text: NotRequired[str]
 
 
 class ExtendEvent(TypedDict):
@@ -167,6 +184,7 @@ Event = TypeAliasType(
         | ProgressEvent
         | StreamEvent
         | StopEvent
+        | ThenEvent
         | ExtendEvent
         | DoneEvent
         | ErrorEvent,
@@ -269,6 +287,21 @@ def _stop(event: Stop) -> StopEvent:
         made["distinct_2"] = event.distinct_2
     if event.duplicate_of is not None:
         made["duplicate_of"] = event.duplicate_of
+    if event.free_length is not None:
+        made["free_length"] = event.free_length
+    return made
+
+
+def _then(event: Then) -> ThenEvent:
+    made: ThenEvent = {
+        "event": "then",
+        "index": event.index,
+        "length": event.length,
+        "stop": event.stop,
+        "finish_reason": event.finish_reason,
+    }
+    if event.stop_text:
+        made["stop_text"] = event.stop_text
     return made
 
 
@@ -309,6 +342,7 @@ _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
     Prompt: _framed(_prompt),
     Progress: _framed(_progress),
     Stop: _framed(_stop),
+    Then: _framed(_then),
     Extend: _framed(_extend),
     Done: _framed(_done),
     Error: _framed(_error),

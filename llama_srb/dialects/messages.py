@@ -46,6 +46,10 @@ class StopMessage(events.StopEvent, Named):
     pass
 
 
+class ThenMessage(events.ThenEvent, Named):
+    pass
+
+
 class ExtendMessage(events.ExtendEvent, Named):
     pass
 
@@ -70,6 +74,7 @@ Message = TypeAliasType(
         | ProgressMessage
         | StreamMessage
         | StopMessage
+        | ThenMessage
         | ExtendMessage
         | DoneMessage
         | ErrorMessage,
@@ -113,9 +118,9 @@ def render(id: str, batch: Iterable[Event], warnings: tuple[str, ...] = ()) -> I
             continue
         text = frame.decode().removeprefix("data: ").rstrip("\n")
         if isinstance(event, Start):
-            yield _with(text, request=event.id)
+            yield with_fields(text, request=event.id)
         else:
-            yield text if named is not event else _with(text, id=id)
+            yield text if named is not event else with_fields(text, id=id)
 
 
 def error(
@@ -126,6 +131,6 @@ def error(
     return orjson.dumps({name: value for name, value in fields.items() if value or name == "id"}).decode()
 
 
-def _with(text: str, **fields: str) -> str:
+def with_fields(text: str, **fields: object) -> str:
     """A JSON object with these fields added at its end."""
     return f"{text[:-1]}, {orjson.dumps(fields).decode()[1:]}"

@@ -172,7 +172,7 @@ class Logits(Reply):
             "best_of": None,
         }  # an end token has no text
         fields = {**body, **one, "logprobs": top, "logprobs_mode": mode}
-        defaults = about.defaults_of(1, 1, stream=False)
+        defaults = about.defaults_of(1, 1, stream=False).of_the_dialect()
         super().__init__(request_from(fields, defaults, known=READ_HERE), about, stream=False)
 
     def body(self) -> LogitsAnswer:
@@ -232,7 +232,8 @@ def _drafts(models: Sequence[ServerInfo]) -> ModelCards:
 
 
 def _lora_cards(models: Sequence[ServerInfo]) -> LoraCards:
-    cards: list[LoraCard] = [{"id": one.model, "object": "lora"} for one in models if one.parent]
+    adapters = [one.model for one in models if one.parent and not one.is_task]
+    cards: list[LoraCard] = [{"id": name, "object": "lora"} for name in adapters]
     return {"object": "list", "data": cards}
 
 

@@ -27,6 +27,7 @@ from llama_srb.engine.events import (
     Start,
     Stop,
     Stream,
+    Then,
     TokenList,
 )
 
@@ -191,6 +192,7 @@ _PARSERS: dict[str, _Parser] = {
     "prompt": _parser(Prompt),
     "progress": _parser(Progress),
     "stop": _parser(Stop),
+    "then": _parser(Then),
     "again": _parser(Again),
     "score": _parser(Score),
     "embedding": _parser(Embedding),

@@ -30,6 +30,11 @@ def encode_prefix(id: str, request: CompletionRequest, client: str = "") -> byte
     return encode("prefix", id, client, **request.prompt_fields(), **lora_fields(request.lora))
 
 
+def encode_pin(id: str, name: str, request: CompletionRequest) -> bytes:
+    """The command that computes a request's prompt and keeps its cells, under a name."""
+    return encode("pin", id, name=name, **request.prompt_fields(), **lora_fields(request.lora))
+
+
 def encode_extend(id: str, extension: Extension) -> bytes:
     """The command that gives a running request more sequences; an Extend event answers it."""
     return encode("extend", id, **extension.engine_fields())

@@ -140,7 +140,8 @@ class Stop:
     """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
     With ranking: the sum and the mean of its tokens' logprobs, and distinct-2, the share of different pairs
-    among its pairs of words. With dedupe: the index of the sequence that this one is a duplicate of.
+    among its pairs of words. With dedupe: the index of the sequence that this one is a duplicate of. With
+    then: how many of the tokens are the free answer's.
     """
 
     id: str
@@ -153,6 +154,19 @@ class Stop:
     mean_logprob: float | None = None
     distinct_2: float | None = None
     duplicate_of: int | None = None
+    free_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """The free answer of one sequence has ended, as a stop event has it; its second answer follows."""
+
+    id: str
+    index: int
+    length: int
+    stop: int
+    finish_reason: str
+    stop_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +256,7 @@ Event: TypeAlias = (
     | Progress
     | Stream
     | Stop
+    | Then
     | Again
     | Score
     | Embedding
@@ -258,7 +273,7 @@ def shows_step(event: Event) -> bool:
     Queued, start and the stop of a cancelled sequence may come before any step. Done proves nothing: it also
     ends a prefix that was replaced before it was computed.
     """
-    computed = isinstance(event, Stream | Progress | Again | Score | Embedding)
+    computed = isinstance(event, Stream | Progress | Then | Again | Score | Embedding)
     return computed or (isinstance(event, Stop) and event.finish_reason != "cancelled")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias
@@ -136,6 +136,7 @@ class Exchange:
         self.engine: Sender | None = None  # None until the command is sent
         self.client = ""  # only this client sees and ends the request without knowing its id
         self.timeout: float | None = None  # seconds that its client allows
+        self.locked: Mapping[str, str] = {}  # fields that extends may not change: what sets them
         self.shows_loading = False  # its reader gets the progress of a load that it waits for
         self.cancelled = False  # as a whole, by its client or by the server
         self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled or done

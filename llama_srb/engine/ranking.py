@@ -28,6 +28,7 @@ from llama_srb.engine.events import (
     Start,
     Stop,
     Stream,
+    Then,
     TokenList,
     content_size,
 )
@@ -58,6 +59,21 @@ def ranking(request: CompletionRequest, max_held: int | None = None) -> Rank:
     if request.candidates > request.n:
         return _BestOf(request, max_held).take
     return _AllRanked(request).take
+
+
+def joining(request: CompletionRequest, rank: Rank) -> Rank:
+    """For answers whose form has no event `then`: the text between two answers takes its place."""
+    if request.then is None or not request.then.return_free:
+        return rank
+    between = request.then.text
+
+    async def joined(events: list[Event]) -> list[Event]:
+        ranked = await rank(events)
+        return [
+            Stream(event.id, event.index, between) if isinstance(event, Then) else event for event in ranked
+        ]
+
+    return joined
 
 
 async def _unchanged(events: list[Event]) -> list[Event]:
@@ -118,7 +134,8 @@ class Candidate:
     @property
     def mean_logprob(self) -> float:
         stop = self.stop
-        return stop.logprob / stop.length if stop and stop.logprob is not None and stop.length else 0.0
+        drawn = stop.length - (stop.free_length or 0) if stop else 0  # of its second answer, if it has two
+        return stop.logprob / drawn if stop and stop.logprob is not None and drawn else 0.0
 
     @property
     def is_eligible(self) -> bool:
@@ -306,7 +323,7 @@ class _AllRanked:
         match event:
             case Stream():
                 self._candidates[event.index].add_text(event.text)
-            case Again():
+            case Again() | Then():
                 self._candidates[event.index] = Candidate()
             case Extend():
                 self._candidates += [Candidate() for _ in range(event.first, event.count)]

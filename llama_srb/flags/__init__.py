@@ -89,6 +89,11 @@ def sort(words: Iterable[str]) -> Sorted:
     return done
 
 
+def unknown(words: Sequence[str]) -> str | None:
+    """The first of words after `--` that is no flag of llama-server, nor a value of one."""
+    return next((found.word for found in _find(words) if found.flag is None), None)
+
+
 def _find(words: Sequence[str]) -> Iterator[_Found]:
     at = 0
     while at < len(words):

@@ -74,7 +74,8 @@ class ModelStatus(TypedDict):
 class Model(TypedDict):
     """aliases, tags: those of --alias and --tags.
 
-    parent, root: of an adapter that has a name, its model's name and, once it is loaded, its file.
+    parent, root: of an adapter that has a name, its model's name and, once it is loaded, its file; a task has
+    parent, too.
     """
 
     id: str
@@ -116,6 +117,27 @@ class Preset(TypedDict):
 class Presets(TypedDict):
     object: Literal["list"]
     data: list[Preset]
+
+
+class TaskEntry(TypedDict):
+    """A task. fields: defaults of request fields. private_tokens: only for admins, if keys are needed."""
+
+    id: str
+    object: Literal["task"]
+    about: str
+    model: str
+    prelude: str
+    prefix: str
+    postfix: str
+    fields: dict[str, Any]
+    locked: list[str]
+    recall: dict[str, Any] | None
+    private_tokens: NotRequired[list[str]]
+
+
+class TaskList(TypedDict):
+    object: Literal["list"]
+    data: list[TaskEntry]
 
 
 class FieldRow(TypedDict):

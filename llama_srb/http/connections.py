@@ -29,6 +29,8 @@ http_log = logging.getLogger("llama_srb.http")  # aiohttp logs here
 BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 LARGE = 1 << 20  # bytes; only larger bodies are limited in number
 MAX_LARGE = 16  # larger bodies at the same time, until their requests have ended, because they stay in memory
+MAX_ADDRESS = 8190  # bytes of a path and its query: aiohttp's default, whose error does not say what to do
+MAX_LINE = 1 << 20  # bytes; aiohttp itself refuses longer request lines
 LARGE_RETRY = 5  # seconds until one of them may have ended
 CHECKS = 4  # for stalled readers in one --write-timeout
 
@@ -153,7 +155,10 @@ class Connections:
         self._silent: WeakSet[BaseTransport] = WeakSet()  # connections without one at the last sweep
 
     def middleware(self) -> Middleware:
-        """Reads the body. It is the innermost middleware, so that unauthorized callers cannot send one."""
+        """Reads the body, but for those of PUT, which are files: their handlers do it.
+
+        It is the innermost middleware, so that unauthorized callers cannot send a body.
+        """
 
         @web.middleware
         async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -164,8 +169,9 @@ class Connections:
                 hang_up = getattr(transport, "abort", transport.close)
             request[CALLER] = request[CALLER].on(request.remote or "", hang_up)
             _require_plain(request)
+            _require_short(request)
             with contextlib.ExitStack() as held:
-                request[BODY] = await self._read(request, held)
+                request[BODY] = b"" if request.method == "PUT" else await self._read(request, held)
                 return await handler(request)
 
         return bound
@@ -240,6 +246,15 @@ class Connections:
                     log.debug("closing a connection without a request")
                     transport.close()
             self._silent = WeakSet(silent)
+
+
+def _require_short(request: web.Request) -> None:
+    if (size := len(request.rel_url.raw_path_qs)) > MAX_ADDRESS:
+        message = f"the path and its query have {size} bytes; they may have {MAX_ADDRESS}"
+        raise RequestError(
+            f"{message}. Send a long prompt in the body of a POST, as to /v1/tasks/NAME/completions",
+            param="prompt",
+        )
 
 
 def _require_plain(request: web.Request) -> None:

@@ -50,16 +50,17 @@ COMPLETE: Scopes = ("complete",)
 CHAT: Scopes = ("chat",)
 COMPLETE_OR_CHAT: Scopes = ("complete", "chat")
 EMBED: Scopes = ("embed",)
+MEMORY: Scopes = ("memory",)
 METRICS: Scopes = ("metrics",)
 ADMIN: Scopes = ("admin",)
-EVERY_KEY: Scopes = ("complete", "chat", "embed", "metrics")
+EVERY_KEY: Scopes = ("complete", "chat", "embed", "memory", "metrics")
 
 
 NAMING = frozenset({  # handlers that serve the model which a request names
     "completions", "openai_completions", "events", "chat_completions", "responses", "fim_completions",
-    "prefix", "score", "embeddings", "reply", "ask", "count_tokens", "pull", "vectors", "adapters",
-    "lora_adapters", "load_lora_adapter", "unload_lora_adapter", "samplers", "openapi", "kobold_perf",
-    "metrics",
+    "prefix", "score", "exact_prompt", "embeddings", "reply", "ask", "count_tokens", "pull", "vectors",
+    "adapters", "lora_adapters", "load_lora_adapter", "unload_lora_adapter", "samplers", "openapi",
+    "kobold_perf", "metrics",
 })  # fmt: skip
 
 

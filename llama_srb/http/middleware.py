@@ -24,6 +24,7 @@ from llama_srb.http.auth.access import Access
 from llama_srb.http.observe.logs import name_request, request_id
 from llama_srb.http.observe.metrics import Metrics
 from llama_srb.http.routes import ROUTES
+from llama_srb.memory.records import MemoryOutdated, MemoryUnusable
 from llama_srb.request.values import RequestError
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
@@ -103,6 +104,9 @@ class Fault:
     size: PromptSize = field(default_factory=PromptSize)
 
 
+INTERNAL = Fault(500, "internal error; the server's log has more", code="internal_error")
+
+
 def fault_in(error: Error, tokens: str = "prompt") -> Fault:
     """The engine's refusal. `tokens`: the request field that the engine calls tokens."""
     status, param = STATUS_OF_CODE.get(error.code, 500), error.param
@@ -119,6 +123,10 @@ def fault_of(error: Exception) -> Fault | None:
             return Fault(503, str(error), code="unavailable", retry_after=error.retry_after)
         case CommandRefused():
             return fault_in(error.error, "tokens")
+        case MemoryOutdated():
+            return Fault(409, str(error), code="memory_outdated")
+        case MemoryUnusable():
+            return Fault(503, str(error), code="memory_unusable")
     return None
 
 
@@ -173,17 +181,22 @@ def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamRespon
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except web.HTTPException as error:
-        return _http_error(error, request)
     except ConnectionError:
         raise  # the client has left
     except Exception as error:
-        if (fault := fault_of(error)) is not None:
-            if fault.status == 403:  # a browser hides the reason from the page's script, so the log has it
-                log_summary.set(f": {fault.message}")
-            return _failed(fault)
-        log.exception("%s %s", request.method, request.path)
-        return error_response(500, "internal error; the server's log has more", code="internal_error")
+        return answer_to(error, request)
+
+
+def answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
+    """The answer to a request that has failed; an error that is none of the known ones is logged."""
+    if isinstance(error, web.HTTPException):
+        return _http_error(error, request)
+    if (fault := fault_of(error)) is None:
+        log.error("%s %s", request.method, request.path, exc_info=error)
+        fault = INTERNAL
+    if fault.status == 403:  # a browser hides the reason from the page's script, so the log has it
+        log_summary.set(f": {fault.message}")
+    return _failed(fault)
 
 
 def _dialect_of(request: web.Request) -> str:
@@ -274,16 +287,18 @@ def _counted(metrics: Metrics) -> Middleware:
 
 @web.middleware
 async def _preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers a browser's preflight request: 200 at paths of llama-server, as there, and 204 elsewhere.
+    """Answers a browser's preflight request: 200 at paths of llama-server, as it does, and 204 elsewhere.
 
     headers_for() adds whether the page's origin is allowed.
     """
     if request.method != "OPTIONS":
         return await handler(request)
     wanted = request.headers.get("Access-Control-Request-Headers", "*")
+    is_theirs = _dialect_of(request) == "llamacpp"
+    methods = ("GET", "POST", *(() if is_theirs else ("PUT",)), "DELETE", "OPTIONS")
     headers = {
-        "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
+        "Access-Control-Allow-Methods": ", ".join(methods),
         "Access-Control-Allow-Headers": wanted if wanted.isascii() else "*",
         "Access-Control-Max-Age": "86400",
     }
-    return web.Response(status=200 if _dialect_of(request) == "llamacpp" else 204, headers=headers)
+    return web.Response(status=200 if is_theirs else 204, headers=headers)

@@ -48,13 +48,14 @@ class Admission:
         self._open: set[Reservation] = set()
 
     def reserve(
-        self, caller: Caller, model: ServedModel, count: int = 1, *, yields: bool = False
+        self, caller: Caller, model: ServedModel, count: int = 1, *, yields: bool = False, again: bool = False
     ) -> Reservation:
         """Returns a reservation of `count` slots, which are granted all or none when its block is entered.
 
         yields: the engine runs other requests first, so it does not count as one of those that run at once.
+        again: a slot is free for another request of the block when its request is over.
         """
-        return Reservation(self, caller, model, count, yields)
+        return Reservation(self, caller, model, count, yields, again)
 
     async def extend(self, generation: Exchange, extension: Extension, caller: Caller) -> Extend | None:
         """Adds sequences to a generation, which has its slot already; None if it has just ended."""
@@ -114,9 +115,15 @@ class Reservation(Observer):
     """
 
     def __init__(
-        self, admission: Admission, caller: Caller, model: ServedModel, count: int, yields: bool
+        self,
+        admission: Admission,
+        caller: Caller,
+        model: ServedModel,
+        count: int,
+        yields: bool,
+        again: bool = False,
     ) -> None:
-        self._model, self._pool = model, model.pool
+        self._model, self._pool, self._again = model, model.pool, again
         self.grant, self.client = caller.grant, caller.client
         self.hang_up = caller.hang_up
         self.count, self.yields = count, yields
@@ -184,7 +191,9 @@ class Reservation(Observer):
     def generate(self, request: CompletionRequest) -> Exchange:
         """As Pool.generate(); RequestError if n exceeds the caller's max_n."""
         self._require_n(request)
-        return self._pool.generate(request, self._terms)
+        generation = self._pool.generate(request, self._terms)
+        generation.locked = request.locked
+        return generation
 
     def generate_all(self, requests: list[CompletionRequest]) -> MultiGeneration:
         for request in requests:
@@ -248,6 +257,7 @@ class Reservation(Observer):
             self._unused += self._in_block  # a command only borrows the slot
             self._command_tokens += _tokens_in(exchange.last)
         else:
+            self._unused += self._in_block and self._again
             self._pay(_cost(exchange.last) or self._computed)
             self._command_tokens = self._computed = 0
         self._end_if_over()

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field
 
 from llama_srb.dialects import chat, events, openai
 from llama_srb.dialects.embeddings import Embeddings
 from llama_srb.dialects.openai import Completion, Error
 from llama_srb.dialects.scores import ScoredTexts
+from llama_srb.dialects.tasks.made_prompt import MadePrompt
 from llama_srb.http import foreign
 from llama_srb.http.answers import (
     Adapter,
     Adapters,
-    Cancelled,
     Computed,
     Extended,
     Fields,
@@ -28,6 +22,7 @@ from llama_srb.http.answers import (
     Presets,
     Stats,
     StatsByModel,
+    TaskList,
     Unhealthy,
 )
 from llama_srb.http.foreign import (
@@ -39,124 +34,25 @@ from llama_srb.http.foreign import (
     EVERY_KEY,
     METRICS,
     NO_KEY,
-    Schema,
-    Scopes,
 )
-
-JSON, SSE, PLAIN = "application/json", "text/event-stream", "text/plain"
-PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
-PARAMETERS: dict[str, tuple[str, Schema]] = {
-    "id": (
-        "The request's id, from the start event or, with `cmpl-`, from OpenAI's answers.",
-        {"type": "string"},
-    ),
-    "name": ("The id of a model.", {"type": "string"}),
-    "index": (
-        "The index of the sequence, from 0.",
-        {"type": "integer", "minimum": 0, "maximum": 999_999_999},
-    ),
-    "file": ("A file of the studio.", {"type": "string"}),
-}
-QUERY: dict[str, tuple[str, Schema]] = {
-    "model": (
-        "The name of a model, an alias or a named adapter, if the body names none; else the default.",
-        {"type": "string"},
-    ),
-}
-SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
-PATTERNS = {"index": "[0-9]{1,9}", "file": ".+"}  # other parameters are any text without a slash
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One status of a route. content: by content type, the body: a type, a stream, or several streams."""
-
-    meaning: str
-    content: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One row of the table.
-
-    scopes: a key must have one of them; empty if the route needs no key. handler: the name of a method in
-    handlers/. request: the schema of the body, if there is one.
-    """
-
-    method: str
-    path: str
-    scopes: Scopes
-    handler: str
-    summary: str
-    answers: Mapping[int, Answer]
-    request: str = ""
-    dialect: str = "openai"  # the form of its errors
-
-    @property
-    def names_model(self) -> bool:
-        """Whether requests may name a model: in the body, or as ?model=."""
-        return self.handler in foreign.NAMING
-
-    @property
-    def parameters(self) -> list[str]:
-        return [name for name in PARAMETERS if f"{{{name}}}" in self.path]
-
-    @property
-    def operation(self) -> str:
-        """The operation's unique name: the handler's, or one from the path if a handler serves several."""
-        if self.handler in SHARED_HANDLERS or self.path in SAME:
-            return re.sub(r"\W", "_", self.method.lower() + self.path)
-        return "_".join([self.handler, *self.parameters])
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        return ("GET", "HEAD") if self.method == "GET" else (self.method,)
-
-    @property
-    def pattern(self) -> str:
-        """The path with the pattern of each parameter, as aiohttp writes it."""
-        path = self.path
-        for name, pattern in PATTERNS.items():
-            path = path.replace(f"{{{name}}}", f"{{{name}:{pattern}}}")
-        return path
-
-
-def _json(meaning: str, kind: Any) -> Answer:
-    """An answer of one type."""
-    return Answer(meaning, {JSON: kind})
-
-
-Document = Annotated[dict[str, Any], Field(description="OpenAPI 3.1")]
-
-
-NOT_ALLOWED = {
-    403: _json("The origin or host name is not allowed, or the key lacks the scope or the model.", Error),
-}
-FAULT = {500: _json("The engine died, or the server has a fault.", Error)}
-FAILED = {
-    401: _json("The key is missing, unknown or expired.", Error),
-    **NOT_ALLOWED,
-    **FAULT,
-}
-GENERATION_ERRORS = {
-    400: _json("The body is wrong, or the prompt exceeds the context; has field, value and bound.", Error),
-    413: _json("The body is larger than --max-body.", Error),
-    429: _json("The key's limit of requests at once or of tokens a minute; see Retry-After.", Error),
-    **FAILED,
-    503: _json("The queue is full, a time limit is over, no engine runs, or the server stops.", Error),
-}
-CANCELLED = {
-    200: _json("It is cancelled; its stream ends with the text so far.", Cancelled),
-    400: _json("The request has no sequence with this index.", Error),
-    404: _json("No request with this id is running.", Error),
-    **FAILED,
-}
-
-OPENAI = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}")
-SAME = {  # a path → the path whose row it shares
-    **{path.removeprefix("/v1"): path for path in ("/v1/models", "/v1/chat/completions")},  # llama-server's
-    **{"/openai" + path: path for path in OPENAI},  # a client of /openai/v1/completions has one base URL
-}
+from llama_srb.http.memories.routes import MEMORIES
+from llama_srb.http.route import (
+    CANCELLED,
+    FAILED,
+    FAULT,
+    GENERATION_ERRORS,
+    JSON,
+    NOT_ALLOWED,
+    PAGE,
+    PLAIN,
+    SAME,
+    SSE,
+    TASK_ERRORS,
+    Answer,
+    Document,
+    Route,
+    json_of,
+)
 
 # fmt: off
 OURS: tuple[Route, ...] = (
@@ -192,28 +88,28 @@ OURS: tuple[Route, ...] = (
     Route("POST", "/v1/completions/{id}/extend", COMPLETE_OR_CHAT, "extend",
         "Adds continuations to a running request, in its stream: new ones, or forks of one.",
         {
-            200: _json("The new sequences are first to count - 1.", Extended),
-            404: _json("No request with this id is running; `continue` is for ended ones.", Error),
+            200: json_of("The new sequences are first to count - 1.", Extended),
+            404: json_of("No request with this id is running; `continue` is for ended ones.", Error),
             **GENERATION_ERRORS,
         }, request="Extension"),
     Route("POST", "/v1/prefix", COMPLETE, "prefix",
         "Prefills a prompt and generates nothing, so that a later request starts at once. A newer prefix of "
         "the same client supersedes it, and it yields to other requests.",
         {
-            200: _json("The prefix is computed, or superseded.", Computed),
-            409: _json("The mode per-request without --prefix-cache has no prefix cache.", Error),
+            200: json_of("The prefix is computed, or superseded.", Computed),
+            409: json_of("The mode per-request without --prefix-cache has no prefix cache.", Error),
             **GENERATION_ERRORS,
         }, request="Prefix"),
     Route("POST", "/v1/score", COMPLETE, "score",
         "Scores of several texts after one prompt: log-probabilities, perplexity.",
         {
-            200: _json("One entry for each text, in the order of the texts.", ScoredTexts),
+            200: json_of("One entry for each text, in the order of the texts.", ScoredTexts),
             **GENERATION_ERRORS,
         }, request="Score"),
     Route("POST", "/v1/embeddings", EMBED, "embeddings",
         "Vectors of texts, in OpenAI's form.",
         {
-            200: _json("One entry for each text, in the order of the texts.", Embeddings),
+            200: json_of("One entry for each text, in the order of the texts.", Embeddings),
             **GENERATION_ERRORS,
         }, request="EmbeddingInput"),
     Route("DELETE", "/v1/completions/{id}", COMPLETE_OR_CHAT, "cancel",
@@ -225,23 +121,61 @@ OURS: tuple[Route, ...] = (
         "the event stream's events.",
         {
             101: Answer("The connection is a WebSocket now.", {}),
-            400: _json("The request is not a WebSocket handshake.", Error),
+            400: json_of("The request is not a WebSocket handshake.", Error),
             **FAILED,
         }),
+    Route("GET", "/v1/tasks", EVERY_KEY, "list_tasks",
+        "The tasks that the configuration has: each is a name for texts around a prompt and for fields.",
+        {200: json_of("A list.", TaskList), **FAILED}),
+    Route("POST", "/v1/tasks/{name}/completions", COMPLETE, "task_completions",
+        "n continuations by a task, whose texts stand around the prompt; the rules of /v1/completions choose "
+        "the form.",
+        {
+            200: Answer("The continuations; a stream has chunks in OpenAI's form, otherwise events.",
+                {JSON: Completion, SSE: (openai.CHUNKS, events.EVENTS)}),
+            **TASK_ERRORS,
+        }, request="Request"),
+    Route("POST", "/v1/tasks/{name}/chat", CHAT, "task_chat",
+        "n answers to a chat by a task; the rules of /v1/completions choose the form.",
+        {
+            200: Answer("The answers; a stream has chunks in OpenAI's form, otherwise events.",
+                {JSON: chat.ChatCompletion, SSE: (chat.CHUNKS, events.EVENTS)}),
+            **TASK_ERRORS,
+        }, request="ChatRequest"),
+    Route("GET", "/v1/tasks/{name}/live", COMPLETE, "task_live",
+        "n continuations of ?prompt= by a task, as the event stream: for a browser's EventSource, which may "
+        "send its key as ?api_key=. Other fields are JSON in the query.",
+        {
+            200: Answer("The continuations.", {SSE: events.EVENTS}),
+            204: Answer("The stream was read already: a browser that connects again stops.", {}),
+            **TASK_ERRORS,
+        }),
+    Route("GET", "/v1/tasks/{name}/ws", CHAT, "task_socket",
+        "A WebSocket: a chat with a task, whose turns the server holds, n candidates a turn.",
+        {
+            101: Answer("The connection is a WebSocket now.", {}),
+            400: json_of("The request is not a WebSocket handshake.", Error),
+            404: TASK_ERRORS[404],
+            **FAILED,
+        }),
+    Route("POST", "/v1/prompt", COMPLETE_OR_CHAT, "exact_prompt",
+        "The exact prompt of a completion or a chat, also of a task, in parts with their tokens; nothing is "
+        "generated.",
+        {200: json_of("The prompt.", MadePrompt), **GENERATION_ERRORS}, request="ChatRequest"),
     Route("GET", "/v1/models", EVERY_KEY, "models",
         "The models, with facts from their files, and adapters that have names.",
-        {200: _json("A list.", Models), **FAILED}),
+        {200: json_of("A list.", Models), **FAILED}),
     Route("GET", "/v1/adapters", EVERY_KEY, "adapters",
         "The LoRA adapters that requests may name; scale is for requests without `lora`.",
-        {200: _json("A list.", Adapters), **FAILED}),
+        {200: json_of("A list.", Adapters), **FAILED}),
     Route("POST", "/v1/load_lora_adapter", ADMIN, "load_lora_adapter",
         "vLLM: loads an adapter while the server runs, from the folder --adapters-dir; requests name it by "
         "`model` or `lora`.",
         {
             200: Answer("It is loaded.", {PLAIN: str}),
-            400: _json("The body or the file is wrong, or the name is taken.", Error),
+            400: json_of("The body or the file is wrong, or the name is taken.", Error),
             **FAILED,
-            404: _json("There is no such file or model.", Error),
+            404: json_of("There is no such file or model.", Error),
             413: GENERATION_ERRORS[413],
             503: GENERATION_ERRORS[503],
         }, request="AdapterToLoad"),
@@ -249,58 +183,58 @@ OURS: tuple[Route, ...] = (
         "vLLM: unloads an adapter; requests that have it keep it until they end.",
         {
             200: Answer("No later request gets it.", {PLAIN: str}),
-            400: _json("The body is wrong.", Error),
+            400: json_of("The body is wrong.", Error),
             **FAILED,
-            404: _json("There is no such adapter or model.", Error),
+            404: json_of("There is no such adapter or model.", Error),
             413: GENERATION_ERRORS[413],
             503: GENERATION_ERRORS[503],
         }, request="AdapterToUnload"),
     Route("GET", "/lora-adapters", EVERY_KEY, "lora_adapters",
         "The same list in llama-server's form.",
-        {200: _json("A list.", list[Adapter]), **FAILED}),
+        {200: json_of("A list.", list[Adapter]), **FAILED}),
     Route("GET", "/v1/models/{name}", EVERY_KEY, "model_named",
         "A model, or an adapter that has a name.",
-        {200: _json("The model.", Model), 404: _json("There is no such model.", Error), **FAILED}),
+        {200: json_of("The model.", Model), 404: json_of("There is no such model.", Error), **FAILED}),
     Route("POST", "/v1/models/{name}/load", ADMIN, "load_model",
         "Loads a model, and waits until it is loaded. A slash in the name is written %2F.",
         {
-            200: _json("The model, which is loaded.", Model),
-            404: _json("There is no such model.", Error),
+            200: json_of("The model, which is loaded.", Model),
+            404: json_of("There is no such model.", Error),
             **FAILED,
-            503: _json("It cannot be loaded, for the reason in the message.", Error),
+            503: json_of("It cannot be loaded, for the reason in the message.", Error),
         }),
     Route("POST", "/v1/models/{name}/unload", ADMIN, "unload_model",
         "Unloads a model. The next request for it loads it again.",
         {
-            200: _json("The model, which is unloaded.", Model),
-            400: _json("The name is an adapter's.", Error),
-            404: _json("There is no such model.", Error),
-            409: _json("It has requests, whose number is in the message.", Error),
+            200: json_of("The model, which is unloaded.", Model),
+            400: json_of("The name is an adapter's.", Error),
+            404: json_of("There is no such model.", Error),
+            409: json_of("It has requests, whose number is in the message.", Error),
             **FAILED,
         }),
     Route("GET", "/v1/presets", EVERY_KEY, "presets",
         "The presets that a request may name: description and fields.",
-        {200: _json("A list.", Presets), **FAILED}),
+        {200: json_of("A list.", Presets), **FAILED}),
     Route("GET", "/v1/samplers", EVERY_KEY, "samplers",
         "All request fields: name, type, default, bounds, aliases, meaning; how other servers' fields are "
         "converted.",
-        {200: _json("The table.", Fields), **FAILED}),
+        {200: json_of("The table.", Fields), **FAILED}),
     Route("GET", "/openapi.json", EVERY_KEY, "openapi",
         "This API as an OpenAPI 3.1 document.",
-        {200: _json("The document.", Document), **FAILED}),
+        {200: json_of("The document.", Document), **FAILED}),
     Route("GET", "/metrics", METRICS, "metrics",
         "The server's counts and times, in Prometheus' text format.",
         {200: Answer("The metrics.", {PLAIN: str}), **FAILED}),
     Route("GET", "/v1/stats", METRICS, "stats",
         "The server's counts, and the engine's status, as JSON.",
-        {200: _json("The counts.", Stats | StatsByModel), **FAILED}),
+        {200: json_of("The counts.", Stats | StatsByModel), **FAILED}),
     Route("GET", "/health/live", NO_KEY, "live",
         "Whether the server runs.",
-        {200: _json("It runs.", Healthy), **NOT_ALLOWED, **FAULT}),
+        {200: json_of("It runs.", Healthy), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health/ready", NO_KEY, "ready",
         "The same as /health.",
-        {200: _json("The engine is ready.", Healthy), **NOT_ALLOWED, **FAULT,
-         503: _json("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
+        {200: json_of("The engine is ready.", Healthy), **NOT_ALLOWED, **FAULT,
+         503: json_of("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
     Route("GET", "/", NO_KEY, "studio",
         "The studio: a page for writing with n candidates.",
         {200: Answer("The page.", {PAGE[0]: str}), 304: Answer("It has not changed.", {}),
@@ -308,13 +242,14 @@ OURS: tuple[Route, ...] = (
     Route("GET", "/studio/{file}", NO_KEY, "studio",
         "A file of the studio.",
         {200: Answer("The file.", dict.fromkeys(PAGE, str)), 304: Answer("It has not changed.", {}),
-         404: _json("There is no such file.", Error), **NOT_ALLOWED, **FAULT}),
+         404: json_of("There is no such file.", Error), **NOT_ALLOWED, **FAULT}),
     Route("GET", "/health", NO_KEY, "health",
         "Whether the engine is ready, so that requests start at once.",
-        {200: _json("The engine is ready.", Healthy), **NOT_ALLOWED, **FAULT,
-         503: _json("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
+        {200: json_of("The engine is ready.", Healthy), **NOT_ALLOWED, **FAULT,
+         503: json_of("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
 )
 # fmt: on
+OURS += MEMORIES
 OURS += tuple(
     dataclasses.replace(route, path=other, summary=f"The same as {path}.")
     for other, path in SAME.items()
@@ -332,21 +267,21 @@ def _of_others(path: foreign.Path) -> Route:
     if (instead := foreign.UNAVAILABLE.get(path.dialect)) is not None:
         del meanings[503]
         meanings |= instead
-    answers = {status: _json(meaning, error) for status, meaning in meanings.items()}
+    answers = {status: json_of(meaning, error) for status, meaning in meanings.items()}
     answers[200] = Answer(path.summary, path.answers)
     body = path.name + "Body" if path.request is not None else ""
     return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
 
 
-NO_SUCH_MODEL = {404: _json("There is no such model.", Error)}
-HAS_REQUESTS = {409: _json("It has requests, whose number is in the message.", Error)}
+NO_SUCH_MODEL = {404: json_of("There is no such model.", Error)}
+HAS_REQUESTS = {409: json_of("It has requests, whose number is in the message.", Error)}
 MORE_ERRORS = {
     **dict.fromkeys(("/models/load", "/v1/model/load", "/v1/internal/model/load"), NO_SUCH_MODEL),
     **dict.fromkeys(
         ("/models/unload", "/v1/model/unload", "/v1/internal/model/unload"), NO_SUCH_MODEL | HAS_REQUESTS
     ),
-    "/infill": {501: _json("The model has no infill tokens.", Error)},
-    "/slots": {501: _json("The server was started with --no-slots.", Error)},
+    "/infill": {501: json_of("The model has no infill tokens.", Error)},
+    "/slots": {501: json_of("The server was started with --no-slots.", Error)},
 }
 
 
@@ -354,7 +289,7 @@ def _with_404(route: Route) -> Route:
     """The route; if it serves the model that a request names, with the answer to an unknown name."""
     if not route.names_model or 404 in route.answers:
         return route
-    unknown = _json("There is no such model.", foreign.ERRORS.get(route.dialect, Error))
+    unknown = json_of("There is no such model.", foreign.ERRORS.get(route.dialect, Error))
     return dataclasses.replace(route, answers={**route.answers, 404: unknown})
 
 

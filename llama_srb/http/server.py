@@ -19,13 +19,21 @@ from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import Access, AccessError, tls
-from llama_srb.http.connections import http_log
+from llama_srb.http.connections import MAX_LINE, http_log
 from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
 from llama_srb.http.reload import Reload
-from llama_srb.http.reload.faults import StartError, check_defaults, check_engine, presets_of
+from llama_srb.http.reload.faults import (
+    StartError,
+    check_defaults,
+    check_engine,
+    memories_of,
+    opened,
+    presets_of,
+    tasks_of,
+)
 from llama_srb.http.reservations import Admission
 from llama_srb.models.cache_budget import CacheBudget
 from llama_srb.models.residency import Residency, limits_of
@@ -54,19 +62,10 @@ async def serve(
     reread: returns the settings that their sources have now; called after SIGHUP in a thread.
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
-    served = [of_settings(one) for one in settings.served]
-    for one in settings.served:
-        check_engine(one)
-    presets = presets_of(settings)
-    check_defaults(settings)
+    registry = _registered(settings)
+    residency, memories = registry.residency, memories_of(settings, registry)
     access, certificate = _guarded(settings)
-    load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
-    residency = Residency(limits_of(settings))
-    if settings.models:
-        CacheBudget(residency, settings.cache_ram)
-    admission = Admission(load, by_model=bool(settings.models))
-    registry = Registry(settings, admission, served, presets, residency)
-    api = Api(settings, registry, access)
+    api = Api(settings, registry, access, memories)
     reload = Reload(settings, api, certificate, reread)
     runner = web.AppRunner(
         api.app(),
@@ -76,31 +75,52 @@ async def serve(
         auto_decompress=False,  # compressed bodies are refused (connections.py)
         shutdown_timeout=WRITE_GRACE,
         keepalive_timeout=settings.idle_timeout,
+        max_line_size=MAX_LINE,
     )
     helpers: list[asyncio.Task[None]] = []
     with _signals() as (hangup, *stopping):
-        try:
-            site = await _listen(runner, settings, certificate)
-            assert runner.server is not None
-            for sweep, name in ((api.connections.sweep, "idle"), (api.connections.end_stalled, "stalled")):
-                helpers.append(begin(sweep(runner.server), f"{name} connections"))
-            helpers.append(begin(reload.run(hangup), "SIGHUP"))
-            helpers.append(begin(trim_when_grown(), "freed memory"))
-            async with _grpc(settings, api, reload) as rpc, residency:
-                async with reload.models():
-                    if await _start(residency, registry, stopping[0], on_loading):
-                        rpc.started()
-                        reload.started()
-                        on_ready(_address(site.name, runner))
-                        log.info("llama-srb %s serves %s", __version__, _named(served))
-                        await stopping[0].wait()
-                log.info("stopping")
-                await asyncio.gather(site.stop(), rpc.drain())
-                await _stop(residency, settings.stop_grace, stopping[1])
-        finally:
-            for helper in helpers:
-                helper.cancel()
-            await runner.cleanup()
+        async with opened(memories):
+            try:
+                site = await _listen(runner, settings, certificate)
+                assert runner.server is not None
+                for sweep, name in (
+                    (api.connections.sweep, "idle"),
+                    (api.connections.end_stalled, "stalled"),
+                ):
+                    helpers.append(begin(sweep(runner.server), f"{name} connections"))
+                helpers.append(begin(reload.run(hangup), "SIGHUP"))
+                helpers.append(begin(trim_when_grown(), "freed memory"))
+                async with _grpc(settings, api, reload) as rpc, residency:
+                    async with reload.models():
+                        if await _start(residency, registry, stopping[0], on_loading):
+                            rpc.started()
+                            reload.started()
+                            on_ready(_address(site.name, runner))
+                            log.info("llama-srb %s serves %s", __version__, _named(registry))
+                            await stopping[0].wait()
+                    log.info("stopping")
+                    await asyncio.gather(site.stop(), rpc.drain())
+                    await _stop(residency, settings.stop_grace, stopping[1])
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+                await runner.cleanup()
+
+
+def _registered(settings: Settings) -> Registry:
+    """The models, none of which is loaded; StartError, ModelFileError."""
+    served = [of_settings(one) for one in settings.served]
+    for one in settings.served:
+        check_engine(one)
+    presets = presets_of(settings)
+    check_defaults(settings)
+    tasks = tasks_of(settings)
+    load = Load(settings.max_queue, settings.max_unread, settings.queue_timeout, settings.request_timeout)
+    residency = Residency(limits_of(settings))
+    if settings.models:
+        CacheBudget(residency, settings.cache_ram)
+    admission = Admission(load, by_model=bool(settings.models))
+    return Registry(settings, admission, served, presets, residency, tasks)
 
 
 class _NoGrpc:
@@ -129,8 +149,9 @@ async def _grpc(settings: Settings, api: Api, reload: Reload) -> AsyncIterator[_
         yield server
 
 
-def _named(served: list[ServedModel]) -> str:
+def _named(registry: Registry) -> str:
     """The model of a server by the name in its file; several by those that clients have."""
+    served = [facts.served for facts in registry]
     if len(served) == 1 and not served[0].settings.name:
         return served[0].info.name
     return ", ".join(one.name for one in served)

@@ -227,6 +227,17 @@ async def _kept_alive(response: web.StreamResponse, interval: float, pause: byte
         await asyncio.wait({filler})
 
 
+def begun_with(first: bytes, render: Render) -> Render:
+    """As render, with these bytes before the first frame."""
+    left = [first] if first else []
+
+    def render_all(events: list[Event]) -> bytes | Iterator[bytes]:
+        frames = render(events)
+        return left.pop() + frames if left and frames and isinstance(frames, bytes) else frames
+
+    return render_all
+
+
 def summary_of(last: Event) -> str:
     """How a request ended, for its log line."""
     match last:

@@ -1,4 +1,4 @@
-"""Short hashes of the model and the adapters, for `system_fingerprint`. They read headers, no weights."""
+"""Short hashes of the model and the adapters, for `system_fingerprint` and for the vectors of memories."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from llama_srb.models.gguf_header import ModelFileError, ModelInfo
 
 PART = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
 DIGEST = 4  # bytes
+SAMPLES, SAMPLE = 64, 4096  # parts of a file whose weights are hashed; bytes of each
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -36,6 +37,26 @@ def of_model(model: ModelInfo) -> str:
             digest.update(b"unreadable")
             continue
         digest.update(f"{len(header)} {info.size_bytes} {changed} ".encode() + header)
+    return digest.hexdigest()
+
+
+def of_weights(model: ModelInfo) -> str:
+    """A hash of size, header and samples of the weights of each of the model's files.
+
+    A copy of the files has the same, and other weights of the same shape have another one. ModelFileError.
+    """
+    digest = blake2b(digest_size=2 * DIGEST)
+    for path in parts_of(model.path):
+        info = model if path == model.path else gguf_header.read(path)
+        try:
+            with path.open("rb") as file:
+                header = file.read(info.header_bytes)
+                digest.update(f"{len(header)} {info.size_bytes} ".encode() + header)
+                for i in range(SAMPLES):
+                    file.seek(info.header_bytes + (info.size_bytes - info.header_bytes) * i // SAMPLES)
+                    digest.update(file.read(SAMPLE))
+        except OSError as error:
+            raise ModelFileError(f"{path}: {error.strerror}") from None
     return digest.hexdigest()
 
 

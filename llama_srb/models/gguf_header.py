@@ -81,6 +81,10 @@ class ModelInfo:
     special_tokens: dict[str, str] = field(default_factory=dict, compare=False)
     metadata: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def is_adapter(self) -> bool:
+        return self.metadata.get("general.type") == "adapter"
+
 
 class _Truncated(Exception):
     pass
@@ -161,6 +165,20 @@ def read(path: str | Path) -> ModelInfo:
         raise ModelFileError(f"{path}: the file is truncated ({size:,} bytes); download it again") from None
     except ValueError as error:
         raise ModelFileError(f"{path}: {error}") from None
+
+
+def read_model(path: Path) -> ModelInfo:
+    """The header of a model's file; ModelFileError also if it is an adapter's."""
+    info = read(path)
+    if info.is_adapter:
+        raise ModelFileError(f"{path} is an adapter, not a model")
+    return info
+
+
+def check_adapter(path: Path) -> None:
+    """ModelFileError unless it is an adapter's file."""
+    if not read(path).is_adapter:
+        raise ModelFileError(f"{path} is not an adapter")
 
 
 def _read(path: Path, header: _Header, size: int) -> ModelInfo:

@@ -80,11 +80,13 @@ class Names(Generic[M]):
         *,
         is_known: bool = False,
         what: str = "there is no model {} here",
+        also: Collection[str] = (),
     ) -> Choice[M]:
         """The model that serves a request; RequestError 404 for an unknown name, 403 for one not allowed.
 
         name: empty or None if the request names no model. allowed: the names that the caller may use; None:
         all. is_known: the name must be a known one. what: the beginning of the message of an unknown name.
+        also: names of something else, which the name may be meant for.
         """
         usable = self.allowed(allowed)
         found = self.find(name) if name else None
@@ -99,9 +101,8 @@ class Names(Generic[M]):
         if not name:
             return choice
         if is_known or self._strict or not (self._answers_all or named):
-            raise RequestError(
-                what.format(name[:MAX_SHOWN]) + _hint(name, usable), param="model", status=404, code=NOT_FOUND
-            )
+            message = what.format(name[:MAX_SHOWN]) + _hint(name, usable, also)
+            raise RequestError(message, param="model", status=404, code=NOT_FOUND)
         if self._answers_all:
             return choice
         warning = f"model is {name[:MAX_SHOWN]!r}, which is not here; {choice.name} answers (--default-model)"
@@ -111,14 +112,19 @@ class Names(Generic[M]):
 def _not_allowed(name: str | None, allowed: Collection[str] | None) -> RequestError:
     may = "the models " + _listed(allowed) if allowed else "no model"
     other = f", not {name[:MAX_SHOWN]}" if name else ", none of which is here"
+    if name and allowed and name in allowed:
+        other = f"; {name[:MAX_SHOWN]} is not the name of a model"
     return RequestError(f"this key may use {may}{other}", param="model", status=403, code=NOT_ALLOWED)
 
 
-def _hint(name: str, models: Sequence[Named]) -> str:
-    """The nearest known name; if no name is near, all of them."""
-    known = [known for model in models for known in (*model.names, *model.adapters)]
-    if len(models) > 1 and (near := difflib.get_close_matches(name[:MAX_SHOWN], known, 1)):
-        return f"; did you mean {near[0]}?"
+def _hint(name: str, models: Sequence[Named], also: Collection[str]) -> str:
+    """The nearest known name; if no name is near, those of all models."""
+    names = [known for model in models for known in (*model.names, *model.adapters)] + [*also]
+    known = {name.lower(): name for name in names}
+    if len(models) + len(also) > 1 and (
+        near := difflib.get_close_matches(name[:MAX_SHOWN].lower(), known, 1)
+    ):
+        return f"; did you mean {known[near[0]]}?"
     return ", only " + _listed([model.names[0] for model in models])
 
 

@@ -147,7 +147,7 @@ class Residency:
         """ModelBusy if the model has requests."""
         if count := model.pool.requests.of_clients:
             requests = "a request" if count == 1 else f"{count} requests"
-            raise ModelBusy(f"{model.name} has {requests}; it can be unloaded when they have ended")
+            raise ModelBusy(f"{model.name} has {requests}; it can be unloaded after the last one")
 
     def keep(self, model: ServedModel, stay: float) -> None:
         """Until its next unload it leaves after `stay` seconds without a request; infinity: never."""

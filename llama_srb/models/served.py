@@ -66,9 +66,12 @@ def _of_engines(settings: Settings) -> tuple[object, ...]:
 def served(settings: Settings) -> ServedModel:
     """The model of these settings, with a pool that is not started.
 
-    ModelFileError: its file is faulty. SettingsError: the prompt of its warm-up is.
+    ModelFileError: a file is faulty. SettingsError: the prompt of its warm-up is.
     """
-    info = gguf_header.read(settings.model)
+    info = gguf_header.read_model(settings.model)
+    if settings.name:  # it may be loaded much later; a server of one model sees a fault when it starts
+        for adapter in (*settings.lora, *settings.adapters.values()):
+            gguf_header.check_adapter(adapter)
     engine = EngineSettings(
         settings.engine_command,
         info.name,

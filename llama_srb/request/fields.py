@@ -17,7 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
-from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, SequenceName, lora_fields
+from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, SequenceName, lora_fields
+from llama_srb.request.then import Then, read_then
 from llama_srb.request.values import INT32_MAX, MAX_LOGPROBS, whole
 
 RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, which means a random seed
@@ -26,6 +27,7 @@ DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 
 Texts: TypeAlias = tuple[str, ...]
+PromptValue: TypeAlias = str | tuple[int, ...] | tuple[Part, ...]
 LogprobsMode: TypeAlias = Literal["raw", "processed"]
 SchemaText = NewType("SchemaText", str)
 MessagesText = NewType("MessagesText", str)
@@ -149,7 +151,7 @@ SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
 """The settings that a sequence may have of its own if diversity couples the draws of all n."""
 CHAT = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "reasoning_format", "enable_thinking",
-    "chat_template_kwargs", "add_generation_prompt", "continue_final_message",
+    "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "plain_content",
 )  # fmt: skip
 
 
@@ -157,8 +159,9 @@ class CompletionRequest(_Row):
     """One prompt, n sequences."""
 
     # fmt: off
-    prompt: Annotated[str | tuple[int, ...], BeforeValidator(shapes.prompt)] = _row("", "request",
-        meaning="The text to continue, or its token ids. With continue: text after that sequence, or none.")
+    prompt: Annotated[PromptValue, BeforeValidator(shapes.prompt)] = _row("", "request",
+        meaning="The text to continue, or its token ids, or parts: [{text, special}, …], of which only those "
+        "with special: true may have control tokens. With continue: text after that sequence, or none.")
     continue_: Annotated[SequenceName | None, BeforeValidator(shapes.continued)] = _row(
         None, "request", alias="continue",
         meaning="Continue a sequence of an earlier request from its exact tokens: {id, index, at}; at: after "
@@ -191,6 +194,10 @@ class CompletionRequest(_Row):
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = _row((), "request",
         neutral=[], aliases="bad_words",
         meaning="Phrases that never appear: when one is complete, the sequence rewinds to where it begins.")
+    private_tokens: Annotated[Texts, BeforeValidator(shapes.texts("private_tokens"))] = _row((), "request",
+        neutral=[],
+        meaning="Texts, as of tokens, that never appear: they are refused in plain parts of the prompt and "
+        "in plain_content, and are never generated.")
     lora: Annotated[LoraScales | None, BeforeValidator(shapes.lora_scales)] = _row(None, "request",
         meaning="LoRA adapters by id or name, of those that are loaded: [{id, scale}, {name, scale}, …]; "
         "others are off. If not given: all, at the scales of --lora.")
@@ -206,6 +213,11 @@ class CompletionRequest(_Row):
     choice: Annotated[Texts | None, BeforeValidator(shapes.choices)] = _row(None, "structure",
         aliases="guided_choice",
         meaning="Each text is one of these.")
+    then: Annotated[Then | None, BeforeValidator(read_then)] = _row(None, "structure",
+        meaning="A second answer: {text, json_schema | grammar | regex | choice, max_tokens, stop, "
+        "return_free}. Each text that has ended goes on with text, and then under the structure. The "
+        "request's stop and max_tokens end only the free answer. Only the second one is returned; with "
+        "return_free both, with text between them (in the event stream: an event then).")
     diversity: Annotated[str | None, BeforeValidator(shapes.one_of("diversity", DIVERSITIES))] = _row(
         None, "diversity", neutral="none",
         meaning="arithmetic spreads the draws of the n sequences, each still an exact sample; none makes "
@@ -246,7 +258,11 @@ class CompletionRequest(_Row):
     continue_final_message: bool | None = _row(None, "chat", neutral=False,
         meaning="The texts continue the last message, which must be the assistant's. Default: true if it is "
         "and calls no tool.")
+    plain_content: bool | None = _row(None, "chat", neutral=False,
+        meaning="true: the names of control tokens in messages are text, not these tokens.")
     warnings: tuple[str, ...] = Field((), exclude=True)
+    locked: Mapping[str, str] = Field({}, exclude=True)  # an extend may not change them: what sets them
+    recalled: Mapping[int, Texts] = Field({}, exclude=True)  # from a memory, by the number of the user's turn
     # fmt: on
 
     @property
@@ -266,6 +282,7 @@ class CompletionRequest(_Row):
             "sampling": _given(self.sampling),
             "sequences": [_given(own) for own in self.sequences] if any(map(_given, self.sequences)) else [],
             "banned_strings": list(self.banned_strings),
+            "private_tokens": list(self.private_tokens),
         }
         given: dict[str, Any] = {name: value for name, value in optional.items() if value}
         if self.logprobs is not None:
@@ -273,6 +290,7 @@ class CompletionRequest(_Row):
             given |= {"logprobs_mode": self.logprobs_mode} if self.logprobs_mode != "raw" else {}
         given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
         given |= lora_fields(self.lora)
+        given |= {"then": self.then.fields()} if self.then else {}
         given |= {"echo": True} if self.echo else {}
         given |= {} if self.cache else {"cache": False}
         given |= self._diversity_fields()
@@ -291,7 +309,11 @@ class CompletionRequest(_Row):
 
     def prompt_fields(self) -> dict[str, Any]:
         """The prompt as arguments of an engine command."""
-        return {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": list(self.prompt)}
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return {"prompt": prompt}
+        parts = [{"text": one.text, "special": one.special} for one in prompt if isinstance(one, Part)]
+        return {"prompt": parts} if parts else {"tokens": list(prompt)}
 
     def _start_fields(self) -> dict[str, Any]:
         if self.messages is not None:
@@ -393,11 +415,12 @@ _TYPES: dict[object, str] = {
     MessagesText | None: "messages",
     ToolsText | None: "tools",
     ObjectText | None: "JSON object",
+    Then | None: "second answer",
     ToolChoice | None: "tool choice",
 }
 _TYPES |= {
     LogitBias: "biases",
-    str | tuple[int, ...]: "text or tokens",
+    PromptValue: "text or tokens",
     SequenceName | None: "sequence",
 }
 

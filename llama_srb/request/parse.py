@@ -5,16 +5,16 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
 from llama_srb.request.aliases import CONVERSIONS, CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED, Fields
+from llama_srb.request.conflicts import check_together
 from llama_srb.request.fields import (
     CANONICAL,
-    CHAT,
     OVERRIDE_ROWS,
     REQUEST_ROWS,
     ROWS,
@@ -61,6 +61,18 @@ class Defaults:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name, canonical names too
     operator: Mapping[str, Any] = field(default_factory=dict)  # of llama.cpp's flags, canonical names
     warnings: tuple[str, ...] = ()  # of the request, before those about its fields
+    locked: Mapping[str, str] = field(default_factory=dict)  # fields that a body may not have: what sets them
+    most_n: int | None = None  # of the caller's key
+
+    def of_the_dialect(self) -> Defaults:
+        """For fields that a dialect sets, not its client: none is locked, and there is no second answer."""
+        operator = {name: value for name, value in self.operator.items() if name != "then"}
+        return replace(self, locked={}, operator=operator)
+
+    def of_one(self) -> Defaults:
+        """For a dialect whose answer is one text: n is 1 unless the body has n."""
+        operator = {name: value for name, value in self.operator.items() if name not in ("n", "best_of")}
+        return replace(self, n=1, operator=operator)
 
 
 MAX_VALUES = 1_000_000  # of a body, estimated; each takes 0.1 µs to parse, which blocks the event loop
@@ -130,6 +142,7 @@ def request_from(
     warnings = [*defaults.warnings]
     preset = _preset(fields.pop("preset", None), defaults.presets)
     own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
+    refuse_locked(own, defaults.locked)
     given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own}
     if not given.keys() & {"prompt", "continue", "messages"}:
         raise RequestError("prompt is missing", param="prompt")
@@ -137,19 +150,29 @@ def request_from(
     request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
     request["n"] = n = whole("n", request["n"], 1, defaults.max_n)
     sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
+    for i, one in enumerate(sequences if defaults.locked else ()):
+        refuse_locked(one, defaults.locked, f"sequences[{i}].")
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
     _distribute_lists(request, sequences, defaults)
     _distribute_lists(sampling, sequences, defaults)
     overrides = enumerate(sequences) if any(sequences) else ()
     request["sequences"] = tuple(_build(Override, own, f"sequences[{i}].") for i, own in overrides)
     request["sampling"] = _build(Sampling, sampling)
+    request["locked"] = dict(defaults.locked)
     _set_diversity(request, defaults.diversity)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
-    _check_min_tokens(made)
-    _check_structures(made)
-    _check_chat(made)
-    _check_best_of(made, defaults.max_n)
+    check_together(made, defaults.max_n)
     return made
+
+
+def refuse_locked(names: Iterable[str], locked: Mapping[str, str], prefix: str = "") -> None:
+    """RequestError if one of these fields is locked. prefix: stands before the name, as "sequences[0]."."""
+    for name in names:
+        if name in locked:
+            written = prefix + name
+            raise RequestError(
+                f"{written} is set by {locked[name]}; leave it out", param=written, code="locked"
+            )
 
 
 def _of_operator(operator: Mapping[str, Any], own: Fields) -> Fields:
@@ -305,32 +328,6 @@ def _request_error(invalid: ValidationError, prefix: str) -> RequestError:
     return wrong(prefix + name, first["input"], wanted)
 
 
-def _check_min_tokens(request: CompletionRequest) -> None:
-    every: tuple[CompletionRequest | Override, ...] = (request, *request.sequences)
-    for limits in every:
-        high = limits.max_tokens if "max_tokens" in limits.model_fields_set else request.max_tokens
-        low = limits.min_tokens if "min_tokens" in limits.model_fields_set else request.min_tokens
-        if low > high >= 0:
-            raise RequestError(
-                f"min_tokens is {low}; it must be at most max_tokens, {high}", param="min_tokens"
-            )
-
-
-def _check_structures(request: CompletionRequest) -> None:
-    given = [name for name in STRUCTURES if getattr(request, name) is not None]
-    if len(given) > 1:
-        raise RequestError(f"only one of {given[0]} and {given[1]} may be given", param=given[1])
-
-
-def _check_best_of(request: CompletionRequest, max_n: int) -> None:
-    best_of, n = request.best_of, request.n
-    if best_of is not None and best_of > 1 and not n <= best_of <= max_n:
-        raise wrong("best_of", best_of, f"0, 1, or between n, {n}, and {max_n}")
-    if request.candidates > n and request.sequences:
-        message = f"best_of is {best_of}, more than the n, {n}, that have settings of their own"
-        raise RequestError(message, param="best_of")
-
-
 def _set_diversity(request: Fields, default: str) -> None:
     """Sets diversity if it is not given; RequestError if it is given but impossible with other settings."""
     own = _own_settings(request["sequences"])
@@ -352,15 +349,6 @@ def _own_settings(sequences: Iterable[Override]) -> str:
     """A sequence's own setting that changes its distribution; empty if there is none."""
     own = {name for sequence in sequences for name in sequence.model_fields_set}
     return f"{min(differing)} of one choice" if (differing := own - SAME_DISTRIBUTION) else ""
-
-
-def _check_chat(request: CompletionRequest) -> None:
-    given = [name for name in CHAT if getattr(request, name) is not None]
-    if request.messages is None and given:
-        raise RequestError(f"{given[0]} is given without messages", param=given[0])
-    for name, value in (("prompt", request.prompt), ("continue", request.continue_)):
-        if request.messages is not None and value:
-            raise RequestError(f"only one of messages and {name} may be given", param="messages")
 
 
 _READERS: dict[str, Reader] = {

@@ -43,15 +43,34 @@ SAMPLER_NAMES = (
 LoraScales: TypeAlias = tuple[tuple[int | str, float], ...]  # by an adapter's id or its name
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a prompt. special: the names of control tokens in it are these tokens, else they are text."""
+
+    text: str
+    special: bool = False
+
+
 def prompt(value: object) -> object:
-    """A text, or a list of token ids."""
+    """A text, a list of token ids, or a list of parts: {"text", "special"}."""
     if isinstance(value, str):
         if not is_text(value):
             raise RequestError("prompt holds a lone surrogate, which is no character", param="prompt")
         return value
     if isinstance(value, list | tuple) and is_tokens(value):
         return tuple(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(one, dict | Part) for one in value):
+        return tuple(starmap(_part, enumerate(value)))
     raise wrong("prompt", value, "a text or a list of token ids")
+
+
+def _part(place: int, value: dict[str, Any] | Part) -> Part:
+    if isinstance(value, Part):
+        return value
+    name, special = f"prompt[{place}]", value.get("special", False)
+    if value.keys() - {"text", "special"} or not is_text(value.get("text")) or not isinstance(special, bool):
+        raise wrong(name, value, 'an object {"text": a text, "special": true or false}', "prompt")
+    return Part(value["text"], special)
 
 
 def texts(name: str) -> Callable[[object], object]:
@@ -237,7 +256,7 @@ def _as_json(name: str, value: object) -> str:
         raise RequestError(f"{name} cannot be written as JSON: {error}", param=name) from None
 
 
-def _from_json(name: str, value: object) -> object:
+def from_json(name: str, value: object) -> object:
     """Parses a value that may also be given as JSON text; other values are returned as they are."""
     if not isinstance(value, str) or not is_text(value):
         return value
@@ -260,7 +279,7 @@ def messages(value: object) -> object:
     """A list of messages; each has a role and a text, or parts of type text. Unknown keys are dropped."""
     if value is None:
         return None
-    value = _from_json("messages", value)
+    value = from_json("messages", value)
     if not isinstance(value, list | tuple) or not value:
         raise wrong("messages", value, "a list of messages, at least one")
     if len(value) > MAX_MESSAGES:
@@ -287,7 +306,7 @@ def _message(name: str, value: object) -> dict[str, Any]:
 
 def tools(value: object) -> object:
     """A list of functions with names; an empty list is absent."""
-    value = _from_json("tools", value)
+    value = from_json("tools", value)
     if value in (None, [], ()):
         return None
     if not isinstance(value, list | tuple) or not all(map(tool_name, value)):
@@ -306,7 +325,7 @@ def kwargs(value: object) -> object:
     """An object, as JSON."""
     if value is None:
         return None
-    value = _from_json("chat_template_kwargs", value)
+    value = from_json("chat_template_kwargs", value)
     if not isinstance(value, dict):
         raise wrong("chat_template_kwargs", value, "an object")
     return _as_json("chat_template_kwargs", value)

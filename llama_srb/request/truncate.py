@@ -29,12 +29,14 @@ class _Budget:
     def of(limit: Limit, context: int, request: CompletionRequest) -> _Budget:
         """The answer gets its max_tokens, at most half of the total; without max_tokens a quarter.
 
-        Without max_tokens a prompt that leaves one token for the answer is not truncated.
+        So do the text and second answer of `then`. Without max_tokens a prompt that leaves one token for the
+        answer is not truncated.
         """
         total = min(limit.tokens or context, context)
         answer = max([request.max_tokens, *(one.max_tokens for one in request.sequences)])
-        kept = max(1, total - min(answer if answer >= 0 else total // 4, total // 2))
-        return _Budget(total, kept if answer >= 0 else max(1, total - 1), kept)
+        second = 0 if request.then is None else request.then.most_tokens
+        kept = max(1, total - min(second + (answer if answer >= 0 else total // 4), total // 2))
+        return _Budget(total, kept if answer >= 0 or second else max(1, total - 1), kept)
 
 
 async def truncate_prompt(
@@ -66,19 +68,19 @@ def _is_short(request: CompletionRequest, budget: _Budget) -> bool:
 async def _truncate_text_or_tokens(
     request: CompletionRequest, limit: Limit, budget: _Budget, command: Command
 ) -> tuple[dict[str, Any], int]:
-    prompt = request.prompt
-    ids = await _tokenize(prompt, command) if isinstance(prompt, str) else list(prompt)
+    given = request.prompt_fields()
+    ids = list(given["tokens"]) if "tokens" in given else await _tokenize(given["prompt"], command)
     if len(ids) <= budget.allowed:
         return {}, 0
     head = 0
-    if isinstance(prompt, str):
+    if "tokens" not in given:
         head = min(_common_prefix(ids, await _tokenize(limit.head, command)), budget.kept // 2)
     n = len(ids) - budget.kept
     return {"prompt": (*ids[:head], *ids[head + n :])}, n
 
 
-async def _tokenize(text: str, command: Command) -> list[int]:
-    """The tokens of a text, with BOS if the model has it."""
+async def _tokenize(text: str | list[dict[str, Any]], command: Command) -> list[int]:
+    """The tokens of a text or of parts, with BOS if the model has it."""
     return list((await command("tokenize", text=text, add_special=True))["tokens"])
 
 
@@ -127,9 +129,13 @@ async def _chat_length(request: CompletionRequest, messages: list[Any], command:
 
 
 async def chat_length(request: CompletionRequest, command: Command) -> int:
-    """The tokens of the prompt that the model's template makes of a chat."""
+    """The tokens of a prompt, which the model's template makes of a chat."""
+    if request.messages is None:
+        given = request.prompt_fields()
+        return len(given["tokens"] if "tokens" in given else await _tokenize(given["prompt"], command))
     fields = {name: value for name, value in request.engine_fields().items() if name in CHAT}
-    return len(await _tokenize((await command("template", **fields))["prompt"], command))
+    made = await command("template", **fields)
+    return len(await _tokenize(made.get("parts", made["prompt"]), command))
 
 
 async def _truncate_message(message: Any, n: int, command: Command) -> Any:

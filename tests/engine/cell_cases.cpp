@@ -91,6 +91,28 @@ static void run_eviction_order() {
     expect_equal("12", std::to_string(w.prefixes.tree.make_room(100)));
 }
 
+// Pins count once where they share cells; one that is evicted next would be the prompt, which was used longest ago.
+static void run_pins() {
+    world_params p;
+    p.n_cells = 12;
+    world    w(p);
+    branch * prompt = grow(w, "abcd");
+    branch * more   = grow(w, "xy", prompt, 3);
+    branch * idle   = grow(w, "efgh");
+    prompt->pinned = more->pinned = true;
+    w.prefixes.tree.release(idle);
+    const cell_counts n = w.prefixes.tree.counts();
+    expect_equal("6 pinned by 2, 4 idle", std::to_string(n.n_pinned) + " pinned by " +
+                                              std::to_string(n.n_pins) + ", " + std::to_string(n.n_idle) +
+                                              " idle");
+    expect_equal("5", std::to_string(w.prefixes.tree.counts(prompt).n_pinned)); // abc, xy
+    expect_equal("6", std::to_string(w.prefixes.tree.make_room(12)));
+    expect(knows(w, "abcd") && knows(w, "abcxy") && !knows(w, "efgh"), "a pin is evicted");
+    w.prefixes.tree.release(prompt);
+    expect_equal("7", std::to_string(w.prefixes.tree.make_room(12)));
+    expect_equal("5", std::to_string(w.prefixes.tree.counts().n_pinned));
+}
+
 static void run_live_branches_stay() {
     world_params p;
     p.n_cells = 8;
@@ -186,7 +208,37 @@ static void run_shared_parts() {
     expect_equal("used 80, idle 0, shared 40", counts_of(w));
 }
 
+//
+// matches by text
+//
+
+struct match_row {
+    const char * name;
+    const char * held;
+    const char * tokens;
+    const char * expected; // tokens of both lists
+};
+
+static const match_row matches[] = {
+    {"a text that is split otherwise", "Axy", "abxz", "2 3"},
+    {"a border that only one list has", "A", "a", "0 0"},
+    {"the same control token", "A$c", "ab$c", "3 4"},
+    {"a control token and other text", "A$c", "abc", "1 2"},
+    {"a control token that only the other list has", "Ac", "ab$c", "1 2"},
+    {"a control token where no list has a border", "A$", "a$", "0 0"},
+};
+
+static void run_match(const match_row & row) {
+    const letters vocab;
+    const auto    held = letters::tokens(row.held), tokens = letters::tokens(row.tokens);
+    const auto m = match_tokens(held, (int32_t) held.size(), tokens, (int32_t) tokens.size(), by_text, vocab);
+    expect_equal(row.expected, std::to_string(m.length) + " " + std::to_string(m.n_matched));
+}
+
 void add_cell_cases(std::vector<test_case> & cases) {
+    for (const match_row & row : matches) {
+        cases.push_back({std::string("match, ") + row.name, [&row] { run_match(row); }});
+    }
     for (const budget_row & row : budgets) {
         cases.push_back({std::string("trim to budget, ") + row.name, [&row] { run_budget(row); }});
     }
@@ -196,6 +248,7 @@ void add_cell_cases(std::vector<test_case> & cases) {
         {"cells, a branch that is truncated leaves others theirs", run_truncate},
         {"evict, a prompt after its candidates, else the one used longest ago", run_eviction_order},
         {"evict, live branches stay", run_live_branches_stay},
+        {"evict, pins stay until they are released", run_pins},
         {"trim to budget, idle branches leave ids for two requests", run_ids},
         {"evict, for an id", run_open_evicts},
         {"snapshot, an evicted branch comes back as far as it is needed", run_snapshot},

@@ -45,6 +45,7 @@ int main(int argc, char ** argv) {
     add_plan_cases(cases);
     add_step_cases(cases);
     add_update_cases(cases);
+    add_second_cases(cases);
     add_cell_cases(cases);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const test_case & c : cases) {

@@ -117,7 +117,7 @@ std::vector<llama_token> test_cells::tokens_of(llama_seq_id id) const {
 //
 
 static planner_params planning(const world_params & p) {
-    return {p.n_parallel, p.n_ctx_seq, p.n_batch, p.n_vocab, p.recurrent};
+    return {p.n_parallel, p.n_batch, p.n_vocab, p.recurrent};
 }
 
 static store_params storing(const world_params & p) {
@@ -134,8 +134,7 @@ static model_facts facts_of(const world_params & p) {
 
 world::world(const world_params & p)
     : cells({p.n_cells, p.n_ids, p.recurrent, 0}), prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)),
-      admits(p.n_parallel), plans(planning(p)), updates{vocab, p.n_ctx_seq, prefixes.tree, out},
-      facts(facts_of(p)) {}
+      admits(p.n_parallel), plans(planning(p)), updates{vocab, prefixes.tree, out}, facts(facts_of(p)) {}
 
 static word_finder_ptr finder_of(const std::vector<std::string> & words) {
     return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
@@ -146,6 +145,14 @@ request & world::ask(const asked & a) {
     settings->n_min         = a.min_tokens;
     settings->stop_finder   = finder_of(a.stop);
     settings->banned_finder = finder_of(a.banned);
+    if (!a.then.empty()) {
+        auto second         = std::make_shared<sequence_settings>(*settings);
+        second->n_predict   = 2;
+        second->n_min       = 0;
+        second->stop_finder = finder_of(a.then_stop);
+        settings->second    = std::make_shared<const second_answer>(
+            second_answer{second, letters::tokens(a.then), a.return_free});
+    }
     command c;
     c.id      = a.id;
     c.request = std::make_unique<generate_command>();
@@ -166,7 +173,7 @@ request & world::ask(const asked & a) {
         g.texts.push_back({letters::tokens(text), 0});
     }
     g.sequences.assign(a.scored.empty() ? (size_t) a.n : 0, g.common);
-    requests.queue.push_back(make_request(std::move(c), requests, history, facts, vocab));
+    requests.queue.push_back(make_request(std::move(c), requests, history, facts, vocab, prefixes.tree));
     return *requests.queue.back();
 }
 

@@ -17,6 +17,7 @@ class letters final : public vocabulary {
   public:
     std::string              piece(llama_token token, bool special) const override;
     bool                     is_end(llama_token token) const override { return token == 0; }
+    bool                     is_control(llama_token token) const override { return token == 0; }
     std::vector<llama_token> tokenize(const std::string & text) const override { return tokens(text); }
 
     static llama_token              token(char letter);
@@ -55,8 +56,11 @@ struct asked {
 
     std::vector<std::string> stop = {}, banned = {}, scored = {}; // scored: texts instead of sequences
     int32_t                  max_tokens = -1, min_tokens = 0;
-    std::string              dedupe   = ""; // mark, again
-    uint64_t                 adapters = 0;
+    std::string              dedupe      = ""; // mark, again
+    std::string              then        = ""; // the text before a second answer of up to two tokens
+    std::vector<std::string> then_stop   = {};
+    bool                     return_free = false;
+    uint64_t                 adapters    = 0;
     bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;
 };
 

@@ -20,7 +20,7 @@ import jwt
 import pytest
 
 from llama_srb import config
-from llama_srb.cli import checks
+from llama_srb.cli.doctor import checks
 from llama_srb.http import server
 from llama_srb.http.auth import api_keys
 from tests.support.places import ROOT
@@ -355,6 +355,16 @@ def test_keys_are_added_listed_and_revoked(tmp_path: Path) -> None:
     assert listed.stdout.split("\t")[:2] == ["ann", "complete metrics"]
     assert command("revoke", "ann", *file).returncode == 0
     assert command("list", *file).stdout == ""
+
+
+def test_a_key_may_have_names_of_models_tasks_and_memories(tmp_path: Path) -> None:
+    file = ("--file", str(tmp_path / "keys.json"))
+    command("add", "ann", *file, "--models", "", "--tasks", "story,brief", "--memories", "notes")
+    command("add", "bob", *file)
+    ann, bob = api_keys.read(tmp_path / "keys.json")
+    assert (ann.models, ann.tasks, ann.memories) == ((), ("story", "brief"), ("notes",))
+    assert (bob.models, bob.tasks, bob.memories) == (None, None, None)
+    assert command("list", *file).stdout.splitlines()[0].split("\t")[6:] == ["", "story,brief", "notes"]
 
 
 def test_failed_keys_commands_say_why(tmp_path: Path) -> None:

@@ -161,6 +161,8 @@ async def test_without_a_folder_none_is_loaded(serving: Serving, folder: Path) -
         {"lora_name": 7, "lora_path": "pirate.gguf"},
         {"lora_name": "a\nb", "lora_path": "pirate.gguf"},
         {"lora_name": "a" * 201, "lora_path": "pirate.gguf"},
+        {"lora_name": "a?b", "lora_path": "pirate.gguf"},
+        {"lora_name": " a", "lora_path": "pirate.gguf"},
         {"lora_name": "a", "lora_path": 7},
         {"lora_name": "a", "lora_path": "pirate.gguf", "load_inplace": "yes"},
         {"lora_name": "a", "lora_path": "pirate.gguf", "model": 7},

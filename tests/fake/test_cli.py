@@ -20,6 +20,7 @@ from llama_srb.models.cache import Cache, name_from
 from llama_srb.request.fields import ROWS
 from tests.fake_engine import story
 from tests.support.bench import TIMEOUT, Bench, plain
+from tests.support.models import write_adapter
 from tests.support.places import FAKE, ROOT, STORYTELLER
 
 
@@ -34,6 +35,11 @@ def make_files(folder: Path) -> None:
     (folder / "text.gguf").write_text("This is no model.")
     (folder / "plain").write_text("no program")
     (folder / "bad.toml").write_text("prot = 1")
+    write_adapter(folder / "adapter.gguf", "qwen3", 0)
+    for name, file in {"lost": "none.gguf", "other": "model.gguf"}.items():
+        table = f'[models.a]\npath = "model.gguf"\nadapters = {{ x = "{file}" }}\n'
+        (folder / f"{name}.toml").write_text(table)
+    (folder / "model.gguf").symlink_to(STORYTELLER)
 
 
 CANNOT_START: list[tuple[list[str], str]] = [
@@ -41,6 +47,10 @@ CANNOT_START: list[tuple[list[str], str]] = [
     (["--model", "empty.gguf"], "empty.gguf: the file is empty"),
     (["--model", "cut.gguf"], "cut.gguf: the file is truncated"),
     (["--model", "text.gguf"], "text.gguf: not a GGUF file"),
+    (["--model", "adapter.gguf"], "adapter.gguf is an adapter, not a model"),
+    (["model.gguf", "adapter.gguf"], "adapter.gguf is an adapter, not a model"),
+    (["--config", "lost.toml"], "none.gguf: there is no such file"),
+    (["--config", "other.toml"], "model.gguf is not an adapter"),
     (["--engine", "none"], "./build.sh"),
     (["--engine", "plain"], "./build.sh"),
     (["--port", "99999"], "--port is '99999'; it must be less than or equal to 65535"),

@@ -11,7 +11,10 @@ import pytest
 from llama_srb import config
 from llama_srb.config import OPTIONS
 from llama_srb.config.tables import FIELDS
+from llama_srb.memory.tables import FIELDS as MEMORY_FIELDS
 from llama_srb.models import gguf_header
+from llama_srb.request.fields import CANONICAL
+from llama_srb.tasks.tables import OWN
 from tests.support.bench import Bench
 from tests.support.models import write_adapter, write_model
 from tests.support.places import ROOT, STORYTELLER
@@ -46,15 +49,94 @@ def test_the_file_of_the_docs_is_right(bench: Bench) -> None:
     assert checked(bench, EXAMPLE_OF_THE_DOCS) == (0, [line], [])
 
 
+BLOCK = """
+[models.storyteller]
+path = "models/storyteller.gguf"
+
+[models.minilm]
+path = "models/storyteller.gguf"
+
+[memories.bible]
+embedding_model = "minilm"                 # a generation model may embed, too
+store = { file = "data/bible.db" }         # or { qdrant = { url = …, collection = "bible" } }
+chunk_tokens = 200
+chunk_overlap = 40
+
+[tasks.continue_story]
+model = "storyteller"
+prelude = "…"             # once a session, a pinned prefix
+prefix = "\\n### User:\\n"
+postfix = "\\n### Response:\\n"
+n = 8
+temperature = 0.9
+stop = ["###"]
+locked = ["n"]
+private_tokens = ["<|secret|>"]
+bias_prompt = "As JSON:"   # answer freely first, then go on under the schema, all n
+json_schema = { type = "object" }          # or json_schema_file = "answer.json"
+recall = { memory = "bible", retrieve = 2, store_prompts = true }
+"""
+
+
+def test_tasks_and_memories_are_checked(bench: Bench) -> None:
+    code, lines, said = checked(bench, BLOCK)
+    about = "storyteller: the preludes of continue_story need about 1 of its 1024 tokens"
+    assert (code, len(lines), said) == (0, 2, [f"{about}, as long as it is loaded"])
+    for wrong, fault in (
+        ('model = "storytelle"', "tasks.continue_story.model in srb.toml is 'storytelle'; there is no such "
+         "model; did you mean storyteller?"),
+        ("temprature = 0.9", "tasks.continue_story.temprature in srb.toml is not a field of a task; did you "
+         "mean temperature?"),
+        ('recall = { memory = "babel" }', "tasks.continue_story.recall.memory in srb.toml is 'babel'; there "
+         "is no table [memories.babel]; did you mean bible?"),
+    ):  # fmt: skip
+        key = wrong.split(" = ")[0].replace("temprature", "temperature")
+        text = re.sub(rf"^{key} = .*$", wrong, BLOCK, flags=re.MULTILINE)
+        assert checked(bench, text) == (2, [], [fault])
+
+
+PRELUDES = [  # of tasks, with a context of 100 tokens; the tokens that they are estimated to need
+    (["a" * 199], 50),
+    (["a" * 100, "b" * 92], 50),
+    (["a" * 199, "a" * 199], 50),
+    (["a" * 204], 52),
+]
+
+
+@pytest.mark.parametrize(("preludes", "tokens"), PRELUDES)
+def test_preludes_may_need_half_of_the_context(bench: Bench, preludes: list[str], tokens: int) -> None:
+    tasks = "".join(f"[tasks.t{i}]\nprelude = '{text}'\n" for i, text in enumerate(preludes))
+    text = f"model = 'models/storyteller.gguf'\nctx = 100\n{tasks}"
+    code, _, said = checked(bench, text)
+    assert code == (0 if tokens <= 50 else 2)
+    assert f"need about {tokens} of its 100 tokens" in said[0]
+    assert checked(bench, "engine_mode = 'per-request'\n" + text)[2] == []
+
+
+def test_memories_are_checked_with_their_models_and_files(bench: Bench) -> None:
+    (bench.folder / "other.db").write_bytes(b"no database" * 100)
+    block = "[memories.{0}]\nstore = {{ file = '{0}.db' }}\n"
+    assert checked(bench, ONE + block.format("new")) == (0, checked(bench, ONE)[1], [])
+    assert not (bench.folder / "new.db").exists(), "a check makes nothing"
+    text = ONE + block.format("long") + "chunk_tokens = 1017\n" + block.format("other")
+    assert checked(bench, text) == (2, [], [
+        "memories.long.chunk_tokens is 1017; it must be at most 1016: its embedding model, a, takes 1024 "
+        "tokens",
+        "memory other: cannot use other.db: file is not a database",
+    ])  # fmt: skip
+
+
 def test_the_example_is_right(bench: Bench) -> None:
     done = bench.run("config", "check", str(EXAMPLE))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.startswith("llama-srb: storyteller: the preludes of continue_story need about ")
     assert done.stdout.startswith(f"storyteller\tgpt-3.5-turbo\t{ROOT}/models/storyteller.gguf\t{SIZE}\t")
     assert done.stdout.endswith("\tat the start\n")
 
 
 def test_each_line_of_the_example_is_a_setting_and_each_setting_has_a_line(tmp_path: Path) -> None:
-    text = re.sub(r"^# ([a-z_]+ = |\[)", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
+    example, _, task = EXAMPLE.read_text().partition("\n[tasks.continue_story]\n")
+    text = re.sub(r"^# ([a-z_]+ = |\[)", r"\1", example, flags=re.MULTILINE)
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "storyteller.gguf").touch()
@@ -67,6 +149,11 @@ def test_each_line_of_the_example_is_a_setting_and_each_setting_has_a_line(tmp_p
     first, _, second = table.split("\n[models.")  # two, since prompt and prompt_file exclude each other
     fields = set(re.findall(r"^(\w+) = ", first + second, re.MULTILINE))
     assert fields | {"adapters"} == FIELDS.keys()
+    memory = example.partition("\n[memories.bible]\n")[2]
+    assert set(re.findall(r"^(?:# )?(\w+) = ", memory, re.MULTILINE)) == MEMORY_FIELDS.keys()
+    lines = set(re.findall(r"^(?:# )?(\w+) = ", task.partition("\n# For one model")[0], re.MULTILINE))
+    assert lines >= OWN.keys()
+    assert lines - OWN.keys() <= CANONICAL.keys()
 
 
 def test_the_defaults_of_the_example_are_the_servers(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from llama_srb import config
-from llama_srb.cli import checks
+from llama_srb.cli.doctor import checks
 from tests.support.places import FAKE_ENGINE, ROOT
 
 MODEL = ROOT / "models/storyteller.gguf"

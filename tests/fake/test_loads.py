@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.models import write_adapter
 from tests.support.served import Serving, bearer, frames, key_file
 from tests.support.several import Several, serve
 from tests.support.waiting import until
@@ -44,7 +45,7 @@ async def open_to_all(serving: Serving, tmp_path: Path) -> Several:
 
 
 def tables_of(folder: Path) -> dict[str, dict[str, Any]]:
-    (folder / "pirate.gguf").write_bytes(b"an adapter")
+    write_adapter(folder / "pirate.gguf", "llama", 0)
     return {
         "tale": {"adapters": {"pirate": str(folder / "pirate.gguf")}, "flags": ["--endless", *SLOW]},
         "poem": {"unload_after": "1h", "aliases": [SLASHED]},

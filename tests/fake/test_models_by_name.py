@@ -15,17 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llama_srb.http.routes import ROUTES, Route
 from tests.fake.test_scopes import BODIES, BODY, CHAT
+from tests.support.models import write_adapter
 from tests.support.served import SECRET, Serving, bearer, key_file
 from tests.support.several import Several, serve
 from tests.support.sockets import connected, event, until
 
-ADAPTER = b"an adapter, which the fake engine does not read"
 LOADS = (  # have their own tests
     "load_model", "unload_model", "router_load", "router_unload", "tabby_load", "webui_load",
     "unload_loaded",
 )  # fmt: skip
 NO_MODEL = {  # handlers of bodies that name no model: they act on requests, or on the server
-    "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation", *LOADS,
+    "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation",
+    "task_completions", "task_chat", *LOADS,
 }  # fmt: skip
 GENERATES_NOTHING = {"/api/show", "/api/pull"}
 NO_ADAPTER = {"embeddings", "vectors"}
@@ -40,7 +41,7 @@ NO_INFILL = {"/infill"}  # the fake engine's model has no infill tokens
 
 
 def table_of(folder: Path) -> dict[str, dict[str, Any]]:
-    (folder / "pirate.gguf").write_bytes(ADAPTER)
+    write_adapter(folder / "pirate.gguf", "llama", 0)
     adapters = {"pirate": str(folder / "pirate.gguf")}
     return {"tale": {"aliases": ["gpt"], "adapters": adapters}, "poem": {"sampling": {"temperature": 0.5}}}
 

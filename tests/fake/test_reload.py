@@ -173,7 +173,8 @@ async def test_the_order_of_the_file_and_the_default_are_new(start: Any) -> None
     assert await server.names() == ["poem", "tale"]
     assert await server.serves()
     assert server.ops("poem", "generate") == 1
-    await server.reload({"poem": {}, "tale": TALE}, 'default_model = "gpt"')
+    lines = await server.reload({"poem": {}, "tale": TALE}, 'default_model = "gpt"\nmodels_max = 2')
+    assert lines == ["settings default_model, models_max"]
     assert await server.serves()
     assert await server.serves("unknown")
     assert server.ops("tale", "generate") == 2
@@ -250,6 +251,17 @@ async def test_another_engine_is_loaded_beside_the_old_one_whose_requests_finish
             await until(lambda: len(children()) == 1)
             await other.finish(server)
     assert len(server.pids("tale")) == 2
+
+
+async def test_a_new_engine_has_the_preludes_of_tasks(start: Any) -> None:
+    task = '[tasks.story]\nmodel = "gpt"\nprelude = "Once"\n'
+    server = await start({"tale": TALE}, task)
+    assert await server.serves("story")
+    for ctx in (512, 256):
+        await server.reload({"tale": {**TALE, "ctx": ctx}}, task)
+        assert await server.serves("story")
+    pins = [note["name"] for note in server.noted("tale") if note["what"] == "pin"]
+    assert pins == ["task story"] * len(server.pids("tale")) == ["task story"] * 3
 
 
 async def test_a_model_that_was_not_loaded_is_not_loaded_after_a_change(start: Any) -> None:

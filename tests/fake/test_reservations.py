@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientWebSocketResponse
 
-from llama_srb.http.websocket import MAX_EXTENDING, MAX_RUNNING
+from llama_srb.http.websockets.requests import MAX_EXTENDING, MAX_RUNNING
 from tests.support.places import ROOT
 from tests.support.served import Served, Serving, bearer, key_file
 from tests.support.sockets import connected, event, until

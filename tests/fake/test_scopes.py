@@ -22,7 +22,7 @@ from llama_srb.http.auth import api_keys
 from llama_srb.http.routes import ROUTES, Route
 from tests.support.served import SECRET, Served, Serving, bearer, key_file
 
-NO_KEY, EVERY_KEY = "", "complete chat embed metrics admin"
+NO_KEY, EVERY_KEY = "", "complete chat embed memory metrics admin"
 TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is needed
     NO_KEY: """
         GET /
@@ -41,6 +41,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /v1/adapters
         GET /lora-adapters
         GET /v1/presets
+        GET /v1/tasks
         GET /v1/samplers
         GET /props
         GET /slots
@@ -76,6 +77,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/prefix
         POST /v1/score
         GET /v1/ws
+        POST /v1/tasks/{name}/completions
+        GET /v1/tasks/{name}/live
         POST /completion
         POST /completions
         POST /infill
@@ -106,6 +109,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
     """,
     "chat admin": """
         POST /v1/chat/completions
+        POST /v1/tasks/{name}/chat
+        GET /v1/tasks/{name}/ws
         POST /chat/completions
         POST /openai/v1/chat/completions
         POST /v1/responses
@@ -126,6 +131,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         DELETE /v1/completions/{id}
         DELETE /v1/completions/{id}/{index}
         POST /apply-template
+        POST /v1/prompt
         POST /v1/internal/chat-prompt
         POST /v1/internal/stop-generation
     """,
@@ -153,6 +159,14 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/model/unload
         POST /v1/internal/model/load
         POST /v1/internal/model/unload
+    """,
+    "memory admin": """
+        GET /v1/memories
+        PUT /v1/memories/{memory}/documents/{document}
+        GET /v1/memories/{memory}/documents
+        GET /v1/memories/{memory}/documents/{document}
+        DELETE /v1/memories/{memory}/documents/{document}
+        POST /v1/memories/{memory}/search
     """,
 }
 EXPECTED = {
@@ -183,6 +197,7 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/internal/decode": TOKENS, "/v1/token/decode": TOKENS,
     "/v1/load_lora_adapter": ADAPTER, "/v1/unload_lora_adapter": ADAPTER,
 }  # fmt: skip
+PARAMETERS = {"id": "0" * 32, "index": "0", "name": "m", "file": "x", "memory": "m", "document": "d"}
 BODY = {"prompt": "x", "n": 1, "max_tokens": 1, "max_length": 1, "n_predict": 1,
         "options": {"num_predict": 1}}  # fmt: skip
 
@@ -191,7 +206,7 @@ async def ask(
     served: Served, route: Route, headers: Mapping[str, str] = {}, *, method: str = "", **named: str
 ) -> tuple[int, bytes]:
     """Status and body of one request to a route; `named` are the parameters in its path."""
-    path = route.path.format(**({"id": "0" * 32, "index": "0", "name": "m", "file": "x"} | named))
+    path = route.path.format(**PARAMETERS | named)
     body = json.dumps(BODIES.get(route.path, BODY)) if route.method == "POST" else None
     url = served.url + path
     async with served.http.request(method or route.method, url, data=body, headers=headers) as response:
@@ -343,7 +358,7 @@ async def test_on_no_route_one_client_sees_or_ends_what_another_generates(three:
     async with secrets(three.first) as texts:
         for route in sorted(ROUTES, key=lambda route: route.handler == "reply"):  # they rename generations
             for name in NAMES:
-                path = route.path.format(id="0" * 32, index="0", name="m", file="x")
+                path = route.path.format(**PARAMETERS)
                 body = {**BODIES.get(route.path, BODY), **name} if route.method == "POST" else None
                 seen = await second.ask(route.method, path, body)
                 if any(text in seen for text in texts):

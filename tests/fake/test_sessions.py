@@ -18,9 +18,9 @@ import jwt
 import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
-from llama_srb.http import websocket
 from llama_srb.http.auth import api_keys
 from llama_srb.http.auth.jwt import LEEWAY
+from llama_srb.http.websockets import client_socket
 from tests.support.served import SECRET, Served, Serving, bearer, key_file
 from tests.support.sockets import connected, event, until
 from tests.support.waiting import PATIENCE
@@ -251,7 +251,7 @@ async def test_an_unfinished_body_becomes_a_401(
 async def test_a_websocket_whose_client_reads_nothing_ends_too(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket, "CLOSE_GRACE", 0.2)
+    monkeypatch.setattr(client_socket, "CLOSE_GRACE", 0.2)
     file = key_file(tmp_path / "keys", {"name": "ann"})
     served = await serving(*SLOW, api_key_file=str(file))
     async with connected(served, **bearer("ann")) as socket:

@@ -11,10 +11,10 @@ from .adapters import Adapters
 from .fields import Refused, check
 from .output import Output
 from .scheduler import Scheduler
-from .stories import tokenize, tokens_of
+from .stories import joined, tokenize, tokens_of
 
-ACCEPTED = ("chat", "prefix", "score", "embed", "template", "load_adapter")
-NOTED = ("lora", "sampling")  # fields that the journal repeats
+ACCEPTED = ("chat", "prefix", "pin", "score", "embed", "template", "load_adapter")
+NOTED = ("lora", "sampling", "private_tokens", "plain_content", "name")  # fields that the journal repeats
 ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
 
 
@@ -29,6 +29,8 @@ class Commands:
             "generate": self.generate,
             "chat": self.generate,  # the answer is content only
             "prefix": scheduler.prefix,
+            "pin": scheduler.pin,
+            "unpin": self.unpin,
             "score": self.score,
             "extend": scheduler.extend,
             "cancel": scheduler.cancel,
@@ -56,6 +58,7 @@ class Commands:
             check(command)
             self.adapters.check(command.get("lora", []))
             more = {name: command[name] for name in NOTED if name in command}
+            more |= {"parts": command["prompt"]} if isinstance(command.get("prompt"), list) else {}
             self.output.note(f"{command['op']} {command.get('index', '')}".strip(), **more)
             self.readers[command["op"]](command)
         except (Refused, ValueError, RecursionError) as error:
@@ -109,8 +112,9 @@ class Commands:
                           cached_tokens=0, completion_tokens=0, timings={})  # fmt: skip
 
     def tokenize(self, command: dict[str, Any]) -> None:
-        tokens = tokenize(command["text"])
-        words = [list(word.encode()) for word in command["text"].split(" ") if word]
+        text = joined(command["text"])
+        tokens = tokenize(text)
+        words = [list(word.encode()) for word in text.split(" ") if word]
         pieces = {"pieces": words} if command.get("pieces") else {}
         self.output.event("result", id=command["id"], tokens=tokens, **pieces)
 
@@ -123,7 +127,9 @@ class Commands:
             command["messages"] if isinstance(command["messages"], list) else json.loads(command["messages"])
         )
         prompt = " ".join(str(message["content"]) for message in messages)
-        self.output.event("result", id=command["id"], prompt=prompt)
+        plain = command.get("plain_content")
+        parts = {"parts": [{"text": prompt, "special": True}]} if plain else {}
+        self.output.event("result", id=command["id"], prompt=prompt, **parts)
 
     def load_adapter(self, command: dict[str, Any]) -> None:
         self.adapters.load(command["adapter"])
@@ -132,6 +138,12 @@ class Commands:
     def unload_adapter(self, command: dict[str, Any]) -> None:
         self.adapters.unload(command["adapter"])
         self.output.event("result", id=command["id"], adapters=self.adapters.loaded)
+
+    def unpin(self, command: dict[str, Any]) -> None:
+        if command["name"] not in self.scheduler.pins:
+            raise Refused("name", f'no prompt is pinned under the name "{command["name"]}"')
+        del self.scheduler.pins[command["name"]]
+        self.output.event("result", id=command["id"])
 
     def limits(self, command: dict[str, Any]) -> None:
         self.output.note(f"cache_ram {command['cache_ram']}")

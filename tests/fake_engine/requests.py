@@ -24,6 +24,9 @@ class Sequence:
     more: Callable[[int, int], Sequence]  # makes another sequence of the request: index, limit
     stop_text: str = ""
     length: int = 0
+    second: Callable[[], Sequence] | None = None  # makes the sequence of its second answer
+    free_length: int | None = None  # of the second answer: words of the free one
+    silent: bool = False  # a free answer that is not returned
 
     @property
     def over(self) -> bool:
@@ -60,7 +63,15 @@ def make_sequence(
     endless = flags.endless or command.get("sampling", {}).get("ignore_eos")
     end = sys.maxsize if endless else END_AFTER + tail
     reason = "length" if limit <= end else "stop"
-    uncut = Sequence(index, functools.partial(word, prompt, seed, index), min(limit, end), reason, more)
+    then, second = command.get("then"), None
+    if then is not None:
+        inner = {name: value for name, value in command.items() if name not in ("then", "stop")}
+        inner |= {"stop": then["stop"]} if "stop" in then else {}
+        text, most = prompt + then["text"], then.get("max_tokens", 128)
+        second = functools.partial(make_sequence, flags, inner, text, seed, index, most)
+    silent = then is not None and not then.get("return_free")
+    uncut = Sequence(index, functools.partial(word, prompt, seed, index), min(limit, end), reason, more,
+                     second=second, silent=silent)  # fmt: skip
     words = story(prompt, seed, index, min(uncut.total, 1000)) if command.get("stop") else []
     text = "".join(words)
     cuts = [(text.find(stop), stop) for stop in command.get("stop", []) if stop in text]
@@ -68,4 +79,4 @@ def make_sequence(
         return uncut
     at, stop_text = min(cuts)
     kept = cut(words, at, at + len(stop_text))
-    return Sequence(index, kept.__getitem__, len(kept), "stop", more, stop_text)
+    return Sequence(index, kept.__getitem__, len(kept), "stop", more, stop_text, second=second, silent=silent)

@@ -11,10 +11,11 @@ from .faults import Faults
 from .fields import Refused
 from .output import Output
 from .requests import Request, Sequence, make_sequence
-from .stories import tokenize, tokens_of
+from .stories import joined, tokenize, tokens_of
 from .torrent import prepare, tokens_field
 
 NO_SEED = 2**32 - 1
+MOST_PINNED = 8192  # half of the cells
 
 
 class Scheduler:
@@ -22,6 +23,7 @@ class Scheduler:
         self.flags, self.output, self.faults = flags, output, faults
         self.requests: dict[str, Request] = {}
         self.over: dict[str, Request] = {}  # ended requests, which continue may name
+        self.pins: dict[str, int] = {}  # tokens by name
         self.seeds = self.streamed = self.steps = 0
 
     # Commands
@@ -73,6 +75,13 @@ class Scheduler:
         size = len(tokens_of(command))
         self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size, client=client)
 
+    def pin(self, command: dict[str, Any]) -> None:
+        """As a prefix; its tokens are pinned at once."""
+        if (size := len(tokens_of(command))) > MOST_PINNED:
+            raise Refused("prompt", f"{size} cells would be pinned; at most {MOST_PINNED} cells may be")
+        self.pins[command["name"]] = size
+        self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size, client="a pin")
+
     def extend(self, command: dict[str, Any]) -> None:
         request, fork = self.requests.get(command["id"]), command.get("fork")
         if request is None or request.n == 0:
@@ -110,6 +119,7 @@ class Scheduler:
         waiting = sum(not r.started for r in self.requests.values())
         return {
             "cells_used": 0,
+            "cells_pinned": sum(self.pins.values()),
             "requests": len(self.requests) - waiting,
             "queued": waiting,
             "sequences": sum(len(r.running) for r in self.requests.values() if r.started),
@@ -179,10 +189,21 @@ class Scheduler:
                 text = text.ljust(self.flags.long_line, "x")
             sequence.length += 1
             request.completion_tokens += 1
-            if text:
+            if text and not sequence.silent:
                 self.stream(request, sequence.index, text)
-        if sequence.over:
+        if sequence.over and sequence.second:
+            self.begin_second(request, sequence)
+        elif sequence.over:
             self.stop(request, sequence, sequence.finish_reason)
+
+    def begin_second(self, request: Request, free: Sequence) -> None:
+        """The second answer takes the place of the free one."""
+        assert free.second
+        if not free.silent:
+            self.output.event("then", id=request.id, **self.end_of(free, free.finish_reason))
+        second = free.second()
+        second.free_length = free.length
+        request.running[request.running.index(free)] = request.sequences[free.index] = second
 
     def stream(self, request: Request, index: int, text: str) -> None:
         self.output.event("stream", id=request.id, index=index, text=text)
@@ -193,10 +214,22 @@ class Scheduler:
 
     def stop(self, request: Request, sequence: Sequence, reason: str) -> None:
         request.running.remove(sequence)
+        text: dict[str, Any] = (
+            {"logprob": -1.0 * sequence.length - sequence.index} if request.sum_logprobs else {}
+        )
+        end = self.end_of(sequence, reason)
+        if (free := sequence.free_length) is not None:
+            text["free_length"] = free
+            end["length"] += free
+        self.output.event("stop", id=request.id, **end, **text)
+
+    def end_of(self, sequence: Sequence, reason: str) -> dict[str, Any]:
+        """The fields of an answer's end."""
         text = {"stop_text": sequence.stop_text} if sequence.stop_text and reason == "stop" else {}
-        text |= {"logprob": -1.0 * sequence.length - sequence.index} if request.sum_logprobs else {}
-        self.output.event("stop", id=request.id, index=sequence.index, length=sequence.length,
-                          stop=int(reason == "stop"), finish_reason=reason, **text)  # fmt: skip
+        return {
+            "index": sequence.index, "length": sequence.length, "stop": int(reason == "stop"),
+            "finish_reason": reason, **text,
+        }  # fmt: skip
 
     def close(self, request: Request) -> None:
         """Writes done if the last sequence has stopped."""
@@ -213,4 +246,4 @@ class Scheduler:
 
 
 def text_of(command: dict[str, Any]) -> str:
-    return command["prompt"] if "prompt" in command else " ".join(map(str, command.get("tokens", ())))
+    return joined(command["prompt"]) if "prompt" in command else " ".join(map(str, command.get("tokens", ())))

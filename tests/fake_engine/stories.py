@@ -30,13 +30,18 @@ def cut(words: list[str], at: int, end: int) -> list[str]:
     return kept
 
 
+def joined(prompt: str | list[dict[str, Any]]) -> str:
+    """The text of a prompt, which may be given in parts."""
+    return prompt if isinstance(prompt, str) else "".join(part["text"] for part in prompt)
+
+
 def tokenize(text: str) -> list[int]:
     return [zlib.crc32(part.encode()) % 32000 for part in text.split(" ") if part]
 
 
 def tokens_of(command: dict[str, Any]) -> list[int]:
     """The tokens of a command's prompt."""
-    return command["tokens"] if "tokens" in command else tokenize(command.get("prompt", ""))
+    return command["tokens"] if "tokens" in command else tokenize(joined(command.get("prompt", "")))
 
 
 def as_chatml(messages: str | list[dict[str, Any]]) -> str:

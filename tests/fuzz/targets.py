@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from llama_srb.dialects import messages
+from llama_srb.dialects.tasks import turns
 from llama_srb.engine.codec import Lines, ProtocolError, parse
 from llama_srb.models import gguf_header
 from llama_srb.models.gguf_header import ModelFileError
@@ -30,6 +31,8 @@ def read_body(data: bytes) -> None:
 def read_message(data: bytes) -> None:
     with contextlib.suppress(RequestError):
         messages.parse(data)
+    with contextlib.suppress(RequestError):
+        turns.parse(data)
 
 
 def read_lines(data: bytes) -> None:

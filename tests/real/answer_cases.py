@@ -11,6 +11,7 @@ from tests.support.chats import HELLO, TOOLS, scripted
 
 PLAIN, HTML, CSS, SCRIPT, PICTURE = "text/plain", "text/html", "text/css", "text/javascript", "image/svg+xml"
 ONCE = "Once upon a time,"
+TASK = "/v1/tasks/story"
 FEW: dict[str, Any] = {"prompt": ONCE, "max_tokens": 2}
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "A story!"}], "max_tokens": 2}
 INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
@@ -18,6 +19,7 @@ RANKED: list[dict[str, Any]] = [
     {"n": 4, "rank_by": "typical", "dedupe": True, "temperature": 0},
     {"n": 2, "best_of": 4},
 ]
+THEN: dict[str, Any] = {"then": {"text": " So:", "regex": "[ab]{2}", "return_free": True}}
 CALL: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "n": 2, "max_tokens": 150}
 CALLING: dict[str, Any] = CALL | {"sequences": [scripted("<think>", "</think>", "<tool_call>"), scripted()]}
 USE: dict[str, Any] = {
@@ -44,6 +46,7 @@ class Case:
     form: str
     path: str
     model: str
+    sent_as: str = JSON
 
 
 def of(
@@ -53,14 +56,20 @@ def of(
     form: str = JSON,
     path: str = "",
     model: str = "storyteller",
+    sent_as: str = JSON,
 ) -> list[Case]:
-    return [Case(route, body, status, form, path or route.split()[1], model) for body in bodies or (None,)]
+    at = path or route.split()[1]
+    return [Case(route, body, status, form, at, model, sent_as) for body in bodies or (None,)]
+
+
+NOTES, DOCUMENTS = "/v1/memories/notes", "/v1/memories/{memory}/documents"
+CAT = b"The cat sleeps on the warm roof. It dreams of fish, and of a mouse that was far too quick for it."
 
 
 # fmt: off
 CASES = [
     *of("POST /v1/completions",
-        FEW | {"stream": False}, FEW | {"model": "other"},
+        FEW | {"stream": False}, FEW | {"model": "other"}, FEW | {"stream": False} | THEN,
         FEW | {"stream": False, "echo": True, "logprobs": 1, "n": 2, "foo": 1},
         FEW | {"stream": False, "prompt": [ONCE, "The end"], "n": 2, "logprobs": 0, "foo": 1},
         *(FEW | {"stream": False, "max_tokens": 6, **ranked} for ranked in RANKED),
@@ -76,6 +85,33 @@ CASES = [
     *of("POST /openai/v1/completions", FEW, FEW | {"n": 2, "echo": True, "logprobs": 1}),
     *of("POST /openai/v1/completions", FEW | {"stream": True}, form=SSE),
     *of("POST /v1/completions", b" " * (16 << 20) + b" ", status=413),
+    *of("GET /v1/tasks"),
+    *of("POST /v1/tasks/{name}/completions", FEW | {"stream": False, "foo": 1}, path=TASK + "/completions"),
+    *of("POST /v1/tasks/{name}/completions", FEW, FEW | {"stream": True}, form=SSE, path=TASK + "/completions"),
+    *of("POST /v1/tasks/{name}/completions", FEW | {"top_k": 1}, status=400, path=TASK + "/completions"),
+    *of("POST /v1/tasks/{name}/completions", FEW, status=404, path="/v1/tasks/other/completions"),
+    *of("POST /v1/tasks/{name}/chat", CHAT | {"stream": False}, path=TASK + "/chat"),
+    *of("POST /v1/tasks/{name}/chat", CHAT, CHAT | {"stream": True}, form=SSE, path=TASK + "/chat"),
+    *of("POST /v1/tasks/{name}/chat", FEW, status=400, path=TASK + "/chat"),
+    *of("GET /v1/tasks/{name}/live", form=SSE, path=TASK + "/live?prompt=cat&n=2"),
+    *of("GET /v1/tasks/{name}/live", status=400, path=TASK + "/live"),
+    *of("POST /v1/prompt", {"prompt": ONCE}, {"prompt": [417, 435]}, CHAT, FEW | {"model": "story", "foo": 1}, CHAT | {"model": "story"}),
+    *of("POST /v1/prompt", {"continue": {"id": "1", "index": 0}}, {"prompt": ["a", "b"]}, status=400),
+    *of("GET /v1/memories"),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT, status=201, path=NOTES + "/documents/cat?year=1900&tag=a&tag=b", sent_as=PLAIN),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT, path=NOTES + "/documents/cat?year=1901", sent_as=PLAIN),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT + b" Or a dog.", form=SSE, path=NOTES + "/documents/dog", sent_as=PLAIN),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT, status=415, path=NOTES + "/documents/cat"),
+    *of(f"PUT {DOCUMENTS}/{{document}}", CAT, status=404, path="/v1/memories/other/documents/cat", sent_as=PLAIN),
+    *of(f"PUT {DOCUMENTS}/{{document}}", b" ", status=400, path=NOTES + "/documents/cat", sent_as=PLAIN),
+    *of(f"GET {DOCUMENTS}", path=NOTES + "/documents"), *of(f"GET {DOCUMENTS}", path=NOTES + "/documents?limit=1"),
+    *of(f"GET {DOCUMENTS}", status=400, path=NOTES + "/documents?limit=0"),
+    *of(f"GET {DOCUMENTS}/{{document}}", path=NOTES + "/documents/cat"),
+    *of(f"GET {DOCUMENTS}/{{document}}", status=404, path=NOTES + "/documents/bird"),
+    *of("POST /v1/memories/{memory}/search", {"query": "cat"}, {"query": "cat", "k": 1, "foo": 1}, path=NOTES + "/search"),
+    *of("POST /v1/memories/{memory}/search", {"k": 1}, {"query": "cat", "k": 0}, status=400, path=NOTES + "/search"),
+    *of(f"DELETE {DOCUMENTS}/{{document}}", path=NOTES + "/documents/dog"),
+    *of(f"DELETE {DOCUMENTS}/{{document}}", status=404, path=NOTES + "/documents/dog"),
     *of("POST /v1/chat/completions",
         CHAT, CHAT | {"model": "other", "n": 3, "logprobs": True, "top_logprobs": 1, "foo": 1},
         *(CHAT | ranked for ranked in RANKED)),
@@ -116,7 +152,7 @@ CASES = [
     *of("POST /v1/fim/completions", {"prompt": "a", "suffix": "b", "max_tokens": 2}, model="able"),
     *of("POST /v1/events",
         FEW, FEW | {"n": 40}, FEW | {"n": 2, "echo": True, "logprobs": 2, "foo": 1, "stop": ["a"]},
-        {"prompt": ONCE * 150, "max_tokens": 1, "cache": False}, *(FEW | ranked for ranked in RANKED), form=SSE),
+        {"prompt": ONCE * 150, "max_tokens": 1, "cache": False}, FEW | THEN | {"n": 2}, *(FEW | ranked for ranked in RANKED), form=SSE),
     *of("POST /v1/events", CALLING, CALLING | {"logprobs": 1}, THOUGHT, form=SSE, model="able"),
     *of("POST /v1/events", {"prompt": 7}, status=400),
     *of("POST /v1/completions/{id}/extend", {"add": 1}, status=404, path="/v1/completions/17/extend"),

@@ -71,6 +71,6 @@ def frames(text: str, form: str) -> list[Any]:
         return [json.loads(line) for line in text.splitlines()]
     *parts, rest = text.split("\n\n")
     assert rest == "", "the last frame is whole"
-    told = [re.sub(r"\Aevent: [\w.]+\n", "", part) for part in parts if not part.startswith(":")]
+    told = [re.sub(r"\A(?:event|id): [\w.]+\n", "", part) for part in parts if not part.startswith(":")]
     assert all(one.startswith("data: ") for one in told)
     return [json.loads(one[6:]) for one in told if one != "data: [DONE]"]

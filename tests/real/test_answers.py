@@ -17,6 +17,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from llama_srb.dialects.messages import Message
+from llama_srb.dialects.tasks.turns import TurnMessage
 from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
@@ -51,6 +52,19 @@ LOADING = [  # one after the other: a route, its path, its body, the status and 
     ("POST /v1/models/{name}/load", "/v1/models/other/load", None, 404, JSON),
 ]
 EVENTS = "GET /models/sse"
+TASK = """
+[memories.notes]
+store = { file = "notes.db" }
+chunk_tokens = 16
+[tasks.story]
+about = "Goes on with a story."
+prelude = "Once upon a time,"
+prefix = " there was a "
+postfix = "."
+max_tokens = 3
+locked = ["top_k"]
+private_tokens = ["<|secret|>"]
+"""
 GENERATING = {  # a path for each form of errors: a body, and the fields that ask for a stream
     "/v1/completions": ({"prompt": ONCE}, {"stream": False}, {"stream": True}),
     "/v1/events": ({"prompt": ONCE}, None, {}),
@@ -66,8 +80,11 @@ FORMS = {"/api/generate": NDJSON}  # content types of streams that are not SSE
 
 
 @pytest.fixture(scope="module")
-def storyteller() -> Iterator[Server]:
-    with serving("--ctx", "8192") as server:
+def storyteller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The bundled model, with a task that has each field."""
+    file = tmp_path_factory.mktemp("tasks") / "srb.toml"
+    file.write_text(TASK)
+    with serving("--ctx", "8192", "--config", str(file)) as server:
         yield server
 
 
@@ -94,7 +111,8 @@ def test_answers_are_as_described(
     storyteller: Server, able: Server, description: Description, case: Case
 ) -> None:
     server = able if case.model == "able" else storyteller
-    status, headers, data = server.call(case.route.split()[0], case.path, case.body)
+    accept = {"Accept": SSE} if case.form == SSE and case.route.startswith("PUT") else {}
+    status, headers, data = server.call(case.route.split()[0], case.path, case.body, case.sent_as, **accept)
     assert (status, headers.get_content_type()) == (case.status, case.form), data[:1000]
     description.check(case.route, status, case.form, data)
 
@@ -182,6 +200,31 @@ async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> Non
         description.check_value(schema, one)
 
 
+async def test_the_messages_of_a_chat_on_a_websocket_are_as_declared(storyteller: Server) -> None:
+    schema = closed(TypeAdapter(TurnMessage).json_schema())
+    description = Description({"paths": {}, "components": {}})
+    turn: dict[str, Any] = {"op": "turn", "text": "cat", "n": 2}
+    commands: list[dict[str, Any]] = [
+        turn | {"echo": True, "logprobs": 1, "foo": 1},
+        {"op": "choose", "index": 1},
+        turn | {"rank_by": "typical", "dedupe": True},
+        {"op": "no"},
+        turn | {"prompt": "x"},
+        turn | {"text": "x" * 40_000},
+    ]
+    told: list[Any] = []
+    url = storyteller.url + "/v1/tasks/story/ws"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
+        for command in commands:
+            await socket.send_json(command)
+            told.append(await socket.receive_json(timeout=PATIENCE))
+            while command["op"] == "turn" and told[-1]["event"] not in ("done", "error"):
+                told.append(await socket.receive_json(timeout=PATIENCE))
+    assert {"start", "prompt", "stream", "stop", "done", "chosen", "error"} <= {one["event"] for one in told}
+    for one in told:
+        description.check_value(schema, one)
+
+
 # Errors
 
 
@@ -197,7 +240,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def call(server: Server, route: Route, body: Any, **headers: str) -> tuple[int, bytes]:
-    path = route.path.format(id="17", index="0", name="none", file="none.css")
+    path = route.path.format(id="17", index="0", name="none", file="none.css", memory="none", document="none")
     with closing(server.connect()) as connection:
         connection.request(route.method, path, body, headers)
         response = connection.getresponse()

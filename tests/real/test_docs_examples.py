@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.support.places import ROOT
-from tests.support.serving import Server
+from tests.support.serving import Server, serving
+from tests.support.waiting import PATIENCE
 
 EXAMPLE = re.compile(r"^    \$ curl ((?:.*\\\n)*.*)\n((?:    .*\n)+)", re.M)
 DOCS = {name: (ROOT / "docs" / name).read_text() for name in ("api.md", "dialects.md")}
@@ -41,6 +43,54 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 15
     assert [side for side, _ in CONVERSATION] == [*"><<>"]
     assert len(BLOCKS) >= 4
+
+
+TASKS = (ROOT / "docs/tasks.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server of docs/tasks.md, with its file."""
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", TASKS, re.M | re.S)
+    file = tmp_path_factory.mktemp("docs") / "tasks.toml"
+    file.write_text(text)
+    assert f"llama-srb serve --config {file.name}" in TASKS
+    with serving("--config", str(file)) as server:
+        yield server
+
+
+@pytest.mark.parametrize(("command", "shown"), EXAMPLE.findall(TASKS), ids=lambda text: str(text)[-40:])
+def test_an_example_of_tasks_answers_as_shown(tasks: Server, command: str, shown: str) -> None:
+    test_an_example_answers_as_shown(tasks, command, shown)
+
+
+def test_the_numbers_of_the_example_of_tasks_are_true(
+    tasks: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = {"model": "continue_story", "prompt": "A cat found a red ball."}
+    made = tasks.json("POST", "/v1/prompt", body)[1]
+    assert {int(n) for n in re.findall(r'"prompt_tokens": (\d+)', TASKS)} == {made["prompt_tokens"]}
+    (block,) = re.findall(r"^```python\n(.*?)^```$", TASKS, re.M | re.S)
+    exec(block.replace("http://localhost:9090", tasks.url), {"__name__": "example"})
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    (address,) = re.findall(r"EventSource\(`http://localhost:9090(.*?)`\)", TASKS)
+    status, _, data = tasks.call("GET", address.replace("${prompt}", "A%20cat"))
+    assert (status, data[:9]) == (200, b"id: live\n")
+
+
+async def test_the_chat_of_tasks_goes_as_shown(tasks: Server) -> None:
+    conversation = [json.loads(line) for line in re.findall(r"^    [<>] (\{.*\})$", TASKS, re.M)]
+    url = tasks.url + "/v1/tasks/continue_story/ws"
+    async with ClientSession() as session, session.ws_connect(url) as socket:
+        for shown in conversation:
+            if "op" in shown:
+                await socket.send_json(shown)
+                continue
+            while (told := await socket.receive_json(timeout=PATIENCE))["event"] != shown["event"]:
+                pass
+            assert told.keys() >= shown.keys()
+        assert shown["op"] == "turn"
+        assert (await socket.receive_json(timeout=PATIENCE))["turn"] == 1
 
 
 def test_five_lines_serve_a_model_by_name(tmp_path: Path) -> None:

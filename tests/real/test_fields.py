@@ -15,6 +15,7 @@ from tests.support.places import ROOT
 COPY = ROOT / "tests/fake_engine/fields.json"
 TABLE = json.loads(COPY.read_text())
 UNNAMED = ("sampling", "sequences")  # errors name their fields without the name of the object
+LISTS = ("sequences", "lora", "prompt")  # of these objects
 VALUES: tuple[Any, ...] = (None, True, 7.5, "text", [True], {"unknown": 1})
 FIELDS = [
     (op, name, schema)
@@ -48,6 +49,7 @@ def valid(op: str) -> dict[str, Any]:
     """Valid values for the fields that a command must have."""
     values: dict[str, Any] = {
         "prefix": {"prompt": "a"}, "generate": {"prompt": "a"}, "chat": {"messages": []},
+        "pin": {"name": "a", "prompt": "a"}, "unpin": {"name": "a"},
         "score": {"texts": ["a"]}, "embed": {"input": ["a"]}, "tokenize": {"text": "a"},
         "detokenize": {"tokens": []}, "template": {"messages": []},
         "load_adapter": {"adapter": {"id": 0, "path": "a.gguf"}}, "unload_adapter": {"adapter": 0},
@@ -95,7 +97,7 @@ def test_a_field_of_an_object_is_refused_by_name_when_its_type_is_wrong(
 ) -> None:
     op = OWNERS.get(owner, "generate")
     object = {name: None}
-    value = [object] if owner in ("sequences", "lora") else object
+    value = [object] if owner in LISTS else object
     error = error_of(engine, valid(op) | {owner: value})
     known = name if owner in UNNAMED else f"{owner}.{name}"
     assert (error["param"], error["message"].partition(";")[0]) == (known, f"{known} is null")
@@ -109,7 +111,7 @@ def test_a_field_that_is_not_in_the_table_is_refused_as_unknown(engine: Lines, o
 
 @pytest.mark.parametrize("owner", TABLE["$defs"])
 def test_a_field_that_an_object_does_not_have_is_refused_as_unknown(engine: Lines, owner: str) -> None:
-    value = [{"temprature": 1}] if owner in ("sequences", "lora") else {"temprature": 1}
+    value = [{"temprature": 1}] if owner in LISTS else {"temprature": 1}
     error = error_of(engine, valid(OWNERS.get(owner, "generate")) | {owner: value})
     assert error["param"] == ("temprature" if owner in UNNAMED else owner)
     assert error["message"] == f'{owner} has no field "temprature"'

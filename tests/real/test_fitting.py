@@ -57,6 +57,17 @@ def test_without_a_limit_the_prompt_is_truncated_to_the_context(server: Server) 
     assert (answer["prompt_eval_count"], answer["warnings"]) == (CONTEXT - 68, kobold["warnings"])
 
 
+def test_a_truncated_prompt_leaves_room_for_a_second_answer(server: Server) -> None:
+    """The room for ` So:` is that of its bytes."""
+    then = {"text": " So:", "max_tokens": 30, "regex": "[ab]{20}"}
+    body = {"prompt": LONG, "max_length": 68, "then": then, "ignore_eos": True}
+    answer = server.json("POST", "/api/v1/generate", body)[1]
+    [result] = answer["results"]
+    assert result["prompt_tokens"] == CONTEXT - 68 - 30 - len(" So:")
+    assert set(result["text"]) <= {"a", "b"}
+    assert len(result["text"]) == 20
+
+
 def test_the_last_frame_of_a_stream_warns_of_truncation(server: Server) -> None:
     kobold = {"prompt": LONG, "max_length": 4, "max_context_length": 100}
     *frames, last = server.call("POST", "/api/extra/generate/stream", kobold)[2].decode().split("\n\n")[:-1]

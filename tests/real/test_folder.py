@@ -181,6 +181,7 @@ def test_a_deleted_file_loses_its_entry_and_is_written_again(shelf: Shelf) -> No
         shelf.file.unlink()
         for seed in (5, 6):  # evict it
             engine.generate(**story(words(seed, 200)))
+        wait_for_files(engine, shelf, 3)
         assert n_computed(engine.generate(**story())) <= 1
         engine.finish()
 

@@ -40,9 +40,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         two = "1.gguf"
         [models.broken]
         path = "small.gguf"
-        lora = ["broken.gguf"]
+        engine_args = ["--no-such-flag"]
         """)
-    (folder / "broken.gguf").write_bytes(b"no adapter")
     with serving("--config", str(folder / "srb.toml")) as server:
         yield server
 

@@ -250,6 +250,45 @@ STRUCTURES = [
 ]  # fmt: skip
 
 
+THEN_FIELDS = "text, grammar, json_schema, regex, choice, max_tokens, stop, return_free"
+
+
+def then(what: str, message: str, param: str = "text", **fields: Any) -> Case:
+    """A wrong field of then; param: its name."""
+    about = {"then": {"text": "So:", **fields}}
+    return field(f"then with {what}", f"then.{message}", param=f"then.{param}", **about)
+
+
+THEN = [
+    field("then 7", f"then is 7; it must be an object: {THEN_FIELDS}", then=7),
+    field("then '{'", f'then is "{{"; it must be an object: {THEN_FIELDS}', then="{"),
+    field("then without text", "then.text is missing", param="then.text", then={"regex": "a"}),
+    field("then of other fields", f'then has no field "temperature", only {THEN_FIELDS}',
+          then={"text": "", "temperature": 1}),
+    then("text 7", "text is 7; it must be a text", text=7),
+    then("max_tokens 0", "max_tokens is 0; it must be -1 or at least 1", "max_tokens", max_tokens=0),
+    then("max_tokens -2", "max_tokens is -2; it must be between -1 and 2147483647", "max_tokens", max_tokens=-2),
+    then("stop 7", "stop is 7; it must be a text or a list of texts", "stop", stop=7),
+    then("choice []", "choice is []; it must be a list of texts, at least one, none of them empty", "choice", choice=[]),
+    then("return_free 1", "return_free is 1; it must be true or false", "return_free", return_free=1),
+    field("then with grammar and regex", "only one of then.grammar and then.regex may be given", param="then.regex",
+          then={"text": "", "grammar": "x", "regex": "x"}),
+    Case("then with a wrong regex", {"prompt": "x", "then": {"text": "", "regex": "a(b"}},
+         "then.regex: line 1, column 2: the group has no closing )", "then.regex", code="invalid_request"),
+    Case("then without room for a token", {"prompt": "x", "then": {"text": "a " * 1024}},
+         "prompt and then.text have 1027 tokens; with one more it exceeds the available context size of 1024 tokens per "
+         "sequence", "then", code="context_length_exceeded", size=(1027, 1024)),
+    field("then and echo", "only one of then and echo may be given: the second answer does not follow the prompt",
+          param="then", echo=True, then={"text": "So:"}),
+    field("then and dedupe",
+          "only one of then and dedupe may be given: equal second answers may belong to different free answers",
+          param="then", dedupe=True, then={"text": "So:"}),
+    field("best_of and then.return_free",
+          "only one of best_of and then.return_free may be given: only second answers are compared",
+          param="then.return_free", n=2, best_of=4, then={"text": "So:", "return_free": True}),
+]  # fmt: skip
+
+
 DIVERSITY = [
     field('diversity "beam"', 'diversity is "beam"; it must be one of none, arithmetic', diversity="beam"),
     field("arithmetic with mirostat", 'diversity is "arithmetic", which is not possible with mirostat',
@@ -358,6 +397,7 @@ CASES = [
     *FORMS,
     *CONTINUED,
     *STRUCTURES,
+    *THEN,
     *DIVERSITY,
     *EXTENSIONS,
     *CHATS,

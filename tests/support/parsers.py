@@ -20,6 +20,7 @@ from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.commands import encode, encode_generate
 from llama_srb.request.parse import Defaults, extension_from
+from llama_srb.tasks import Task, applied
 
 ABOUT = ServerInfo("m", context=4096)
 
@@ -33,6 +34,10 @@ def reply(make: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
     return lambda body: encode_generate("1", make(body, ABOUT).request)
 
 
+def of_task(task: Task) -> Callable[[dict[str, Any]], Any]:
+    return lambda body: encode_generate("1", applied(task, events.parse(body, task.over(Defaults()))))
+
+
 def question(one: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda body: encode(one.op, "1", **one.arguments(body))
 
@@ -43,6 +48,8 @@ PARSERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "chat": lambda body: encode_generate("1", chat.parse(body, Defaults())[0]),
     "embeddings": lambda body: encode("embed", "1", **embeddings.parse(body).engine_fields()),
     "scores": lambda body: encode("score", "1", **scores.parse(body).engine_fields()),
+    "task": of_task(Task("t", prelude="a", prefix="b", postfix="c", private_tokens=("x",), locked=("n",))),
+    "task with the model's template": of_task(Task("t", prelude="a")),
     "extend": lambda body: extension_from(body, strict=False),
 }  # fmt: skip
 for dialect in (llamacpp, koboldai, ollama, textgen):

@@ -33,11 +33,13 @@ class Server:
         assert at.hostname
         return http.client.HTTPConnection(at.hostname, at.port, timeout=60)
 
-    def call(self, method: str, path: str, body: Any = None) -> tuple[int, http.client.HTTPMessage, bytes]:
+    def call(
+        self, method: str, path: str, body: Any = None, sent_as: str = "application/json", **headers: str
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Status, headers and body of one request. Bytes are sent as they are, any other body as JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         with contextlib.closing(self.connect()) as connection:
-            connection.request(method, path, data, {"Content-Type": "application/json"})
+            connection.request(method, path, data, {"Content-Type": sent_as, **headers})
             response = connection.getresponse()
             return response.status, response.headers, response.read()
 

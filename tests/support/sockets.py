@@ -14,8 +14,10 @@ Messages = list[dict[str, Any]]
 
 
 @contextlib.asynccontextmanager
-async def connected(served: Served, **headers: str) -> AsyncIterator[ClientWebSocketResponse]:
-    async with served.http.ws_connect(served.url + "/v1/ws", headers=headers) as socket:
+async def connected(
+    served: Served, path: str = "/v1/ws", **headers: str
+) -> AsyncIterator[ClientWebSocketResponse]:
+    async with served.http.ws_connect(served.url + path, headers=headers) as socket:
         yield socket
 
 

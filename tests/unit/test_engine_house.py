@@ -17,7 +17,7 @@ FOLDERS: dict[str, set[str]] = {
     "model": {"util"},
     "cache": {"model"},
     "sampling": {"grammar", "util"},
-    "chat": {"grammar", "util"},
+    "chat": {"grammar", "model", "util"},
     "protocol": {"chat", "grammar", "model", "sampling", "util"},
     "schedule": {"cache", "model", "protocol", "sampling", "util"},
     "flags": set(),

@@ -17,6 +17,7 @@ from llama_srb.engine.events import (
     Start,
     Stop,
     Stream,
+    Then,
     TokenList,
 )
 from llama_srb.request.parse import Defaults
@@ -54,6 +55,14 @@ FRAMES: list[tuple[Event, str]] = [
         Stop("1", 2, 9, 1, "stop", "", -11.5, -1.25, 0.75, 0),
         '{"event": "stop", "index": 2, "length": 9, "stop": 1, "finish_reason": "stop", "logprob": -11.5, '
         '"mean_logprob": -1.25, "distinct_2": 0.75, "duplicate_of": 0}',
+    ),
+    (
+        Stop("1", 2, 9, 1, "stop", free_length=5),
+        '{"event": "stop", "index": 2, "length": 9, "stop": 1, "finish_reason": "stop", "free_length": 5}',
+    ),
+    (
+        Then("1", 2, 5, 1, "stop", "."),
+        '{"event": "then", "index": 2, "length": 5, "stop": 1, "finish_reason": "stop", "stop_text": "."}',
     ),
     (Extend("1", 8, 12), '{"event": "extend", "first": 8, "count": 12}'),
     (

@@ -100,14 +100,17 @@ SAMPLE: dict[str, Any] = {
 }
 SAMPLED = {name: SAMPLE.get(name, row.high) for name, row in SAMPLING_ROWS.items()} | {"seed": 7}
 COMMON: dict[str, Any] = {
-    "n": 2, "max_tokens": 9, "min_tokens": 1, "stop": ["a"], "banned_strings": ["b"], "logprobs": 3,
-    "echo": True, "logprobs_mode": "processed", "cache": False, "lora": [{"id": 0, "scale": 0.5}],
-    "rank_by": "logprob", "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
+    "n": 2, "max_tokens": 9, "min_tokens": 1, "stop": ["a"], "banned_strings": ["b"], "private_tokens": ["p"],
+    "logprobs": 3, "echo": True, "logprobs_mode": "processed", "cache": False,
+    "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob",
+    "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
 }  # fmt: skip
 PLAIN: list[dict[str, Any]] = [
     {"prompt": "Once", **COMMON, **SAMPLED},
     {"prompt": [1, 2], "diversity": "arithmetic", "first_token": "distinct"},
+    {"prompt": [{"text": "Once"}, {"text": " upon", "special": True}]},
     {"continue": {"id": "17", "index": 0, "at": 3}},
+    {"prompt": "Once", "then": {"text": "So:", "json_schema": {}, "stop": ["a"], "max_tokens": 9}},
     *({"prompt": "Once", name: text} for name, text in
       {"grammar": 'root ::= "a"', "json_schema": {"type": "object"}, "regex": "a+", "choice": ["a"]}.items()),
 ]  # fmt: skip
@@ -116,7 +119,9 @@ TOOL = {"type": "function", "function": {"name": "weather", "parameters": {}}}
 CHATS: list[dict[str, Any]] = [
     {"messages": HELLO, **COMMON, **SAMPLED, "parallel_tool_calls": True, "tools": [TOOL],
      "tool_choice": "auto", "reasoning_format": "none", "enable_thinking": False,
-     "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False, "continue_final_message": True},
+     "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False, "continue_final_message": True,
+     "plain_content": True},
+    {"messages": HELLO, "then": {"text": "So:", "regex": "a"}},
     *({"messages": HELLO, **{name: value for name, value in body.items() if name != "prompt"}}
       for body in PLAIN if "prompt" in body),
 ]  # fmt: skip

@@ -64,6 +64,7 @@ def test_the_model_of_a_name(
         (TWO, "gpt4", "there is no model gpt4 here; did you mean gpt?"),
         (TWO, "zzz", "there is no model zzz here, only tale, poem"),
         (TWO, "Tale", "there is no model Tale here; did you mean tale?"),
+        (TWO, "PIRATE", "there is no model PIRATE here; did you mean pirate?"),
         (TWO, "x" * 999, f"there is no model {'x' * 100} here, only tale, poem"),
         (
             Names([TALE, POEM], default="poem", strict=True),
@@ -97,6 +98,13 @@ GRANTS: list[tuple[Names[Model], str | None, tuple[str, ...], str]] = [
 REFUSED: list[tuple[Names[Model], str | None, tuple[str, ...], int, str]] = [
     (TWO, "poem", ("tale",), 403, "this key may use the models tale, not poem"),
     (TWO, "pirate", ("poem",), 403, "this key may use the models poem, not pirate"),
+    (
+        TWO,
+        "pirate",
+        ("pirate",),
+        403,
+        "this key may use the models pirate; pirate is not the name of a model",
+    ),
     (TWO, None, (), 403, "this key may use no model"),
     (TWO, None, ("gone",), 403, "this key may use the models gone, none of which is here"),
     (ONE, "gpt-4", ("other",), 403, "this key may use the models other, not gpt-4"),

@@ -180,6 +180,11 @@ FIELDS: list[Refusal] = [
         "models.a.engine_args in FILE: --port after -- is a setting of the server; use --port",
     ),
     (
+        ONE + "engine_args = ['-t', '2', '-nglx', '3']",
+        {},
+        "models.a.engine_args in FILE: -nglx is no flag of llama.cpp; did you mean -ngl?",
+    ),
+    (
         ONE + "adapters = { x = 'a:b' }",
         {},
         "models.a.adapters.x in FILE is 'FOLDER/a:b'; it must be a path without : , and \"",

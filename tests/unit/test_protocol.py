@@ -28,6 +28,7 @@ from llama_srb.engine.events import (
     Start,
     Stop,
     Stream,
+    Then,
     TokenList,
     content_size,
     shows_step,
@@ -57,6 +58,9 @@ CASES: list[tuple[str, Event]] = [
     ('{"event":"stream","id":"1","index":0,"text":"' + "x" * 200_000 + '"}', Stream("1", 0, "x" * 200_000)),
     ('{"event":"stop","id":"17","index":0,"length":29,"stop":1,"finish_reason":"stop","stop_text":"\\n"}', Stop("17", 0, 29, 1, "stop", "\n")),
     ('{"event":"stop","id":"17","index":0,"length":29,"stop":0,"finish_reason":"length","stop_text":null}', Stop("17", 0, 29, 0, "length")),
+    ('{"event":"stop","id":"17","index":0,"length":29,"stop":1,"finish_reason":"stop","free_length":20}',
+     Stop("17", 0, 29, 1, "stop", free_length=20)),
+    ('{"event":"then","id":"17","index":3,"length":20,"stop":1,"finish_reason":"stop","stop_text":"."}', Then("17", 3, 20, 1, "stop", ".")),
     ('{"event":"extend","id":"17","first":8,"count":12}', Extend("17", 8, 12)),
     ('{"event":"done","id":"17","count":8,"prompt_tokens":5,"cached_tokens":4,"completion_tokens":201,"timings":{"total_ms":3.5}}',
      Done("17", 8, 5, 4, 201, {"total_ms": 3.5})),
@@ -131,9 +135,14 @@ def test_rubbish_after_a_line_does_not_damage_the_line(rubbish: bytes) -> None:
 
 def test_some_events_are_signs_of_a_made_step() -> None:
     shown = {type(event) for _, event in CASES if shows_step(event)}
-    assert shown == {Progress, Stream, Stop}
+    assert shown == {Progress, Stream, Stop, Then}
     assert not shows_step(Stop("17", 0, 0, 0, "cancelled"))
-    others = (Again("17", 0), Score("17", 0, 3, -1.0, False), Embedding("17", 0, 3, (1.0,)))
+    others = (
+        Again("17", 0),
+        Then("17", 0, 9, 0, "length"),
+        Score("17", 0, 3, -1.0, False),
+        Embedding("17", 0, 3, (1.0,)),
+    )
     assert all(map(shows_step, others))
 
 

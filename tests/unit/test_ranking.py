@@ -21,9 +21,10 @@ from llama_srb.engine.events import (
     Start,
     Stop,
     Stream,
+    Then,
     TokenList,
 )
-from llama_srb.engine.ranking import distinct, ranking, words
+from llama_srb.engine.ranking import Rank, distinct, joining, ranking, words
 from llama_srb.request.parse import Defaults, request_from
 
 A_CAT, THE_CAT, A_DOG = "a cat sat on a mat", "the cat sat on a mat", "dogs bark at night"
@@ -240,3 +241,29 @@ def test_held_back_events_are_bounded() -> None:
     (error,) = take([Stream("1", 1, " a", TokenList.of([token]))])
     assert isinstance(error, Error)
     assert error.code == "answer_too_large"
+
+
+def test_second_answers_are_ranked_by_their_own_tokens_and_texts() -> None:
+    """length counts both answers, logprob is the second one's; a text begins after `then`."""
+    events = run(
+        ["same words", "same words"], [stop(0, -9.0, 30, free_length=20), stop(1, -8.0, 30, free_length=10)]
+    )
+    events[5:5] = [Then("1", 1, 10, 0, "length"), Stream("1", 1, "x x x")]
+    made = ranked(events, n=2, rank_by="logprob", then={"text": "So:", "return_free": True})
+    stops = [event for event in made if isinstance(event, Stop)]
+    assert [one.mean_logprob for one in stops] == [-0.9, -0.4]
+    assert [one.distinct_2 for one in stops] == [1.0, 0.5]
+    assert isinstance(made[-1], Done)
+    assert made[-1].ranking == (1, 0)
+
+
+def test_the_text_between_two_answers_takes_the_place_of_then() -> None:
+    events: list[Event] = [Stream("1", 1, "a"), Then("1", 1, 1, 0, "length"), Stream("1", 1, "b")]
+    for then, expected in (({"return_free": True}, "a So:b"), ({}, "ab")):
+        request = request_from({"prompt": "x", "n": 2, "then": {"text": " So:", **then}}, Defaults())
+        made = asyncio.run(_taken(joining(request, ranking(request)), events))
+        assert said(made) == {1: expected}
+
+
+async def _taken(rank: Rank, events: list[Event]) -> list[Event]:
+    return await rank(events)

@@ -22,7 +22,7 @@ from llama_srb.request.fields import (
     samplers_table,
 )
 from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
-from llama_srb.request.shapes import SequenceName
+from llama_srb.request.shapes import Part, SequenceName
 from llama_srb.request.values import MAX_DEPTH, RequestError
 
 
@@ -118,6 +118,8 @@ VALUES: dict[str, Any] = {
     "cache": False,
     "ignore_eos": True,
     "banned_strings": ["x"],
+    "private_tokens": ["x"],
+    "then": {"text": "x"},
     "dry_sequence_breakers": ["x"],
     "logit_bias": [[1, 2.0]],
     "samplers": ["top_k"],
@@ -784,3 +786,21 @@ def test_a_field_of_chats_needs_messages(name: str) -> None:
     value = {"tools": [TOOL], "tool_choice": "none", "reasoning_format": "auto"}.get(name, True)
     with pytest.raises(RequestError, match="given without messages"):
         request_from({"prompt": "x", name: {} if name == "chat_template_kwargs" else value})
+
+
+PARTS = [{"text": "a"}, {"text": "b", "special": True}]
+
+
+def test_a_prompt_may_have_parts() -> None:
+    request = request_from({"prompt": PARTS})
+    assert request.prompt == (Part("a"), Part("b", special=True))
+    assert request.engine_fields()["prompt"] == [{"text": "a", "special": False}, PARTS[1]]
+
+
+@pytest.mark.parametrize(
+    "part", [{}, {"text": 1}, {"text": "a", "more": 1}, {"text": "a", "special": 1}, {"text": "\ud800"}]
+)
+def test_a_wrong_part_is_named(part: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=r"^prompt\[1\] is ") as raised:
+        request_from({"prompt": [{"text": "a"}, part]})
+    assert raised.value.param == "prompt"

@@ -46,7 +46,7 @@ def request_of(body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> C
     fields |= chat_of(body) | _thinking(body.get("thinking")) | _output(body)
     if body.get("stop_sequences") is not None:
         fields["stop"] = texts("stop_sequences")(body["stop_sequences"])
-    request = request_from(fields, about.defaults_of(N, MAX_TOKENS, stream=stream))
+    request = request_from(fields, about.defaults_of(N, MAX_TOKENS, stream=stream).of_one())
     if request.n > 1:
         message = f"n is {request.n}; it must be 1: an answer is one message. /v1/chat/completions has n"
         raise RequestError(message, param="n")

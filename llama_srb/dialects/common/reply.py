@@ -28,16 +28,17 @@ ModelState: TypeAlias = Literal["unloaded", "loading", "loaded", "failed"]
 class ServerInfo:
     """The server and the model of a request.
 
-    model: its own name. asked: its name in the answer, if that is another one. parent: of an adapter in a
-    list, the model's name. context: tokens of one sequence. modified, now: seconds since 1970. agent: the
-    client's User-Agent. models: for a list, all that the client may use. leaves: when it will be unloaded if
-    no request comes, in seconds since 1970; None: never. max_instances: None if the request names its model,
-    or if the server has one model; else the most models that are loaded at once, 0 without a limit.
+    model: its own name. asked: its name in the answer, if that is another one. parent: of an adapter or a
+    task in a list, the model's name. context: tokens of one sequence. modified, now: seconds since 1970.
+    agent: the client's User-Agent. models: for a list, all that the client may use. leaves: when it will be
+    unloaded if no request comes, in seconds since 1970; None: never. max_instances: None if the request names
+    its model, or if the server has one model; else the most models that are loaded at once, 0: no limit.
     """
 
     model: str
     asked: str = ""
     parent: str = ""
+    is_task: bool = False
     state: ModelState = "loaded"
     models: tuple[ServerInfo, ...] = ()
     path: str = ""

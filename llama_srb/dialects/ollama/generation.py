@@ -6,6 +6,7 @@ text gets only the lines of the first; its last line has all texts as `choices`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NotRequired, TypeAlias
 
@@ -356,7 +357,8 @@ def _loaded(kind: type[Lines], body: Mapping[str, Any], about: ServerInfo) -> Li
     Here the model is loaded as long as the server runs.
     """
     named = {name: body[name] for name in ("model", "name") if name in body}
-    reply = kind({**named, "stream": False}, about, {"prompt": "", "max_tokens": 0})
+    free = replace(about, defaults=about.defaults.of_the_dialect())
+    reply = kind({**named, "stream": False}, free, {"prompt": "", "max_tokens": 0})
     reply.loading = "unload" if body.get("keep_alive") in (0, "0", "0s") else "load"
     return reply
 

@@ -68,7 +68,7 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionReques
     fields = {name: value for name, value in body.items() if name not in READ_HERE}
     fields |= {"messages": messages_of(body.get("instructions"), body.get("input"))}
     fields |= tools.chosen(body.get("tool_choice")) | _structure(body) | _reasoning(body) | _limits(body)
-    request = request_from(fields, replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream))
+    request = request_from(fields, replace(defaults.of_one(), max_tokens=MAX_TOKENS, whole=not form.stream))
     if request.n != 1:
         message = f"n is {request.n}; it must be 1: a response is one answer, /v1/chat/completions gives n"
         raise RequestError(message, param="n")

@@ -24,6 +24,7 @@ from llama_srb.engine.pool.engines import Change, Engines
 from llama_srb.engine.pool.hosting import Host, Hosting
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.pool.per_request import PerRequest
+from llama_srb.engine.pool.pins import Pins
 from llama_srb.engine.pool.requests import Requests
 from llama_srb.engine.pool.resident import Resident
 from llama_srb.engine.pool.terms import OWN, Terms
@@ -72,9 +73,9 @@ class Pool:
     methods of `hosting`; unload() wants that no request runs. While the pool is held new requests wait, and
     the state stays as it is. A pool that is unloaded or failed and has a `refusal` raises that.
 
-    resident: the state is loading until the first engine is ready, and after each crash. If the first load
-    fails, the state is stopped, or unloaded if the pool was started so; the requests that wait get the cause,
-    and wait_ready() raises it. It is failed if each engine dies in its first step.
+    resident: the state is loading until the first engine is ready and has its `pins`, and after each crash.
+    If the first load fails, the state is stopped, or unloaded if the pool was started so; the requests that
+    wait get the cause, and wait_ready() raises it. It is failed if each engine dies in its first step.
     per-request: the state is ready from start or load() to unload() or stop; engines start for requests.
     """
 
@@ -84,14 +85,15 @@ class Pool:
         self.engines = Engines(settings, self.change)
         self.requests = Requests(self.change)
         self.refusal: Refusal | None = None  # while it is unloaded or failed, requests get this error
+        self.adapters = Adapters(self.engines, self.change, self.command, one_engine=mode == "resident")
+        self.pins = Pins(self.engines, self.adapters)
         self.hosting = Hosting(
-            partial(Resident, self.engines, self.requests, self.change)
+            partial(Resident, self.engines, self.requests, self.change, self.pins)
             if mode == "resident"
             else partial(PerRequest, self.engines, self.requests, max_engines),
             self.requests,
             self.change,
         )
-        self.adapters = Adapters(self.engines, self.change, self.command, one_engine=mode == "resident")
         self._running = False
         self._draining = False
 

@@ -18,6 +18,7 @@ from llama_srb.engine.events import Ready
 from llama_srb.engine.exchange import EngineError, EngineUnavailable, Exchange, new_id
 from llama_srb.engine.pool.engines import Change, Engines
 from llama_srb.engine.pool.first_steps import FirstSteps, proof
+from llama_srb.engine.pool.pins import Pins
 from llama_srb.engine.pool.requests import Requests
 from llama_srb.engine.pool.warm_up import warm_up
 from llama_srb.engine.process import Engine
@@ -35,7 +36,7 @@ class Resident:
     still is the resident's task (tests/fake/test_pool_life.py).
     """
 
-    def __init__(self, engines: Engines, requests: Requests, change: Change) -> None:
+    def __init__(self, engines: Engines, requests: Requests, change: Change, pins: Pins) -> None:
         self.ready: Ready | None = None
         self.failure: EngineError | None = None  # of the first load, or why engines are no longer started
         self.engine: Engine | None = None  # the resident one, in any state
@@ -43,6 +44,7 @@ class Resident:
         self._engines = engines
         self._requests = requests
         self._change = change
+        self._pins = pins
         self._task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # also those of retiring engines
         self._serving = False  # the engine is ready, and its task has handed it the requests
@@ -78,7 +80,10 @@ class Resident:
         return tasks
 
     def take(self, exchange: Exchange) -> None:
-        """Sends a request to the engine; if no engine is ready, the request waits."""
+        """Sends a request to the engine; if no engine is ready, the request waits.
+
+        An engine that computes its pins is not ready.
+        """
         if self.engine is not None and self.state == "ready" and not self._requests.held:
             self.engine.submit(exchange)
 
@@ -174,6 +179,7 @@ class Resident:
             ready, ready_at = await engine.loaded(), loop.time()
             if first_steps.in_doubt(engine.program) and await _survives_proof(engine):
                 first_steps.proved()
+            await self._pins.compute(engine)
             await warm_up(engine, self._engines.settings.warm_up)
             if self._is_resident and engine.state == "ready":
                 self._hand_over(engine, ready)
@@ -190,6 +196,7 @@ class Resident:
                 ready = await engine.loaded()
                 if self.failure is not None and not await _survives_proof(engine):
                     raise EngineError(engine.cause_with_log)
+                await self._pins.compute(engine)
                 await warm_up(engine, self._engines.settings.warm_up)
                 if self._closed:
                     raise EngineUnavailable("the engine is draining")

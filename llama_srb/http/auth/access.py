@@ -34,7 +34,9 @@ from llama_srb.request.values import RequestError
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 QUERY_KEY = "api_key"
-QUERY_PATHS = frozenset({"/v1/ws"})  # a browser's WebSocket cannot send headers
+QUERY_PATHS = frozenset({  # a browser's WebSocket and EventSource cannot send headers
+    "/v1/ws", "/v1/tasks/{name}/ws", "/v1/tasks/{name}/live",
+})  # fmt: skip
 ORIGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//(\[[0-9a-z:.%]+\]|[\w.-]+)(?::\d*)?", re.IGNORECASE | re.ASCII)
 SCOPES: Mapping[tuple[str, str], Scopes] = {(route.method, route.path): route.scopes for route in ROUTES}
 ADMIN: Scopes = ("admin",)  # of routes that are in no table

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-Scope: TypeAlias = Literal["complete", "chat", "embed", "metrics", "admin"]
+Scope: TypeAlias = Literal["complete", "chat", "embed", "memory", "metrics", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 USUAL: tuple[Scope, ...] = ("complete", "chat", "embed")
 KEY_PREFIX = "srb-"  # so that scanners recognise a leaked key
@@ -43,6 +43,8 @@ class Grant(BaseModel):
     concurrent: Limit | None = None
     tokens_per_minute: Limit | None = None
     models: tuple[str, ...] | None = None  # names or aliases of those that it may use
+    tasks: tuple[str, ...] | None = None  # those that it may use, whatever their models; None: by `models`
+    memories: tuple[str, ...] | None = None  # those that it may use
 
     def may(self, scopes: Iterable[str]) -> bool:
         """Whether it has one of these scopes; admin includes all."""

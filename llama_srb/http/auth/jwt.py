@@ -23,7 +23,7 @@ from llama_srb.http.auth.api_keys import SCOPES, Grant, KeyFileError
 ALGORITHMS = ("HS256", "RS256", "ES256")
 SECRET_BYTES = 32  # RFC 7518, 3.2: at least as long as the hash
 LEEWAY = 30.0  # seconds that the signer's clock may differ
-LIMITS = ("max_n", "concurrent", "tokens_per_minute", "models")
+LIMITS = ("max_n", "concurrent", "tokens_per_minute", "models", "tasks", "memories")
 
 
 class JwtError(Exception):
@@ -48,7 +48,7 @@ class JwtVerifier:
     issuer: str | None = None
 
     def grant(self, token: str) -> Grant:
-        """Verifies a JWT; its claims make a grant: sub, scope (a text or a list), exp, models, limits."""
+        """Verifies a JWT; its claims make a grant: sub, scope (a text or a list), exp, names, limits."""
         claims = self._claims(token)
         scopes = claims.get("scope", claims.get("scopes", ()))
         scopes = scopes.split() if isinstance(scopes, str) else scopes
@@ -60,7 +60,8 @@ class JwtVerifier:
             )
         except (ValidationError, TypeError):
             raise JwtError(
-                "its claims must be sub (a name), scope (a text), limits (numbers), models (names)"
+                "its claims must be sub (a name), scope (a text), limits (numbers), models, tasks, memories "
+                "(names)"
             ) from None
 
     def _claims(self, token: str) -> Mapping[str, Any]:

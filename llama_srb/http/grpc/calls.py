@@ -27,9 +27,9 @@ from llama_srb.http.connections import LARGE, Connections
 from llama_srb.http.foreign import CHAT, COMPLETE, EMBED, Scopes
 from llama_srb.http.grpc import messages
 from llama_srb.http.handlers.bodies import MANY_VALUES
-from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.handlers.chosen import Chosen, Registry, in_use
 from llama_srb.http.handlers.work import prepared, work_of
-from llama_srb.http.middleware import Fault, fault_in, fault_of, log_line, log_summary
+from llama_srb.http.middleware import INTERNAL, Fault, fault_in, fault_of, log_line, log_summary
 from llama_srb.http.observe.logs import name_request
 from llama_srb.http.streaming import Responder, Work, summary_of, unranked
 from llama_srb.request.fields import CompletionRequest
@@ -54,7 +54,6 @@ CODES: Mapping[int, grpc.StatusCode] = {  # by HTTP status
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
-INTERNAL = Fault(500, "internal error; the server's log has more", code="internal_error")
 
 
 class _Failed(Exception):
@@ -129,27 +128,30 @@ class Calls:
     async def embed(self, call: Call) -> None:
         """Vectors of texts."""
         body = await self._read(call, messages.body_of)
-        async with self._registry.used(body, call.caller) as chosen:
-            chosen = chosen.without_adapter()
-            request = await call.parsed(embeddings.parse, chosen.body, strict=self._settings.strict)
-            answer = embeddings.Body(request, chosen.origin)
-            with chosen.reserve() as reservation:
-                generation = reservation.run("embed", **request.engine_fields())
-                work = Work(generation, unranked, f"texts={len(request.input)}{reservation.about}")
-                last, _ = await self._responder.collected(work, answer)
-                if isinstance(last, Error):
-                    raise _Failed(fault_in(last))
-                assert isinstance(last, Done)
-                warnings = (*chosen.warnings, *answer.warnings)
-                await self._write(call, messages.embed_reply(answer.body(last), warnings))
+        chosen = (await self._chosen(call, body)).without_adapter()
+        request = await call.parsed(embeddings.parse, chosen.body, strict=self._settings.strict)
+        answer = embeddings.Body(request, chosen.origin)
+        with chosen.reserve() as reservation:
+            generation = reservation.run("embed", **request.engine_fields())
+            work = Work(generation, unranked, f"texts={len(request.input)}{reservation.about}")
+            last, _ = await self._responder.collected(work, answer)
+            if isinstance(last, Error):
+                raise _Failed(fault_in(last))
+            assert isinstance(last, Done)
+            warnings = (*chosen.warnings, *answer.warnings)
+            await self._write(call, messages.embed_reply(answer.body(last), warnings))
 
     async def _generate(self, call: Call, body: dict[str, Any], parse: Parse) -> None:
-        async with self._registry.used(body, call.caller) as chosen:
-            request = await call.parsed(parse, chosen.body, chosen.defaults)
-            with chosen.reserve() as reservation:
-                request = await prepared(request, chosen, reservation)
-                work = work_of(request, reservation, self._responder.max_held, shows_loading=True)
-                await self._stream(call, work, request.warnings)
+        chosen = await self._chosen(call, body)
+        request = await call.parsed(parse, chosen.body, chosen.defaults)
+        with chosen.reserve() as reservation:
+            request = await prepared(request, chosen, reservation)
+            work = work_of(request, reservation, self._responder.max_held, as_events=True)
+            await self._stream(call, work, request.warnings)
+
+    async def _chosen(self, call: Call, body: dict[str, Any]) -> Chosen:
+        """The model of a body, or of the task that it names; it is in use until the call is over."""
+        return await in_use(call.held, self._registry.chosen(body, call.caller))
 
     async def _stream(self, call: Call, work: Work, warnings: tuple[str, ...]) -> None:
         """Sends the events of a generation, which ends with the call."""

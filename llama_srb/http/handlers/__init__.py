@@ -15,31 +15,38 @@ from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.info import Info
 from llama_srb.http.handlers.loads import Loads
+from llama_srb.http.memories.access import MemoryAccess
+from llama_srb.http.memories.handlers import MemoryRoutes
 from llama_srb.http.middleware import Handler, headers_for, middlewares
 from llama_srb.http.routes import ROUTES
 from llama_srb.http.streaming import Responder
+from llama_srb.http.tasks.handlers import TaskRoutes
 
-GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters, Loads)
+GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters, Loads, TaskRoutes, MemoryRoutes)
 """Each handler is a method of one of them."""
 
 
 class Api:
     """The HTTP API of a server's models."""
 
-    def __init__(self, settings: Settings, registry: Registry, access: Access) -> None:
+    def __init__(
+        self, settings: Settings, registry: Registry, access: Access, memories: MemoryAccess
+    ) -> None:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, self.responder = Connections(settings), Responder(settings)
         self._control = Control(registry, self.responder, self.connections)
-        info = Info(registry)
+        info, generate = Info(registry), Generate(registry, self.responder)
         self._loads = Loads(registry, info)
         self._groups = (
-            Generate(registry, self.responder),
+            generate,
             Compatibility(registry, self.responder),
             self._control,
             info,
             Health(registry),
             Adapters(registry),
             self._loads,
+            TaskRoutes(registry, generate),
+            MemoryRoutes(registry, memories),
         )
 
     def app(self) -> web.Application:

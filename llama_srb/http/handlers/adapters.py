@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from llama_srb.config import names
 from llama_srb.dialects import adapters
 from llama_srb.engine.exchange import CommandRefused
 from llama_srb.engine.pool.adapters import NameTaken
@@ -26,7 +27,7 @@ class Adapters:
         """Loads an adapter from the folder for adapters of the model that the body names."""
         chosen = await self.registry.of(http)
         wanted = adapters.load_of(chosen.body)
-        self._require_no_model(wanted.name, chosen)
+        self._require_usable(wanted.name, chosen)
         path = await asyncio.to_thread(_inside, chosen.facts.settings.adapters_dir, wanted.path)
         try:
             await chosen.facts.pool.adapters.load(wanted.name, path, replaces=wanted.in_place)
@@ -48,8 +49,10 @@ class Adapters:
             raise adapters.not_found(name) from None
         return web.Response(text=adapters.removed(name))
 
-    def _require_no_model(self, name: str, chosen: Chosen) -> None:
-        """RequestError if a name means something else: requests could not name the adapter by `model`."""
+    def _require_usable(self, name: str, chosen: Chosen) -> None:
+        """RequestError if a table could not have the name, or if it means something else."""
+        if (why := names.fault(name)) is not None:
+            raise RequestError(f"lora_name is {name!r}: {why}", param="lora_name")
         found = self.registry.names.find(name)
         if found is not None and (found.adapter is None or found.model is not chosen.facts):
             what = "a model" if found.adapter is None else f"an adapter of {found.model.name}"

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +28,13 @@ from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
 from llama_srb.request.presets import Preset
 from llama_srb.request.values import RequestError, wrong
+from llama_srb.tasks import Task, Tasks, applied, pins_of
 
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
 NO_SUCH: Mapping[str, str] = {"ollama": "model '{}' not found"}  # what a dialect's clients look for
 NO_SUCH_MODEL = "there is no model {} here"
-USED: web.RequestKey[ServedModel] = web.RequestKey("used", ServedModel)  # until the request is over
+HELD: web.RequestKey[contextlib.ExitStack] = web.RequestKey("held", contextlib.ExitStack)
+"""What a request holds until it is over."""
 INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the model's infill tokens
 
 
@@ -41,6 +43,7 @@ class Chosen:
     """The model that serves a request of a caller.
 
     body: the request's, with the adapter that its `model` names. name: the model's name in the answer.
+    task: the one that the request names.
     """
 
     admission: Admission
@@ -49,6 +52,7 @@ class Chosen:
     body: Mapping[str, Any]
     name: str
     adapter: int | None = None
+    task: Task | None = None
     warnings: tuple[str, ...] = ()
     agent: str = ""
 
@@ -56,6 +60,7 @@ class Chosen:
     def defaults(self) -> Defaults:
         """The defaults of request fields; requests that are made with them have the warnings."""
         defaults = self.facts.defaults(self.caller)
+        defaults = defaults if self.task is None else self.task.over(defaults)
         return dataclasses.replace(defaults, warnings=self.warnings) if self.warnings else defaults
 
     @property
@@ -76,6 +81,17 @@ class Chosen:
             self.admission.ids.require(request.continue_.id, self.facts.name)
         return request
 
+    def with_task(self, request: CompletionRequest, *, is_beginning: bool = False) -> CompletionRequest:
+        """The request with the texts of the task around its prompt. is_beginning: it is to be continued."""
+        return request if self.task is None else applied(self.task, request, is_beginning=is_beginning)
+
+    def without_task(self) -> Chosen:
+        """RequestError if a task was named: it has rules for texts that are generated, not for scores."""
+        if self.task is not None:
+            message = f"{self.name} is a task; texts are scored by a model: name {self.facts.name}"
+            raise RequestError(message, param="model")
+        return self
+
     def without_adapter(self) -> Chosen:
         """RequestError if an adapter was named: vectors are made without adapters."""
         if self.adapter is not None:
@@ -94,20 +110,24 @@ class Registry:
         served: Sequence[ServedModel],
         presets: Mapping[str, Preset],
         residency: Residency,
+        tasks: Tasks,
     ) -> None:
         self.settings, self.admission, self.bodies = settings, admission, Bodies()
         self.residency = residency
         self.is_starting = False  # models are being loaded before the server is ready
         self.presets = presets
+        self.configured = tasks  # may be replaced
         self.names = Names[ModelFacts](())
         self._leaving: tuple[ModelFacts, ...] = ()  # were removed, and may have requests
         for one in served:
-            self.count_starts(one)
+            self.prepare(one)
         self.replace(settings, served)
 
-    def count_starts(self, model: ServedModel) -> None:
-        """Counts each start of an engine of a new model."""
+    def prepare(self, model: ServedModel) -> None:
+        """A new model: each start of an engine is counted, and each engine pins the preludes of its tasks."""
         model.pool.engines.on_start = self.admission.metrics.of(model.name).engine_started
+        for name, request in pins_of(model.settings, self.settings, self.configured):
+            model.pool.pins.set(name, request)
 
     def replace(self, settings: Settings, served: Sequence[ServedModel]) -> None:
         """Takes the models of new settings; those that were here before keep their facts."""
@@ -142,16 +162,14 @@ class Registry:
         listed: list[ServerInfo] = []
         for facts in self.allowed(chosen.caller):
             one = dataclasses.replace(
-                facts.info(chosen.defaults, state=self.state_of(facts)), leaves=self._leaves(facts)
+                facts.info(chosen.defaults, state=self.state_of(facts)), leaves=_leaves(self.residency, facts)
             )
             adapters = (dataclasses.replace(one, model=name, parent=one.model) for name in facts.adapters)
             listed += [one, *adapters]
+        for task, facts in self.tasks(chosen.caller):
+            one = facts.info(chosen.defaults, state=self.state_of(facts))
+            listed.append(dataclasses.replace(one, model=task.name, parent=one.model, is_task=True))
         return dataclasses.replace(chosen.info, models=tuple(listed))
-
-    def _leaves(self, facts: ModelFacts) -> float | None:
-        """When the model will be unloaded if no request comes, in seconds since 1970."""
-        at = self.residency.leaves_at(facts.served)
-        return None if at is None else time.time() + at - asyncio.get_running_loop().time()
 
     @property
     def are_several(self) -> bool:
@@ -171,22 +189,8 @@ class Registry:
         body = await self.bodies.read(http) if http.method == "POST" else {}
         dialect = DIALECT_OF.get(path_of(http), "")
         chosen = self.chosen(body, http[CALLER], dialect, http.query.get("model"))
-        if USED not in http:
-            chosen.facts.served.begin_use()
-            http[USED] = chosen.facts.served
-        await _know_infill(chosen)
+        await in_use(http[HELD], chosen)
         return dataclasses.replace(chosen, agent=http.headers.get("User-Agent", ""))
-
-    @contextlib.asynccontextmanager
-    async def used(self, body: Mapping[str, Any], caller: Caller) -> AsyncIterator[Chosen]:
-        """As of(), for a body that came in another way; the model is in use during the block."""
-        chosen = self.chosen(body, caller)
-        chosen.facts.served.begin_use()
-        try:
-            await _know_infill(chosen)
-            yield chosen
-        finally:
-            chosen.facts.served.end_use()
 
     def chosen(
         self, body: Mapping[str, Any], caller: Caller, dialect: str = "", query: str | None = None
@@ -194,29 +198,56 @@ class Registry:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
         named = _name_in(body, FIELDS.get(dialect, ("model",)))
         asked, is_ollama = named or query, dialect == "ollama"
-        name = self._without_tag(asked) if asked and is_ollama else asked
+        name = asked if not asked or self._is_name(asked) or not is_ollama else asked.split(":")[0]
+        if not name and not self.allowed(caller) and (own := list(self.tasks(caller))):
+            name = own[0][0].name  # the key may use only tasks
+        if name and name in self.configured.names:
+            return self.of_task(name, body, caller, asked or "")
         choice = self.names.choose(
             name,
             allowed_to(caller),
             is_known=is_ollama and bool(named) and not self.are_several,  # its clients expect an error
             what=NO_SUCH.get(dialect, NO_SUCH_MODEL),
+            also=self.configured.names,
         )
         shown = asked if asked and name == choice.name else choice.name
-        return self._chosen(choice, caller, _with_adapter(body, choice.adapter), shown)
+        return _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown)
+
+    def of_task(self, name: str, body: Mapping[str, Any], caller: Caller, shown: str = "") -> Chosen:
+        """The model of a task; RequestError if there is no such task, or the body has what it locks."""
+        task = self.configured.require(name, None if caller.grant is None else caller.grant.tasks)
+        choice = self._model_of(task, caller)
+        task.check(body)
+        if infill := [field for field in INFILL if body.get(field)]:
+            message = f"{infill[0]} is for a model; the task {name} has texts of its own around a prompt"
+            raise RequestError(message, param=infill[0])
+        chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown or name)
+        return dataclasses.replace(chosen, task=task)
+
+    def _model_of(self, task: Task, caller: Caller) -> Choice[ModelFacts]:
+        """A key that names tasks may use them whatever their models; others must be allowed the model."""
+        is_named = caller.grant is not None and caller.grant.tasks is not None
+        allowed = None if is_named else allowed_to(caller)
+        return self.names.choose(task.model, allowed, is_known=task.model is not None)
+
+    def tasks(self, caller: Caller) -> Iterator[tuple[Task, ModelFacts]]:
+        """The tasks that a caller may use, and their models."""
+        for task in self.configured:
+            with contextlib.suppress(RequestError):
+                self.configured.require(task.name, None if caller.grant is None else caller.grant.tasks)
+                yield task, self._model_of(task, caller).model
 
     def named(self, name: str, caller: Caller) -> Chosen:
-        """The model of this name, without a default."""
-        choice = self.names.choose(name, allowed_to(caller), is_known=True)
-        return self._chosen(choice, caller, {}, choice.name)
+        """The model of this name, or of the task of this name, without a default."""
+        if name in self.configured.names:
+            return self.of_task(name, {}, caller)
+        also = self.configured.names
+        choice = self.names.choose(name, allowed_to(caller), is_known=True, also=also)
+        return _chosen(self.admission, choice, caller, {}, choice.name)
 
-    def _chosen(
-        self, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
-    ) -> Chosen:
-        return Chosen(self.admission, choice.model, caller, body, name, choice.adapter, choice.warnings)
-
-    def _without_tag(self, name: str) -> str:
+    def _is_name(self, name: str) -> bool:
         """Ollama's names end with a colon and a tag, which names here may lack."""
-        return name if self.names.find(name) else name.split(":")[0]
+        return self.names.find(name) is not None or name in self.configured.names
 
     def allowed(self, caller: Caller) -> tuple[ModelFacts, ...]:
         """The models that a caller may use, in order."""
@@ -228,7 +259,8 @@ class Registry:
         """The running generation of this id and its model, which the caller must be allowed to use."""
         for facts in self.with_leaving:
             if (generation := facts.pool.requests.generation(id)) is not None:
-                Names((facts,)).choose(facts.name, allowed_to(caller))
+                if all(facts is not model for _, model in self.tasks(caller)):
+                    Names((facts,)).choose(facts.name, allowed_to(caller))
                 return facts, generation
         return None
 
@@ -237,21 +269,37 @@ class Registry:
         return any(facts.pool.requests.cancel(id, index) for facts in self.with_leaving)
 
 
-@web.middleware
-async def uses_model(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A model that is removed stays until each request that has chosen it is over."""
-    try:
-        return await handler(request)
-    finally:
-        if (served := request.get(USED)) is not None:
-            served.end_use()
+async def in_use(held: contextlib.ExitStack, chosen: Chosen) -> Chosen:
+    """The model is in use until `held` is closed.
 
-
-async def _know_infill(chosen: Chosen) -> None:
-    """Waits until the model was loaded once, if the request needs its infill tokens."""
+    It was loaded once when this returns, if the request needs its infill tokens.
+    """
+    chosen.facts.served.begin_use()
+    held.callback(chosen.facts.served.end_use)
     if not chosen.facts.is_known and any(chosen.body.get(name) for name in INFILL):
         with chosen.reserve() as reservation:
             await chosen.facts.known(reservation.command)
+    return chosen
+
+
+@web.middleware
+async def uses_model(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A model that is removed stays until each request that has chosen it is over."""
+    with contextlib.ExitStack() as held:
+        request[HELD] = held
+        return await handler(request)
+
+
+def _leaves(residency: Residency, facts: ModelFacts) -> float | None:
+    """When the model will be unloaded if no request comes, in seconds since 1970."""
+    at = residency.leaves_at(facts.served)
+    return None if at is None else time.time() + at - asyncio.get_running_loop().time()
+
+
+def _chosen(
+    admission: Admission, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
+) -> Chosen:
+    return Chosen(admission, choice.model, caller, body, name, choice.adapter, warnings=choice.warnings)
 
 
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:

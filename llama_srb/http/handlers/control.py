@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from aiohttp import WSCloseCode, web
 
 from llama_srb.dialects.common.answers import warned
 from llama_srb.http.answers import Cancelled, Extended
-from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.connections import Connections
-from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.handlers.chosen import Chosen, Registry
 from llama_srb.http.middleware import error_response, json_response, log_summary
 from llama_srb.http.streaming import Responder
-from llama_srb.http.websocket import Connection
+from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
+from llama_srb.http.websockets.conversation import Conversation
+from llama_srb.http.websockets.requests import Connection
 from llama_srb.request.parse import extension_from
 from llama_srb.request.shapes import plain_id
 
@@ -55,6 +60,30 @@ class Control:
 
     async def websocket(self, http: web.Request) -> web.StreamResponse:
         """Many requests on one connection, until it is closed."""
+
+        def connection(socket: web.WebSocketResponse, delivered: Delivered) -> Connection:
+            registry, strict = self.registry, self.registry.settings.strict
+            choose, most = registry.chosen, self.responder.max_held
+            return Connection(socket, http[CALLER], registry.admission, choose, strict, delivered, most)
+
+        return await self._serve(http, connection)
+
+    async def task_socket(self, http: web.Request) -> web.StreamResponse:
+        """A chat with a task on one connection, until it is closed."""
+        name = http.match_info["name"]
+        self.registry.of_task(name, {}, http[CALLER])  # an unknown name is an error before the handshake
+
+        def conversation(socket: web.WebSocketResponse, delivered: Delivered) -> Conversation:
+            def choose(body: Mapping[str, Any], caller: Caller) -> Chosen:
+                return self.registry.of_task(name, body, caller)
+
+            return Conversation(socket, http[CALLER], choose, delivered, self.responder.max_held)
+
+        return await self._serve(http, conversation)
+
+    async def _serve(
+        self, http: web.Request, make: Callable[[web.WebSocketResponse, Delivered], ClientSocket]
+    ) -> web.StreamResponse:
         settings = self.registry.settings
         socket = web.WebSocketResponse(
             heartbeat=settings.keep_alive,
@@ -65,16 +94,7 @@ class Control:
         self._sockets.add(socket)
         try:
             with self._connections.incoming(http, socket) as incoming:
-                connection = Connection(
-                    socket,
-                    http[CALLER],
-                    self.registry.admission,
-                    self.registry.chosen,
-                    settings.strict,
-                    incoming.delivered,
-                    self.responder.max_held,
-                )
-                await connection.serve()
+                await make(socket, incoming.delivered).serve()
         finally:
             self._sockets.discard(socket)
         return socket

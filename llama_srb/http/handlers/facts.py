@@ -16,7 +16,7 @@ from llama_srb.models import fingerprint
 from llama_srb.models.gguf_header import ModelInfo
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
-from llama_srb.request.parse import Defaults, canonical
+from llama_srb.request.parse import Defaults, canonical, refuse_locked
 from llama_srb.request.presets import Preset
 from llama_srb.request.truncate import Command
 from llama_srb.request.values import INT32_MAX, RequestError, wrong
@@ -60,7 +60,7 @@ class ModelFacts:
         grant, defaults = caller.grant, self._defaults
         if grant is None or grant.max_n is None:
             return defaults
-        return dataclasses.replace(defaults, n=min(defaults.n, grant.max_n))
+        return dataclasses.replace(defaults, n=min(defaults.n, grant.max_n), most_n=grant.max_n)
 
     @property
     def name(self) -> str:
@@ -108,6 +108,12 @@ class ModelFacts:
             return ready.n_ctx_sequence
         return min(self.model.context or 0, self.settings.ctx or INT32_MAX)
 
+    @property
+    def room(self) -> int:
+        """Tokens that any prompt and its answer may have together: fewer than the context beside pins."""
+        ready = self.pool.ready
+        return self.context if ready is None else self.pool.pins.room(self.context, ready.n_ctx)
+
     def fingerprint(self) -> str:
         """`system_fingerprint`: commit, model and adapters; they are known once an engine is ready."""
         ready = self.pool.ready  # None if the request was cancelled before
@@ -137,6 +143,8 @@ class ModelFacts:
 
     def require_room(self, generation: Exchange, extension: Extension) -> None:
         n, max_n, fork = generation.n, self.settings.max_n, extension.fork
+        given = {"n": extension.add, "max_tokens": extension.max_tokens is not None}
+        refuse_locked([name for name, value in given.items() if value], generation.locked)
         if n + extension.add > max_n:
             raise wrong("add", extension.add, f"at most {max_n - n}: there are {n}, and --max-n is {max_n}")
         if fork is not None and fork.index >= n:

@@ -13,14 +13,14 @@ from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
-from llama_srb.engine.ranking import ranking
+from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.answers import Computed
 from llama_srb.http.handlers.bodies import parsed
 from llama_srb.http.handlers.chosen import Chosen, Registry
-from llama_srb.http.handlers.work import prepared, work_of
+from llama_srb.http.handlers.work import prepared, templated, without_messages, work_of
 from llama_srb.http.middleware import DIALECT, FORM_RULE, json_response, log_summary, refused
 from llama_srb.http.reservations import Reservation
-from llama_srb.http.streaming import Responder, Work, summary_of, unranked
+from llama_srb.http.streaming import Responder, Work, begun_with, summary_of, unranked
 from llama_srb.request.fields import CHAT, CompletionRequest
 from llama_srb.request.values import RequestError
 
@@ -33,14 +33,17 @@ class Generate:
 
     async def completions(self, http: web.Request) -> web.StreamResponse:
         """n continuations, in the form that the rules of dialects/negotiation choose."""
-        chosen = await self.registry.of(http)
-        if self._form_of(http, chosen.body) == "events":
-            return await self._events(http, chosen)
-        return await self._openai(http, chosen)
+        return await self.complete(http, await self.registry.of(http))
 
     events = openai_completions = completions  # their paths are what the first rule reads
 
-    def _form_of(self, http: web.Request, body: Mapping[str, Any]) -> AnswerForm:
+    async def complete(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
+        """n continuations by this model."""
+        if self.form_of(http, chosen.body) == "events":
+            return await self.stream(http, chosen)
+        return await self._openai(http, chosen)
+
+    def form_of(self, http: web.Request, body: Mapping[str, Any]) -> AnswerForm:
         asked = Asked.of(
             http.path,
             body,
@@ -53,14 +56,15 @@ class Generate:
             http[FORM_RULE] = rule.name
         return form
 
-    async def _events(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
+    async def stream(self, http: web.Request, chosen: Chosen, first: bytes = b"") -> web.StreamResponse:
+        """n continuations by this model, as the event stream. first: its first bytes."""
         http[DIALECT] = "events"  # also on OpenAI's path
         request = await parsed(http, events.parse, chosen.body, chosen.defaults)
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)
-            work = work_of(request, reservation, self.responder.max_held, shows_loading=True)
+            work = work_of(request, reservation, self.responder.max_held, as_events=True)
             return await self.responder.stream(
-                http, work, lambda batch: events.render(batch, request.warnings)
+                http, work, begun_with(first, lambda batch: events.render(batch, request.warnings))
             )
 
     async def _openai(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
@@ -105,14 +109,17 @@ class Generate:
     ) -> Work:
         """The work of several prompts. named: the requests by their generations' ids. about: for the log."""
         max_held = self.responder.max_held // len(named)
-        ranks = {id: ranking(request, max_held) for id, request in named.items()}
+        ranks = {id: joining(request, ranking(request, max_held)) for id, request in named.items()}
         n = next(iter(named.values())).n
         size = f"n={n} prompts={len(named)}{about}"
         return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
 
     async def chat_completions(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat, in OpenAI's form."""
-        chosen = await self.registry.of(http)
+        return await self.chat(http, await self.registry.of(http))
+
+    async def chat(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
+        """n answers to a chat by this model, in OpenAI's form."""
         request, form = await parsed(http, chat.parse, chosen.body, chosen.defaults)
         return await self._as_chat(http, chosen, request, form)
 
@@ -158,18 +165,8 @@ class Generate:
             return await self._prefix(chosen, reservation)
 
     async def _prefix(self, chosen: Chosen, reservation: Reservation) -> web.Response:
-        body, facts = chosen.body, chosen.facts
-        if body.get("messages") is not None:
-            arguments = await facts.tools.for_arguments(
-                llamacpp.template_arguments(body), reservation.command
-            )
-            template = await reservation.command("template", **arguments)
-            body = {**body, **dict.fromkeys(CHAT), "prompt": template["prompt"]}
-        bodies = openai.prompts(body)
-        if len(bodies) > 1:
-            raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
-        request, _ = openai.parse(bodies[0], chosen.defaults, facts.infill)
-        facts.require_what_keeps_prefixes(request)
+        request = await self._beginning(chosen, reservation)
+        chosen.facts.require_what_keeps_prefixes(request)
         async with reservation.prefix(request) as generation:
             log_summary.set(f" {generation.id}")
             async for batch in generation:
@@ -187,9 +184,28 @@ class Generate:
             answer["superseded"] = True
         return json_response({**answer, **warned(request.warnings)})
 
+    async def _beginning(self, chosen: Chosen, reservation: Reservation) -> CompletionRequest:
+        """The request whose prompt is prefilled; that of a chat is made by the model's template."""
+        body = chosen.body
+        if body.get("messages") is not None and chosen.task is not None:
+            request = chosen.with_task(chat.parse(body, chosen.defaults)[0], is_beginning=True)
+            return await without_messages(request, chosen, reservation.command)
+        if body.get("messages") is not None:
+            arguments = llamacpp.template_arguments(body)
+            body = {
+                **body,
+                **dict.fromkeys(CHAT),
+                "prompt": await templated(arguments, chosen, reservation.command),
+            }
+        bodies = openai.prompts(body)
+        if len(bodies) > 1:
+            raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
+        request, _ = openai.parse(bodies[0], chosen.defaults, chosen.facts.infill)
+        return chosen.with_task(request, is_beginning=True)
+
     async def score(self, http: web.Request) -> web.Response:
         """Log-probabilities of several texts after one prompt."""
-        chosen = await self.registry.of(http)
+        chosen = (await self.registry.of(http)).without_task()
         request = await parsed(http, scores.parse, chosen.body, strict=self.registry.settings.strict)
         answer = scores.Body(request, model=chosen.name)
         return await self._run(http, chosen, "score", request.engine_fields(), len(request.texts), answer)

@@ -30,6 +30,7 @@ from llama_srb.http.middleware import json_response
 from llama_srb.request.aliases import CONVERTED
 from llama_srb.request.fields import request_table, samplers_table
 from llama_srb.request.parse import Defaults
+from llama_srb.tasks import Task
 
 STATUS_TIMEOUT = 1.0  # seconds; a scrape must not wait for the prefill of a long prompt
 HEALTHY: Healthy = {"status": "ok"}
@@ -56,13 +57,17 @@ class Info:
 
     async def models(self, http: web.Request) -> web.Response:
         """The models as OpenAI's list, and their adapters that have names."""
-        data = [entry for facts in self._registry.allowed(http[CALLER]) for entry in self._entries(facts)]
+        caller = http[CALLER]
+        data = [entry for facts in self._registry.allowed(caller) for entry in self._entries(facts)]
+        data += [self._of_task(task, facts) for task, facts in self._registry.tasks(caller)]
         answer: Models = {"object": "list", "data": data}
         return json_response(answer)
 
     async def model_named(self, http: web.Request) -> web.Response:
         """One entry of that list."""
         chosen = self._registry.named(http.match_info["name"], http[CALLER])
+        if chosen.task is not None:
+            return json_response(self._of_task(chosen.task, chosen.facts))
         name = chosen.facts.name if chosen.adapter is None else chosen.name
         return json_response(next(one for one in self._entries(chosen.facts) if one["id"] == name))
 
@@ -79,6 +84,10 @@ class Info:
             for name, id in facts.adapters.items()
         ]
         return [model, *own]
+
+    def _of_task(self, task: Task, facts: ModelFacts) -> Model:
+        """The entry of a task, which is its model's."""
+        return {**self._model(facts), "id": task.name, "aliases": [], "parent": facts.name}
 
     def _model(self, facts: ModelFacts) -> Model:
         """`meta` is from the model's file, its n_ctx from the engine."""

@@ -170,10 +170,11 @@ class Loads:
         return self.registry.named(name, caller).facts
 
     def _to_unload(self, name: str, caller: Caller) -> ModelFacts:
-        """The model of this name; RequestError if there is none, or if it is an adapter's name."""
+        """The model of this name; RequestError if there is none, or if it is an adapter or a task."""
         chosen = self.registry.named(name, caller)
-        if chosen.adapter is not None:
-            message = f"{name} is an adapter of {chosen.facts.name}, and leaves with it: name the model"
+        if chosen.adapter is not None or chosen.task is not None:
+            what = "an adapter" if chosen.task is None else "a task"
+            message = f"{name} is {what} of {chosen.facts.name}, and leaves with it: name the model"
             raise RequestError(message, param="model")
         return chosen.facts
 

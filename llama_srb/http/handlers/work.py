@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from llama_srb.engine.ranking import ranking
+from dataclasses import replace
+from typing import Any
+
+from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
-from llama_srb.request.fields import CompletionRequest, Limit
-from llama_srb.request.truncate import truncate_prompt
+from llama_srb.request import shapes
+from llama_srb.request.fields import CHAT, CompletionRequest, Limit
+from llama_srb.request.truncate import Command, truncate_prompt
 
 
 async def prepared(
     request: CompletionRequest, chosen: Chosen, reservation: Reservation, limit: Limit | None = None
 ) -> CompletionRequest:
-    """The request as the engine gets it: without tools that the model's template does not know.
+    """The request as the engine gets it: with the texts of its task, without tools that no template knows.
 
     limit: a longer prompt is truncated, as the client's API does; None: it is not.
     """
-    facts, request = chosen.facts, chosen.checked(request)
+    facts, request = chosen.facts, chosen.with_task(chosen.checked(request))
     request = await facts.tools.for_request(request, reservation.command)
     if limit is None:
         return request
+    if chosen.task is not None:
+        limit = replace(limit, head=chosen.task.prelude)
     await facts.known(reservation.command)
-    return await truncate_prompt(request, limit, facts.context, reservation.command)
+    return await truncate_prompt(request, limit, facts.room, reservation.command)
+
+
+async def templated(
+    arguments: dict[str, Any], chosen: Chosen, command: Command
+) -> str | list[dict[str, Any]]:
+    """The prompt that the model's template makes of a chat: a text, or parts if contents are plain."""
+    made = await command("template", **await chosen.facts.tools.for_arguments(arguments, command))
+    prompt: str | list[dict[str, Any]] = made.get("parts", made["prompt"])
+    return prompt
+
+
+async def without_messages(request: CompletionRequest, chosen: Chosen, command: Command) -> CompletionRequest:
+    """The request with a prompt in place of messages."""
+    if request.messages is None:
+        return request
+    arguments = {name: value for name, value in request.engine_fields().items() if name in CHAT}
+    prompt = shapes.prompt(await templated(arguments, chosen, command))
+    return request.model_copy(update={**dict.fromkeys(CHAT), "prompt": prompt})
 
 
 def work_of(
@@ -31,12 +55,14 @@ def work_of(
     max_held: int,
     *,
     has_stop: bool = False,
-    shows_loading: bool = False,
+    as_events: bool = False,
 ) -> Work:
     """Makes the work of a request. max_held: tokens and alternatives that candidates may hold in memory.
 
-    shows_loading: the answer has events about a load that the request waits for.
+    as_events: the answer is the event stream, which has events about a load that the request waits for, and
+    between two answers of a sequence.
     """
     rank, generation = ranking(request, max_held), reservation.generate(request)
-    generation.shows_loading = shows_loading
+    rank = rank if as_events else joining(request, rank)
+    generation.shows_loading = as_events
     return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes=request.n)

@@ -30,6 +30,7 @@ GAUGES = {  # fields of the engine's status
     "cells": "Cells of the KV cache.",
     "cells_used": "Cells in use.",
     "cells_idle": "Cells of idle prompts and continuations.",
+    "cells_pinned": "Cells of pinned prompts, which requests cannot have.",
     "cells_shared": "Additional cells that would be needed without sharing.",
     "requests": "Requests that the engine runs.",
     "queued": "Requests in the engine's queue.",

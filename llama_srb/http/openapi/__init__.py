@@ -8,7 +8,8 @@ from __future__ import annotations
 from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.answers import AnswerSchemas, answer_schemas
 from llama_srb.http.openapi.requests import schemas
-from llama_srb.http.routes import JSON, PARAMETERS, QUERY, ROUTES, Route
+from llama_srb.http.route import JSON, PARAMETERS, QUERY, Route
+from llama_srb.http.routes import ROUTES
 from llama_srb.request.parse import Defaults
 
 KEYS: dict[str, Schema] = {
@@ -59,9 +60,10 @@ def _operation(route: Route, answers: AnswerSchemas) -> Schema:
     if route.request:
         body = {"$ref": f"#/components/schemas/{route.request}"}
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
+    if route.files:
+        operation["requestBody"] = {"required": True, "content": {kind: {} for kind in route.files}}
     parameters = [_parameter(name, "path", *PARAMETERS[name]) for name in route.parameters]
-    if route.names_model:
-        parameters += [_parameter(name, "query", *about) for name, about in QUERY.items()]
+    parameters += [_parameter(name, "query", *QUERY[name]) for name in route.query]
     if parameters:
         operation["parameters"] = parameters
     return operation

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 from llama_srb.http import foreign
 from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
+from llama_srb.http.openapi.memories import MEMORY_SEARCH
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
-from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, TOOL_CHOICES, Row
+from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import (
     INT32_MAX,
@@ -69,6 +71,28 @@ CONTENT: Schema = {
     "type": ["string", "array", "null"],
     "items": _object({"type": {"const": "text"}, "text": {"type": "string"}}, "type", "text"),
 }
+CHOICES: Schema = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "minItems": 1,
+            "maxItems": MAX_TEXTS,
+        },
+    ]
+}
+SECOND: dict[str, Schema] = {  # the properties of then
+    "text": {"type": "string"},
+    "grammar": {"type": "string"},
+    "json_schema": {"type": ["object", "string"]},
+    "regex": {"type": "string"},
+    "choice": CHOICES,
+    "max_tokens": {"type": "integer", "minimum": -1, "maximum": INT32_MAX, "not": {"const": 0}},
+    "stop": TEXTS,
+    "return_free": {"type": "boolean"},
+}
+TWO_STRUCTURES = [*combinations(STRUCTURES, 2)]
 OF_TYPE: dict[str, Schema] = {
     "int": {"type": "integer"},
     "float": {"type": "number"},
@@ -76,17 +100,7 @@ OF_TYPE: dict[str, Schema] = {
     "text": {"type": "string"},
     "texts": TEXTS,
     "raw or processed": {"enum": ["raw", "processed", "raw_logprobs", "processed_logprobs"]},
-    "choices": {
-        "anyOf": [
-            {"type": "string", "minLength": 1},
-            {
-                "type": "array",
-                "items": {"type": "string", "minLength": 1},
-                "minItems": 1,
-                "maxItems": MAX_TEXTS,
-            },
-        ]
-    },
+    "choices": CHOICES,
     "messages": {
         "type": ["array", "string"],
         "items": _object({"role": {"type": "string"}, "content": CONTENT}, "role"),
@@ -103,6 +117,8 @@ OF_TYPE: dict[str, Schema] = {
     },
     "tool choice": {"anyOf": [{"enum": [*TOOL_CHOICES]}, {"type": "object"}]},
     "JSON object": {"type": ["object", "string"]},
+    "second answer": _object(SECOND, "text", additionalProperties=False)
+    | {"type": ["object", "string"], "not": {"anyOf": [{"required": list(two)} for two in TWO_STRUCTURES]}},
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "adapters": ADAPTERS,
@@ -352,6 +368,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "Extension": EXTENSION,
         "Score": SCORE,
         "EmbeddingInput": EMBEDDING_INPUT,
+        "MemorySearch": MEMORY_SEARCH,
         "AdapterToLoad": TO_LOAD,
         "AdapterToUnload": TO_UNLOAD,
         "SequenceName": _named_sequence("id", "index"),

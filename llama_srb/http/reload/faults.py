@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 from llama_srb import bundled
 from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import AccessError
+from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.memories.access import MemoryAccess
+from llama_srb.memory.records import MemoryUnusable
+from llama_srb.memory.tables import read as read_memories
 from llama_srb.models import defaults
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.request.presets import SHIPPED, Preset, PresetError
 from llama_srb.request.presets import read as read_presets
+from llama_srb.tasks import Tasks
+from llama_srb.tasks import read as read_tasks
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -44,6 +50,34 @@ def presets_of(settings: Settings) -> dict[str, Preset]:
         return read_presets((SHIPPED, settings.presets) if settings.presets else (SHIPPED,))
     except PresetError as error:
         raise StartError(str(error)) from None
+
+
+def tasks_of(settings: Settings) -> Tasks:
+    """The tasks; StartError."""
+    try:
+        return Tasks(read_tasks(settings))
+    except SettingsError as error:
+        raise StartError(str(error)) from None
+
+
+def memories_of(settings: Settings, registry: Registry) -> MemoryAccess:
+    """The memories, which are not open yet; StartError."""
+    try:
+        return MemoryAccess(read_memories(settings), registry)
+    except SettingsError as error:
+        raise StartError(str(error)) from None
+
+
+@contextlib.asynccontextmanager
+async def opened(memories: MemoryAccess) -> AsyncIterator[None]:
+    """The memories are open during the block; StartError."""
+    try:
+        await memories.open()
+        yield
+    except MemoryUnusable as error:
+        raise StartError(str(error)) from None
+    finally:
+        await memories.close()
 
 
 def check_defaults(settings: Settings) -> None:

@@ -51,7 +51,7 @@ class ReplacedFiles:
             log.info("the engine is tried again")
         else:
             return
-        info = gguf_header.read(model.settings.model)
+        info = gguf_header.read_model(model.settings.model)
         await model.pool.renew()
         model.take_model(info)
         self._loaded[model.served] = files

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from llama_srb.engine.exchange import EngineError
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.reload.faults import StartError, check_defaults, check_engine
 from llama_srb.http.reload.files import Identity, ReplacedFiles, identities_of
+from llama_srb.memory.tables import read as read_memories
 from llama_srb.models.residency import ModelRemoved, limits_of
 from llama_srb.models.served import ServedModel, share_engines, show_faults
 from llama_srb.models.served import served as of_settings
@@ -51,8 +52,9 @@ def plan(old: Settings, reread: Callable[[], Settings]) -> Plan:
     after_restart = changes.between(old, new, LIVE).after_restart
     new = changes.with_old(new, old, after_restart)
     check_defaults(new)
+    read_memories(new)  # each of them has its embedding model
     found = changes.between(old, new, LIVE)
-    made = Plan(new, Changes(found.added, found.changed, found.removed, after_restart))
+    made = Plan(new, replace(found, after_restart=after_restart))
     engines_change = [now for before, now in found.changed if not share_engines(before, now)]
     for settings in (*found.added, *engines_change):
         check_engine(settings)
@@ -98,8 +100,8 @@ class ChangedModels:
         added: list[ServedModel] = []
         try:
             for model in sorted(models, key=lambda one: one not in loads):
+                self._registry.prepare(model)
                 is_first = model in loads and self._residency.has_room(model)
-                self._registry.count_starts(model)
                 await self._residency.add(model)
                 added.append(model)
                 if is_first:
@@ -164,6 +166,7 @@ def told(found: Changes) -> str:
         "added": [one.name for one in found.added],
         "changed": [now.name for _, now in found.changed],
         "removed": [one.name for one in found.removed],
+        "settings": found.live,
         "only a restart changes": found.after_restart,
     }
     return "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names) or "no change"

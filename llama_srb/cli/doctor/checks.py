@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from llama_srb import bundled
+from llama_srb.cli import fetching
 from llama_srb.config import Settings, child_environment, folders
 from llama_srb.http import server
 from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import Cache, HubError, name_from
 from llama_srb.models.gguf_header import ModelFileError
-
-from . import fetching
 
 Verdict: TypeAlias = Literal["ok", "warn", "bad"]
 TIMEOUT = 30.0  # seconds for a program; a GPU's driver may hang
@@ -147,7 +146,7 @@ def _model(settings: Settings) -> Finding:
             if name not in kept:
                 return Finding("warn", f"{name} is not downloaded", f"llama-srb models pull {name}")
             path = kept[name]
-        model = gguf_header.read(path)
+        model = gguf_header.read_model(path)
     except HubError as error:
         return Finding("bad", str(error), "llama-srb models list shows what is there")
     except ModelFileError as error:

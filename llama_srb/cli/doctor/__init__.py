@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import click
 
-from llama_srb.cli import checks
+from llama_srb.cli import Refused
+from llama_srb.cli.doctor import checks
+from llama_srb.cli.options import Command, load_settings, model_files, setting_options
 from llama_srb.config import SettingsError
+from llama_srb.memory import tables as memories
 from llama_srb.models import defaults
-
-from . import Refused
-from .options import Command, load_settings, model_files, setting_options
 
 
 def _doctor(config_file: str | None, files: tuple[str, ...], **options: object) -> None:
     try:
         settings = load_settings(options, config_file, files)
         defaults.check(settings)
+        memories.read(settings)
     except SettingsError as error:
         raise Refused(error) from error
     is_bad = False

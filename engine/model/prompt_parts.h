@@ -1,0 +1,26 @@
+// A prompt in parts: in some of them the texts of control tokens are those tokens, in the others they are plain text.
+#pragma once
+
+#include "llama.h"
+
+#include <string>
+#include <vector>
+
+struct prompt_part {
+    std::string text;
+    bool        special = false; // texts of control tokens become these tokens
+};
+using prompt_parts = std::vector<prompt_part>;
+
+// The parts' text, without borders.
+std::string joined_text(const prompt_parts & parts);
+
+// The parts' tokens. Neighbours of one kind are one text; between two kinds there is a border between tokens. begins: with
+// the tokens that the model's tokenizer adds to a text.
+std::vector<llama_token> tokenize_parts(const prompt_parts & parts, const llama_vocab * vocab, bool begins);
+
+// The tokens of parts that stand behind other text.
+std::vector<llama_token> tokenize_behind(const prompt_parts & parts, const llama_vocab * vocab);
+
+// The texts of the model's control tokens, which a tokenizer that parses them turns into these tokens.
+const std::vector<std::string> & control_texts(const llama_vocab * vocab);

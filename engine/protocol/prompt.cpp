@@ -1,0 +1,101 @@
+#include "protocol/prompt.h"
+
+#include "protocol/values.h"
+
+using json = nlohmann::json;
+
+value_type text_or_parts() {
+    const field_table part = {
+        "prompt", "prompt.", {{"text", any_string(), true}, {"special", true_or_false()}}};
+    return either(any_string(), list_of(object_with(part)));
+}
+
+const std::vector<field_row> & prompt_fields() {
+    static const std::vector<field_row> rows = {{"prompt", text_or_parts()}, {"tokens", token_ids()}};
+    return rows;
+}
+
+prompt_parts read_parts(const json & value) {
+    if (value.is_string()) {
+        return {{value.get<std::string>(), true}};
+    }
+    prompt_parts parts;
+    for (const json & part : value) {
+        parts.push_back({part["text"].get<std::string>(), part.value("special", false)});
+    }
+    return parts;
+}
+
+//
+// private tokens
+//
+
+private_texts::private_texts(const json & body, const command_facts & facts)
+    : texts(body.value("private_tokens", std::vector<std::string>())), finder(texts) {
+    for (const std::string & text : texts) {
+        const auto ids = common_tokenize(facts.vocab, text, false, true);
+        if (ids.size() == 1) {
+            tokens.push_back(ids[0]);
+        }
+    }
+    const bool rewinds = !llama_model_is_recurrent(facts.model) && !llama_model_is_hybrid(facts.model);
+    if (!rewinds && tokens.size() < texts.size()) {
+        invalid("private_tokens",
+                "private_tokens has a text that is no token of the model; that is not possible "
+                "with this model, since a recurrent state cannot be rewound");
+    }
+}
+
+// A text may begin in one plain part and end in the next one.
+void private_texts::check(const std::string & field, const prompt_parts & parts) const {
+    int32_t state = 0;
+    for (size_t i = 0; i < parts.size(); i++) {
+        state = parts[i].special ? 0 : state;
+        for (const char c : parts[i].special ? std::string() : parts[i].text) {
+            state = finder.next(state, c);
+            if (const std::string * word = finder.word(state)) {
+                const std::string name = field + "[" + std::to_string(i) + "]";
+                invalid(name, name + " has \"" + *word + "\", which is one of private_tokens");
+            }
+        }
+    }
+}
+
+void private_texts::check_messages(const json & body) const {
+    if (!texts.empty() && body.value("plain_content", false)) {
+        const json & messages = body["messages"];
+        check_private(finder, messages.is_string() ? messages.get<std::string>() : messages.dump());
+    }
+}
+
+//
+// prompts
+//
+
+void read_prompt(generate_command & request, const json & body, const prompt_parts * made,
+                 const command_facts & facts) {
+    const bool continues = request.continue_from.index >= 0;
+    if (body.contains("prompt") && body.contains("tokens")) {
+        invalid("prompt", "only one of prompt (text) and tokens (ids) may be given");
+    }
+    if (body.contains("tokens")) {
+        request.prompt = read_tokens(body["tokens"], facts);
+        request.exact  = true;
+    } else if (made || body.contains("prompt") || !continues) {
+        if (!made && !body.contains("prompt")) {
+            read_string("prompt", body); // throws
+        }
+        const prompt_parts parts = made ? *made : read_parts(body["prompt"]);
+        // a text that is too long at any number of bytes a token is not tokenized
+        check_prompt_length((int64_t) (joined_text(parts).size() / facts.n_piece_max), facts, true);
+        const auto plain = tokenize_parts(parts, facts.vocab, false);
+        request.prompt   = continues ? plain : tokenize_parts(parts, facts.vocab, true);
+        if (!llama_vocab_get_add_eos(facts.vocab)) {
+            request.n_bos = (int32_t) (request.prompt.size() - plain.size());
+        }
+    }
+    if (request.prompt.empty() && !continues) {
+        invalid("prompt", "the prompt is empty, and the model has no token to begin with");
+    }
+    check_prompt_length((int64_t) request.prompt.size(), facts);
+}

@@ -1,0 +1,84 @@
+"""The exact prompt of a request: its parts, each with its tokens. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
+
+from typing_extensions import TypedDict
+
+from llama_srb.dialects.common.answers import Count, Warned, warned
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.shapes import Part
+
+PartKind: TypeAlias = Literal[
+    "begin", "prelude", "recall", "prefix", "prompt", "postfix", "answer", "system", "template", "message"
+]
+Texts: TypeAlias = Sequence[tuple[PartKind, str, bool]]
+"""The kind of each part, its text, and whether the names of control tokens in it are these tokens."""
+
+
+class PromptPart(TypedDict):
+    """A part of a prompt, with the ids of the tokens that begin in it.
+
+    kind: begin is a token that the model's tokenizer adds; template and message are parts of a chat, the
+    others those of a task. special: the names of control tokens in it are these tokens.
+    """
+
+    kind: PartKind
+    text: str
+    special: bool
+    tokens: list[Count]
+
+
+class MadePrompt(Warned):
+    model: str
+    prompt: str
+    prompt_tokens: Count
+    parts: list[PromptPart]
+
+
+def texts_of(request: CompletionRequest, *, is_chat: bool) -> Texts:
+    """The parts of a prompt that is no task's. is_chat: the model's template has made it."""
+    kinds: tuple[PartKind, PartKind] = ("message", "template") if is_chat else ("prompt", "prompt")
+    if isinstance(request.prompt, str):
+        return [(kinds[True], request.prompt, True)]
+    parts = [one for one in request.prompt if isinstance(one, Part)]
+    return [(kinds[one.special], one.text, one.special) for one in parts]
+
+
+def made_prompt(model: str, texts: Texts, result: Mapping[str, Any], warnings: tuple[str, ...]) -> MadePrompt:
+    """The answer. result: that of the engine's command tokenize, with pieces."""
+    ids, pieces = list(result["tokens"]), list(map(bytes, result["pieces"]))
+    at = _places([text.encode() for _, text, _ in texts], pieces)
+    begin: list[PromptPart] = [{"kind": "begin", "text": "", "special": True, "tokens": _at(None, ids, at)}]
+    parts: list[PromptPart] = [
+        {"kind": kind, "text": text, "special": special, "tokens": _at(i, ids, at)}
+        for i, (kind, text, special) in enumerate(texts)
+    ]
+    made: MadePrompt = {
+        "model": model,
+        "prompt": "".join(text for _, text, _ in texts),
+        "prompt_tokens": len(ids),
+        "parts": (begin if begin[0]["tokens"] else []) + parts,
+    }
+    return {**made, **warned(warnings)}
+
+
+def _at(part: int | None, ids: Iterable[int], places: Iterable[int | None]) -> list[int]:
+    return [id for id, place in zip(ids, places, strict=True) if place == part]
+
+
+def _places(texts: Sequence[bytes], pieces: Iterable[bytes]) -> list[int | None]:
+    """For each token the part in which it begins; None for one that is before the text."""
+    whole, ends, places, offset = b"".join(texts), [*accumulate(map(len, texts))], list[int | None](), 0
+    for piece in pieces:
+        fits = next((one for one in (piece, piece.lstrip(b" ")) if whole.startswith(one, offset)), None)
+        if not fits and not offset:
+            places.append(None)
+            continue
+        places.append(min(bisect_right(ends, offset), len(texts) - 1))
+        offset += len(fits or b"")
+    return places

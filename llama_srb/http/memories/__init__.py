@@ -1,0 +1,1 @@
+"""Memories over HTTP: documents are put, read and deleted, and chunks of them are found."""

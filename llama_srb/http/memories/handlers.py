@@ -1,0 +1,183 @@
+"""Handlers of memories: documents are put, listed, read and deleted; chunks of them are found."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.memories.access import MemoryAccess, owner_of
+from llama_srb.http.memories.answers import (
+    DeletedDocument,
+    DocumentEntry,
+    DocumentList,
+    DocumentWithText,
+    FoundChunks,
+    MemoryEntry,
+    MemoryList,
+    StoredDocument,
+)
+from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_of
+from llama_srb.http.memories.progress import streamed, wants_events
+from llama_srb.http.memories.uploads import Uploads
+from llama_srb.http.middleware import json_response, log_summary
+from llama_srb.memory.documents import DocumentLimits, kind_of, text_in, type_of
+from llama_srb.memory.memory import OnProgress
+from llama_srb.memory.records import (
+    OPERATOR,
+    Document,
+    FileStore,
+    MemorySettings,
+    checked_id,
+    no_such,
+    nothing_shown,
+)
+from llama_srb.request.values import RequestError
+
+READERS = 2  # subprocesses that read documents at the same time; each may take a core and 1 GiB
+
+
+class MemoryRoutes:
+    """Handlers of routes.py."""
+
+    def __init__(self, registry: Registry, access: MemoryAccess) -> None:
+        settings = registry.settings
+        self._registry, self._access, self._pause = registry, access, settings.keep_alive
+        self._limits = DocumentLimits(body=settings.max_document)
+        self._uploads = Uploads(self._limits, settings.body_timeout)
+        self._readers = asyncio.Semaphore(READERS)
+
+    async def list_memories(self, http: web.Request) -> web.Response:
+        """The memories that the caller may use."""
+        data = [_memory(one) for one in self._access.allowed(http[CALLER])]
+        answer: MemoryList = {"object": "list", "data": data}
+        return json_response(answer)
+
+    async def put_document(self, http: web.Request) -> web.StreamResponse:
+        """Stores a document in place of the caller's one of this id."""
+        name, id = http.match_info["memory"], checked_id(http.match_info["document"])
+        content_type = http.headers.get("Content-Type", "") or type_of(id)
+        kind_of(content_type)
+        metadata = metadata_of(list(http.query.items()), http.headers.get(METADATA))
+        caller = http[CALLER]
+        memory = await self._access.reading(name, caller)  # an error before the body is read
+        store = memory.settings.store
+        folder = store.path.parent if isinstance(store, FileStore) else None
+        async with self._uploads.received(http, folder) as file:
+
+            async def storing(on_progress: OnProgress) -> StoredDocument:
+                async with self._readers:
+                    text = await text_in(file, content_type, self._limits)
+                async with self._access.computing(name, caller) as (memory, _):
+                    stored = await memory.put(
+                        id, text, metadata=metadata, owner=owner_of(caller), on_progress=on_progress
+                    )
+                log_summary.set(f" {name} chunks={stored.chunks} embedded={stored.embedded}")
+                return {
+                    "id": stored.id,
+                    "object": "document",
+                    "chunks": stored.chunks,
+                    "embedded": stored.embedded,
+                    "replaced": stored.replaced,
+                }
+
+            if wants_events(http):
+                return await streamed(http, storing, self._pause)
+            answer = await storing(nothing_shown)
+        return json_response(answer, 200 if answer["replaced"] else 201)
+
+    async def list_documents(self, http: web.Request) -> web.Response:
+        """The documents that the caller finds, in order of their ids, without texts."""
+        caller, page = http[CALLER], Page.of(http.query)
+        memory = await self._access.reading(http.match_info["memory"], caller)
+        after, owner = (page.after, OPERATOR), owner_of(caller)
+        rows = await memory.documents(owner, after, page.limit + page.skip + 1)
+        rows = rows[page.skip :]
+        shown = rows[: page.limit]
+        answer: DocumentList = {"object": "list", "data": [_document(row, owner) for row in shown]}
+        if len(rows) > len(shown):
+            answer["next"] = _next(shown, page)
+        return json_response(answer)
+
+    async def get_document(self, http: web.Request) -> web.Response:
+        """A document with its text."""
+        caller, id = http[CALLER], http.match_info["document"]
+        memory = await self._access.reading(http.match_info["memory"], caller)
+        owner = owner_of(caller)
+        if (found := await memory.get(id, owner)) is None:
+            raise no_such("document", id)
+        answer: DocumentWithText = {**_document(found, owner), "text": found.text}
+        return json_response(answer)
+
+    async def delete_document(self, http: web.Request) -> web.Response:
+        """Deletes a document of the caller."""
+        caller, id = http[CALLER], http.match_info["document"]
+        memory = await self._access.reading(http.match_info["memory"], caller)
+        if not await memory.delete(id, owner_of(caller)):
+            if await memory.get(id, owner_of(caller)) is None:
+                raise no_such("document", id)
+            message = "this document is another client's; only who has stored a document may delete it"
+            raise RequestError(message, param="document", status=403, code="not_own")
+        answer: DeletedDocument = {"id": id, "deleted": True}
+        return json_response(answer)
+
+    async def search_memory(self, http: web.Request) -> web.Response:
+        """The chunks whose vectors are nearest to that of a query."""
+        caller, name = http[CALLER], http.match_info["memory"]
+        search = search_of(await self._registry.bodies.read(http), strict=self._registry.settings.strict)
+        async with self._access.computing(name, caller) as (memory, _):
+            found = await memory.search(search.query, search.k, search.filter, owner_of(caller))
+        log_summary.set(f" {name} found={len(found)}")
+        answer: FoundChunks = {
+            "object": "list",
+            "data": [
+                {
+                    "id": one.id,
+                    "document": one.document,
+                    "text": one.text,
+                    "score": one.score,
+                    "metadata": dict(one.metadata),
+                }
+                for one in found
+            ],
+        }
+        if search.warnings:
+            answer["warnings"] = search.warnings
+        return json_response(answer)
+
+
+def _memory(settings: MemorySettings) -> MemoryEntry:
+    return {
+        "id": settings.name,
+        "object": "memory",
+        "embedding_model": settings.embedding_model,
+        "store": "file" if isinstance(settings.store, FileStore) else "qdrant",
+        "chunk_tokens": settings.chunking.tokens,
+        "chunk_overlap": settings.chunking.overlap,
+        "chunk_separators": list(settings.chunking.separators),
+        "shared": settings.shared,
+    }
+
+
+def _document(row: Document, owner: str) -> DocumentEntry:
+    return {
+        "id": row.id,
+        "object": "document",
+        "created": int(row.stored_at),
+        "characters": row.characters,
+        "chunks": row.chunks,
+        "own": row.owner == owner,
+        "metadata": dict(row.metadata),
+    }
+
+
+def _next(shown: list[Document], page: Page) -> str:
+    """The next page's `after`: how many documents of the last id were shown, but the operator's, and the id.
+
+    Documents of several owners may have one id. The owners' names stay secret.
+    """
+    last = shown[-1].id
+    count = sum(row.id == last and row.owner != OPERATOR for row in shown)
+    return f"{count + (page.skip if last == page.after else 0)}:{last}"

@@ -1,0 +1,154 @@
+"""A row of the table of routes, and the parts that rows share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from llama_srb.dialects.openai import Error
+from llama_srb.http import foreign
+from llama_srb.http.answers import Cancelled
+from llama_srb.http.foreign import Schema, Scopes
+
+JSON, SSE, PLAIN = "application/json", "text/event-stream", "text/plain"
+PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
+PARAMETERS: dict[str, tuple[str, Schema]] = {
+    "id": (
+        "The request's id, from the start event or, with `cmpl-`, from OpenAI's answers.",
+        {"type": "string"},
+    ),
+    "name": ("The id of a model, or of a task.", {"type": "string"}),
+    "index": (
+        "The index of the sequence, from 0.",
+        {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+    ),
+    "file": ("A file of the studio.", {"type": "string"}),
+    "memory": ("The name of a memory.", {"type": "string"}),
+    "document": ("The document's id, of 1 to 512 bytes. It may have slashes.", {"type": "string"}),
+}
+QUERY: dict[str, tuple[str, Schema]] = {
+    "model": (
+        "The name of a model, an alias or a named adapter, if the body names none; else the default.",
+        {"type": "string"},
+    ),
+    "limit": (
+        "The most documents of the list.",
+        {"type": "integer", "minimum": 1, "maximum": 500, "default": 100},
+    ),
+    "after": ("`next` of the page before.", {"type": "string"}),
+    "prompt": ("The text to continue; the request line may have 8,190 bytes.", {"type": "string"}),
+}
+SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
+QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its query, beside `model`
+    "task_live": ("prompt",),
+    "list_documents": ("limit", "after"),
+}
+PATTERNS = {
+    "index": "[0-9]{1,9}",
+    "file": ".+",
+    "document": ".+",
+}  # other parameters are any text without a slash
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One status of a route. content: by content type, the body: a type, a stream, or several streams."""
+
+    meaning: str
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the table.
+
+    scopes: a key must have one of them; empty if the route needs no key. handler: the name of a method in
+    handlers/. request: the schema of the body, if there is one. files: the content types of a body that is a
+    file, which the handler itself reads.
+    """
+
+    method: str
+    path: str
+    scopes: Scopes
+    handler: str
+    summary: str
+    answers: Mapping[int, Answer]
+    request: str = ""
+    dialect: str = "openai"  # the form of its errors
+    files: tuple[str, ...] = ()
+
+    @property
+    def names_model(self) -> bool:
+        """Whether requests may name a model: in the body, or as ?model=."""
+        return self.handler in foreign.NAMING
+
+    @property
+    def query(self) -> list[str]:
+        """The parameters of its query."""
+        return [*(["model"] * self.names_model), *QUERIES.get(self.handler, ())]
+
+    @property
+    def parameters(self) -> list[str]:
+        return [name for name in PARAMETERS if f"{{{name}}}" in self.path]
+
+    @property
+    def operation(self) -> str:
+        """The operation's unique name: the handler's, or one from the path if a handler serves several."""
+        if self.handler in SHARED_HANDLERS or self.path in SAME:
+            return re.sub(r"\W", "_", self.method.lower() + self.path)
+        return "_".join([self.handler, *self.parameters])
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("GET", "HEAD") if self.method == "GET" else (self.method,)
+
+    @property
+    def pattern(self) -> str:
+        """The path with the pattern of each parameter, as aiohttp writes it."""
+        path = self.path
+        for name, pattern in PATTERNS.items():
+            path = path.replace(f"{{{name}}}", f"{{{name}:{pattern}}}")
+        return path
+
+
+def json_of(meaning: str, kind: Any) -> Answer:
+    """An answer of one type."""
+    return Answer(meaning, {JSON: kind})
+
+
+Document = Annotated[dict[str, Any], Field(description="OpenAPI 3.1")]
+
+
+NOT_ALLOWED = {
+    403: json_of("The origin or host name is not allowed, or the key lacks the scope or the model.", Error),
+}
+FAULT = {500: json_of("The engine died, or the server has a fault.", Error)}
+FAILED = {
+    401: json_of("The key is missing, unknown or expired.", Error),
+    **NOT_ALLOWED,
+    **FAULT,
+}
+GENERATION_ERRORS = {
+    400: json_of("The body is wrong, or the prompt exceeds the context; has field, value and bound.", Error),
+    413: json_of("The body is larger than --max-body.", Error),
+    429: json_of("The key's limit of requests at once or of tokens a minute; see Retry-After.", Error),
+    **FAILED,
+    503: json_of("The queue is full, a time limit is over, no engine runs, or the server stops.", Error),
+}
+TASK_ERRORS = {**GENERATION_ERRORS, 404: json_of("There is no such task.", Error)}
+CANCELLED = {
+    200: json_of("It is cancelled; its stream ends with the text so far.", Cancelled),
+    400: json_of("The request has no sequence with this index.", Error),
+    404: json_of("No request with this id is running.", Error),
+    **FAILED,
+}
+
+OPENAI = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}")
+SAME = {  # a path → the path whose row it shares
+    **{path.removeprefix("/v1"): path for path in ("/v1/models", "/v1/chat/completions")},  # llama-server's
+    **{"/openai" + path: path for path in OPENAI},  # a client of /openai/v1/completions has one base URL
+}

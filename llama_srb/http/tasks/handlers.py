@@ -1,0 +1,147 @@
+"""Handlers of tasks: completions, chats, a stream for EventSource; the tasks as a list; exact prompts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from llama_srb.dialects import chat, openai
+from llama_srb.dialects.tasks.made_prompt import MadePrompt, Texts, made_prompt, texts_of
+from llama_srb.http.answers import TaskEntry, TaskList
+from llama_srb.http.auth.access import QUERY_KEY
+from llama_srb.http.auth.caller import CALLER, Caller
+from llama_srb.http.handlers.bodies import parsed
+from llama_srb.http.handlers.chosen import HELD, Chosen, Registry, in_use
+from llama_srb.http.handlers.generate import Generate
+from llama_srb.http.handlers.work import without_messages
+from llama_srb.http.middleware import json_response
+from llama_srb.http.reservations import Reservation
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.values import RequestError
+from llama_srb.tasks import Task, pieces_of
+
+LAST_ID = "Last-Event-ID"  # an EventSource that connects again sends it
+FIRST = b"id: live\n"  # of the first event, so that it does
+
+
+class TaskRoutes:
+    """Handlers of routes.py."""
+
+    def __init__(self, registry: Registry, generate: Generate) -> None:
+        self._registry, self._generate = registry, generate
+
+    async def task_completions(self, http: web.Request) -> web.StreamResponse:
+        """n continuations by a task, in the form that the rules of dialects/negotiation choose."""
+        chosen = await self._of_path(http, await self._registry.bodies.read(http))
+        return await self._generate.complete(http, chosen)
+
+    async def task_chat(self, http: web.Request) -> web.StreamResponse:
+        """n answers to a chat by a task, in the form that the same rules choose."""
+        chosen = await self._of_path(http, await self._registry.bodies.read(http))
+        if chosen.body.get("messages") is None:
+            raise RequestError("messages is missing", param="messages")
+        if self._generate.form_of(http, chosen.body) == "events":
+            return await self._generate.stream(http, chosen)
+        return await self._generate.chat(http, chosen)
+
+    async def task_live(self, http: web.Request) -> web.StreamResponse:
+        """n continuations of ?prompt= as the event stream, for a browser's EventSource."""
+        if http.method == "HEAD":
+            raise web.HTTPMethodNotAllowed("HEAD", ["GET"])
+        if LAST_ID in http.headers:  # the stream is over, and the browser would generate it again for ever
+            return web.Response(status=204)
+        chosen = await self._of_path(http, _fields_of(http.query))
+        return await self._generate.stream(http, chosen, FIRST)
+
+    async def _of_path(self, http: web.Request, body: Mapping[str, Any]) -> Chosen:
+        """The model of the path's task."""
+        name = http.match_info["name"]
+        chosen = self._registry.of_task(name, body, http[CALLER])
+        model = body.get("model")
+        if model is not None and model not in (name, *chosen.facts.names):
+            message = f"model is {str(model)[:100]!r}, but the path names the task {name}"
+            raise RequestError(message, param="model")
+        await in_use(http[HELD], chosen)
+        return dataclasses.replace(chosen, agent=http.headers.get("User-Agent", ""))
+
+    async def list_tasks(self, http: web.Request) -> web.Response:
+        """The tasks that the caller may use."""
+        caller = http[CALLER]
+        data = [_entry(task, facts.name, caller) for task, facts in self._registry.tasks(caller)]
+        answer: TaskList = {"object": "list", "data": data}
+        return json_response(answer)
+
+    async def exact_prompt(self, http: web.Request) -> web.Response:
+        """The prompt of a completion or a chat, in parts with their tokens; nothing is generated."""
+        chosen = await self._registry.of(http)
+        bodies = openai.prompts(chosen.body)
+        if len(bodies) > 1:
+            raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
+        if chosen.body.get("messages") is not None:
+            request = (await parsed(http, chat.parse, bodies[0], chosen.defaults))[0]
+        else:
+            request = (await parsed(http, openai.parse, bodies[0], chosen.defaults, chosen.facts.infill))[0]
+        if request.continue_ is not None:
+            message = "continue is given; only the engine knows the tokens of an earlier request"
+            raise RequestError(message, param="continue")
+        with chosen.reserve() as reservation:
+            return json_response(await _made(request, chosen, reservation))
+
+
+async def _made(request: CompletionRequest, chosen: Chosen, reservation: Reservation) -> MadePrompt:
+    whole = await without_messages(chosen.with_task(request), chosen, reservation.command)
+    given = whole.prompt_fields()
+    if "tokens" in given:
+        text = (await reservation.command("detokenize", tokens=given["tokens"]))["text"]
+        return {
+            "model": chosen.name,
+            "prompt": text,
+            "prompt_tokens": len(given["tokens"]),
+            "parts": [{"kind": "prompt", "text": text, "special": True, "tokens": given["tokens"]}],
+        }
+    is_chat = request.messages is not None
+    texts = texts_of(whole, is_chat=is_chat)
+    if chosen.task is not None and (chosen.task.has_turns or not is_chat):
+        texts = _texts_of_task(chosen.task, request)
+    parts = [{"text": text, "special": special} for _, text, special in texts]
+    result = await reservation.command("tokenize", text=parts, add_special=True, pieces=True)
+    return made_prompt(chosen.name, texts, result, whole.warnings)
+
+
+def _texts_of_task(task: Task, request: CompletionRequest) -> Texts:
+    return [(piece.kind, piece.text, piece.special) for piece in pieces_of(task, request) if piece.text]
+
+
+def _fields_of(query: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a request in a query: the prompt is a text, the others are JSON, or else texts."""
+    given = {name: value for name, value in query.items() if name != QUERY_KEY}
+    return {name: value if name == "prompt" else _value_of(value) for name, value in given.items()}
+
+
+def _value_of(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _entry(task: Task, model: str, caller: Caller) -> TaskEntry:
+    entry: TaskEntry = {
+        "id": task.name,
+        "object": "task",
+        "about": task.about,
+        "model": model,
+        "prelude": task.prelude,
+        "prefix": task.prefix,
+        "postfix": task.postfix,
+        "fields": dict(task.fields),
+        "locked": list(task.locked),
+        "recall": None if task.recall is None else dataclasses.asdict(task.recall),
+    }
+    if caller.grant is None or caller.grant.is_admin:
+        entry["private_tokens"] = list(task.private_tokens)
+    return entry

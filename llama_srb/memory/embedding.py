@@ -1,0 +1,97 @@
+"""A served model as the model of a memory: vectors as `/v1/embeddings` has them, and counts of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol, Self
+
+from llama_srb.config import Settings
+from llama_srb.engine.events import Embedding, Error
+from llama_srb.engine.exchange import CommandRefused, EngineError, Exchange
+from llama_srb.models import fingerprint
+from llama_srb.models.gguf_header import ModelInfo
+
+from .records import Chunking, EmbeddingModel, Facts, MemorySettings, MemoryUnusable
+
+SPARE = 8  # tokens of a text that the model or a border between two pieces adds
+POOLING = "--pooling"  # the flag that changes all vectors of a model
+
+
+class Runner(Protocol):
+    """A pool, or a client's reservation of one."""
+
+    def run(self, op: str, **arguments: Any) -> Exchange: ...
+
+    async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Vectoriser:
+    """What a model's file and settings say about its vectors. context: tokens; None: the file has none."""
+
+    name: str
+    fingerprint: str
+    width: int
+    context: int | None
+
+    @classmethod
+    def of(cls, settings: Settings, info: ModelInfo) -> Self:
+        """Reads parts of the file; ModelFileError."""
+        return cls(
+            settings.model_names[0],
+            "-".join((fingerprint.of_weights(info), *_pooling(settings.engine_command))),
+            _width(info),
+            info.context,
+        )
+
+    def facts(self, chunking: Chunking) -> Facts:
+        """The facts of vectors that it makes."""
+        return Facts(self.name, self.fingerprint, self.width, chunking)
+
+    def check(self, memory: MemorySettings) -> None:
+        """MemoryUnusable if the model cannot take the chunks of this memory."""
+        tokens = memory.chunking.tokens
+        if self.context is not None and tokens > (most := self.context - SPARE):
+            raise MemoryUnusable(
+                f"memories.{memory.name}.chunk_tokens is {tokens}; it must be at most {most}: its embedding "
+                f"model, {self.name}, takes {self.context} tokens"
+            )
+        if not self.width:
+            raise MemoryUnusable(f"memory {memory.name}: the file of {self.name} has no embedding_length")
+
+    def model(self, runner: Runner) -> EmbeddingModel:
+        """The model whose vectors `runner` computes."""
+
+        async def embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+            return await vectors(runner, texts)
+
+        async def count_tokens(texts: Sequence[str]) -> Sequence[int]:
+            return [len((await runner.command("tokenize", text=text))["tokens"]) for text in texts]
+
+        return EmbeddingModel(self.name, self.fingerprint, self.width, embed, count_tokens)
+
+
+async def vectors(runner: Runner, texts: Sequence[str]) -> list[Sequence[float]]:
+    """A vector for each text; CommandRefused with the engine's reason."""
+    found: dict[int, Sequence[float]] = {}
+    async with runner.run("embed", input=list(texts)) as exchange:
+        async for events in exchange:
+            found |= {event.index: event.embedding for event in events if isinstance(event, Embedding)}
+            if isinstance(events[-1], Error):
+                raise CommandRefused(events[-1])
+    if len(found) < len(texts):
+        raise EngineError(f"{len(texts)} texts got {len(found)} vectors")
+    return [found[i] for i in range(len(texts))]
+
+
+def _width(info: ModelInfo) -> int:
+    """The numbers of a vector, as llama.cpp's llama_model_n_embd_out() has them."""
+    keys = (f"{info.architecture}.embedding_length{end}" for end in ("_out", ""))
+    return next((value for key in keys if isinstance(value := info.metadata.get(key), int)), 0)
+
+
+def _pooling(command: Sequence[str]) -> tuple[str, ...]:
+    """The value of the flag --pooling, if the engine gets it."""
+    return tuple(after for word, after in pairwise(command) if word == POOLING)[-1:]

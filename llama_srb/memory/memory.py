@@ -1,0 +1,174 @@
+"""One memory: documents become chunks with vectors, and a question finds the nearest chunks.
+
+A client finds what it has stored and what the operator has put in, or all if the memory is shared. It changes
+only what it has stored. Vectors are computed outside of the store, which then writes a document at once. So
+searches go on meanwhile, and of two puts of one document the later one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from llama_srb.request.values import whole
+
+from .chunks import chunks_of, cleaned
+from .documents import DEFAULT_LIMITS, DocumentLimits, text_of
+from .filters import NO_FILTER, Filter
+from .records import (
+    MAX_FOUND,
+    MAX_LISTED,
+    MAX_QUERY,
+    OPERATOR,
+    Chunk,
+    Document,
+    EmbeddingModel,
+    Facts,
+    FileStore,
+    Found,
+    MemorySettings,
+    MemoryUnusable,
+    Progress,
+    Stored,
+    Vector,
+    checked_id,
+    checked_metadata,
+    checked_text,
+    nothing_shown,
+)
+from .stores import NewDocument, Reader, Store
+from .stores.qdrant import QdrantStore
+from .stores.sqlite import SqliteStore
+from .stores.vectors import normalised
+
+EMBEDDED_AT_ONCE = 32  # chunks of one call
+OnProgress: TypeAlias = Callable[[Progress], None]
+
+
+class Memory:
+    """A memory with its store open; `close` it at the end."""
+
+    def __init__(
+        self, settings: MemorySettings, model: EmbeddingModel, store: Store, limits: DocumentLimits
+    ) -> None:
+        self.settings = settings
+        self.model = model
+        self._store = store
+        self._limits = limits
+
+    @classmethod
+    async def open(
+        cls,
+        settings: MemorySettings,
+        model: EmbeddingModel,
+        limits: DocumentLimits = DEFAULT_LIMITS,
+        rebuilding: bool = False,
+    ) -> Memory:
+        """MemoryUnusable if its vectors are another model's, unless it is opened for `rebuild`."""
+        facts = model.facts(settings.chunking)
+        store: Store
+        if isinstance(settings.store, FileStore):
+            store = await SqliteStore.open(settings.store.path, settings.name, facts, rebuilding=rebuilding)
+        else:
+            store = await QdrantStore.open(settings.store, settings.name, facts, rebuilding)
+        return cls(settings, model, store, limits)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def using(self, model: EmbeddingModel) -> Memory:
+        """This memory, whose new vectors `model` computes; MemoryOutdated if it is another model."""
+        self.facts.require(self.settings.name, model.facts(self.settings.chunking))
+        return Memory(self.settings, model, self._store, self._limits)
+
+    @property
+    def facts(self) -> Facts:
+        """What the stored vectors were made with; new texts are cut as the settings say."""
+        return self._store.facts
+
+    async def put_body(
+        self, id: object, body: bytes, content_type: str, *, metadata: object = None, owner: str = OPERATOR,
+        on_progress: OnProgress = nothing_shown,
+    ) -> Stored:  # fmt: skip
+        """Stores a file in place of what the owner's document had before; RequestError."""
+        checked_id(id), checked_metadata(metadata)
+        text = await text_of(body, content_type, self._limits)
+        return await self.put(id, text, metadata=metadata, owner=owner, on_progress=on_progress)
+
+    async def put(
+        self, id: object, text: object, *, metadata: object = None, owner: str = OPERATOR,
+        on_progress: OnProgress = nothing_shown,
+    ) -> Stored:  # fmt: skip
+        """Stores a text in place of what the owner's document had before; RequestError.
+
+        A text that the owner has stored before, under any id, is not computed again.
+        """
+        checked = cleaned(checked_text(text, "text", self._limits.text))
+        new = NewDocument(checked_id(id), owner, checked_text(checked, "text", self._limits.text),
+                          checked_metadata(metadata))  # fmt: skip
+        on_progress(Progress("read", len(checked), len(checked)))
+        if (linked := await self._store.link(new)) is not None:
+            count, replaced = linked
+            on_progress(Progress("stored", count, count))
+            return Stored(new.id, count, 0, replaced)
+        chunks, vectors = await self._computed(new.text, on_progress)
+        replaced = await self._store.add(new, chunks, vectors)
+        on_progress(Progress("stored", len(chunks), len(chunks)))
+        return Stored(new.id, len(chunks), len(chunks), replaced)
+
+    async def delete(self, id: object, owner: str = OPERATOR) -> bool:
+        """Deletes an owner's own document; whether there was one."""
+        return await self._store.remove(owner, checked_id(id))
+
+    async def get(self, id: object, owner: str = OPERATOR) -> Document | None:
+        """A document that a client sees: its own, else the operator's, else (if shared) another one's."""
+        return await self._store.get(checked_id(id), self._reader(owner))
+
+    async def documents(
+        self, owner: str = OPERATOR, after: tuple[str, str] = ("", ""), limit: int = 100
+    ) -> list[Document]:
+        """What a client sees, without texts, by (id, owner); `after` is that of the last one of a page."""
+        return await self._store.documents(self._reader(owner), after, whole("limit", limit, 1, MAX_LISTED))
+
+    async def search(
+        self, query: object, k: object = 5, filter: Filter = NO_FILTER, owner: str = OPERATOR
+    ) -> list[Found]:
+        """The k chunks that a client sees and whose vectors are nearest to the query's, best first."""
+        text = checked_text(query, "query", MAX_QUERY)
+        count = whole("k", k, 1, MAX_FOUND)
+        (vector,) = await self._vectors([text])
+        return await self._store.search(vector, count, filter, self._reader(owner))
+
+    async def rebuild(self, on_progress: OnProgress = nothing_shown) -> int:
+        """Cuts and computes all stored texts anew; how many. The old vectors are used until all are there.
+
+        A rebuild that was cut goes on where it was, if model and chunking are the same.
+        """
+        facts = self.model.facts(self.settings.chunking)
+        done = 0
+        while (text := await self._store.rebuild_next(facts)) is not None:
+            key, content = text
+            await self._store.rebuild_text(key, *await self._computed(content, on_progress))
+            done += 1
+        return done
+
+    async def _computed(self, text: str, on_progress: OnProgress) -> tuple[list[Chunk], Vector]:
+        """The chunks of a text and their vectors."""
+        chunks = await chunks_of(text, self.settings.chunking, self.model.count_tokens)
+        on_progress(Progress("chunked", len(chunks), len(chunks)))
+        vectors: list[Sequence[float]] = []
+        for first in range(0, len(chunks), EMBEDDED_AT_ONCE):
+            some = chunks[first : first + EMBEDDED_AT_ONCE]
+            vectors += list(await self._vectors([text[one.start : one.end] for one in some]))
+            on_progress(Progress("embedded", len(vectors), len(chunks)))
+        return chunks, normalised(vectors, self.model.width)
+
+    async def _vectors(self, texts: Sequence[str]) -> Any:
+        """MemoryUnusable if the model gives vectors of another width than it has said."""
+        try:
+            return normalised(await self.model.embed(texts), self.model.width)
+        except ValueError as error:
+            raise MemoryUnusable(f"memory {self.settings.name}: {self.model.name}: {error}") from None
+
+    def _reader(self, owner: str) -> Reader:
+        return Reader(owner, self.settings.shared)

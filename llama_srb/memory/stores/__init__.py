@@ -1,0 +1,88 @@
+"""What a store of a memory does. There are two: a SQLite file, and a collection of Qdrant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Protocol
+
+from ..filters import Filter
+from ..records import OPERATOR, Chunk, Chunking, Document, Facts, Found, Metadata, Vector
+
+ANN_ROWS = 1_000_000  # chunks above which a search is approximate
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The client that reads: it sees its own documents and the operator's; all if the memory is shared."""
+
+    owner: str
+    shared: bool = False
+
+    @property
+    def owners(self) -> frozenset[str] | None:
+        """The owners of what it sees; None: all."""
+        return None if self.shared else frozenset({self.owner, OPERATOR})
+
+    def rank(self, owner: str) -> tuple[int, str]:
+        """Of documents with one id: its own first, then the operator's, then the others by owner."""
+        return (0 if owner == self.owner else 1 if owner == OPERATOR else 2, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """A document to be stored; (owner, id) names it, (owner, text) is stored once."""
+
+    id: str
+    owner: str
+    text: str
+    metadata: Metadata
+
+    @property
+    def hash(self) -> bytes:
+        return sha256(self.text.encode(errors="surrogatepass")).digest()
+
+
+class Store(Protocol):
+    """All methods see a document either whole or not at all; each write is atomic, also against a kill."""
+
+    @property
+    def facts(self) -> Facts: ...
+
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
+        """Stores a document with a new text, in place of one of its name; whether there was one."""
+
+    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+        """Stores a document whose text is there: its number of chunks, and whether one was replaced.
+
+        None: there is no such text of this owner.
+        """
+
+    async def remove(self, owner: str, id: str) -> bool:
+        """Removes an owner's document, and a text without documents; whether the document was there."""
+
+    async def get(self, id: str, reader: Reader) -> Document | None: ...
+
+    async def documents(self, reader: Reader, after: tuple[str, str], limit: int) -> list[Document]:
+        """Documents without texts, by (id, owner), those after this pair."""
+
+    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]: ...
+
+    async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
+        """A text without vectors of these facts, with its key; None if all have them and are in use now."""
+
+    async def rebuild_text(self, key: object, chunks: Sequence[Chunk], vectors: Vector) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def written(facts: Facts) -> str:
+    return json.dumps(asdict(facts))
+
+
+def read_facts(text: str) -> Facts:
+    value = json.loads(text)
+    chunking = value.pop("chunking")
+    return Facts(**value, chunking=Chunking(**chunking | {"separators": tuple(chunking["separators"])}))

@@ -1,0 +1,143 @@
+"""The calls to Qdrant: points by kind and field, collections, and the alias that names the one in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID, uuid5
+
+from ..records import Facts, QdrantSettings, extra
+from . import read_facts, written
+
+AT_ONCE = 256  # points of one call
+TIMEOUT = 60  # seconds for one call
+FACTS = UUID("5f2dcf5e-7d0b-4c52-8a3c-6c6c616d6173")
+INDEXED = ("kind", "owner", "hash", "id")  # the fields that filters ask for
+
+
+def key_of(*parts: str) -> str:
+    """The id of a point, made of what it is about, so that writing it twice gives one point."""
+    return str(uuid5(FACTS, "\0".join(parts)))
+
+
+class Points:
+    """The points of one memory. collection: of some methods; the one in use if it is not given."""
+
+    def __init__(self, settings: QdrantSettings) -> None:
+        qdrant = extra("qdrant_client")
+        self._models = qdrant.models
+        self.alias = settings.collection
+        self.is_local = "://" not in settings.url
+        where = {"path": settings.url} if self.is_local else {
+            "url": settings.url, "api_key": settings.api_key, "timeout": TIMEOUT
+        }  # fmt: skip
+        self._client = qdrant.QdrantClient(**where)
+
+    def close(self) -> None:
+        self._client.close()
+
+    # Points
+
+    def filter(self, kind: str, owners: frozenset[str] | None = None, **fields: list[str]) -> Any:
+        models = self._models
+        wanted = {"kind": [kind]} | ({} if owners is None else {"owner": sorted(owners)}) | fields
+        return models.Filter(
+            must=[
+                models.FieldCondition(key=key, match=models.MatchAny(any=some))
+                for key, some in wanted.items()
+            ]
+        )
+
+    def scroll(
+        self, kind: str, owners: frozenset[str] | None = None, collection: str = "", **fields: list[str]
+    ) -> Iterator[Any]:
+        """All points that a filter takes, in no order."""
+        condition, offset = self.filter(kind, owners, **fields), None
+        while True:
+            some, offset = self._client.scroll(
+                collection or self.alias, condition, limit=AT_ONCE, offset=offset, with_payload=True
+            )
+            yield from some
+            if offset is None:
+                return
+
+    def nearest(self, vector: list[float], owners: frozenset[str] | None, limit: int, offset: int) -> Any:
+        """Chunks by score, the highest first."""
+        return self._client.query_points(
+            self.alias, query=vector, query_filter=self.filter("chunk", owners), limit=limit, offset=offset,
+            with_payload=True,
+        ).points  # fmt: skip
+
+    def payload(self, key: str, collection: str = "") -> dict[str, Any] | None:
+        found = self._client.retrieve(collection or self.alias, [key], with_payload=True)
+        return found[0].payload if found else None
+
+    def upsert(self, points: Sequence[tuple[str, Any, list[float]]], collection: str = "") -> None:
+        """Writes points: key, payload, vector."""
+        for first in range(0, len(points), AT_ONCE):
+            some = [
+                self._models.PointStruct(id=key, vector=vector, payload=payload)
+                for key, payload, vector in points[first : first + AT_ONCE]
+            ]
+            self._client.upsert(collection or self.alias, some, wait=True)
+
+    def delete(self, key: str) -> None:
+        self._client.delete(self.alias, [key], wait=True)
+
+    def delete_all(self, kind: str, owner: str, hash: str) -> None:
+        condition = self.filter(kind, frozenset({owner}), hash=[hash])
+        self._client.delete(self.alias, self._models.FilterSelector(filter=condition), wait=True)
+
+    # Collections
+
+    def facts(self, collection: str = "") -> Facts | None:
+        """What the vectors of a collection were made with; None if it is no memory."""
+        found = self.payload(str(FACTS), collection)
+        return read_facts(found["facts"]) if found else None
+
+    def has_alias(self) -> bool:
+        return self.alias in {one.alias_name for one in self._client.get_aliases().aliases}
+
+    def is_collection(self) -> bool:
+        return bool(self._client.collection_exists(self.alias))
+
+    def current(self) -> str:
+        """The collection that the alias means."""
+        found = (one for one in self._client.get_aliases().aliases if one.alias_name == self.alias)
+        return str(next(found).collection_name)
+
+    def target(self) -> str:
+        """The collection that a rebuild fills."""
+        return f"{self.alias}.{int(self.current().rpartition('.')[2]) + 1}"
+
+    def prepare(self, collection: str, facts: Facts) -> None:
+        """Makes a collection; one that is there with these facts stays."""
+        models = self._models
+        if self._client.collection_exists(collection):
+            if self.facts(collection) == facts:
+                return
+            self._client.delete_collection(collection)
+        # Points of other kinds have vectors of zeros, which the cosine does not take; ours have length 1.
+        self._client.create_collection(
+            collection, vectors_config=models.VectorParams(size=facts.width, distance=models.Distance.DOT)
+        )
+        for field in () if self.is_local else INDEXED:
+            self._client.create_payload_index(collection, field, models.PayloadSchemaType.KEYWORD)
+        payload = {"kind": "facts", "facts": written(facts)}
+        self.upsert([(str(FACTS), payload, [0.0] * facts.width)], collection)
+
+    def point_alias(self, collection: str, replacing: bool = False) -> None:
+        models = self._models
+        old = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias))
+        new = models.CreateAliasOperation(
+            create_alias=models.CreateAlias(collection_name=collection, alias_name=self.alias)
+        )
+        self._client.update_collection_aliases([old, new] if replacing else [new])
+
+    def switch(self, target: str, facts: Facts) -> None:
+        """Puts a rebuilt collection into use; the documents are copied just before."""
+        old = self.current()
+        documents = [(str(one.id), one.payload, [0.0] * facts.width) for one in self.scroll("document")]
+        self.upsert(documents, target)
+        self.point_alias(target, replacing=True)
+        self._client.delete_collection(old)

@@ -1,0 +1,264 @@
+"""A memory in a collection of Qdrant. Not run against a server so far: tests use the client's local mode.
+
+There are points of four kinds: a text, its chunks (the only ones with vectors), a document, the facts. A
+document names a text by its hash. It is written last, with one call, so it is there as a whole or not at all:
+chunks whose text no document names are never found. The collection's name is an alias, and a rebuild fills a
+new collection beside it. Metadata filters are applied here, not by Qdrant. The writes of a process are in
+order; two processes must not write to one collection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ..filters import Filter
+from ..records import Chunk, Document, Facts, Found, MemoryUnusable, QdrantSettings, Vector, extra
+from . import NewDocument, Reader
+from .points import Points, key_of
+from .search import Candidate, Name, chosen
+
+T = TypeVar("T")
+
+
+class QdrantStore:
+    """Documents, chunks and vectors in one collection. One thread makes the calls, one the searches."""
+
+    def __init__(self, settings: QdrantSettings, name: str) -> None:
+        self._name, self._where = name, settings.url
+        self._points = Points(settings)
+        self._writing = ThreadPoolExecutor(1, "memory-write")
+        # The local mode is not made for two threads.
+        self._reading = self._writing if self._points.is_local else ThreadPoolExecutor(1, "memory-read")
+        self._facts: Facts
+        self._missing: Iterator[dict[str, Any]] | None = None  # texts that a rebuild has not computed yet
+
+    @classmethod
+    async def open(
+        cls, settings: QdrantSettings, name: str, facts: Facts, rebuilding: bool = False
+    ) -> QdrantStore:
+        """Opens or makes a collection; MemoryUnusable. rebuilding: vectors of another model are accepted."""
+        store = cls(settings, name)
+        try:
+            await store._in(store._writing, lambda: store._open(facts))
+            if not rebuilding:
+                store._facts.require(name, facts)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    @property
+    def facts(self) -> Facts:
+        return self._facts
+
+    async def close(self) -> None:
+        for thread in (self._reading, self._writing):
+            await asyncio.to_thread(thread.shutdown)
+        await asyncio.to_thread(self._points.close)
+
+    # Writes
+
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
+        def add() -> bool:
+            hash = document.hash.hex()
+            self._write_text("", document.owner, hash, document.text, chunks, vectors)
+            return self._name_text(document, hash)
+
+        return await self._in(self._writing, add)
+
+    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+        def link() -> tuple[int, bool] | None:
+            hash = document.hash.hex()
+            text = self._points.payload(key_of("text", document.owner, hash))
+            return (text["chunks"], self._name_text(document, hash)) if text else None
+
+        return await self._in(self._writing, link)
+
+    async def remove(self, owner: str, id: str) -> bool:
+        def remove() -> bool:
+            key = key_of("document", owner, id)
+            if (old := self._points.payload(key)) is None:
+                return False
+            self._points.delete(key)
+            self._remove_unnamed(owner, old["hash"])
+            return True
+
+        return await self._in(self._writing, remove)
+
+    # Reads
+
+    async def get(self, id: str, reader: Reader) -> Document | None:
+        def get() -> Document | None:
+            found = list(self._points.scroll("document", owners=reader.owners, id=[id]))
+            if not found:
+                return None
+            row = min((one.payload for one in found), key=lambda row: reader.rank(row["owner"]))
+            text = self._points.payload(key_of("text", row["owner"], row["hash"])) or {
+                "text": "",
+                "chunks": 0,
+            }
+            return _document(row, text["text"])
+
+        return await self._in(self._reading, get)
+
+    async def documents(self, reader: Reader, after: tuple[str, str], limit: int) -> list[Document]:
+        def listed() -> list[Document]:
+            rows = [one.payload for one in self._points.scroll("document", owners=reader.owners)]
+            rows = [row for row in rows if (row["id"], row["owner"]) > after]
+            return [_document(row) for row in sorted(rows, key=lambda row: (row["id"], row["owner"]))[:limit]]
+
+        return await self._in(self._reading, listed)
+
+    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
+        def search() -> list[Found]:
+            points: list[Any] = []
+            texts: list[tuple[str, str]] = []
+            ranked = self._ranked(vector, k, reader, points, texts)
+            best = chosen(ranked, k, filter, lambda some: self._names(some, texts))
+            return [_found(points[one.chunk], one, name) for one, name in best]
+
+        return await self._in(self._reading, search)
+
+    # Rebuilding
+
+    async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
+        """Lets the alias mean the new collection when it has all texts; a rebuild that was cut goes on."""
+
+        def following() -> tuple[object, str] | None:
+            target = self._points.target()
+            if self._missing is None:
+                self._points.prepare(target, facts)
+                self._missing = self._texts_missing_in(target)
+            text = next(self._missing, None) or next(self._texts_missing_in(target), None)  # stored meanwhile
+            if text is not None:
+                return text, text["text"]
+            self._points.switch(target, facts)
+            self._missing, self._facts = None, facts
+            return None
+
+        return await self._in(self._writing, following)
+
+    async def rebuild_text(self, key: Any, chunks: Sequence[Chunk], vectors: Vector) -> None:
+        def write() -> None:
+            self._write_text(self._points.target(), key["owner"], key["hash"], key["text"], chunks, vectors)
+
+        await self._in(self._writing, write)
+
+    # Parts of them; each runs in one of the threads
+
+    def _open(self, facts: Facts) -> None:
+        points = self._points
+        if not points.has_alias():
+            if points.is_collection():
+                raise MemoryUnusable(f"memory {self._name}: Qdrant has a collection {points.alias} that is "
+                                     "no memory: name another one")  # fmt: skip
+            points.prepare(f"{points.alias}.1", facts)
+            points.point_alias(f"{points.alias}.1")
+        if (found := points.facts()) is None:
+            raise MemoryUnusable(f"memory {self._name}: Qdrant's collection {points.alias} is no memory")
+        self._facts = found
+        is_empty = next(points.scroll("text"), None) is None
+        if is_empty and found != facts:  # a memory without texts takes the given facts
+            points.prepare(points.target(), facts)
+            points.switch(points.target(), facts)
+            self._facts = facts
+
+    def _texts_missing_in(self, target: str) -> Iterator[dict[str, Any]]:
+        for point in self._points.scroll("text"):
+            if self._points.payload(str(point.id), target) is None:
+                yield point.payload
+
+    def _write_text(self, collection: str, owner: str, hash: str, text: str, chunks: Sequence[Chunk],
+                    vectors: Vector) -> None:  # fmt: skip
+        """Writes the chunks, then the text, which says that they are all there."""
+        about = {"owner": owner, "hash": hash}
+        self._points.upsert([
+            (
+                key_of("chunk", owner, hash, str(i)),
+                about | {"kind": "chunk", "start": one.start, "end": one.end, "text": part},
+                vector.tolist(),
+            )
+            for i, (one, vector) in enumerate(zip(chunks, vectors, strict=True))
+            for part in [text[one.start : one.end]]
+        ], collection)  # fmt: skip
+        payload = about | {"kind": "text", "text": text, "chunks": len(chunks)}
+        self._points.upsert([(key_of("text", owner, hash), payload, [0.0] * len(vectors[0]))], collection)
+
+    def _name_text(self, document: NewDocument, hash: str) -> bool:
+        """Writes the document; whether there was one of its name. A text that is left without a name goes."""
+        key = key_of("document", document.owner, document.id)
+        old = self._points.payload(key)
+        text = self._points.payload(key_of("text", document.owner, hash)) or {"chunks": 0}
+        payload = {
+            "kind": "document", "owner": document.owner, "id": document.id, "hash": hash,
+            "metadata": dict(document.metadata), "stored_at": time.time(), "chunks": text["chunks"],
+            "characters": len(document.text),
+        }  # fmt: skip
+        self._points.upsert([(key, payload, [0.0] * self._facts.width)])
+        if old is not None and old["hash"] != hash:
+            self._remove_unnamed(document.owner, old["hash"])
+        return old is not None
+
+    def _remove_unnamed(self, owner: str, hash: str) -> None:
+        if next(self._points.scroll("document", frozenset({owner}), hash=[hash]), None) is None:
+            for kind in ("text", "chunk"):  # the text first: it says that the chunks are there
+                self._points.delete_all(kind, owner, hash)
+
+    def _ranked(
+        self, vector: Vector, k: int, reader: Reader, points: list[Any], texts: list[tuple[str, str]]
+    ) -> Iterator[Candidate]:
+        """Chunks by rank; their points and texts are appended to the lists, which their numbers count."""
+        numbers: dict[tuple[str, str], int] = {}
+        limit = max(k, 64)
+        while True:
+            some = self._points.nearest(vector.tolist(), reader.owners, limit, len(points))
+            for point in some:
+                text = (point.payload["owner"], point.payload["hash"])
+                if text not in numbers:
+                    numbers[text] = len(texts)
+                    texts.append(text)
+                points.append(point)
+                yield Candidate(len(points) - 1, numbers[text], min(1.0, float(point.score)))
+            if len(some) < limit:
+                return
+            limit *= 4
+
+    def _names(self, some: Sequence[int], texts: Sequence[tuple[str, str]]) -> dict[int, list[Name]]:
+        """The documents of each text, the first stored one first."""
+        found: dict[int, list[Name]] = {text: [] for text in some}
+        numbers = {texts[text]: text for text in some}
+        owners = frozenset(owner for owner, _ in numbers)
+        points = self._points.scroll("document", owners, hash=[hash for _, hash in numbers])
+        rows = [one.payload for one in points]
+        for row in sorted(rows, key=lambda row: (row["stored_at"], row["id"])):
+            if (number := numbers.get((row["owner"], row["hash"]))) is not None:
+                found[number].append(Name(row["id"], row["owner"], row["metadata"]))
+        return found
+
+    async def _in(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        def called() -> T:
+            errors = extra("qdrant_client.http.exceptions")
+            try:
+                return work()
+            except (errors.ApiException, ConnectionError) as error:
+                reason = str(error).partition("\n")[0][:200]
+                raise MemoryUnusable(f"memory {self._name}: Qdrant at {self._where}: {reason}") from None
+
+        return await asyncio.get_running_loop().run_in_executor(thread, called)
+
+
+def _document(row: dict[str, Any], text: str = "") -> Document:
+    return Document(
+        row["id"], row["owner"], row["metadata"], row["characters"], row["chunks"], row["stored_at"], text
+    )
+
+
+def _found(point: Any, one: Candidate, name: Name) -> Found:
+    row = point.payload
+    return Found(
+        str(point.id), name.id, row["text"], one.score, name.metadata, name.owner, row["start"], row["end"]
+    )

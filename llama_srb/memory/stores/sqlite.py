@@ -1,0 +1,388 @@
+"""A memory in a SQLite file (WAL). Two threads own its connections: one writes, one reads.
+
+The reading thread owns the matrix of vectors, too. Each search begins a read transaction and first takes over
+what this process or another one has changed in the file; so matrix and tables are always of one moment. A
+write is one transaction. Vectors have a generation: a rebuild writes the next one beside the one in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..filters import Filter
+from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Vector, extra
+from . import ANN_ROWS, NewDocument, Reader, read_facts, written
+from .search import Candidate, Name, chosen
+from .vectors import Rows
+
+BUSY_SECONDS = 30.0  # another process may write a large document
+FORMAT = 1
+_APPLICATION = 0x6C737262  # "lsrb"
+_SCHEMA = """
+CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER, changes INTEGER,
+                    removals INTEGER);
+CREATE TABLE facts (generation INTEGER PRIMARY KEY, facts TEXT);
+CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash BLOB, text TEXT,
+                    UNIQUE (owner, hash));
+CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, metadata TEXT, stored_at REAL,
+                        PRIMARY KEY (owner, id)) WITHOUT ROWID;
+CREATE INDEX documents_of_text ON documents (text);
+CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
+                     start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB);
+CREATE INDEX chunks_of_text ON chunks (text, generation);
+INSERT INTO state VALUES (1, 1, 0, 0);
+"""  # numbers of texts are never used again, so newer texts have higher ones
+_DOCUMENT = """
+SELECT d.id, d.owner, d.metadata, length(t.text), d.stored_at, d.text,
+       (SELECT count(*) FROM chunks c WHERE c.text = d.text AND c.generation = (SELECT generation FROM state))
+FROM documents d JOIN texts t ON t.number = d.text
+"""
+_NEW_ROWS = """
+SELECT c.number, c.text, c.vector, t.owner FROM chunks c JOIN texts t ON t.number = c.text
+WHERE c.text > ? AND c.generation = ? ORDER BY c.text, c.number
+"""
+_UNFINISHED = """
+SELECT number, text FROM texts t
+WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.text = t.number AND c.generation = ?) ORDER BY number LIMIT 1
+"""
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Documents, chunks and vectors in one file."""
+
+    def __init__(self, path: Path, name: str, ann_rows: int = ANN_ROWS) -> None:
+        self._path, self._name, self._ann_rows = path, name, ann_rows
+        self._writing = ThreadPoolExecutor(1, "memory-write")
+        self._reading = ThreadPoolExecutor(1, "memory-read")
+        self._writer: sqlite3.Connection
+        self._reader: sqlite3.Connection
+        self._connections: list[sqlite3.Connection] = []
+        self._facts: Facts
+        self._generation = 0
+        self._accepted: set[tuple[str, int]] = set()  # fingerprints and widths that vectors may have
+        self._rows: Rows
+        self._seen = (-1, 0, 0, 0)  # generation, changes, removals and highest text of the rows
+
+    @classmethod
+    async def open(cls, path: Path, name: str, facts: Facts, ann_rows: int = ANN_ROWS,
+                   rebuilding: bool = False) -> SqliteStore:  # fmt: skip
+        """Opens or makes a file; MemoryUnusable. rebuilding: vectors of another model are accepted."""
+        store = cls(path, name, ann_rows)
+        try:
+            await store._write_thread(lambda: store._open(facts, rebuilding))
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    @property
+    def facts(self) -> Facts:
+        return self._facts
+
+    async def close(self) -> None:
+        """Closes the file after the write that has begun; a second call does nothing."""
+        for thread in (self._reading, self._writing):
+            await asyncio.to_thread(thread.shutdown)
+        while self._connections:
+            self._connections.pop().close()
+
+    # Writes
+
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
+        def add(db: sqlite3.Connection) -> bool:
+            if (number := _text_number(db, document)) is None:
+                number = _insert_text(db, document)
+                _insert_chunks(db, self._generation, number, chunks, vectors)
+            return _name_text(db, document, number)
+
+        return await self._write(add)
+
+    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+        def link(db: sqlite3.Connection) -> tuple[int, bool] | None:
+            if (number := _text_number(db, document)) is None:
+                return None
+            (count,) = db.execute("SELECT count(*) FROM chunks WHERE text = ? AND generation = ?",
+                                  (number, self._generation)).fetchone()  # fmt: skip
+            return count, _name_text(db, document, number)
+
+        return await self._write(link)
+
+    async def remove(self, owner: str, id: str) -> bool:
+        def remove(db: sqlite3.Connection) -> bool:
+            old = db.execute(
+                "DELETE FROM documents WHERE owner = ? AND id = ? RETURNING text", (owner, id)
+            ).fetchone()
+            if old:
+                _remove_unnamed(db, old[0])
+            return old is not None
+
+        return await self._write(remove)
+
+    # Reads
+
+    async def get(self, id: str, reader: Reader) -> Document | None:
+        def get(db: sqlite3.Connection) -> Document | None:
+            sql, values = _among(reader)
+            rows = db.execute(f"{_DOCUMENT} WHERE d.id = ? AND {sql}", (id, *values)).fetchall()
+            if not rows:
+                return None
+            row = min(rows, key=lambda row: reader.rank(row[1]))
+            (text,) = db.execute("SELECT text FROM texts WHERE number = ?", (row[5],)).fetchone()
+            return _document(row, text)
+
+        return await self._read(get)
+
+    async def documents(self, reader: Reader, after: tuple[str, str], limit: int) -> list[Document]:
+        def listed(db: sqlite3.Connection) -> list[Document]:
+            sql, values = _among(reader)
+            rows = db.execute(f"{_DOCUMENT} WHERE (d.id, d.owner) > (?, ?) AND {sql} "
+                              "ORDER BY d.id, d.owner LIMIT ?", (*after, *values, limit))  # fmt: skip
+            return [_document(row) for row in rows]
+
+        return await self._read(listed)
+
+    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
+        def search(db: sqlite3.Connection) -> list[Found]:
+            self._update_rows(db)
+            if len(vector) != self._rows.width:
+                raise MemoryUnusable(f"memory {self._name} is being rebuilt")
+            ranked = (Candidate(*one) for one in self._rows.ranked(vector, reader.owners, k))
+            return [_found(db, one, name) for one, name in chosen(ranked, k, filter, lambda t: _names(db, t))]
+
+        return await self._read(search)
+
+    # Rebuilding
+
+    async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
+        """Puts the new vectors into use when all texts have them; a rebuild that was cut goes on."""
+
+        def following(db: sqlite3.Connection) -> tuple[object, str] | None:
+            (current,) = db.execute("SELECT generation FROM state").fetchone()
+            following = current + 1
+            if _facts_of(db, following) != facts:
+                db.execute("DELETE FROM chunks WHERE generation = ?", (following,))
+                db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (following, written(facts)))
+            if (text := db.execute(_UNFINISHED, (following,)).fetchone()) is not None:
+                return (text[0], following), text[1]
+            db.execute("DELETE FROM chunks WHERE generation < ?", (following,))
+            db.execute("DELETE FROM facts WHERE generation < ?", (following,))
+            db.execute("UPDATE state SET generation = ?", (following,))
+            return None
+
+        self._accepted.add((facts.fingerprint, facts.width))
+        if (text := await self._write(following)) is None:
+            self._facts = facts
+        return text
+
+    async def rebuild_text(self, key: Any, chunks: Sequence[Chunk], vectors: Vector) -> None:
+        number, generation = key
+
+        def insert(db: sqlite3.Connection) -> None:
+            if db.execute(
+                "SELECT 1 FROM texts WHERE number = ?", (number,)
+            ).fetchone():  # or removed meanwhile
+                _insert_chunks(db, generation, number, chunks, vectors)
+
+        await self._write(insert)
+
+    # The matrix
+
+    def _update_rows(self, db: sqlite3.Connection) -> None:
+        """Takes over what the file has that the matrix has not."""
+        np = extra("numpy")
+        generation, changes, removals = db.execute(
+            "SELECT generation, changes, removals FROM state"
+        ).fetchone()
+        if self._seen[:2] == (generation, changes):
+            return
+        if self._seen[0] != generation:
+            width = self._accepted_facts(db, generation).width
+            self._rows, self._seen = Rows(width, self._ann_rows), (generation, 0, removals, 0)
+        highest = self._seen[3]
+        if self._seen[2] != removals:
+            left = np.fromiter((n for (n,) in db.execute("SELECT number FROM texts")), np.int64)
+            self._rows.remove_all_but(left)
+        new = db.execute(_NEW_ROWS, (highest, generation))
+        while some := new.fetchmany(65536):
+            numbers, texts, vectors, owners = zip(*some, strict=True)
+            matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(some), -1)
+            self._rows.add(matrix, numbers, texts, owners)
+            highest = max(highest, texts[-1])
+        self._seen = (generation, changes, removals, highest)
+
+    # Connections and threads
+
+    def _open(self, facts: Facts, rebuilding: bool) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # it has what clients store
+            self._connections += (_connect(self._path), _connect(self._path))
+            self._writer, self._reader = self._connections
+            with _transaction(self._writer, "BEGIN IMMEDIATE") as db:
+                self._prepare(db, facts)
+        except (OSError, sqlite3.Error) as error:
+            raise MemoryUnusable(f"memory {self._name}: cannot use {self._path}: {error}") from None
+        self._accepted.add((self._facts.fingerprint, self._facts.width))
+        if not rebuilding:
+            self._facts.require(self._name, facts)
+
+    def _accepted_facts(self, db: sqlite3.Connection, generation: int) -> Facts:
+        """The facts of the file's vectors; MemoryUnusable if a rebuild has made them with another model."""
+        facts = _facts_of(db, generation)
+        if facts is None or (facts.fingerprint, facts.width) not in self._accepted:
+            raise MemoryUnusable(f"memory {self._name} was rebuilt by another process: restart the server")
+        return facts
+
+    def _prepare(self, db: sqlite3.Connection, facts: Facts) -> None:
+        """Makes the tables of a new file; a memory without texts takes the given facts."""
+        (version,), (application,) = (db.execute(f"PRAGMA {name}").fetchone()
+                                      for name in ("user_version", "application_id"))  # fmt: skip
+        if (tables := db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]) == 0:
+            for statement in filter(str.strip, _SCHEMA.split(";")):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {FORMAT}")
+            db.execute(f"PRAGMA application_id = {_APPLICATION}")
+        elif (version, application) != (FORMAT, _APPLICATION):
+            what = (
+                f"format {version}" if application == _APPLICATION else f"{tables} tables of another program"
+            )
+            raise MemoryUnusable(f"memory {self._name}: {self._path} has {what}; wanted: format {FORMAT}")
+        (self._generation,) = db.execute("SELECT generation FROM state").fetchone()
+        found = _facts_of(db, self._generation)
+        if found is None or db.execute("SELECT 1 FROM texts LIMIT 1").fetchone() is None:
+            db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (self._generation, written(facts)))
+            found = facts
+        self._facts = found
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def write() -> T:
+            with _transaction(self._writer, "BEGIN IMMEDIATE") as db:
+                (generation,) = db.execute("SELECT generation FROM state").fetchone()
+                if generation != self._generation:
+                    self._accepted_facts(db, generation)
+                    self._generation = generation
+                db.execute("UPDATE state SET changes = changes + 1")
+                return work(db)
+
+        return await self._write_thread(write)
+
+    async def _write_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writing, work)
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def read() -> T:
+            with _transaction(self._reader, "BEGIN") as db:
+                return work(db)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reading, read)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Parts of transactions
+# ----------------------------------------------------------------------------------------------------
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    return db
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
+    db.execute(begin)
+    try:
+        yield db
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _text_number(db: sqlite3.Connection, document: NewDocument) -> int | None:
+    row = db.execute("SELECT number FROM texts WHERE owner = ? AND hash = ?",
+                     (document.owner, document.hash)).fetchone()  # fmt: skip
+    return int(row[0]) if row else None
+
+
+def _insert_text(db: sqlite3.Connection, document: NewDocument) -> int:
+    row = db.execute("INSERT INTO texts (owner, hash, text) VALUES (?, ?, ?) RETURNING number",
+                     (document.owner, document.hash, document.text)).fetchone()  # fmt: skip
+    return int(row[0])
+
+
+def _insert_chunks(db: sqlite3.Connection, generation: int, number: int, chunks: Sequence[Chunk],
+                   vectors: Vector) -> None:  # fmt: skip
+    db.executemany(
+        'INSERT INTO chunks (generation, text, start, "end", tokens, vector) VALUES (?, ?, ?, ?, ?, ?)',
+        ((generation, number, one.start, one.end, one.tokens, vector.astype("<f4").tobytes())
+         for one, vector in zip(chunks, vectors, strict=True)),
+    )  # fmt: skip
+
+
+def _name_text(db: sqlite3.Connection, document: NewDocument, number: int) -> bool:
+    """Lets a document's name mean this text; whether it meant another one, or this one, before."""
+    key = (document.owner, document.id)
+    old = db.execute("SELECT text FROM documents WHERE owner = ? AND id = ?", key).fetchone()
+    metadata = json.dumps(document.metadata)
+    db.execute(
+        "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", (*key, number, metadata, time.time())
+    )
+    if old and old[0] != number:
+        _remove_unnamed(db, old[0])
+    return old is not None
+
+
+def _remove_unnamed(db: sqlite3.Connection, number: int) -> None:
+    """Removes a text that no document has any more."""
+    if db.execute("SELECT 1 FROM documents WHERE text = ?", (number,)).fetchone() is None:
+        db.execute("DELETE FROM chunks WHERE text = ?", (number,))
+        db.execute("DELETE FROM texts WHERE number = ?", (number,))
+        db.execute("UPDATE state SET removals = removals + 1")
+
+
+def _facts_of(db: sqlite3.Connection, generation: int) -> Facts | None:
+    row = db.execute("SELECT facts FROM facts WHERE generation = ?", (generation,)).fetchone()
+    return read_facts(row[0]) if row else None
+
+
+def _among(reader: Reader) -> tuple[str, tuple[str, ...]]:
+    """The condition for the documents that a reader sees, and its values."""
+    if (owners := reader.owners) is None:
+        return "1", ()
+    return f"d.owner IN ({', '.join('?' * len(owners))})", tuple(owners)
+
+
+def _document(row: tuple[Any, ...], text: str = "") -> Document:
+    id, owner, metadata, characters, stored_at, _, chunks = row
+    return Document(id, owner, json.loads(metadata), characters, chunks, stored_at, text)
+
+
+def _names(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, list[Name]]:
+    """The documents of each text, the first stored one first."""
+    found: dict[int, list[Name]] = {text: [] for text in texts}
+    rows = db.execute("SELECT text, id, owner, metadata FROM documents WHERE text IN "
+                      f"({', '.join('?' * len(found))}) ORDER BY stored_at, id", tuple(found))  # fmt: skip
+    for text, id, owner, metadata in rows:
+        found[text].append(Name(id, owner, json.loads(metadata)))
+    return found
+
+
+def _found(db: sqlite3.Connection, one: Candidate, name: Name) -> Found:
+    start, end, text = db.execute(
+        'SELECT c.start, c."end", substr(t.text, c.start + 1, c."end" - c.start) FROM chunks c '
+        "JOIN texts t ON t.number = c.text WHERE c.number = ?", (one.chunk,)
+    ).fetchone()  # fmt: skip
+    return Found(str(one.chunk), name.id, text, one.score, name.metadata, name.owner, start, end)

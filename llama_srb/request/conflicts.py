@@ -1,0 +1,68 @@
+"""Fields of a request that are right on their own, but not together. Pure."""
+
+from __future__ import annotations
+
+from llama_srb.request.fields import CHAT, STRUCTURES, CompletionRequest, Override
+from llama_srb.request.values import RequestError, wrong
+
+
+def check_together(request: CompletionRequest, max_n: int) -> None:
+    """RequestError if fields exclude each other."""
+    _check_min_tokens(request)
+    _check_structures(request)
+    _check_chat(request)
+    _check_then(request)
+    _check_best_of(request, max_n)
+
+
+def _check_min_tokens(request: CompletionRequest) -> None:
+    every: tuple[CompletionRequest | Override, ...] = (request, *request.sequences)
+    for limits in every:
+        high = limits.max_tokens if "max_tokens" in limits.model_fields_set else request.max_tokens
+        low = limits.min_tokens if "min_tokens" in limits.model_fields_set else request.min_tokens
+        if low > high >= 0:
+            raise RequestError(
+                f"min_tokens is {low}; it must be at most max_tokens, {high}", param="min_tokens"
+            )
+
+
+def _check_structures(request: CompletionRequest) -> None:
+    given = [name for name in STRUCTURES if getattr(request, name) is not None]
+    if len(given) > 1:
+        raise RequestError(f"only one of {given[0]} and {given[1]} may be given", param=given[1])
+
+
+NOT_WITH_THEN = {
+    "echo": "the second answer does not follow the prompt",
+    "dedupe": "equal second answers may belong to different free answers",
+    "tools": "a free answer that calls a tool is not complete",
+}
+
+
+def _check_then(request: CompletionRequest) -> None:
+    if request.then is None:
+        return
+    for name in [name for name in NOT_WITH_THEN if getattr(request, name)]:
+        reason = f"only one of then and {name} may be given: {NOT_WITH_THEN[name]}"
+        raise RequestError(reason, param="then")
+    if request.then.return_free and request.candidates > request.n:
+        message = "only one of best_of and then.return_free may be given: only second answers are compared"
+        raise RequestError(message, param="then.return_free")
+
+
+def _check_best_of(request: CompletionRequest, max_n: int) -> None:
+    best_of, n = request.best_of, request.n
+    if best_of is not None and best_of > 1 and not n <= best_of <= max_n:
+        raise wrong("best_of", best_of, f"0, 1, or between n, {n}, and {max_n}")
+    if request.candidates > n and request.sequences:
+        message = f"best_of is {best_of}, more than the n, {n}, that have settings of their own"
+        raise RequestError(message, param="best_of")
+
+
+def _check_chat(request: CompletionRequest) -> None:
+    given = [name for name in CHAT if getattr(request, name) is not None]
+    if request.messages is None and given:
+        raise RequestError(f"{given[0]} is given without messages", param=given[0])
+    for name, value in (("prompt", request.prompt), ("continue", request.continue_)):
+        if request.messages is not None and value:
+            raise RequestError(f"only one of messages and {name} may be given", param="messages")

@@ -1,0 +1,22 @@
+"""Configured tasks: text around a client's prompt, defaults of request fields, locked fields. Pure."""
+
+from __future__ import annotations
+
+from llama_srb.tasks.pins import pins_of
+from llama_srb.tasks.prompt import Piece, applied, last_turn, pieces_of, query_of
+from llama_srb.tasks.tables import read
+from llama_srb.tasks.task import Recall, Task
+from llama_srb.tasks.tasks import Tasks
+
+__all__ = [
+    "Piece",
+    "Recall",
+    "Task",
+    "Tasks",
+    "applied",
+    "last_turn",
+    "pieces_of",
+    "pins_of",
+    "query_of",
+    "read",
+]

@@ -1,0 +1,204 @@
+"""Documents of each kind become text; hostile ones are refused, and errors name the limit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import fields
+
+import pytest
+
+from llama_srb.memory.documents import KINDS, DocumentLimits, readers, text_of
+from llama_srb.memory.records import MemoryUnusable
+from llama_srb.request.values import RequestError
+from tests.support.documents import DOCX, EPUB, PDF, archive, changed, docx, epub, pdf, written_pdf
+
+LAUGHS = (
+    '<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "ha ha ha ha">'
+    + "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+    + "]><p>&i;</p>"
+)
+SECRET = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY s SYSTEM "file:///etc/passwd">]><p>&s;</p>'
+CHAPTER = "<html><head><title>T</title></head><body>{}</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        ("Héllo\n".encode(), "text/plain", "Héllo\n"),
+        ("Héllo".encode("utf-16"), "text/plain", "Héllo"),
+        ("Héllo".encode("latin-1"), "text/plain; charset=ISO-8859-1", "Héllo"),
+        (b"# Title\n\n- *one*\n", "text/markdown", "# Title\n\n- *one*\n"),
+        (b"<h1>Title</h1><p>One <b>bold</b>\n word.<br>New<script>x()</script><style>y</style><p>Two.",
+         "text/html", "Title\n\nOne bold word.\nNew\n\nTwo."),
+        (b"<ul><li>one<li>two</ul><table><tr><td>1<td>2</table><pre>  a\n    b</pre>",
+         "TEXT/HTML; charset=utf-8", "one\n\ntwo\n\n1 | 2 |\n\n  a\n    b"),
+        ('<meta charset="windows-1251"><p>Война</p>'.encode("cp1251"), "text/html", "Война"),
+        ("<p>Gr\xfcn</p>".encode("cp1252"), "text/html", "Grün"),
+        (pdf(["First page.", "Second page."]), PDF, "First page.\n\n\nSecond page.\n"),
+        (docx(["First paragraph.", "Second one."], [["a", "b"], ["c", "d"]]), DOCX,
+         "First paragraph.\n\nSecond one.\n\na | b\nc | d\n"),
+        (epub({"2.xhtml": CHAPTER.format("<p>Two.</p>"), "1.xhtml": CHAPTER.format("<p>One.</p>"),
+               "nav.xhtml": CHAPTER.format("<p>Not in the spine.</p>")}, ["1.xhtml", "2.xhtml"]), EPUB,
+         "One.\n\nTwo."),
+    ],
+    ids=lambda value: value.split(";")[0][-20:] if isinstance(value, str) and "/" in value else "",
+)  # fmt: skip
+async def test_a_document_becomes_text(body: bytes, content_type: str, expected: str) -> None:
+    assert await text_of(body, content_type) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "limits", "says"),
+    [
+        (b"x" * 11, "text/plain", {"body": 10}, "the document has 11 bytes; it must have at most 10"),
+        (b"x" * 11, "text/plain", {"text": 10}, "it has 11 bytes of text; it must have at most 10"),
+        (
+            b"<p>" + b"x" * 11,
+            "text/html",
+            {"text": 10},
+            "it has 11 characters of text; it must have at most 10",
+        ),
+        (pdf(["p"] * 4), PDF, {"pages": 3}, "it has 4 pages; it must have at most 3"),
+        (
+            epub({f"{i}.xhtml": CHAPTER.format("x") for i in range(4)}),
+            EPUB,
+            {"pages": 3},
+            "it has 4 chapters; it must",
+        ),
+        (docx(["x"]), DOCX, {"unpacked": 5000}, "bytes when it is unpacked; it must have at most 5,000"),
+        (docx(["x"]), DOCX, {"entries": 3}, "files in its archive; it must have at most 3"),
+        (b"<p>" * 3000 + b"x", "application/xhtml+xml", {}, ""),
+        (b"<div>" * 3000 + b"x", "text/html", {}, "it has 401 levels of elements; it must have at most 400"),
+        (b"Gr\xfcn", "text/plain", {}, "it is not utf-8 at byte 2; name its charset in Content-Type"),
+        (
+            b"x",
+            "text/plain; charset=zlib_codec",
+            {},
+            "its charset is 'zlib_codec', which is no known text encoding",
+        ),
+        (b"x", "text/plain; charset=klingon", {}, "its charset is 'klingon'"),
+        (b"", "text/html", {}, "it has no text"),
+        (b"  \n", "text/plain", {}, "it has no text"),
+        (pdf(["", ""]), PDF, {}, "it has no text: scanned pages need text recognition"),
+        (b"no pdf", PDF, {}, "it is no valid pdf"),
+        (pdf(["page"])[:200], PDF, {}, "it is no valid pdf"),
+        (b"no archive", EPUB, {}, "it is no ZIP archive"),
+        (archive({"a.xml": "<a/>"}), EPUB, {}, "its archive has no META-INF/container.xml"),
+        (archive({"META-INF/container.xml": "<a>"}), EPUB, {}, "META-INF/container.xml is no valid XML"),
+        (epub({"1.xhtml": CHAPTER.format("x")}, []), EPUB, {}, "its spine names no chapter"),
+        (archive({"a.xml": "<a/>"}), DOCX, {}, "it is no valid docx"),
+    ],
+)
+async def test_a_document_above_a_bound_or_broken_is_refused(
+    body: bytes, content_type: str, limits: dict[str, int], says: str
+) -> None:
+    if not says:
+        assert await text_of(body, content_type) == "x"  # paragraphs end each other
+        return
+    with pytest.raises(RequestError) as error:
+        await text_of(body, content_type, DocumentLimits(**limits))
+    assert says in error.value.message
+    assert len(error.value.message) < 400
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "says"),
+    [
+        (archive({"bomb.xml": bytes(400 << 20)}), EPUB,
+         "419,430,400 bytes when it is unpacked; it must have at most 268,435,456"),
+        (epub({"1.xhtml": CHAPTER.format("x")}, **{f"{i}.bin": bytes(30 << 20) for i in range(10)}), EPUB,
+         "bytes when it is unpacked; it must have at most 268,435,456"),
+        (archive({f"{i}.xml": "" for i in range(10_001)}), EPUB, "it has 10,001 files in its archive"),
+        (epub({"1.xhtml": LAUGHS}), EPUB, "'OEBPS/1.xhtml' in its archive declares XML entities"),
+        (epub({"1.xhtml": SECRET}), EPUB, "declares XML entities"),
+        (epub({"1.xhtml": SECRET.encode("utf-16")}), EPUB, "declares XML entities"),  # type: ignore[dict-item]
+        (changed(docx(["x"]), "word/document.xml", LAUGHS), DOCX, "declares XML entities"),
+        (changed(docx(["x"]), "word/document.xml", SECRET), DOCX, "declares XML entities"),
+        (pdf([], [b"BT /F1 12 Tf (x) Tj ET " + bytes(300 << 20)]), PDF, "it is no valid pdf"),
+        (written_pdf([b"<< /Type /Catalog /Pages 2 0 R >>",
+                      b"<< /Type /Pages /Kids [2 0 R] /Count 1000000 >>"]),
+         PDF, "the document cannot be read: it "),
+    ],
+    ids=["bomb", "parts", "entries", "laughs", "external", "utf-16", "docx-laughs", "docx-external",
+         "pdf-bomb", "pdf-loop"],
+)  # fmt: skip
+async def test_a_hostile_document_is_refused(body: bytes, content_type: str, says: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(RequestError) as error:
+        await text_of(body, content_type)
+    assert says in error.value.message
+    assert "root:" not in error.value.message
+    assert time.monotonic() - begun < 60
+
+
+async def test_entities_of_a_page_are_not_read_from_files() -> None:
+    """The parser of HTML knows no entities but HTML's own."""
+    assert "root:" not in await text_of(SECRET.encode(), "text/html")
+    assert (
+        "ha" not in (await text_of(LAUGHS.replace("]>", "]><p>x</p>").encode(), "text/html")).split("]")[-1]
+    )
+
+
+async def test_a_reader_that_takes_too_long_is_ended() -> None:
+    slow = pdf([], [b"BT /F1 12 Tf " + b"(x) Tj " * 400_000 + b"ET"])
+    begun = time.monotonic()
+    with pytest.raises(RequestError, match="reading it takes more than 1 seconds"):
+        await text_of(slow, PDF, DocumentLimits(seconds=1))
+    assert time.monotonic() - begun < 10
+
+
+async def test_a_reader_that_takes_too_much_memory_is_ended() -> None:
+    with pytest.raises(RequestError, match="memory"):
+        await text_of(b"x" * (60 << 20), "text/plain", DocumentLimits(memory=80 << 20, text=100 << 20))
+
+
+LOCKED = """
+import socket, os, sys
+from llama_srb.memory.documents.child import lock_down
+lock_down(1 << 30, 10)
+for name, try_it in (
+    ("read", lambda: open("/etc/passwd")),
+    ("write", lambda: open("/tmp/x-memory", "w")),
+    ("connect", lambda: socket.socket()),
+    ("pipe", os.pipe),
+    ("list", lambda: os.listdir("/")),
+):
+    try:
+        try_it()
+    except OSError:
+        print(name)
+try:
+    bytearray(2 << 30)
+except MemoryError:
+    print("memory")
+"""
+
+
+def test_the_subprocess_opens_no_file_and_no_socket() -> None:
+    result = subprocess.run([sys.executable, "-c", LOCKED], capture_output=True, text=True, timeout=60)
+    assert result.stdout.split() == ["read", "write", "connect", "pipe", "list", "memory"], result.stderr
+
+
+async def test_an_unknown_content_type_is_named_with_the_nearest() -> None:
+    with pytest.raises(RequestError) as error:
+        await text_of(b"x", "text/plane")
+    assert error.value.status == 415
+    assert 'Content-Type is "text/plane"; it must be one of text/plain, ' in error.value.message
+    assert error.value.message.endswith("did you mean text/plain?")
+
+
+async def test_a_missing_library_is_the_operators_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import sys; sys.modules['pypdf'] = None; from llama_srb.memory.documents.child import main; main()"
+    )
+    monkeypatch.setattr("llama_srb.memory.documents._CHILD", (sys.executable, "-c", code))
+    with pytest.raises(MemoryUnusable, match=r"need pypdf: pip install 'llama-srb\[memory\]'"):
+        await text_of(pdf(["x"]), PDF)
+    assert await text_of(b"x", "text/plain") == "x"
+
+
+def test_the_limits_of_both_sides_have_the_same_fields() -> None:
+    assert [one.name for one in fields(DocumentLimits)] == [one.name for one in fields(readers.Limits)]
+    assert set(KINDS.values()) == readers.READERS.keys()

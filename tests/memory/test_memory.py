@@ -1,0 +1,356 @@
+"""A memory in both stores: what is stored is found by the clients who may find it, and is whole or absent."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from llama_srb.memory.filters import parse_filter
+from llama_srb.memory.memory import Memory
+from llama_srb.memory.named import Memories
+from llama_srb.memory.records import (
+    MAX_FOUND,
+    MAX_ID,
+    MAX_METADATA,
+    Chunking,
+    EmbeddingModel,
+    FileStore,
+    MemorySettings,
+    MemoryUnusable,
+    Progress,
+    QdrantSettings,
+)
+from llama_srb.request.values import RequestError
+from tests.memory.conftest import Opening
+from tests.support.memory import WordModel
+
+CAT = "The cat sleeps on the warm roof. It dreams of fish."
+SHIP = "A ship sails over the cold sea. The captain looks for an island."
+LONG = " ".join(f"Traveller number {i} came through gate {i} and told story {i}." for i in range(40))
+
+
+async def found(memory: Memory, query: str, owner: str = "", k: int = 3) -> list[tuple[str, str]]:
+    return [(one.document, one.owner) for one in await memory.search(query, k, owner=owner)]
+
+
+async def test_what_was_stored_is_found_with_its_place_in_the_text(memory: Memory) -> None:
+    await memory.put("cat", CAT, metadata={"year": 1900, "tags": ["pet", "roof"]})
+    stored = await memory.put("long", LONG)
+    assert stored.chunks == stored.embedded > 10
+    assert not stored.replaced
+    best, *_ = await memory.search("sleeps on the roof", 2)
+    assert (best.document, best.metadata, best.text) == ("cat", {"year": 1900, "tags": ["pet", "roof"]}, CAT)
+    best, *_ = await memory.search("traveller number 31 came through gate 31", 1)
+    document = await memory.get("long")
+    assert document is not None
+    assert document.text[best.start : best.end] == best.text
+    assert "gate 31" in best.text
+    assert 0.5 < best.score <= 1
+
+
+async def test_a_memory_has_all_after_it_was_closed(opening: Opening, words: WordModel) -> None:
+    first = await opening()
+    await first.put("cat", CAT, owner="k1", metadata={"a": True})
+    await first.close()
+    second = await opening()
+    (one,) = await second.documents("k1")
+    assert (one.id, one.owner, one.metadata, one.characters, one.chunks) == ("cat", "k1", {"a": True}, 51, 1)
+    assert await found(second, "cat", "k1") == [("cat", "k1")]
+
+
+async def test_a_document_is_replaced_as_a_whole(memory: Memory) -> None:
+    await memory.put("a", LONG)
+    stored = await memory.put("a", SHIP)
+    assert (stored.replaced, stored.chunks) == (True, 1)
+    assert [one.text for one in await memory.search("traveller gate", 10)] == [SHIP]
+    assert [one.id for one in await memory.documents()] == ["a"]
+
+
+async def test_new_metadata_of_the_same_text_computes_nothing(memory: Memory, words: WordModel) -> None:
+    await memory.put("a", LONG, metadata={"year": 1})
+    words.embedded.clear()
+    stored = await memory.put("a", LONG, metadata={"year": 2})
+    assert (stored.embedded, stored.replaced, words.embedded) == (0, True, [])
+    assert (await memory.search("gate", 1))[0].metadata == {"year": 2}
+
+
+async def test_a_text_is_stored_once_for_an_owner(memory: Memory, words: WordModel) -> None:
+    await memory.put("one", CAT, owner="k1")
+    words.embedded.clear()
+    stored = await memory.put("two", CAT + "\n", owner="k1")
+    assert (stored.embedded, words.embedded) == (0, [])
+    assert await found(memory, "cat", "k1") == [("one", "k1")]
+    assert [one.id for one in await memory.documents("k1")] == ["one", "two"]
+    await memory.delete("one", "k1")
+    assert await found(memory, "cat", "k1") == [("two", "k1")]
+    await memory.delete("two", "k1")
+    assert await found(memory, "cat", "k1") == []
+    words.embedded.clear()
+    assert (await memory.put("two", CAT, owner="k1")).embedded == 1, "the text is gone with its last document"
+
+
+async def test_a_client_finds_its_own_documents_and_the_operators(memory: Memory) -> None:
+    await memory.put("cat", CAT, owner="k1")
+    await memory.put("cat", CAT, owner="k2")
+    await memory.put("ship", SHIP)
+    assert set(await found(memory, "cat on the roof", "k1", 9)) == {("cat", "k1"), ("ship", "")}
+    assert set(await found(memory, "cat on the roof", "k3", 9)) == {("ship", "")}
+    assert set(await found(memory, "cat on the roof", "", 9)) == {("ship", "")}
+    assert [(one.id, one.owner) for one in await memory.documents("k2")] == [("cat", "k2"), ("ship", "")]
+    assert await memory.get("cat", "k3") is None
+    own = await memory.get("cat", "k2")
+    assert own is not None
+    assert own.owner == "k2"
+    assert await memory.get("ship", "k3") is not None
+
+
+async def test_a_client_changes_only_its_own_documents(memory: Memory) -> None:
+    await memory.put("x", CAT)
+    await memory.put("x", SHIP, owner="k1")
+    assert not await memory.delete("x", "k2")
+    assert await memory.delete("x", "k1")
+    assert not await memory.delete("x", "k1")
+    document = await memory.get("x", "k1")
+    assert document is not None
+    assert document.text == CAT
+
+
+async def test_in_a_shared_memory_all_is_found_and_only_its_own_changed(opening: Opening) -> None:
+    memory = await opening(shared=True)
+    await memory.put("cat", CAT, owner="k1")
+    assert await found(memory, "cat", "k2") == [("cat", "k1")]
+    assert not await memory.delete("cat", "k2")
+    await memory.put("cat", SHIP, owner="k2")
+    assert len(await memory.documents("k3")) == 2
+    own = await memory.get("cat", "k2")
+    assert own is not None
+    assert own.text == SHIP
+
+
+async def test_documents_are_listed_by_pages(memory: Memory) -> None:
+    for i in range(7):
+        await memory.put(f"d{i}", f"Text number {i}.", owner="k1" if i % 2 else "")
+    seen: list[str] = []
+    after = ("", "")
+    while page := await memory.documents("k1", after, 3):
+        seen += [one.id for one in page]
+        after = (page[-1].id, page[-1].owner)
+    assert seen == [f"d{i}" for i in range(7)]
+
+
+async def test_the_filter_before_takes_the_best_that_pass_and_the_one_after_leaves_fewer(
+    memory: Memory,
+) -> None:
+    for i in range(150):
+        await memory.put(f"d{i:03}", f"The cat number {i} sleeps.", metadata={"i": i, "even": i % 2 == 0})
+    rare = parse_filter({"metadata": {"i": {"gte": 147}, "even": False}})
+    assert {one.document for one in await memory.search("cat number 5", 5, rare)} == {"d147", "d149"}
+    after = parse_filter(None, {"metadata": {"i": 5}})
+    assert [one.document for one in await memory.search("cat number 5", 5, after)] == ["d005"]
+    scores = [one.score for one in await memory.search("cat number 5", 20)]
+    assert scores == sorted(scores, reverse=True)
+    strict = parse_filter({"score": {"gte": scores[0]}})
+    assert [one.document for one in await memory.search("cat number 5", 20, strict)] == ["d005"]
+    assert await memory.search("cat", 5, parse_filter({"metadata": {"none": {"exists": True}}})) == []
+
+
+async def test_progress_is_reported_in_order(memory: Memory) -> None:
+    seen: list[Progress] = []
+    stored = await memory.put("long", LONG, on_progress=seen.append)
+    stages = list(dict.fromkeys(one.stage for one in seen))
+    assert stages == ["read", "chunked", "embedded", "stored"]
+    embedded = [one.done for one in seen if one.stage == "embedded"]
+    assert embedded == sorted(embedded)
+    assert embedded[-1] == stored.chunks == seen[-1].total
+
+
+async def test_a_body_is_read_by_its_content_type(memory: Memory) -> None:
+    await memory.put_body("page", b"<p>The cat <b>sleeps</b>.<script>x</script>", "text/html", owner="k1")
+    document = await memory.get("page", "k1")
+    assert document is not None
+    assert document.text == "The cat sleeps."
+
+
+async def test_searches_during_puts_see_whole_documents(memory: Memory) -> None:
+    """Versions of one document replace each other; each search sees all chunks of exactly one version."""
+    versions = [
+        " ".join(f"Word{v} sentence {i} of the version {v} here." for i in range(12)) for v in range(6)
+    ]
+    counts = {(await memory.put("doc", versions[0])).chunks}
+    done = asyncio.Event()
+
+    async def put() -> None:
+        for text in versions[1:]:
+            counts.add((await memory.put("doc", text)).chunks)
+        done.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(put())
+        searches = 0
+        while not done.is_set() or searches == 0:
+            some = await memory.search("sentence of the version", 100)
+            searches += 1
+            numbers = {one.text.split("version ")[1].split()[0] for one in some}
+            assert len(numbers) == 1, numbers
+            assert len(some) in counts
+    assert len(counts) == 1
+
+
+async def test_of_two_puts_of_one_document_one_stays_as_a_whole(memory: Memory) -> None:
+    texts = [" ".join(f"Number{v} has sentence {i} for all to read." for i in range(20)) for v in range(8)]
+    await asyncio.gather(*(memory.put("same", text) for text in texts))
+    document = await memory.get("same")
+    assert document is not None
+    assert document.text in texts
+    some = await memory.search("sentence for all", 100)
+    assert len(some) == document.chunks
+    assert all(one.text in document.text for one in some)
+
+
+# Another model
+
+
+async def test_vectors_of_another_model_are_refused_until_they_are_rebuilt(opening: Opening) -> None:
+    first = await opening()
+    await first.put("cat", CAT)
+    await first.put("ship", SHIP, owner="k1", metadata={"a": 1})
+    await first.put("ship2", SHIP, owner="k1")
+    await first.close()
+    other = WordModel(64, "other")
+    with pytest.raises(MemoryUnusable, match="llama-srb memory rebuild tales"):
+        await opening(other)
+    rebuilt = await opening(other, Chunking(8, 0), rebuilding=True)
+    assert await rebuilt.rebuild() == 2
+    await rebuilt.close()
+    again = await opening(other, Chunking(8, 0))
+    assert (again.facts.width, again.facts.chunking) == (64, Chunking(8, 0))
+    (best,) = await again.search("captain looks for an island", 1, owner="k1")
+    assert (best.document, best.metadata, best.text) == ("ship", {"a": 1}, "The captain looks for an island.")
+    assert [one.id for one in await again.documents("k1")] == ["cat", "ship", "ship2"]
+    await again.close()
+    with pytest.raises(MemoryUnusable, match="was made with words"):
+        await opening()
+
+
+async def test_a_rebuild_that_was_cut_goes_on(opening: Opening) -> None:
+    first = await opening()
+    for i in range(6):
+        await first.put(f"d{i}", f"Text number {i} is here.")
+    await first.close()
+    cut = WordModel(64, "other")
+
+    async def embed(texts: list[str]) -> list[list[float]]:
+        if len(cut.embedded) >= 3:
+            raise ConnectionError("the engine died")
+        return await WordModel.embed(cut, texts)
+
+    cut.embed = embed  # type: ignore[method-assign, assignment]
+    memory = await opening(cut, rebuilding=True)
+    with pytest.raises(ConnectionError):
+        await memory.rebuild()
+    await memory.close()
+    old = await opening()
+    assert len(await old.search("text number", 10)) == 6, "the old vectors are in use until all are there"
+    await old.close()
+    other = WordModel(64, "other")
+    memory = await opening(other, rebuilding=True)
+    await memory.rebuild()
+    assert len(other.embedded) == 3
+    assert len(await memory.search("text number", 10)) == 6
+
+
+async def test_an_empty_memory_takes_another_model(opening: Opening) -> None:
+    first = await opening()
+    await first.put("cat", CAT)
+    await first.delete("cat")
+    await first.close()
+    second = await opening(WordModel(64, "other"))
+    await second.put("cat", CAT)
+    assert await found(second, "cat") == [("cat", "")]
+
+
+async def test_a_model_that_gives_other_vectors_than_it_says_is_an_error(opening: Opening) -> None:
+    wrong = WordModel()
+    memory = await opening(wrong)
+    wrong.width = 64
+    with pytest.raises(MemoryUnusable, match="a vector has 64 numbers; this memory's have 2048"):
+        await memory.put("cat", CAT)
+    assert await memory.documents() == []
+
+
+# Values of clients
+
+
+@pytest.mark.parametrize(
+    ("id", "text", "metadata", "says"),
+    [
+        ("", "x", None, f'id is ""; it must be a text of 1 to {MAX_ID} bytes'),
+        ("x" * (MAX_ID + 1), "x", None, f"it must be a text of 1 to {MAX_ID} bytes"),
+        ("a\nb", "x", None, "without control characters"),
+        (7, "x", None, "id is 7"),
+        ("a", "", None, "text has no text"),
+        ("a", " \x00\n ", None, "text has no text"),
+        ("a", "\ud800", None, "it must be a text"),
+        ("a", "x" * (16 * 2**20 + 1), None, "text has 16,777,217 bytes; it must have at most 16,777,216"),
+        ("a", "x", [1], "metadata is [1]; it must be an object"),
+        ("a", "x", {"k": {}}, "metadata.k is {}"),
+        ("a", "x", {"k": None}, "metadata.k is null"),
+        ("a", "x", {"k": float("nan")}, "metadata.k is NaN"),
+        ("a", "x", {"k": 2**70}, "metadata.k is"),
+        ("a", "x", {"k": "v" * 5000}, "a text of at most 4096 bytes"),
+        ("a", "x", {"k": ["v"] * 300}, "a list of at most 256 texts and numbers"),
+        ("a", "x", {"": 1}, "keys have 1 to 128 bytes"),
+        ("a", "x", {str(i): i for i in range(65)}, f"65 entries; it must have at most {MAX_METADATA}"),
+    ],
+)
+async def test_a_wrong_value_is_named_with_its_bound(
+    memory: Memory, id: object, text: object, metadata: object, says: str
+) -> None:
+    with pytest.raises(RequestError) as error:
+        await memory.put(id, text, metadata=metadata)
+    assert says in error.value.message
+    assert len(error.value.message) < 300
+    assert await memory.documents() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "k", "says"),
+    [
+        ("", 5, "query has no text"),
+        ("x" * 70_000, 5, "query has 70,000 bytes; it must have at most 65,536"),
+        ("x", 0, f"k is 0; it must be between 1 and {MAX_FOUND}"),
+        ("x", 1001, "k is 1001"),
+        ("x", "5", 'k is "5"'),
+    ],
+)
+async def test_a_wrong_search_is_named_with_its_bound(
+    memory: Memory, query: str, k: object, says: str
+) -> None:
+    with pytest.raises(RequestError) as error:
+        await memory.search(query, k)
+    assert says in error.value.message
+
+
+# Several memories
+
+
+async def test_memories_are_opened_once_and_unknown_names_have_the_nearest(
+    store: FileStore | QdrantSettings, words: WordModel
+) -> None:
+    loaded: list[str] = []
+
+    async def model_of(name: str) -> EmbeddingModel:
+        loaded.append(name)
+        await asyncio.sleep(0)
+        return words.model
+
+    memories = Memories([MemorySettings("bible", "minilm", store)], model_of)
+    first, second = await asyncio.gather(memories.get("bible"), memories.get("bible"))
+    assert first is second
+    assert loaded == ["minilm"]
+    with pytest.raises(RequestError) as error:
+        await memories.get("bibel")
+    assert error.value.status == 404
+    assert error.value.message == 'there is no memory "bibel"; did you mean "bible"?'
+    await memories.close()
