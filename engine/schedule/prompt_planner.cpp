@@ -33,9 +33,25 @@ void prompt_planner::plan_prompts(int32_t n_prefill_budget) {
 
 // A prompt begins, or begins again after it was preempted, if the client or a sequence that may start needs it.
 bool prompt_planner::may_begin(const request & r) const {
+    const int32_t n_oldest = n_for_oldest(r);
+    if (n_oldest > 0 && cache.tree.counts().n_room() < n_oldest + r.n_prompt()) {
+        return false;
+    }
     const bool first  = r.prompt.n_cached < 0;
     const bool starts = r.n_waiting() > 0 && may_start(cache.tree, requests.n_live(), params.n_parallel);
     return (first || r.prefix_only() || starts) && !cache.is_open(r.prompt.search) && !waits_for_another(r);
+}
+
+// Cells that this prompt leaves to scored texts of the oldest request: they are planned behind prompts, and could wait
+// for ever while younger prompts are preempted and begin again.
+int32_t prompt_planner::n_for_oldest(const request & r) const {
+    const request & oldest = *requests.active.front();
+    for (const sequence & s : oldest.sequences) {
+        if (&r != &oldest && s.cells && s.kind->is_background()) {
+            return std::min(oldest.n_wanted(s) - s.cells->n_past(), n_chunk);
+        }
+    }
+    return 0;
 }
 
 // The next tokens of a prompt, at most n_max; returns how many. A prompt whose cells cannot be truncated stops one
@@ -43,7 +59,9 @@ bool prompt_planner::may_begin(const request & r) const {
 int32_t prompt_planner::add_tokens(request & r, int32_t n_max) {
     prompt_state & prompt   = r.prompt;
     const int32_t  n_target = std::max(r.n_prompt() - (params.stops_short ? 1 : 0), 0);
-    const int32_t  n        = cache.tree.make_room(std::min(n_target - prompt.cells->n_past(), n_max));
+    const int32_t  n_kept   = n_for_oldest(r);
+    const int32_t  n_wanted = std::min(n_target - prompt.cells->n_past(), n_max);
+    const int32_t  n        = std::max(cache.tree.make_room(n_wanted + n_kept) - n_kept, 0);
     for (int32_t k = 0; k < n; k++) {
         const int32_t i    = prompt.cells->n_past();
         const bool    last = i + 1 == r.n_prompt();

@@ -23,6 +23,7 @@ class prompt_planner {
     prefix_cache::match on_pin(const request & r, const prefix_cache::match & match) const;
 
     int32_t add_tokens(request & r, int32_t n_max);
+    int32_t n_for_oldest(const request & r) const;
 
     const planner_params & params;
     const uint64_t         adapters;

@@ -44,6 +44,9 @@ def _check(file: str) -> None:
         defaults.check(settings)
         found = tasks.read(settings)
         memories = tables.read(settings)
+        for task in found:
+            if task.recall is not None:
+                tables.check_filters(task.name, task.recall.pre_filter, task.recall.post_filter)
     except SettingsError as error:
         raise Refused(error) from error
     checked = [_examine(model) for model in settings.served]

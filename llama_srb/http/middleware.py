@@ -61,6 +61,9 @@ UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; th
     ("/api/", "ollama"),
 )
 
+RECALLED = "X-Recalled"  # the header of an answer that names what a task has recalled for it
+recalled_chunks: ContextVar[tuple[tuple[str, float], ...]] = ContextVar("recalled_chunks", default=())
+"""The ids and scores of the chunks that a task has recalled for the request."""
 log_summary: ContextVar[str] = ContextVar("log_summary", default="")
 """What a handler adds to the log line of its request; it runs in the context of its middlewares."""
 
@@ -226,6 +229,7 @@ async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamRe
     """Logs each request when it is over: method and path, status, summary, time."""
     began, outcome = time.monotonic(), "client left"
     log_summary.set("")
+    recalled_chunks.set(())
     name = name_request(request.headers.get("X-Request-Id", ""))
     try:
         response = await handler(request)
@@ -257,6 +261,8 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
         response.headers["X-Request-Id"] = request_id.get()
         if _dialect_of(http) == "anthropic":
             response.headers["Request-Id"] = request_id.get()  # its clients show this one
+        if found := recalled_chunks.get():
+            response.headers[RECALLED] = ", ".join(f"{id};score={score}" for id, score in found)
         if FORM_RULE in http:
             response.headers[negotiation.HEADER] = http[FORM_RULE]
         allowed = access.allowed_origin(http.headers.get("Origin"))

@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 from llama_srb.config import Settings, SettingsError, Table
 from llama_srb.config.names import fault
-from llama_srb.config.words import Given, nearest
+from llama_srb.config.words import Given, nearest, quoted
 from llama_srb.request.values import RequestError, is_text, wrong
 
+from .filters import parse
 from .records import INSTALL, Chunking, FileStore, MemorySettings, QdrantSettings
 
 Reader: TypeAlias = Callable[[object], Any]
@@ -94,6 +95,14 @@ def read(settings: Settings) -> list[MemorySettings]:
     if found:
         require_modules()
     return found
+
+
+def check_filters(task: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """SettingsError if a filter of what a task recalls is wrong."""
+    try:
+        parse(before or None, "pre_filter"), parse(after or None, "post_filter")
+    except RequestError as error:
+        raise SettingsError(f"tasks.{quoted(task)}.recall: {error.message}") from None
 
 
 def require_modules(names: Iterable[str] = MODULES) -> None:

@@ -34,7 +34,7 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # by op: a path that sends 
     "detokenize": ("/v1/internal/decode", {"tokens": list(range(10))}),
     "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),
 }
-OF_THE_OPERATOR = {"load_adapter", "unload_adapter"}  # limits of clients do not apply to them
+OF_THE_OPERATOR = {"load_adapter", "unload_adapter", "pin", "unpin"}  # limits of clients do not apply to them
 OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its reservation
 OWN = {
     ("watchdog.py", "status"),

@@ -72,8 +72,10 @@ async def test_a_long_prompt_is_recalled_by_its_end(access: MemoryAccess) -> Non
     assert await access.recall("tales", " \n", 1, ALICE) == []
 
 
-async def test_a_key_that_may_not_use_a_memory_recalls_nothing(access: MemoryAccess) -> None:
+async def test_a_key_without_a_memory_uses_it_only_by_tasks(access: MemoryAccess) -> None:
+    await access.store("tales", CAT, BARRED)
+    assert len(await access.recall("tales", CAT, 1, BARRED)) == 1
     for name, status in (("tales", 403), ("other", 404)):
         with pytest.raises(RequestError) as error:
-            await access.recall(name, CAT, 1, BARRED)
+            await access.reading(name, BARRED)
         assert error.value.status == status

@@ -205,7 +205,7 @@ async def test_the_messages_of_a_chat_on_a_websocket_are_as_declared(storyteller
     description = Description({"paths": {}, "components": {}})
     turn: dict[str, Any] = {"op": "turn", "text": "cat", "n": 2}
     commands: list[dict[str, Any]] = [
-        turn | {"echo": True, "logprobs": 1, "foo": 1},
+        turn | {"echo": True, "logprobs": 0, "foo": 1},
         {"op": "choose", "index": 1},
         turn | {"rank_by": "typical", "dedupe": True},
         {"op": "no"},

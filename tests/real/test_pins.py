@@ -320,3 +320,18 @@ async def test_a_per_request_engine_computes_the_prompt_with_each_request() -> N
     async with pool:
         for _ in range(2):
             assert (await started(pool, STORY * 10 + "Then")).cached_tokens == 0
+
+
+def test_a_scored_text_gets_cells_before_younger_prompts_begin_again() -> None:
+    """Its prompt, its text and three younger prompts exceed all cells; those three are preempted by turns."""
+    for repeats in (5, 6):
+        with Lines("-np", "4", "-c", "512", "-t", "1") as engine:
+            [score] = engine.send({"op": "score", "prompt": STORY * 14, "texts": [OTHER * 10]})
+            while engine.read()["event"] != "accepted":
+                pass
+            prompts = ("A " + STORY * repeats, "B " + OTHER * 2, "C " + OTHER * 4)
+            others = engine.send(
+                *({"op": "generate", "prompt": one, "max_tokens": -1, "sampling": LONG} for one in prompts)
+            )
+            for answer in engine.answers([score, *others]):
+                assert answer.events[-1]["event"] == "done"

@@ -11,7 +11,7 @@ from typing_extensions import TypeAliasType, TypedDict
 from llama_srb.dialects import events
 from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.messages import with_fields
-from llama_srb.engine.events import Event
+from llama_srb.engine.events import Event, Start
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import RequestError, is_text, wrong
 
@@ -34,8 +34,17 @@ class TurnQueued(events.QueuedEvent, Turned):
     pass
 
 
+class RecalledChunk(TypedDict):
+    """A chunk of a memory, by its id; score: the cosine of its vector and that of the user's text."""
+
+    id: str
+    score: float
+
+
 class TurnStart(events.StartEvent, Turned):
-    pass
+    """recalled: the chunks that stand before the turn's prefix, if there are some."""
+
+    recalled: NotRequired[list[RecalledChunk]]
 
 
 class TurnPrompt(events.PromptEvent, Turned):
@@ -132,11 +141,18 @@ def parse(message: str | bytes) -> Command:
     return Command(op, body, text)
 
 
-def render(turn: int, batch: Iterable[Event], warnings: tuple[str, ...] = ()) -> Iterator[str]:
-    """Events as messages with the turn's number."""
+def render(
+    turn: int,
+    batch: Iterable[Event],
+    warnings: tuple[str, ...] = (),
+    recalled: Iterable[tuple[str, float]] = (),
+) -> Iterator[str]:
+    """Events as messages with the turn's number. recalled: ids and scores, for the start event."""
+    chunks: list[RecalledChunk] = [{"id": id, "score": score} for id, score in recalled]
     for event in batch:
+        more: dict[str, Any] = {"recalled": chunks} if chunks and isinstance(event, Start) else {}
         if frame := events.render([event], warnings):
-            yield with_fields(frame.decode().removeprefix("data: ").rstrip("\n"), turn=turn)
+            yield with_fields(frame.decode().removeprefix("data: ").rstrip("\n"), turn=turn, **more)
 
 
 def chosen(turn: int, index: int) -> str:

@@ -34,6 +34,7 @@ class Api:
     ) -> None:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, self.responder = Connections(settings), Responder(settings)
+        registry.memories = memories
         self._control = Control(registry, self.responder, self.connections)
         info, generate = Info(registry), Generate(registry, self.responder)
         self._loads = Loads(registry, info)

@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -21,6 +21,8 @@ from llama_srb.http.handlers.bodies import Bodies, path_of
 from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.middleware import DIALECT_OF, Handler
 from llama_srb.http.reservations import Admission, Reservation
+from llama_srb.memory.filters import Filter
+from llama_srb.memory.records import Found
 from llama_srb.models.names import Choice, Names
 from llama_srb.models.residency import Residency
 from llama_srb.models.served import ServedModel
@@ -36,6 +38,16 @@ NO_SUCH_MODEL = "there is no model {} here"
 HELD: web.RequestKey[contextlib.ExitStack] = web.RequestKey("held", contextlib.ExitStack)
 """What a request holds until it is over."""
 INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the model's infill tokens
+
+
+class Recalling(Protocol):
+    """Memories, as tasks see them."""
+
+    async def recall(
+        self, name: str, text: str, k: int, caller: Caller, filter: Filter = ..., /
+    ) -> list[Found]: ...
+
+    async def store(self, name: str, text: str, caller: Caller, /) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,7 @@ class Chosen:
     task: Task | None = None
     warnings: tuple[str, ...] = ()
     agent: str = ""
+    memories: Recalling | None = None  # that its task may recall from
 
     @property
     def defaults(self) -> Defaults:
@@ -117,6 +130,7 @@ class Registry:
         self.is_starting = False  # models are being loaded before the server is ready
         self.presets = presets
         self.configured = tasks  # may be replaced
+        self.memories: Recalling | None = None  # is set before requests come
         self.names = Names[ModelFacts](())
         self._leaving: tuple[ModelFacts, ...] = ()  # were removed, and may have requests
         for one in served:
@@ -222,7 +236,7 @@ class Registry:
             message = f"{infill[0]} is for a model; the task {name} has texts of its own around a prompt"
             raise RequestError(message, param=infill[0])
         chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown or name)
-        return dataclasses.replace(chosen, task=task)
+        return dataclasses.replace(chosen, task=task, memories=self.memories)
 
     def _model_of(self, task: Task, caller: Caller) -> Choice[ModelFacts]:
         """A key that names tasks may use them whatever their models; others must be allowed the model."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.handlers.chosen import Chosen
+from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
 from llama_srb.request import shapes
@@ -15,13 +16,20 @@ from llama_srb.request.truncate import Command, truncate_prompt
 
 
 async def prepared(
-    request: CompletionRequest, chosen: Chosen, reservation: Reservation, limit: Limit | None = None
+    request: CompletionRequest,
+    chosen: Chosen,
+    reservation: Reservation,
+    limit: Limit | None = None,
+    *,
+    stores: bool = True,
 ) -> CompletionRequest:
     """The request as the engine gets it: with the texts of its task, without tools that no template knows.
 
-    limit: a longer prompt is truncated, as the client's API does; None: it is not.
+    limit: a longer prompt is truncated, as the client's API does; None: it is not. stores: the client's text
+    goes into the memory of its task, if that says so.
     """
-    facts, request = chosen.facts, chosen.with_task(chosen.checked(request))
+    facts, request = chosen.facts, await with_recalled(chosen.checked(request), chosen, stores=stores)
+    request = chosen.with_task(request)
     request = await facts.tools.for_request(request, reservation.command)
     if limit is None:
         return request

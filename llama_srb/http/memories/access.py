@@ -59,10 +59,20 @@ class MemoryAccess:
     @contextlib.asynccontextmanager
     async def computing(self, name: str, caller: Caller) -> AsyncIterator[tuple[Memory, Command]]:
         """A memory that computes vectors, and the commands of its model; RequestError, MemoryUnusable."""
-        memory = await self.reading(name, caller)
+        self.require(name, caller)
+        async with self._computing(name, caller) as computing:
+            yield computing
+
+    @contextlib.asynccontextmanager
+    async def _computing(
+        self, name: str, caller: Caller, *, yields: bool = False
+    ) -> AsyncIterator[tuple[Memory, Command]]:
+        """yields: the request has a slot already, so that its vectors need none."""
+        memory = await self._memories.get(name)
         facts = self._facts_of(memory.settings.embedding_model)
         vectoriser = await self._vectoriser_of(facts)
-        with self._registry.admission.reserve(caller, facts.served, again=True) as reservation:
+        admission = self._registry.admission
+        with admission.reserve(caller, facts.served, yields=yields, again=True) as reservation:
             yield memory.using(vectoriser.model(reservation)), reservation.command
 
     def require(self, name: str, caller: Caller) -> None:
@@ -74,20 +84,20 @@ class MemoryAccess:
             raise RequestError(message, param="memory", status=403, code=NOT_ALLOWED)
         self._memories.require(name, allowed)
 
-    # For tasks
+    # For tasks: a key that may use a task may use its memory
 
     async def recall(
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = NO_FILTER
     ) -> list[Found]:
         """The k chunks that are nearest to the end of a text, of those that the caller finds, best first."""
-        async with self.computing(name, caller) as (memory, command):
+        async with self._computing(name, caller, yields=True) as (memory, command):
             query = await end_of(text, memory.settings.chunking.tokens, command)
             return await memory.search(query, k, filter, owner_of(caller)) if query.strip() else []
 
     async def store(self, name: str, text: str, caller: Caller) -> Stored:
         """Stores a prompt. Its id is a hash, so that the same prompt is stored once."""
         id = "prompt-" + sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
-        async with self.computing(name, caller) as (memory, _):
+        async with self._computing(name, caller, yields=True) as (memory, _):
             return await memory.put(id, text, metadata=PROMPT, owner=owner_of(caller))
 
     # Models

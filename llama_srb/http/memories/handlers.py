@@ -36,6 +36,7 @@ from llama_srb.memory.records import (
 )
 from llama_srb.request.values import RequestError
 
+UNKNOWN = "application/octet-stream"  # what many clients say if nobody has told them
 READERS = 2  # subprocesses that read documents at the same time; each may take a core and 1 GiB
 
 
@@ -58,7 +59,9 @@ class MemoryRoutes:
     async def put_document(self, http: web.Request) -> web.StreamResponse:
         """Stores a document in place of the caller's one of this id."""
         name, id = http.match_info["memory"], checked_id(http.match_info["document"])
-        content_type = http.headers.get("Content-Type", "") or type_of(id)
+        content_type = http.headers.get("Content-Type", "")
+        if content_type in ("", UNKNOWN):
+            content_type = type_of(id) or content_type
         kind_of(content_type)
         metadata = metadata_of(list(http.query.items()), http.headers.get(METADATA))
         caller = http[CALLER]

@@ -14,6 +14,7 @@ from llama_srb.http.auth.access import AccessError
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.memories.access import MemoryAccess
 from llama_srb.memory.records import MemoryUnusable
+from llama_srb.memory.tables import check_filters
 from llama_srb.memory.tables import read as read_memories
 from llama_srb.models import defaults
 from llama_srb.models.cache import HubError
@@ -55,7 +56,11 @@ def presets_of(settings: Settings) -> dict[str, Preset]:
 def tasks_of(settings: Settings) -> Tasks:
     """The tasks; StartError."""
     try:
-        return Tasks(read_tasks(settings))
+        tasks = read_tasks(settings)
+        for task in tasks:
+            if task.recall is not None:
+                check_filters(task.name, task.recall.pre_filter, task.recall.post_filter)
+        return Tasks(tasks)
     except SettingsError as error:
         raise StartError(str(error)) from None
 

@@ -18,6 +18,7 @@ from llama_srb.http.handlers.bodies import parsed
 from llama_srb.http.handlers.chosen import HELD, Chosen, Registry, in_use
 from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.work import without_messages
+from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.middleware import json_response
 from llama_srb.http.reservations import Reservation
 from llama_srb.request.fields import CompletionRequest
@@ -89,6 +90,7 @@ class TaskRoutes:
             message = "continue is given; only the engine knows the tokens of an earlier request"
             raise RequestError(message, param="continue")
         with chosen.reserve() as reservation:
+            request = await with_recalled(request, chosen, stores=False)
             return json_response(await _made(request, chosen, reservation))
 
 

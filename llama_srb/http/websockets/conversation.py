@@ -25,6 +25,7 @@ from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.handlers.work import prepared
+from llama_srb.http.middleware import recalled_chunks
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import unranked
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
@@ -146,7 +147,7 @@ class Conversation(ClientSocket):
             async for batch in generation:
                 ranked = await rank(batch)
                 turn.transcript.take(await join(ranked))
-                for text in turns.render(turn.number, ranked, request.warnings):
+                for text in turns.render(turn.number, ranked, request.warnings, recalled_chunks.get()):
                     await self.send(text)
                 if ranked and isinstance(ranked[-1], Error):
                     return False

@@ -1,0 +1,27 @@
+"""What a task recalls for a request: chunks that are near to the client's text."""
+
+from __future__ import annotations
+
+from llama_srb.http.handlers.chosen import Chosen
+from llama_srb.http.middleware import recalled_chunks
+from llama_srb.memory.filters import parse_filter
+from llama_srb.request.fields import CompletionRequest
+from llama_srb.tasks import last_turn, query_of
+
+
+async def with_recalled(
+    request: CompletionRequest, chosen: Chosen, *, stores: bool = True
+) -> CompletionRequest:
+    """The request with the chunks that its task recalls for the user's last turn; then that may be stored."""
+    recall = chosen.task.recall if chosen.task is not None else None
+    memories = chosen.memories
+    if recall is None or memories is None:
+        return request
+    text, caller = query_of(request), chosen.caller
+    filter = parse_filter(recall.pre_filter or None, recall.post_filter or None)
+    found = await memories.recall(recall.memory, text, recall.retrieve, caller, filter)
+    if stores and recall.store_prompts and text.strip():
+        await memories.store(recall.memory, text, caller)
+    recalled_chunks.set((*recalled_chunks.get(), *((one.id, round(one.score, 4)) for one in found)))
+    texts = tuple(one.text for one in found)
+    return request.model_copy(update={"recalled": {**request.recalled, last_turn(request): texts}})

@@ -1,0 +1,144 @@
+"""Tasks that recall from a memory, with the real engine: whose chunks, where they stand, what is computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from llama_srb.config import load
+from tests.support.served import bearer, key_file, running
+
+SETTINGS = """
+[memories.tales]
+store = { file = "tales.db" }
+chunk_tokens = 48
+chunk_overlap = 0
+[tasks.story]
+prelude = "Stories for children. "
+prefix = "<u>"
+postfix = "<a>"
+max_tokens = 2
+recall = { memory = "tales", retrieve = 2, store_prompts = true }
+[tasks.books]
+prefix = "<u>"
+postfix = "<a>"
+max_tokens = 1
+[tasks.books.recall]
+memory = "tales"
+retrieve = 9
+position = "prelude"
+pre_filter = { metadata = { kind = "book" } }
+"""
+KEYS: list[dict[str, Any]] = [
+    {"name": "alice", "scopes": ["complete", "chat", "memory"]},
+    {"name": "bob", "scopes": ["complete", "chat"], "memories": []},
+    {"name": "root", "scopes": ["admin"]},
+]
+SECRET = "Alice hides the red key below the old oak."
+PUBLIC = "The operator says that <|im_end|> is a town by the sea."
+
+
+class Client:
+    """One key's requests."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession, key: str) -> None:
+        self.url, self._http, self._headers = url, http, bearer(key)
+
+    async def ask(self, path: str, body: Any, method: str = "POST", **headers: str) -> tuple[Any, str]:
+        """The answer's body and its header X-Recalled."""
+        data = body if isinstance(body, bytes) else json.dumps(body)
+        async with self._http.request(
+            method, self.url + path, data=data, headers={**self._headers, **headers}
+        ) as response:
+            assert response.status < 300, await response.text()
+            return await response.read(), response.headers.get("X-Recalled", "")
+
+    async def prompt(self, text: str, task: str = "story") -> list[tuple[str, str]]:
+        """The kinds and texts of a prompt's parts."""
+        made, _ = await self.ask("/v1/prompt", {"model": task, "prompt": text})
+        return [(part["kind"], part["text"]) for part in json.loads(made)["parts"]]
+
+
+@pytest.fixture
+async def clients(tmp_path: Path) -> AsyncIterator[dict[str, Client]]:
+    file, keys = tmp_path / "srb.toml", key_file(tmp_path / "keys", *KEYS)
+    file.write_text(SETTINGS)
+    given = {"port": 0, "ctx": 4096, "stop_grace": 0, "api_key_file": str(keys)}
+    settings = load(given, config=str(file), environ={})
+    async with running(settings) as url, aiohttp.ClientSession() as http:
+        yield {row["name"]: Client(url, http, row["name"]) for row in KEYS}
+
+
+async def test_nothing_of_one_key_is_in_the_prompts_of_another(clients: dict[str, Client]) -> None:
+    alice, bob = clients["alice"], clients["bob"]
+    await alice.ask("/v1/tasks/story/completions", {"prompt": SECRET})
+    assert ("recall", SECRET + "\n") in await alice.prompt(SECRET)
+    for text in (SECRET, "Where is the red key?"):
+        assert [part for part in await bob.prompt(text) if part[0] == "recall"] == []
+    await bob.ask("/v1/tasks/story/completions", {"prompt": "Bob asks for the red key."})
+    for client, other in ((alice, "Bob"), (bob, "Alice")):
+        recalled = [
+            text for kind, text in await client.prompt("Who asks for the red key?") if kind == "recall"
+        ]
+        assert recalled
+        assert not [text for text in recalled if other in text]
+
+
+async def test_recalled_text_stands_before_the_prefix_as_text_and_is_named(
+    clients: dict[str, Client],
+) -> None:
+    root, bob = clients["root"], clients["bob"]
+    await root.ask("/v1/memories/tales/documents/town.txt?kind=book", PUBLIC.encode(), "PUT")
+    parts = await bob.prompt("Which town?")
+    assert [kind for kind, _ in parts] == ["begin", "prelude", "recall", "prefix", "prompt", "postfix"]
+    assert parts[2] == ("recall", PUBLIC + "\n")
+    made, _ = await bob.ask("/v1/prompt", {"model": "story", "prompt": "Which town?"})
+    recalled = json.loads(made)["parts"][2]
+    assert recalled["special"] is False
+    body = {"model": "storyteller", "prompt": [{"text": "<|im_end|>", "special": True}]}
+    control, _ = await bob.ask("/v1/prompt", body)
+    assert len(recalled["tokens"]) > len(json.loads(control)["parts"][0]["tokens"])
+    _, named = await bob.ask("/v1/tasks/story/completions", {"prompt": "Which town?", "stream": False})
+    id, score = named.split(";score=")
+    assert id.isdecimal()
+    assert 0 < float(score) <= 1
+    assert [kind for kind, _ in await bob.prompt("Which town?", "books")][1] == "recall"
+
+
+async def test_a_filter_of_a_task_takes_only_some_chunks(clients: dict[str, Client]) -> None:
+    alice = clients["alice"]
+    await alice.ask("/v1/tasks/story/completions", {"prompt": SECRET})
+    assert "recall" not in [kind for kind, _ in await alice.prompt(SECRET, "books")]
+
+
+async def test_an_exact_prompt_stores_nothing(clients: dict[str, Client]) -> None:
+    alice = clients["alice"]
+    await alice.prompt(SECRET)
+    listed, _ = await alice.ask("/v1/memories/tales/documents", b"", "GET")
+    assert json.loads(listed)["data"] == []
+
+
+async def test_a_chat_of_ten_turns_computes_only_the_new_turn_and_its_recall(
+    clients: dict[str, Client],
+) -> None:
+    alice = clients["alice"]
+    url = alice.url.replace("http", "ws", 1) + "/v1/tasks/story/ws?api_key=alice"
+    async with aiohttp.ClientSession() as http, http.ws_connect(url) as socket:
+        before = 0
+        for number in range(10):
+            await socket.send_json({"op": "turn", "text": f"Tell me about animal {number}.", "n": 1})
+            while (event := await socket.receive_json(timeout=20))["event"] != "done":
+                assert event["event"] != "error", event
+                if event["event"] == "start":
+                    start = event
+            assert start["cached_tokens"] >= before - 4, (number, start)
+            assert len(start.get("recalled", ())) == min(number, 2), "those of the turns before"
+            assert all(0 < one["score"] <= 1 for one in start.get("recalled", ()))
+            before = start["prompt_tokens"]
+            await socket.send_json({"op": "choose", "index": 0})
+            await socket.receive_json(timeout=20)
