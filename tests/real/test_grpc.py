@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 
+from llama_srb.config import load
 from tests.support.places import ROOT
-from tests.support.rpc import SERVING, Rpc, all_of, failure
+from tests.support.rpc import SERVING, Rpc, all_of, failure, port_in
+from tests.support.served import running
+
+RECALLS = """
+[memories.tales]
+store = { file = "tales.db" }
+[tasks.story]
+max_tokens = 2
+recall = { memory = "tales", store_prompts = true }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +100,29 @@ async def test_a_prompt_beyond_the_context_is_an_invalid_argument(port: int) -> 
     async with Rpc(port) as rpc:
         code, _, metadata = await failure(rpc.complete(prompt="word " * 20_000, n=1))
     assert (code, metadata["error-code"]) == (grpc.StatusCode.INVALID_ARGUMENT, "context_exceeded")
+
+
+async def test_the_start_event_names_what_a_task_recalls(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="llama_srb.server")
+    file = tmp_path / "srb.toml"
+    file.write_text(RECALLS)
+    settings = load({"port": 0, "grpc": 0, "ctx": 4096, "stop_grace": 0}, config=str(file), environ={})
+    async with running(settings) as url, Rpc(port_in(caplog.text)) as rpc:
+
+        async def start_of(**fields: object) -> Any:
+            events = await all_of(rpc.complete(n=1, **fields))
+            return next(event for name, event in events if name == "start")
+
+        texts = ("The red key.", "Which key?", "Which key?")
+        starts = [await start_of(model="story", prompt=text) for text in texts]
+        assert [len(start.recalled) for start in starts] == [0, 1, 2]
+        assert len((await start_of(prompt="Which key?", max_tokens=1)).recalled) == 0
+        body = {"prompt": "Which key?", "n": 1}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(url + "/v1/tasks/story/completions", json=body) as response,
+        ):
+            header = response.headers["X-Recalled"]
+    assert header == ", ".join(f"{one.id};score={one.score}" for one in starts[2].recalled)

@@ -29,7 +29,15 @@ from llama_srb.http.grpc import messages
 from llama_srb.http.handlers.bodies import MANY_VALUES
 from llama_srb.http.handlers.chosen import Chosen, Registry, in_use
 from llama_srb.http.handlers.work import prepared, work_of
-from llama_srb.http.middleware import INTERNAL, Fault, fault_in, fault_of, log_line, log_summary
+from llama_srb.http.middleware import (
+    INTERNAL,
+    Fault,
+    fault_in,
+    fault_of,
+    log_line,
+    log_summary,
+    recalled_chunks,
+)
 from llama_srb.http.observe.logs import name_request
 from llama_srb.http.streaming import Responder, Work, summary_of, unranked
 from llama_srb.request.fields import CompletionRequest
@@ -158,7 +166,7 @@ class Calls:
         async with self._responder.opened(work) as generation:
             async for batch in generation:
                 last, ranked = batch[-1], await work.rank(batch)
-                for message in messages.messages_of(ranked, warnings):
+                for message in messages.messages_of(ranked, warnings, recalled_chunks.get()):
                     await self._write(call, message)
                 if ranked and isinstance(ranked[-1], Error):
                     last = ranked[-1]
@@ -191,6 +199,7 @@ class Calls:
         began, outcome, path = time.monotonic(), "client left", f"/{messages.SERVICE}/{name}"
         metadata = text_of(context.invocation_metadata())
         log_summary.set("")
+        recalled_chunks.set(())
         id = name_request(metadata.get("x-request-id", ""))
         try:
             await context.send_initial_metadata((("x-request-id", id),))

@@ -130,6 +130,7 @@ NAMES: Mapping[type[Any], str] = {  # events, and the fields of the message Even
     engine.Progress: "progress",
     engine.Stream: "stream",
     engine.Stop: "stop",
+    engine.Then: "then",
     engine.Extend: "extend",
     engine.Done: "done",
 }
@@ -140,14 +141,20 @@ _WRITTEN: Mapping[type[Any], tuple[str, ...]] = {
 }
 
 
-def messages_of(events: Iterable[Event], warnings: tuple[str, ...]) -> Iterator[Any]:
-    """Events as messages, in order; the start event gets the warnings. Internal events are skipped."""
+def messages_of(
+    events: Iterable[Event], warnings: tuple[str, ...], recalled: Iterable[tuple[str, float]] = ()
+) -> Iterator[Any]:
+    """Events as messages, in order. Internal events are skipped.
+
+    The start event gets the warnings, and the ids and scores of recalled chunks.
+    """
     for event in events:
         kind = type(event)
         if kind in NAMES and not (kind is engine.Loading and not event.id):  # type: ignore[union-attr]
             fields = _fields(event, _WRITTEN[kind])
             if kind is engine.Start:
-                fields["warnings"] = warnings
+                chunks = [{"id": id, "score": score} for id, score in recalled]
+                fields |= {"warnings": warnings, "recalled": chunks}
             yield _EVENT(**{NAMES[kind]: fields})
 
 
