@@ -72,6 +72,10 @@ def _examine(model: Settings) -> _Checked:
     except (HubError, ModelFileError) as error:
         checked.faults.append(f"{model.place}{'path' if model.name else 'model'}: {error}")
     checked.faults += _faults_of_adapters(model)
+    try:
+        model.warm_up()
+    except SettingsError as error:
+        checked.faults.append(str(error))
     if model.adapters_dir is not None and not model.adapters_dir.is_dir():
         checked.faults.append(f"{model.place}adapters_dir: {model.adapters_dir} is no folder")
     return checked

@@ -81,6 +81,8 @@ def _model(name: str, table: Values, top: Values, server: Settings) -> Settings:
         raise SettingsError(f"{next(iter(table.values())).place()} is for a model whose name is empty")
     if "model" not in table:
         raise SettingsError(f'models.{quoted(name)} has no path; write path = "FILE.gguf" or "hf:USER/REPO"')
+    if table.keys() & WARM_UP:
+        top = {name: given for name, given in top.items() if name not in WARM_UP}
     bounds = {bound: top[bound] for bound in AT_MOST.values() if bound in top}
     model = _validated(top | table, bounds | table)
     try:
@@ -108,9 +110,12 @@ def _validated(given: Values, own: Values | None = None) -> Settings:
         place = given[str(name)].place(*(part for part in inner if isinstance(part, str)))
         value = str(first["input"]) if isinstance(first["input"], Path) else first["input"]
         raise SettingsError(f"{place} is {value!r}; {_wanted(first)}") from None
+    if given.keys() >= WARM_UP:
+        raise SettingsError(" and ".join(given[name].place() for name in sorted(WARM_UP)) + " are both set")
     return _within_bounds(settings, given if own is None else own)
 
 
+WARM_UP = frozenset({"prompt", "prompt_file"})  # settings of which a model has one
 AT_MOST = {"n": "max_n"}  # a setting, and the setting that bounds it
 
 

@@ -40,7 +40,9 @@ _READ: dict[object, str] = {
     named_files: "NAME=FILE,…",
     json_object: "JSON",
 }
-FILES = frozenset({"api_key_file", "jwt_keys", "tls_cert", "tls_key"})  # optional files, not folders
+FILES = frozenset(
+    {"api_key_file", "jwt_keys", "prompt_file", "tls_cert", "tls_key"}
+)  # optional files, not folders
 FOLDERS = frozenset({"prefix_cache", "presets", "models_dir", "adapters_dir"})
 PATHS = FILES | FOLDERS | {"model", "engine", "lora", "adapters"}
 

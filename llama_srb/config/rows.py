@@ -39,6 +39,11 @@ class Rows(BaseModel):
         description="Folder from which adapters may be loaded while the server runs (default: none).")
     sampling: Annotated[dict[str, Any], BeforeValidator(json_object)] = Field({},
         description="Defaults of request fields, as JSON; in a file a table.")
+    prompt: str | None = Field(None,
+        description="Prompt that is computed whenever the model is loaded, before its first request, so that "
+        "prompts which begin so start at once.")
+    prompt_file: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
+        description="File of that prompt, UTF-8.")
     default_model: str | None = Field(None,
         description="Of several models, the one for requests that name none, or an unknown one (default: "
         "the first one, and unknown names are refused).")
@@ -60,6 +65,9 @@ class Rows(BaseModel):
         description="Address to listen on; 0.0.0.0 is all addresses of the machine.")
     port: int = Field(9090, ge=0, le=65535,
         description="Port to listen on; 0 is any free port.")
+    grpc: int | None = Field(None, ge=0, le=65535,
+        description="Port of the gRPC API beside HTTP's, 50051 as a rule; 0 is any free port (default: no "
+        "gRPC). It needs the extra llama-srb[grpc].")
     reuse_port: bool = Field(False,
         description="Let several servers listen on the same port; the system divides the connections.")
     n: int = Field(8, ge=1,

@@ -8,7 +8,7 @@ from llama_srb import flags
 
 from . import command
 from .rows import Rows
-from .words import Table, quoted
+from .words import SettingsError, Table, quoted
 
 
 class Settings(Rows):
@@ -61,6 +61,26 @@ class Settings(Rows):
     def field_defaults(self) -> dict[str, Any]:
         """The defaults of request fields: those of llama.cpp's flags, then those of `sampling`; unchecked."""
         return self.flag_defaults | self.sampling
+
+    def warm_up(self) -> str:
+        """The prompt that each engine computes first, empty if there is none; SettingsError.
+
+        It reads the file, if that is set.
+        """
+        text, place = self.prompt or "", f"{self.place}prompt"
+        if (file := self.prompt_file) is not None:
+            place = f"{self.place}prompt_file"
+            try:
+                text = file.read_text(encoding="utf-8")
+            except OSError as error:
+                raise SettingsError(f"{place}: cannot read {file}: {error.strerror}") from None
+            except UnicodeDecodeError as error:
+                raise SettingsError(f"{place}: {file} is not UTF-8 (byte {error.start})") from None
+        if text and self.engine_mode == "per-request" and self.prefix_cache is None:
+            raise SettingsError(
+                f"{place} needs --prefix-cache in the mode per-request, which keeps nothing else"
+            )
+        return text
 
     @property
     def chat_template(self) -> str:

@@ -60,7 +60,8 @@ class Table:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the nearest known one, if there is one."""
-    found = difflib.get_close_matches(word, list(known), n=1)
+    found = difflib.get_close_matches(word, list(known))
+    found.sort(key=lambda one: sorted(one) != sorted(word))  # letters that changed places, before others
     return f"; did you mean {found[0]}?" if found else ""
 
 

@@ -11,6 +11,7 @@ from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.common.texts import Text, TextsBody
+from llama_srb.dialects.openllm import ConfiguredVectors
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.values import MAX_WARNINGS, RequestError
 
@@ -77,6 +78,10 @@ def _native(rows: Rows, done: Done) -> list[LlamacppVector]:
     return [{"index": i, "embedding": [row]} for i, row in enumerate(rows)]
 
 
+def _configured(rows: Rows, done: Done) -> ConfiguredVectors:
+    return {"embeddings": [tuple(row) for row in rows], "prompt_tokens": done.prompt_tokens}
+
+
 def _of_ollama(
     body: Mapping[str, Any],
     about: ServerInfo,
@@ -104,6 +109,7 @@ def _embedding(rows: Rows, done: Done, model: str) -> OllamaVector:
 VECTORS: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Vectors]] = {
     "/embedding": lambda body, about: Vectors(body, ("content", "input"), _native),
     "/embeddings": lambda body, about: Vectors(body, ("content", "input"), _native),
+    "/embed": lambda body, about: Vectors(body, ("input", "text", "message", "prompt"), _configured),
     "/api/embed": lambda body, about: _of_ollama(body, about, ("input",), _embed),
     "/api/embeddings": lambda body, about: _of_ollama(body, about, ("prompt",), _embedding),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,6 @@ class EngineSettings:
     restart_delay_max: float = 30.0  # the delay doubles with each crash up to this
     stable_after: float = 60.0  # an engine that was ready this long resets the delay
     adapters: tuple[str, ...] = ()  # names of the command's adapters, by id
+    warm_up: tuple[
+        tuple[str, Mapping[str, Any]], ...
+    ] = ()  # commands before its first request: op, arguments

@@ -190,13 +190,13 @@ class Connections:
     async def _read(self, request: web.Request, held: contextlib.ExitStack) -> bytes:
         """Reads the body; a large one takes a slot, which is free again when `held` is closed."""
         seconds, size, data = self._settings.body_timeout, request.content_length or 0, bytearray()
-        self._make_room(0, size, held)
+        self.make_room(0, size, held)
         try:
             async with asyncio.timeout(seconds):
                 while chunk := await request.content.readany():
                     data += chunk
                     before, size = size, max(size, len(data))
-                    self._make_room(before, size, held)
+                    self.make_room(before, size, held)
         except TimeoutError:
             message = f"the body was not complete after {seconds:g} s (--body-timeout)"
             raise RequestError(message, status=408, code="body_timeout") from None
@@ -204,7 +204,7 @@ class Connections:
             raise RequestError("the body's chunked encoding is invalid") from None
         return bytes(data)
 
-    def _make_room(self, before: int, size: int, held: contextlib.ExitStack) -> None:
+    def make_room(self, before: int, size: int, held: contextlib.ExitStack) -> None:
         """Checks a body that has grown from `before` to `size` bytes, and takes a slot if it became large."""
         if size > self._settings.max_body:
             raise web.HTTPRequestEntityTooLarge(self._settings.max_body, size)

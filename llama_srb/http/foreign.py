@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, responses, textgen
+from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, openllm, responses, textgen
 from llama_srb.dialects.koboldai.info import (
     CountValue,
     DetokenizedText,
@@ -129,6 +129,7 @@ ENCODE: Schema = {"text": TEXT, "add_bos_token": MAYBE_SWITCH}
 TOKENS: Schema = {"tokens": IDS}
 MESSAGES: Schema = {"type": "array"}
 NAMED: Schema = {"model": TEXT}
+CONFIGURED: Schema = {"configuration": MAYBE_OBJECT, "model": MAYBE_TEXT, "stream": MAYBE_SWITCH}
 ANTHROPIC: Schema = {
     "model": MAYBE_TEXT, "messages": MESSAGES, "system": ANY, "tools": MAYBE_LIST,
     "tool_choice": MAYBE_OBJECT, "thinking": MAYBE_OBJECT, "output_config": MAYBE_OBJECT,
@@ -327,6 +328,16 @@ PATHS = (
     Path("ollama", "GET", "/api/version", EVERY_KEY, "ask",
         "The version of Ollama whose API this server has.",
         {JSON: OllamaVersion}),
+
+    Path("openllm", "POST", "/complete", COMPLETE, "reply",
+        "OpenLLM-Server's shape: n continuations, with the settings in configuration.",
+        {JSON: openllm.ConfiguredTexts}, {"prompt": ANY, **CONFIGURED}),
+    Path("openllm", "POST", "/chat", CHAT, "reply",
+        "OpenLLM-Server's shape: n answers to a message, with the settings in configuration.",
+        {JSON: openllm.ConfiguredChat}, {"message": ANY, "messages": MAYBE_LIST, **CONFIGURED}),
+    Path("openllm", "POST", "/embed", EMBED, "vectors",
+        "OpenLLM-Server's shape: vectors of texts.",
+        {JSON: openllm.ConfiguredVectors}, {"input": ANY, "dimensions": ANY}),
 
     Path("anthropic", "POST", "/v1/messages", CHAT, "reply",
         "One answer to a chat: a message of content blocks, or its events.",

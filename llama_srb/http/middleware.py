@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import orjson
@@ -94,20 +95,67 @@ def json_response(data: object, status: int = 200, headers: Mapping[str, str] | 
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 
-def refused(error: Error, tokens: str = "prompt") -> web.Response:
-    """Makes an answer from the engine's refusal. `tokens`: the request field that the engine calls tokens."""
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a request fails. status: the HTTP status. retry_after: seconds."""
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+    retry_after: float | None = None
+    size: PromptSize = field(default_factory=PromptSize)
+
+
+INTERNAL = Fault(500, "internal error; the server's log has more", code="internal_error")
+
+
+def fault_in(error: Error, tokens: str = "prompt") -> Fault:
+    """The engine's refusal. `tokens`: the request field that the engine calls tokens."""
     status, param = STATUS_OF_CODE.get(error.code, 500), error.param
     param = tokens if param == "tokens" else param
-    return error_response(status, error.message, param=param, code=error.code, size=size_in(error))
+    return Fault(status, error.message, param, error.code, size=size_in(error))
+
+
+def fault_of(error: Exception) -> Fault | None:
+    """The fault that an exception is; None: it is a fault of ours."""
+    match error:
+        case RequestError():
+            return Fault(error.status, error.message, error.param, error.code, error.retry_after)
+        case EngineUnavailable():
+            return Fault(503, str(error), code="unavailable", retry_after=error.retry_after)
+        case CommandRefused():
+            return fault_in(error.error, "tokens")
+        case MemoryOutdated():
+            return Fault(409, str(error), code="memory_outdated")
+        case MemoryUnusable():
+            return Fault(503, str(error), code="memory_unusable")
+    return None
+
+
+def refused(error: Error) -> web.Response:
+    """Makes an answer from the engine's refusal."""
+    return _failed(fault_in(error))
+
+
+def _failed(fault: Fault) -> web.Response:
+    return error_response(
+        fault.status,
+        fault.message,
+        param=fault.param,
+        code=fault.code,
+        size=fault.size,
+        headers=_advice(fault),
+    )
 
 
 def _retry_after(seconds: float | None) -> dict[str, str]:
     return {} if seconds is None else {"Retry-After": str(math.ceil(seconds))}
 
 
-def _advice(error: RequestError) -> dict[str, str]:
+def _advice(fault: Fault) -> dict[str, str]:
     """Headers that say what the client can do about an error."""
-    return _retry_after(error.retry_after) | ({"WWW-Authenticate": "Bearer"} if error.status == 401 else {})
+    return _retry_after(fault.retry_after) | ({"WWW-Authenticate": "Bearer"} if fault.status == 401 else {})
 
 
 def _without_extra_slashes(path: str) -> str:
@@ -144,25 +192,14 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 def answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
     """The answer to a request that has failed; an error that is none of the known ones is logged."""
-    match error:
-        case web.HTTPException():
-            return _http_error(error, request)
-        case RequestError():
-            if error.status == 403:  # a browser hides the reason from the page's script, so the log has it
-                log_summary.set(f": {error.message}")
-            param, code, advice = error.param, error.code, _advice(error)
-            return error_response(error.status, error.message, param=param, code=code, headers=advice)
-        case EngineUnavailable():
-            retry = _retry_after(error.retry_after)
-            return error_response(503, str(error), code="unavailable", headers=retry)
-        case CommandRefused():
-            return refused(error.error, "tokens")
-        case MemoryUnusable():
-            is_old = isinstance(error, MemoryOutdated)
-            status, code = (409, "memory_outdated") if is_old else (503, "memory_unusable")
-            return error_response(status, str(error), code=code)
-    log.error("%s %s", request.method, request.path, exc_info=error)
-    return error_response(500, "internal error; the server's log has more", code="internal_error")
+    if isinstance(error, web.HTTPException):
+        return _http_error(error, request)
+    if (fault := fault_of(error)) is None:
+        log.error("%s %s", request.method, request.path, exc_info=error)
+        fault = INTERNAL
+    if fault.status == 403:  # a browser hides the reason from the page's script, so the log has it
+        log_summary.set(f": {fault.message}")
+    return _failed(fault)
 
 
 def _dialect_of(request: web.Request) -> str:
@@ -206,10 +243,14 @@ async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamRe
         what = (
             f"{request.method} {request.rel_url.raw_path[:200]}"  # raw: a decoded line feed would forge lines
         )
-        seconds = time.monotonic() - began
-        fields = {"what": what, "outcome": outcome, "seconds": round(seconds, 6)}
-        line = (what, outcome, log_summary.get(), seconds, name)
-        log.info("%s %s%s %.3f s %s", *line, extra={"fields": fields})
+        log_line(what, outcome, time.monotonic() - began, name)
+
+
+def log_line(what: str, outcome: str, seconds: float, name: str) -> None:
+    """Logs a request that is over. name: its id."""
+    fields = {"what": what, "outcome": outcome, "seconds": round(seconds, 6)}
+    line = (what, outcome, log_summary.get(), seconds, name)
+    log.info("%s %s%s %.3f s %s", *line, extra={"fields": fields})
 
 
 def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:

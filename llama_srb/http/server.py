@@ -7,9 +7,10 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from ssl import SSLContext
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -39,8 +40,12 @@ from llama_srb.models.residency import Residency, limits_of
 from llama_srb.models.served import ServedModel, show_faults
 from llama_srb.models.served import served as of_settings
 
+if TYPE_CHECKING:
+    from llama_srb.http.grpc import GrpcServer
+
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
+INSTALL_GRPC = "pip install 'llama-srb[grpc]'"
 WRITE_GRACE = 1.0  # seconds for clients to read the last frames of a server that stops
 BACKLOG = 1024  # connections that wait to be accepted; further ones try again after a second
 
@@ -85,15 +90,16 @@ async def serve(
                     helpers.append(begin(sweep(runner.server), f"{name} connections"))
                 helpers.append(begin(reload.run(hangup), "SIGHUP"))
                 helpers.append(begin(trim_when_grown(), "freed memory"))
-                async with residency:
+                async with _grpc(settings, api, reload) as rpc, residency:
                     async with reload.models():
                         if await _start(residency, registry, stopping[0], on_loading):
+                            rpc.started()
                             reload.started()
                             on_ready(_address(site.name, runner))
                             log.info("llama-srb %s serves %s", __version__, _named(registry))
                             await stopping[0].wait()
                     log.info("stopping")
-                    await site.stop()
+                    await asyncio.gather(site.stop(), rpc.drain())
                     await _stop(residency, settings.stop_grace, stopping[1])
             finally:
                 for helper in helpers:
@@ -115,6 +121,32 @@ def _registered(settings: Settings) -> Registry:
         CacheBudget(residency, settings.cache_ram)
     admission = Admission(load, by_model=bool(settings.models))
     return Registry(settings, admission, served, presets, residency, tasks)
+
+
+class _NoGrpc:
+    """Stands for the gRPC server where there is none."""
+
+    def started(self) -> None:
+        pass
+
+    async def drain(self) -> None:
+        pass
+
+
+@contextlib.asynccontextmanager
+async def _grpc(settings: Settings, api: Api, reload: Reload) -> AsyncIterator[_NoGrpc | GrpcServer]:
+    """The gRPC server, if the settings want one; StartError if it cannot start."""
+    if settings.grpc is None:
+        yield _NoGrpc()
+        return
+    try:
+        from llama_srb.http.grpc import GrpcServer
+    except ModuleNotFoundError as error:
+        raise StartError(f"--grpc needs the package {error.name}: {INSTALL_GRPC}") from None
+    async with GrpcServer(settings, api) as server:
+        if server.certificate is not None:
+            reload.renewals.append(server.certificate.renew)
+        yield server
 
 
 def _named(registry: Registry) -> str:

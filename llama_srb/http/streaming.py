@@ -77,7 +77,7 @@ class Responder:
                 generation.cancel()
 
     @contextlib.asynccontextmanager
-    async def _opened(self, work: Work) -> AsyncIterator[Exchange | MultiGeneration]:
+    async def opened(self, work: Work) -> AsyncIterator[Exchange | MultiGeneration]:
         """Enters the generation; stop-generation finds it until the block is left."""
         async with work.generation as generation:
             log_summary.set(f" {work.size} {generation.id}")
@@ -98,7 +98,7 @@ class Responder:
     ) -> web.StreamResponse:
         """Streams a generation to the client. However this function is left, the generation ends with it."""
         rank, response = work.rank, _Stream(headers={"Content-Type": content_type, **STREAM_HEADERS})
-        async with self._opened(work) as generation:
+        async with self.opened(work) as generation:
             first = await anext(generation)
             if (refusal := _refusal(first)) is not None:
                 return refused(refusal)
@@ -118,8 +118,16 @@ class Responder:
 
     async def whole(self, http: web.Request, work: Work, answer: BodyBuilder) -> web.Response:
         """Answers with one body at the end. If the client leaves before, the generation is cancelled."""
+        last, held = await self.collected(work, answer)
+        if isinstance(last, Error):
+            return refused(last)
+        body = answer.json() if held < THREAD else await asyncio.to_thread(answer.json)
+        return web.Response(body=body, content_type="application/json")
+
+    async def collected(self, work: Work, answer: BodyBuilder) -> tuple[Event, int]:
+        """Gives all events to the builder; returns the last one and their size. RequestError: too many."""
         held = 0
-        async with self._opened(work) as generation:
+        async with self.opened(work) as generation:
             async for batch in generation:
                 held += content_size(batch) + sum(
                     (work.echoes - 1) * content_size([e]) for e in batch if type(e) is Prompt
@@ -129,10 +137,7 @@ class Responder:
                 answer.take(await work.rank(batch))
                 last = batch[-1]
         log_summary.set(log_summary.get() + summary_of(last))
-        if isinstance(last, Error):
-            return refused(last)
-        body = answer.json() if held < THREAD else await asyncio.to_thread(answer.json)
-        return web.Response(body=body, content_type="application/json")
+        return last, held
 
 
 def _refusal(first: list[Event]) -> Error | None:

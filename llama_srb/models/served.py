@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from llama_srb.config import Settings, child_environment
-from llama_srb.engine.pool import Pool
+from llama_srb.engine.pool import Pool, warm_up
 from llama_srb.engine.pool.terms import OWN
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.models import gguf_header, memory
@@ -56,11 +58,16 @@ def _of_engines(settings: Settings) -> tuple[object, ...]:
         settings.step_timeout,
         settings.engine_mode,
         settings.max_engines,
+        settings.prompt,
+        settings.prompt_file,
     )
 
 
 def served(settings: Settings) -> ServedModel:
-    """The model of these settings, with a pool that is not started; ModelFileError if a file is faulty."""
+    """The model of these settings, with a pool that is not started.
+
+    ModelFileError: a file is faulty. SettingsError: the prompt of its warm-up is.
+    """
     info = gguf_header.read_model(settings.model)
     if settings.name:  # it may be loaded much later; a server of one model sees a fault when it starts
         for adapter in (*settings.lora, *settings.adapters.values()):
@@ -72,12 +79,25 @@ def served(settings: Settings) -> ServedModel:
         load_timeout=settings.load_timeout,
         step_timeout=settings.step_timeout,
         adapters=settings.adapter_names,
+        warm_up=_warm_up(settings),
     )
     pool = Pool(engine, mode=settings.engine_mode, max_engines=settings.max_engines)
     return ServedModel(settings, info, pool, memory.needed(settings, info))
 
 
+def _warm_up(settings: Settings) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    text = settings.warm_up()
+    return (("prefix", {"prompt": text}),) if text else ()
+
+
 async def show_faults(model: ServedModel) -> None:
-    """In the mode per-request runs one engine of a loaded model, so that a fault shows now; EngineError."""
-    if model.pool.mode == "per-request":
+    """In the mode per-request runs one engine of a loaded model, so that a fault shows now; EngineError.
+
+    It computes the prompt of the warm-up, if there is one, for the folder of prefixes.
+    """
+    if model.pool.mode != "per-request":
+        return
+    for op, arguments in (commands := model.pool.engines.settings.warm_up):
+        await warm_up.run(model.pool.run(op, OWN, **arguments))
+    if not commands:
         await model.pool.command("status", OWN)

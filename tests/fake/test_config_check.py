@@ -146,7 +146,8 @@ def test_each_line_of_the_example_is_a_setting_and_each_setting_has_a_line(tmp_p
     top, _, table = text.partition("\n[models.storyteller]\n")
     server = {option.name for option in OPTIONS} - set(FIELDS.values())
     assert set(re.findall(r"^(\w+) = ", top, re.MULTILINE)) == server
-    fields = set(re.findall(r"^(\w+) = ", table.partition("\n[models.")[0], re.MULTILINE))
+    first, _, second = table.split("\n[models.")  # two, since prompt and prompt_file exclude each other
+    fields = set(re.findall(r"^(\w+) = ", first + second, re.MULTILINE))
     assert fields | {"adapters"} == FIELDS.keys()
     memory = example.partition("\n[memories.bible]\n")[2]
     assert set(re.findall(r"^(?:# )?(\w+) = ", memory, re.MULTILINE)) == MEMORY_FIELDS.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import resource
 import socket
 import subprocess
@@ -113,7 +114,15 @@ def test_a_port_that_is_taken_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert found("port", port=port).verdict == "bad"
+        assert found("gRPC", grpc=port).advice == "--grpc takes another"
     assert found("port", port=port).verdict == "ok"
+    assert found("gRPC", grpc=port).verdict == "ok"
+
+
+def test_missing_packages_for_grpc_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc_health" else name)
+    finding = found("gRPC", grpc=0)
+    assert (finding.verdict, finding.advice) == ("bad", "pip install 'llama-srb[grpc]'")
 
 
 GPUS = {

@@ -104,6 +104,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/token/encode
         POST /v1/token/decode
         POST /api/generate
+        POST /complete
         POST /v1/fim/completions
     """,
     "chat admin": """
@@ -119,6 +120,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /responses/input_tokens
         POST /openai/v1/responses/input_tokens
         POST /api/chat
+        POST /chat
         POST /v1/chat/completions/input_tokens
         POST /chat/completions/input_tokens
         POST /v1/messages
@@ -139,6 +141,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /embedding
         POST /embeddings
         POST /api/embed
+        POST /embed
         POST /api/embeddings
     """,
     "metrics admin": """
@@ -184,7 +187,8 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/openai/v1/responses/input_tokens": INPUT,
     "/v1/score": {"prompt": "x", "texts": ["y"]},
     "/v1/embeddings": EMBEDDING, "/openai/v1/embeddings": EMBEDDING,
-    "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING,
+    "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING, "/embed": EMBEDDING,
+    "/chat": {"message": "x", "configuration": {"max_tokens": 1}},
     "/v1/internal/encode": {"text": "x"}, "/v1/token/encode": {"text": "x"},
     "/v1/internal/token-count": {"text": "x"}, "/api/extra/detokenize": {"ids": [1]},
     "/v1/completions/{id}/extend": {"add": 1}, "/api/show": {"model": "storyteller"},

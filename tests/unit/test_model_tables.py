@@ -430,6 +430,8 @@ ENGINES: dict[str, bool] = {  # what a table has more: whether its engines stay
     "engine_args = ['--chat-template', 'chatml']": False,
     "engine_mode = 'per-request'": False,
     "max_engines = 2": False,
+    "prompt = 'x'": False,
+    "prompt_file = 'x'": False,
     "load_timeout = 5": False,
     "step_timeout = 50": False,
 }

@@ -5,6 +5,7 @@ The checks change nothing and leave no process running.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import resource
@@ -20,6 +21,7 @@ from typing import Literal, TypeAlias
 from llama_srb import bundled
 from llama_srb.cli import fetching
 from llama_srb.config import Settings, child_environment, folders
+from llama_srb.http import server
 from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import Cache, HubError, name_from
@@ -167,13 +169,25 @@ def _memory() -> int | None:
 
 
 def _port(settings: Settings) -> Finding:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return _free(settings.host, settings.port, "--port")
+
+
+def _free(host: str, port: int, option: str) -> Finding:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((settings.host, settings.port), family=family).close()
+        socket.create_server((host, port), family=family).close()
     except OSError as error:
-        reason = error.strerror or error
-        return Finding("bad", f"{settings.host} port {settings.port}: {reason}", "--port takes another")
-    return Finding("ok", f"{settings.host} port {settings.port} is free")
+        return Finding("bad", f"{host} port {port}: {error.strerror or error}", f"{option} takes another")
+    return Finding("ok", f"{host} port {port} is free")
+
+
+def _grpc(settings: Settings) -> Finding:
+    if settings.grpc is None:
+        return Finding("ok", "no port; --grpc sets one")
+    for package in ("grpc", "grpc_health", "grpc_reflection"):
+        if importlib.util.find_spec(package) is None:
+            return Finding("bad", f"there is no package {package}", server.INSTALL_GRPC)
+    return _free(settings.host, settings.grpc, "--grpc")
 
 
 def _access(settings: Settings) -> Finding:
@@ -222,6 +236,7 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "GPU": _gpu,
     "model": _models,
     "port": _port,
+    "gRPC": _grpc,
     "access": _access,
     "open files": _files,
     "prefix cache": _prefix_cache,

@@ -20,6 +20,7 @@ from llama_srb.engine.pool.engines import Change, Engines
 from llama_srb.engine.pool.first_steps import FirstSteps, proof
 from llama_srb.engine.pool.pins import Pins
 from llama_srb.engine.pool.requests import Requests
+from llama_srb.engine.pool.warm_up import warm_up
 from llama_srb.engine.process import Engine
 
 log = logging.getLogger("llama_srb.pool")  # this name is documented
@@ -179,6 +180,7 @@ class Resident:
             if first_steps.in_doubt(engine.program) and await _survives_proof(engine):
                 first_steps.proved()
             await self._pins.compute(engine)
+            await warm_up(engine, self._engines.settings.warm_up)
             if self._is_resident and engine.state == "ready":
                 self._hand_over(engine, ready)
             await engine.ended()
@@ -195,6 +197,7 @@ class Resident:
                 if self.failure is not None and not await _survives_proof(engine):
                     raise EngineError(engine.cause_with_log)
                 await self._pins.compute(engine)
+                await warm_up(engine, self._engines.settings.warm_up)
                 if self._closed:
                     raise EngineUnavailable("the engine is draining")
                 self._take_over(engine, ready)

@@ -119,7 +119,7 @@ class Access:
     # Keys
 
     @contextlib.contextmanager
-    def _authorized(self, scopes: Scopes, key: str | None) -> Iterator[Caller]:
+    def authorized(self, scopes: Scopes, key: str | None) -> Iterator[Caller]:
         """The caller, with an open session if the route needs a key. RequestError 401 or 403."""
         if not self.needs_key or not scopes:
             yield Caller()
@@ -167,8 +167,8 @@ class Access:
             self._require_origin(request.headers.get("Origin"), host)
             scopes, path = _route_of(request)
             query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
-            key = _key_in(request.headers) or query_key
-            with self._authorized(scopes, key) as request[CALLER]:
+            key = key_in(request.headers) or query_key
+            with self.authorized(scopes, key) as request[CALLER]:
                 return await handler(request)
 
         return authorize
@@ -209,8 +209,9 @@ def _unknown(message: str) -> RequestError:
     return RequestError(message, status=401, code="invalid_api_key")
 
 
-def _key_in(headers: Mapping[str, str]) -> str | None:
-    scheme, _, key = headers.get("Authorization", "").partition(" ")
+def key_in(headers: Mapping[str, str]) -> str | None:
+    """The key in HTTP's headers, or in gRPC's metadata, whose names are in lower case."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()
     return headers.get("x-admin-key") or headers.get("x-api-key")  # TabbyAPI's clients send the first

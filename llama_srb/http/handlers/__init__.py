@@ -33,14 +33,14 @@ class Api:
         self, settings: Settings, registry: Registry, access: Access, memories: MemoryAccess
     ) -> None:
         self.settings, self.access, self.registry = settings, access, registry
-        self.connections, responder = Connections(settings), Responder(settings)
+        self.connections, self.responder = Connections(settings), Responder(settings)
         registry.memories = memories
-        self._control = Control(registry, responder, self.connections)
-        info, generate = Info(registry), Generate(registry, responder)
+        self._control = Control(registry, self.responder, self.connections)
+        info, generate = Info(registry), Generate(registry, self.responder)
         self._loads = Loads(registry, info)
         self._groups = (
             generate,
-            Compatibility(registry, responder),
+            Compatibility(registry, self.responder),
             self._control,
             info,
             Health(registry),

@@ -35,7 +35,8 @@ from llama_srb.tasks import Task, Tasks, applied, pins_of
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
 NO_SUCH: Mapping[str, str] = {"ollama": "model '{}' not found"}  # what a dialect's clients look for
 NO_SUCH_MODEL = "there is no model {} here"
-USED: web.RequestKey[ServedModel] = web.RequestKey("used", ServedModel)  # until the request is over
+HELD: web.RequestKey[contextlib.ExitStack] = web.RequestKey("held", contextlib.ExitStack)
+"""What a request holds until it is over."""
 INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the model's infill tokens
 
 
@@ -201,10 +202,8 @@ class Registry:
         """The model that a request names in its body or its query, else the default; with its body."""
         body = await self.bodies.read(http) if http.method == "POST" else {}
         dialect = DIALECT_OF.get(path_of(http), "")
-        chosen = in_use(http, self.chosen(body, http[CALLER], dialect, http.query.get("model")))
-        if not chosen.facts.is_known and any(body.get(name) for name in INFILL):
-            with chosen.reserve() as reservation:
-                await chosen.facts.known(reservation.command)
+        chosen = self.chosen(body, http[CALLER], dialect, http.query.get("model"))
+        await in_use(http[HELD], chosen)
         return dataclasses.replace(chosen, agent=http.headers.get("User-Agent", ""))
 
     def chosen(
@@ -284,22 +283,25 @@ class Registry:
         return any(facts.pool.requests.cancel(id, index) for facts in self.with_leaving)
 
 
-def in_use(http: web.Request, chosen: Chosen) -> Chosen:
-    """The model is used until the request is over."""
-    if USED not in http:
-        chosen.facts.served.begin_use()
-        http[USED] = chosen.facts.served
+async def in_use(held: contextlib.ExitStack, chosen: Chosen) -> Chosen:
+    """The model is in use until `held` is closed.
+
+    It was loaded once when this returns, if the request needs its infill tokens.
+    """
+    chosen.facts.served.begin_use()
+    held.callback(chosen.facts.served.end_use)
+    if not chosen.facts.is_known and any(chosen.body.get(name) for name in INFILL):
+        with chosen.reserve() as reservation:
+            await chosen.facts.known(reservation.command)
     return chosen
 
 
 @web.middleware
 async def uses_model(request: web.Request, handler: Handler) -> web.StreamResponse:
     """A model that is removed stays until each request that has chosen it is over."""
-    try:
+    with contextlib.ExitStack() as held:
+        request[HELD] = held
         return await handler(request)
-    finally:
-        if (served := request.get(USED)) is not None:
-            served.end_use()
 
 
 def _leaves(residency: Residency, facts: ModelFacts) -> float | None:

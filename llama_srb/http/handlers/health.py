@@ -41,7 +41,8 @@ class Health:
 
     async def health(self, http: web.Request) -> web.Response:
         """200 if requests are served at once or after a load; else 503 with the state and the reason."""
-        return self._health_of_several() if self.registry.are_several else self._health_of_one()
+        answer = health_of(self.registry)
+        return json_response(answer, 200 if answer["status"] == "ok" else 503)
 
     async def live(self, http: web.Request) -> web.Response:
         """200: the server answers."""
@@ -50,41 +51,6 @@ class Health:
     async def ready(self, http: web.Request) -> web.Response:
         """The same as health(), under a name that orchestrators use."""
         return await self.health(http)
-
-    def _health_of_one(self) -> web.Response:
-        (model,) = self.registry
-        state, has_failed = model.pool.state, self._state(model) == "failed"
-        if state == "ready" or (state == "unloaded" and not has_failed):
-            return json_response(HEALTHY)
-        answer: Unhealthy = {
-            "status": "failed" if has_failed else state,
-            "progress": round(model.pool.progress, 3),
-        }
-        if has_failed and model.failure:
-            answer["error"] = model.failure
-        return json_response(answer, 503)
-
-    def _health_of_several(self) -> web.Response:
-        """While models are loaded at the start, `progress` is that of the one that loads."""
-        failed = {one.name: one.failure for one in self.registry if self._state(one) == "failed"}
-        able = [one for one in self.registry if one.name not in failed and one.pool.state in SERVING]
-        if able and not self.registry.is_starting:
-            healthy: Healthy = {"status": "ok"}
-            return json_response({**healthy, "failed": failed} if failed else healthy)
-        states = {one.pool.state for one in self.registry}
-        ended: Ended = next((state for state in ENDED if state in states), "failed")
-        progress = [one.pool.progress for one in able if one.pool.state == "loading"]
-        answer: Unhealthy = {
-            "status": "loading" if able else ended,
-            "progress": round(min(progress, default=0.0), 3),
-        }
-        if failed:
-            answer["failed"] = failed
-            answer["error"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-        return json_response(answer, 503)
-
-    def _state(self, model: ModelFacts) -> str:
-        return self.registry.state_of(model)
 
     # Metrics
 
@@ -158,3 +124,41 @@ class Health:
         with contextlib.suppress(EngineError):
             return await model.pool.command("status", OWN)
         return {}
+
+
+def health_of(registry: Registry) -> Healthy | Unhealthy:
+    """Whether requests are served at once or after a load; else the state and the reason."""
+    return _health_of_several(registry) if registry.are_several else _health_of_one(registry)
+
+
+def _health_of_one(registry: Registry) -> Healthy | Unhealthy:
+    (model,) = registry
+    state, has_failed = model.pool.state, registry.state_of(model) == "failed"
+    if state == "ready" or (state == "unloaded" and not has_failed):
+        return HEALTHY
+    answer: Unhealthy = {
+        "status": "failed" if has_failed else state,
+        "progress": round(model.pool.progress, 3),
+    }
+    if has_failed and model.failure:
+        answer["error"] = model.failure
+    return answer
+
+
+def _health_of_several(registry: Registry) -> Healthy | Unhealthy:
+    """While models are loaded at the start, `progress` is that of the one that loads."""
+    failed = {one.name: one.failure for one in registry if registry.state_of(one) == "failed"}
+    able = [one for one in registry if one.name not in failed and one.pool.state in SERVING]
+    if able and not registry.is_starting:
+        return {**HEALTHY, "failed": failed} if failed else HEALTHY
+    states = {one.pool.state for one in registry}
+    ended: Ended = next((state for state in ENDED if state in states), "failed")
+    progress = [one.pool.progress for one in able if one.pool.state == "loading"]
+    answer: Unhealthy = {
+        "status": "loading" if able else ended,
+        "progress": round(min(progress, default=0.0), 3),
+    }
+    if failed:
+        answer["failed"] = failed
+        answer["error"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+    return answer

@@ -38,6 +38,7 @@ class Reload:
         self._models = ChangedModels(api.registry, self._files, reread) if reread is not None else None
         self._asked = asyncio.Event()  # the models' task has work
         self._started = asyncio.Event()
+        self.renewals: list[Callable[[], None]] = []  # of certificates that others have read
 
     async def run(self, hangup: asyncio.Event) -> None:
         """Reloads on each SIGHUP, until it is cancelled. Several during a reload of models cause one more."""
@@ -48,6 +49,8 @@ class Reload:
                 self._api.access.reload()
             with kept("the certificate stays as it was"):
                 renew_tls(self._settings, self._certificate)
+                for renew in self.renewals:
+                    renew()
             with kept("the presets stay as they were"):
                 self._api.registry.take_presets(presets_of(self._settings))
             self._asked.set()

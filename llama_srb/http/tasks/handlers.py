@@ -15,7 +15,7 @@ from llama_srb.http.answers import TaskEntry, TaskList
 from llama_srb.http.auth.access import QUERY_KEY
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import parsed
-from llama_srb.http.handlers.chosen import Chosen, Registry, in_use
+from llama_srb.http.handlers.chosen import HELD, Chosen, Registry, in_use
 from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.work import without_messages
 from llama_srb.http.memories.recall import with_recalled
@@ -37,12 +37,12 @@ class TaskRoutes:
 
     async def task_completions(self, http: web.Request) -> web.StreamResponse:
         """n continuations by a task, in the form that the rules of dialects/negotiation choose."""
-        chosen = self._of_path(http, await self._registry.bodies.read(http))
+        chosen = await self._of_path(http, await self._registry.bodies.read(http))
         return await self._generate.complete(http, chosen)
 
     async def task_chat(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat by a task, in the form that the same rules choose."""
-        chosen = self._of_path(http, await self._registry.bodies.read(http))
+        chosen = await self._of_path(http, await self._registry.bodies.read(http))
         if chosen.body.get("messages") is None:
             raise RequestError("messages is missing", param="messages")
         if self._generate.form_of(http, chosen.body) == "events":
@@ -55,10 +55,10 @@ class TaskRoutes:
             raise web.HTTPMethodNotAllowed("HEAD", ["GET"])
         if LAST_ID in http.headers:  # the stream is over, and the browser would generate it again for ever
             return web.Response(status=204)
-        chosen = self._of_path(http, _fields_of(http.query))
+        chosen = await self._of_path(http, _fields_of(http.query))
         return await self._generate.stream(http, chosen, FIRST)
 
-    def _of_path(self, http: web.Request, body: Mapping[str, Any]) -> Chosen:
+    async def _of_path(self, http: web.Request, body: Mapping[str, Any]) -> Chosen:
         """The model of the path's task."""
         name = http.match_info["name"]
         chosen = self._registry.of_task(name, body, http[CALLER])
@@ -66,7 +66,7 @@ class TaskRoutes:
         if model is not None and model not in (name, *chosen.facts.names):
             message = f"model is {str(model)[:100]!r}, but the path names the task {name}"
             raise RequestError(message, param="model")
-        chosen = in_use(http, chosen)
+        await in_use(http[HELD], chosen)
         return dataclasses.replace(chosen, agent=http.headers.get("User-Agent", ""))
 
     async def list_tasks(self, http: web.Request) -> web.Response:
