@@ -51,7 +51,7 @@ TASKS = (ROOT / "docs/tasks.md").read_text()
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server of docs/tasks.md, with its file."""
-    (text,) = re.findall(r"^```toml\n(.*?)^```$", TASKS, re.M | re.S)
+    text, _ = re.findall(r"^```toml\n(.*?)^```$", TASKS, re.M | re.S)
     file = tmp_path_factory.mktemp("docs") / "tasks.toml"
     file.write_text(text)
     assert f"llama-srb serve --config {file.name}" in TASKS
