@@ -143,14 +143,14 @@ def test_each_line_of_the_example_is_a_setting_and_each_setting_has_a_line(tmp_p
     (tmp_path / "srb.toml").write_text(text)
     settings = config.load({}, config=str(tmp_path / "srb.toml"), environ={})
     assert [model.name for model in settings.models] == ["storyteller", "llama3.1"]
-    top, _, table = text.partition("\n[models.storyteller]\n")
+    top, _, tables = text.partition("\n[models.storyteller]\n")
+    table, _, memory = tables.partition("\n[memories.bible]\n")
     server = {option.name for option in OPTIONS} - set(FIELDS.values())
     assert set(re.findall(r"^(\w+) = ", top, re.MULTILINE)) == server
     first, _, second = table.split("\n[models.")  # two, since prompt and prompt_file exclude each other
     fields = set(re.findall(r"^(\w+) = ", first + second, re.MULTILINE))
     assert fields | {"adapters"} == FIELDS.keys()
-    memory = example.partition("\n[memories.bible]\n")[2]
-    assert set(re.findall(r"^(?:# )?(\w+) = ", memory, re.MULTILINE)) == MEMORY_FIELDS.keys()
+    assert set(re.findall(r"^(\w+) = ", memory, re.MULTILINE)) == MEMORY_FIELDS.keys()
     lines = set(re.findall(r"^(?:# )?(\w+) = ", task.partition("\n# For one model")[0], re.MULTILINE))
     assert lines >= OWN.keys()
     assert lines - OWN.keys() <= CANONICAL.keys()
