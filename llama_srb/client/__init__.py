@@ -4,13 +4,11 @@ They read the event stream (POST /v1/events) with httpx and share no code with t
 other awaits; everything else (bodies, parsing, errors, calls) is in core, for both.
 """
 
+from llama_srb.client.answer import Answer, Choice, Score
 from llama_srb.client.async_client import AsyncClient, AsyncStream
 from llama_srb.client.core import Message, Prompted
+from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
 from llama_srb.client.events import (
-    Answer,
-    Choice,
-    ClientError,
-    ConnectionFailed,
     Done,
     Error,
     Event,
@@ -18,13 +16,9 @@ from llama_srb.client.events import (
     Progress,
     Prompt,
     Queued,
-    RequestRefused,
-    Score,
-    ServerError,
     Start,
     Stop,
     Text,
-    UnknownField,
     as_json,
     event_from,
     failure,

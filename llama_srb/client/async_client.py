@@ -9,6 +9,7 @@ from typing import Any, Self
 import httpx
 
 from llama_srb.client import core
+from llama_srb.client.answer import Choice, Score
 from llama_srb.client.core import (
     TIMEOUT,
     URL,
@@ -24,7 +25,7 @@ from llama_srb.client.core import (
     timeouts,
     was_running,
 )
-from llama_srb.client.events import Choice, Event, Score
+from llama_srb.client.events import Event
 from llama_srb.client.models import Model
 
 

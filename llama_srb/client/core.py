@@ -12,29 +12,11 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import httpx
 
-from llama_srb.client.events import (
-    Answer,
-    Choice,
-    ClientError,
-    ConnectionFailed,
-    Error,
-    Event,
-    Loading,
-    Queued,
-    RequestRefused,
-    Score,
-    ServerError,
-    Start,
-    UnknownField,
-    event_from,
-    failure,
-    is_count,
-    is_list,
-    is_number,
-    is_object,
-    read_as,
-)
+from llama_srb.client.answer import Answer, Choice, Score
+from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
+from llama_srb.client.events import Error, Event, Loading, Queued, Start, event_from, failure
 from llama_srb.client.models import Model, models_from
+from llama_srb.client.reader import is_count, is_list, is_number, is_object, read_as
 
 URL = "http://localhost:9090"
 CONNECT_TIMEOUT = 10.0  # seconds until a host counts as unreachable
