@@ -19,6 +19,7 @@ from llama_srb.client.events import (
     Start,
     Stop,
     Text,
+    Then,
     as_json,
     event_from,
     failure,
@@ -29,7 +30,6 @@ from llama_srb.client.sync_client import Client, Stream
 __all__ = [
     "Answer", "AsyncClient", "AsyncStream", "Choice", "Client", "ClientError", "ConnectionFailed", "Done",
     "Error", "Event", "Loading", "Message", "Model", "Progress", "Prompt", "Prompted", "Queued",
-    "RequestRefused",
-    "Score", "ServerError", "Start", "Stop", "Stream", "Text", "UnknownField", "as_json", "event_from",
-    "failure",
+    "RequestRefused", "Score", "ServerError", "Start", "Stop", "Stream", "Text", "Then", "UnknownField",
+    "as_json", "event_from", "failure",
 ]  # fmt: skip

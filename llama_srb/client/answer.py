@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from llama_srb.client.errors import ServerError
-from llama_srb.client.events import Done, Event, Prompt, Start, Stop, Text
+from llama_srb.client.events import Done, Event, Prompt, Start, Stop, Text, Then
 
 MAX_SEQUENCES = 1 << 20  # of one answer; each takes memory before its first text
 
@@ -19,6 +19,9 @@ class Choice:
     length: in tokens, so far. seed: gives the same text again with the same request, the same n, a new engine
     and diversity none. In a chat, reasoning is the model's reasoning, and a tool call has id, name and
     arguments (JSON).
+
+    With `then` the text is the second answer; length counts both answers, free_length the free one, if
+    a second one follows. With then.return_free, free is the free answer, as a choice of its own.
     """
 
     index: int
@@ -30,6 +33,8 @@ class Choice:
     tokens: tuple[Mapping[str, Any], ...] = ()
     reasoning: str = ""
     tool_calls: tuple[Mapping[str, str], ...] = ()
+    free_length: int | None = None
+    free: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +53,14 @@ class Score:
     tokens: tuple[Mapping[str, Any], ...] = ()
 
 
-class _Sequence:
-    """The parts of one sequence so far."""
+class _Text:
+    """One text so far, with all that came with it."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.tokens: list[Mapping[str, Any]] = []
         self.reasoning: list[str] = []
         self.calls: dict[int, dict[str, str]] = {}
-        self.stop: Stop | None = None
 
     def add(self, event: Text) -> None:
         self.texts.append(event.text)
@@ -66,14 +70,13 @@ class _Sequence:
             new = {"id": piece.get("id", ""), "name": piece.get("name", ""), "arguments": ""}
             self.calls.setdefault(piece["index"], new)["arguments"] += piece["arguments"]
 
-    def choice(self, index: int, prompt: str, seed: int | None) -> Choice:
-        stop = self.stop or Stop(index, len(self.texts), 0, "")
+    def choice(self, index: int, prompt: str, seed: int | None, end: Stop | Then | None) -> Choice:
         return Choice(
             index,
             text=prompt + "".join(self.texts),
-            length=stop.length,
-            finish_reason=stop.finish_reason or None,
-            stop_text=stop.stop_text,
+            length=end.length if end else len(self.texts),
+            finish_reason=end.finish_reason or None if end else None,
+            stop_text=end.stop_text if end else "",
             seed=seed,
             tokens=tuple(self.tokens),
             reasoning="".join(self.reasoning),
@@ -81,11 +84,40 @@ class _Sequence:
         )
 
 
+class _Sequence:
+    """One sequence so far. has_free: its first text is the free answer, which is returned."""
+
+    def __init__(self, has_free: bool) -> None:
+        self.free = _Text() if has_free else None
+        self.text = _Text()
+        self.then: Then | None = None
+        self.stop: Stop | None = None
+
+    def add(self, event: Text) -> None:
+        (self.text if self.free is None or self.then else self.free).add(event)
+
+    def begin_second(self, then: Then) -> None:
+        if self.free is None:  # the request's `then` is a task's, which the client has not seen
+            self.free, self.text = self.text, _Text()
+        self.then = then
+
+    def choice(self, index: int, prompt: str, seed: int | None) -> Choice:
+        made = self.text.choice(index, prompt, seed, self.stop)
+        if self.stop:
+            made = replace(made, free_length=self.stop.free_length)
+        if self.free is None:
+            return made
+        free = self.free.choice(index, "", seed, self.then or self.stop)
+        return replace(made, length=made.length if self.stop else made.length + free.length, free=free)
+
+
 class Answer:
     """The answer so far, made of the events; body is the request."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self._body = body
+        then = body.get("then")
+        self._has_free = isinstance(then, Mapping) and bool(then.get("return_free"))
         self._sequences: list[_Sequence] = []
         self.prompt = ""  # the echo
         self.last: Event | None = None
@@ -98,6 +130,8 @@ class Answer:
         match event:
             case Text():
                 self._sequence(event.index).add(event)
+            case Then():
+                self._sequence(event.index).begin_second(event)
             case Stop():
                 self._sequence(event.index).stop = event
             case Start():
@@ -114,7 +148,7 @@ class Answer:
         """A sequence, created if needed: a request that is cancelled in the queue has no start event."""
         if not 0 <= index < MAX_SEQUENCES:
             raise ServerError(f"the server wrote of sequence {index}; it must be below {MAX_SEQUENCES}")
-        self._sequences += [_Sequence() for _ in range(index + 1 - len(self._sequences))]
+        self._sequences += [_Sequence(self._has_free) for _ in range(index + 1 - len(self._sequences))]
         return self._sequences[index]
 
     @property

@@ -76,7 +76,8 @@ class Stop:
     """One sequence has ended, after length tokens; stop is 1 if a stop token or stop string ended it.
 
     With best_of or rank_by: the sum and mean of its tokens' logprobs, and distinct-2, its share of different
-    pairs of words. With dedupe: the index of the sequence that this one is a duplicate of.
+    pairs of words. With dedupe: the index of the sequence that this one is a duplicate of. With then, if a
+    second answer has begun: how many of the tokens are the free answer's.
     """
 
     index: int
@@ -88,6 +89,21 @@ class Stop:
     mean_logprob: float | None = None
     distinct_2: float | None = None
     duplicate_of: int | None = None
+    free_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """The free answer of a sequence has ended, as in Stop; its second answer follows.
+
+    Only with then.return_free.
+    """
+
+    index: int
+    length: int
+    stop: int
+    finish_reason: str
+    stop_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +127,11 @@ class Error:
     param: str | None = None
 
 
-Event: TypeAlias = Loading | Queued | Start | Prompt | Progress | Text | Stop | Done | Error
+Event: TypeAlias = Loading | Queued | Start | Prompt | Progress | Text | Then | Stop | Done | Error
 
 EVENTS: dict[str, type[Any]] = {
     "loading": Loading, "queued": Queued, "start": Start, "prompt": Prompt, "progress": Progress,
-    "stream": Text, "stop": Stop, "done": Done, "error": Error,
+    "stream": Text, "then": Then, "stop": Stop, "done": Done, "error": Error,
 }  # fmt: skip
 _NAMES = {event: name for name, event in EVENTS.items()}
 _FIELDS = {event: tuple(fields(event)) for event in EVENTS.values()}

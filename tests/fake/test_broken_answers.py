@@ -24,7 +24,8 @@ STREAM: list[dict[str, Any]] = [
     {"event": "prompt", "text": "Once", "tokens": [TOKEN]},
     {"event": "progress", "processed": 64, "total": 128},
     {"event": "stream", "index": 0, "text": " a", "tokens": [TOKEN], "reasoning": "so", "tool_calls": [CALL]},
-    {"event": "stop", "index": 0, "length": 1, "stop": 1, "finish_reason": "stop", "stop_text": ".", "logprob": -1.5},
+    {"event": "then", "index": 0, "length": 1, "stop": 1, "finish_reason": "stop", "stop_text": "!"},
+    {"event": "stop", "index": 0, "length": 1, "stop": 1, "finish_reason": "stop", "stop_text": ".", "logprob": -1.5, "free_length": 1},
     {"event": "stop", "index": 1, "length": 1, "stop": 0, "finish_reason": "length", "duplicate_of": 0},
     {"event": "done", "count": 2, "prompt_tokens": 5, "cached_tokens": 4, "completion_tokens": 2, "timings": {"total_ms": 1.5}, "ranking": [1, 0]},
 ]  # fmt: skip
