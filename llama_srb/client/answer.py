@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from llama_srb.client.errors import ServerError
 from llama_srb.client.events import Done, Event, Prompt, Start, Stop, Text, Then
+from llama_srb.client.reader import read_as
 
+RECALLED = re.compile(r"([^\s;,]+);score=(-?\d+(?:\.\d+)?(?:e-?\d+)?)")
 MAX_SEQUENCES = 1 << 20  # of one answer; each takes memory before its first text
 
 
@@ -51,6 +54,24 @@ class Score:
     count: int
     greedy: bool
     tokens: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A chunk of a memory in a prompt. score: the cosine of its vector and that of the client's text.
+
+    memory and document are empty if the server does not say them.
+    """
+
+    id: str
+    score: float
+    memory: str = ""
+    document: str = ""
+
+
+def recalled_in(header: str) -> tuple[Recalled, ...]:
+    """Reads the header X-Recalled: ids and scores."""
+    return tuple(Recalled(id, float(score)) for id, score in RECALLED.findall(header))
 
 
 class _Text:
@@ -150,6 +171,11 @@ class Answer:
             raise ServerError(f"the server wrote of sequence {index}; it must be below {MAX_SEQUENCES}")
         self._sequences += [_Sequence(self._has_free) for _ in range(index + 1 - len(self._sequences))]
         return self._sequences[index]
+
+    @property
+    def recalled(self) -> tuple[Recalled, ...]:
+        """The chunks that the start event names."""
+        return tuple(read_as(Recalled, one) for one in self.start.recalled) if self.start else ()
 
     @property
     def choices(self) -> list[Choice]:

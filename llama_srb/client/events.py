@@ -31,7 +31,10 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is admitted; warnings name fields that are ignored."""
+    """The request is admitted; warnings name fields that are ignored.
+
+    recalled: what a task has recalled for the prompt: memory, id, document and score of each chunk.
+    """
 
     count: int
     id: str
@@ -39,6 +42,7 @@ class Start:
     cached_tokens: int
     seed: int
     warnings: tuple[str, ...] = ()
+    recalled: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ from typing import Any, TypeVar
 Record = TypeVar("Record")
 
 
+def is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -29,22 +33,32 @@ def _is_call(value: object) -> bool:
     return all(isinstance(text, str) for text in texts)
 
 
+def _is_recalled(value: object) -> bool:
+    """Whether a value names a chunk that was recalled."""
+    if not isinstance(value, Mapping) or not (is_text(value.get("id")) and is_number(value.get("score"))):
+        return False
+    return all(value.get(name) is None or is_text(value[name]) for name in ("memory", "document"))
+
+
 def is_object(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
-    "str": lambda value: isinstance(value, str),
-    "str | None": lambda value: isinstance(value, str),
+    "str": is_text,
+    "str | None": is_text,
     "int": is_count,
     "int | None": is_count,
     "float": is_number,
     "float | None": is_number,
     "bool": lambda value: isinstance(value, bool),
+    "Mapping[str, Any]": is_object,
+    "Mapping[str, Any] | None": is_object,
     "Mapping[str, float]": lambda value: is_object(value) and all(map(is_number, value.values())),
-    "tuple[str, ...]": lambda value: is_list(value, lambda one: isinstance(one, str)),
+    "tuple[str, ...]": lambda value: is_list(value, is_text),
     "tuple[int, ...]": lambda value: is_list(value, is_count),
     "tuple[Mapping[str, Any], ...]": lambda value: is_list(value, is_object),
+    "recalled: tuple[Mapping[str, Any], ...]": lambda value: is_list(value, _is_recalled),
     "tool_calls: tuple[Mapping[str, Any], ...]": lambda value: is_list(value, _is_call),
 }
 """Type checks by the text of an annotation, or by the field's name and that text."""
@@ -94,3 +108,29 @@ def read_as(kind: type[Record], data: Mapping[str, Any]) -> Record:
         else:
             given[key.name] = tuple(value) if isinstance(value, list) else value
     return kind(**given)
+
+
+def records(kind: type[Record], value: object) -> list[Record]:
+    """Makes a dataclass of each object of a list; TypeError or KeyError as in read_as."""
+    return [read_as(kind, one) for one in as_list(value, is_object)]
+
+
+def as_text(value: object) -> str:
+    """The value if it is a text, else TypeError."""
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def as_count(value: object) -> int:
+    """The value if it is a whole number, else TypeError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("no whole number")
+    return value
+
+
+def as_list(value: object, each: Callable[[Any], bool]) -> list[Any]:
+    """The value if it is a list of such values, else TypeError."""
+    if not isinstance(value, list) or not is_list(value, each):
+        raise TypeError("no such list")
+    return value
