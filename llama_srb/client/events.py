@@ -31,10 +31,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is admitted; warnings name fields that are ignored.
-
-    recalled: what a task has recalled for the prompt: memory, id, document and score of each chunk.
-    """
+    """The request is admitted; warnings name fields that are ignored, recalled a task's chunks."""
 
     count: int
     id: str
