@@ -15,7 +15,7 @@ from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.answers import Computed
-from llama_srb.http.handlers.bodies import parsed
+from llama_srb.http.handlers.bodies import parsed, path_of
 from llama_srb.http.handlers.chosen import Chosen, Registry
 from llama_srb.http.handlers.work import prepared, templated, without_messages, work_of
 from llama_srb.http.middleware import DIALECT, FORM_RULE, json_response, log_summary, refused
@@ -45,7 +45,7 @@ class Generate:
 
     def form_of(self, http: web.Request, body: Mapping[str, Any]) -> AnswerForm:
         asked = Asked.of(
-            http.path,
+            path_of(http),
             body,
             accept=",".join(http.headers.getall("Accept", ())),
             agent=http.headers.get("User-Agent", ""),
