@@ -122,10 +122,10 @@ def test_an_exact_prompt_says_which_tokens_are_control_tokens(chatml: Server) ->
         if id in made["control"]
     }
     assert shown == {
-        ("prelude", "<|im_start|>"), ("prelude", END), ("prefix", "<|im_start|>"),
-        ("postfix", END), ("postfix", "<|im_start|>"),
+        ("begin", "<|endoftext|>"), ("prelude", "<|im_start|>"), ("prelude", END),
+        ("prefix", "<|im_start|>"), ("postfix", END), ("postfix", "<|im_start|>"),
     }  # fmt: skip
-    assert "".join(piece for part in made["parts"] for piece in part["pieces"]) == made["prompt"]
+    assert "".join(piece for part in made["parts"][1:] for piece in part["pieces"]) == made["prompt"]
     assert prompt_of(chatml, prompt="ä", model="template")["parts"][-1]["pieces"][-2:] == ["\ufffd"] * 2
 
 
