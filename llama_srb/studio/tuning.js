@@ -194,7 +194,8 @@ function Memory() {
   useChanges("tuning", "found");
   const { recall } = tuning.draft;
   const names = tuning.memories.map(({ id }) => id);
-  const [memory, setMemory] = useState(recall.memory || names[0]);
+  const [chosen, setChosen] = useState(null);
+  const memory = chosen ?? (recall.memory || names[0]);
   const [query, setQuery] = useState(prompts()[0]);
   const find = (event) => {
     event.preventDefault();
@@ -205,7 +206,7 @@ function Memory() {
       server's file makes one.</p>`;
   return html`<form class="tools" onSubmit=${find}>
       <label class="field">Memory <select value=${memory}
-        onChange=${(event) => setMemory(event.target.value)}>
+        onChange=${(event) => setChosen(event.target.value)}>
         ${names.map((name) => html`<option key=${name}>${name}</option>`)}</select></label>
       <label class="field query"><span>Search for</span>
         <input required value=${query} onInput=${(event) => setQuery(event.target.value)} /></label>

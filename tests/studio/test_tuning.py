@@ -377,6 +377,8 @@ json_schema = { type = "object", properties = { "a b" = { enum = [1, 2.5, true, 
 locked = ["json_schema", "temp"]
 [tasks.schema_as_text]
 json_schema = '{"type": "object", "properties": {"z": {}, "a": {"enum": [null]}}}'
+[tasks.schema_in_a_file]
+json_schema_file = "schema.json"
 [tasks.bias]
 bias_prompt = "As JSON:"
 json_schema = { type = "object" }
@@ -419,6 +421,7 @@ def test_a_draft_becomes_the_task_that_it_was_made_of(visit: Visit, tmp_path: Pa
     """By the real reader: texts of any characters, structures, lists, filters."""
     file = tmp_path / "srb.toml"
     file.write_text(ODD)
+    (tmp_path / "schema.json").write_text('{"enum": [null, "a", 1.5]}')
     loaded = load({}, config=str(file), environ={})
     configured = {task.name: task for task in read(loaded)}
     with serving("--config", str(file)) as server:

@@ -40,11 +40,11 @@ class PromptPart(TypedDict):
 class MadePrompt(Warned):
     """control: the ids of control tokens in the prompt."""
 
-    control: NotRequired[list[Count]]
     model: str
     prompt: str
     prompt_tokens: Count
     parts: list[PromptPart]
+    control: NotRequired[list[Count]]
 
 
 def texts_of(request: CompletionRequest, *, is_chat: bool) -> Texts:
