@@ -2,68 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
-import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
-from llama_srb.config import load
-from llama_srb.http.tasks.drafts import draft_of
-from llama_srb.tasks import Task, read
 from tests.studio.steps import OPENING, ask, cards, editor, settings
 from tests.studio.test_accessible import AXE, RUN
-from tests.support.places import ROOT
+from tests.studio.tuning import (
+    CONTROL,
+    FACT,
+    PROMPT,
+    SIDES,
+    TASKS,
+    alert,
+    chooser,
+    ended,
+    run,
+    side,
+    texts,
+    tuning,
+    view,
+)
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 
 Visit = Callable[[str], Page]
-
-TASKS = '''
-[memories.tales]
-store = { file = "tales.db" }
-chunk_tokens = 48
-chunk_overlap = 0
-[tasks.story]
-about = "Goes on with a story of one sentence."
-prelude = """
-Once upon a time, there was a little girl who liked stories. \\
-One day she told her friends a new one."""
-prefix = "\\n"
-postfix = " Then"
-n = 3
-max_tokens = 16
-temperature = 0.9
-stop = ["\\n"]
-locked = ["n"]
-private_tokens = ["<|secret|>"]
-[tasks.judge]
-n = 2
-max_tokens = 8
-bias_prompt = " It was"
-choice = [" good", " bad"]
-[tasks.recalls]
-prefix = "\\n"
-max_tokens = 4
-recall = { memory = "tales", retrieve = 1, store_prompts = true }
-[tasks.endless]
-max_tokens = 7000
-ignore_eos = true
-n = 2
-'''
-CONTROL = "<|endoftext|>"
-PROMPT = "A cat found a red ball."
-FACT = "The old lighthouse keeper hides his silver key below the third step."
-EXACT = ("--engine-mode", "per-request", "--", "-t", "1")
-STATES = re.compile("complete|stopped|failed")
-SIDES = ("As configured", "Edited")
 
 
 @pytest.fixture(scope="module")
@@ -76,69 +43,11 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Each request has an engine of its own, so that equal requests have equal texts."""
-    file = tmp_path_factory.mktemp("exact") / "srb.toml"
-    file.write_text(TASKS)
-    with serving("--config", str(file), *EXACT) as server:
-        yield server
-
-
 @pytest.fixture
 def page(tasks: Server, visit: Visit) -> Page:
     page = visit(tasks.url)
     tuning(page)
     return page
-
-
-def tuning(page: Page, task: str = "story") -> None:
-    """Opens the page of tasks."""
-    button = page.get_by_role("button", name="Tasks", exact=True)
-    if button.get_attribute("aria-pressed") != "true":
-        button.click()
-    chooser(page).select_option(task)
-    expect(page.get_by_label("Name", exact=True)).to_have_value(task)
-
-
-def chooser(page: Page) -> Locator:
-    return page.get_by_role("combobox", name="Task", exact=True)
-
-
-def view(page: Page, name: str) -> None:
-    page.get_by_role("navigation", name="Views").get_by_role("button", name=name).click()
-
-
-def side(page: Page, name: str, trial: int = 1) -> Locator:
-    return page.get_by_label(f"Trial of prompt {trial}").get_by_label(name, exact=True)
-
-
-def run(page: Page, prompt: str = PROMPT, seed: int | None = 7) -> None:
-    """Runs both sides with a prompt; returns when they have ended."""
-    page.get_by_label("Prompt 1", exact=True).fill(prompt)
-    if seed is not None:
-        page.get_by_label("Seed of both").fill(str(seed))
-    page.get_by_label("Prompt 1", exact=True).press("Control+Enter")
-    ended(page)
-
-
-def ended(page: Page, trial: int = 1) -> None:
-    expect(page.get_by_role("button", name="Run both")).to_be_visible()
-    for name in SIDES:
-        expect(side(page, name, trial).locator("> .facts")).to_contain_text(STATES)
-
-
-def texts(page: Page, name: str, trial: int = 1) -> list[str]:
-    return side(page, name, trial).locator(".text").all_text_contents()
-
-
-def alert(page: Page, text: str) -> Locator:
-    return page.get_by_role("alert").filter(has_text=text)
-
-
-def toml_of(page: Page) -> str:
-    view(page, "TOML")
-    return str(page.get_by_label("TOML of the draft").text_content())
 
 
 # Who has the page
@@ -312,126 +221,6 @@ def test_the_memory_is_searched_and_recalled_from(page: Page, tasks: Server) -> 
     run(page)
     listed = tasks.json("GET", "/v1/memories/tales/documents")[1]["data"]
     assert [one["id"] for one in listed] == ["keeper.txt"], "no prompt of a trial is stored"
-
-
-# The TOML
-
-
-def test_the_exported_task_is_accepted_and_gives_the_same_texts(
-    exact: Server, visit: Visit, tmp_path: Path
-) -> None:
-    page = visit(exact.url)
-    tuning(page)
-    page.get_by_label("Prefix").fill('\n"Hello", said \\ the cat.\n')
-    page.get_by_label("Prelude").fill("Three friends\nlived in a wood.\nEach had a house.")
-    page.get_by_label("temperature", exact=True).fill("1.1")
-    page.get_by_label("Tokens each").fill("12")
-    run(page, seed=11)
-    wanted = texts(page, "Edited")
-    assert wanted != texts(page, "As configured")
-    view(page, "TOML")
-    expect(page.get_by_text("The server accepts this table.")).to_be_visible()
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Download").click()
-    assert download.value.suggested_filename == "story.toml"
-    file = tmp_path / "story.toml"
-    download.value.save_as(file)
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy").click()
-    expect(page.get_by_role("status").filter(has_text="copied")).to_be_attached()
-    assert page.evaluate("navigator.clipboard.readText()") == file.read_text()
-    command = [sys.executable, "-m", "llama_srb.cli", "config", "check", str(file)]
-    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stderr
-    with serving("--config", str(file), *EXACT) as server:
-        events = server.events({"prompt": PROMPT, "seed": 11}, "/v1/tasks/story/completions")
-        served = [
-            "".join(e["text"] for e in events if e["event"] == "stream" and e["index"] == i) for i in range(3)
-        ]
-        assert served == wanted
-        other = visit(server.url)
-        tuning(other)
-        assert toml_of(other) == file.read_text()
-
-
-ODD = r"""
-[tasks.texts]
-about = 'It says "no" \ to all'
-prelude = "a\r\nb\tc\u007f\u0000\u0007 \u00e4 \U0001F600 '''\n\"\"\"\\"
-prefix = "\n\n"
-postfix = '''
-{"a": 'b\n'}'''
-stop = "\n"
-private_tokens = ["a\\nb", "c\nd"]
-[tasks."a b"]
-stop = ["\r\n", "x"]
-temperature = [0.5, 1.0]
-n = 2
-samplers = ["top_k", "temperature"]
-logit_bias = [[5, -1.5], ["cat", false]]
-min_tokens = 2
-seed = 4294967294
-min_p = 1e-7
-[tasks.schema]
-json_schema = { type = "object", properties = { "a b" = { enum = [1, 2.5, true, "'"] } } }
-locked = ["json_schema", "temp"]
-[tasks.schema_as_text]
-json_schema = '{"type": "object", "properties": {"z": {}, "a": {"enum": [null]}}}'
-[tasks.schema_in_a_file]
-json_schema_file = "schema.json"
-[tasks.bias]
-bias_prompt = "As JSON:"
-json_schema = { type = "object" }
-[tasks.bias_by_choice]
-bias_prompt = "It was"
-choice = "good"
-[tasks.second]
-then = { text = "It was", choice = ["good\r", "bad"], return_free = true, max_tokens = 3 }
-regex = "[a-z]+\\n"
-[tasks.grammar]
-grammar = '''
-root ::= "a" | b
-b ::= "\n"
-'''
-[tasks.recalls]
-[tasks.recalls.recall]
-memory = "tales"
-retrieve = 7
-store_prompts = true
-position = "prelude"
-pre_filter = { metadata = { "the year" = { gte = 1900, lt = 2000.5 }, tag = { in = ["a", true] } } }
-post_filter = { score = { gt = 0.25 } }
-[memories.tales]
-store = { file = "tales.db" }
-"""
-
-
-def as_read(task: Task) -> dict[str, Any]:
-    """What a task is, with its structures as values: a schema may be written as a text."""
-    fields = json.loads(json.dumps(task.fields))
-    for holder in (fields, fields.get("then", {})):
-        if isinstance(schema := holder.get("json_schema"), str):
-            holder["json_schema"] = json.loads(schema)
-        for name in {"stop", "choice"} & holder.keys():
-            holder[name] = [holder[name]] if isinstance(holder[name], str) else holder[name]
-    return {"task": replace(task, fields={}), "fields": fields}
-
-
-def test_a_draft_becomes_the_task_that_it_was_made_of(visit: Visit, tmp_path: Path) -> None:
-    """By the real reader: texts of any characters, structures, lists, filters."""
-    file = tmp_path / "srb.toml"
-    file.write_text(ODD)
-    (tmp_path / "schema.json").write_text('{"enum": [null, "a", 1.5]}')
-    loaded = load({}, config=str(file), environ={})
-    configured = {task.name: task for task in read(loaded)}
-    with serving("--config", str(file)) as server:
-        page = visit(server.url)
-        for name, task in configured.items():
-            tuning(page, name)
-            exported = toml_of(page)
-            assert list(tomllib.loads(exported)["tasks"]) == [name]
-            assert as_read(draft_of(exported, loaded)) == as_read(task), exported
-            expect(page.locator(".draft .edited")).to_have_count(0)
 
 
 # By keyboard, on phones, in both colours
