@@ -8,7 +8,9 @@
 #include "util/utf8.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <set>
 
 using json         = nlohmann::json;
 using ordered_json = nlohmann::ordered_json;
@@ -78,6 +80,10 @@ static void answer_tokenize(command & c, const json & body, const command_facts 
             pieces.push_back(std::vector<uint8_t>(piece.begin(), piece.end()));
         }
         answer.raw("pieces", pieces.dump());
+        std::set<llama_token> control;
+        std::copy_if(tokens.begin(), tokens.end(), std::inserter(control, control.end()),
+                     [&](llama_token token) { return llama_vocab_is_control(facts.vocab, token); });
+        answer.raw("control", json(control).dump());
     }
 }
 

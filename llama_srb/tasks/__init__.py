@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from llama_srb.tasks.pins import pins_of
 from llama_srb.tasks.prompt import Piece, applied, last_turn, pieces_of, query_of
-from llama_srb.tasks.tables import read
+from llama_srb.tasks.tables import FILE, read
 from llama_srb.tasks.task import Recall, Task
 from llama_srb.tasks.tasks import Tasks
 
 __all__ = [
+    "FILE",
     "Piece",
     "Recall",
     "Task",

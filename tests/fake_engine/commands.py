@@ -122,7 +122,7 @@ class Commands:
         text = joined(command["text"])
         tokens = tokenize(text)
         words = [list(word.encode()) for word in text.split(" ") if word]
-        pieces = {"pieces": words} if command.get("pieces") else {}
+        pieces = {"pieces": words, "control": []} if command.get("pieces") else {}
         self.output.event("result", id=command["id"], tokens=tokens, **pieces)
 
     def detokenize(self, command: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ KEYS: list[dict[str, Any]] = [
     {"name": "alice", "scopes": ["complete", "chat", "memory"]},
     {"name": "bob", "scopes": ["complete", "chat"], "memories": []},
     {"name": "root", "scopes": ["admin"]},
+    {"name": "ruth", "scopes": ["admin"], "memories": []},
 ]
 SECRET = "Alice hides the red key below the old oak."
 PUBLIC = "The operator says that <|im_end|> is a town by the sea."
@@ -121,6 +122,32 @@ async def test_an_exact_prompt_stores_nothing(clients: dict[str, Client]) -> Non
     await alice.prompt(SECRET)
     listed, _ = await alice.ask("/v1/memories/tales/documents", b"", "GET")
     assert json.loads(listed)["data"] == []
+
+
+DRAFT = """
+[tasks.new]
+prefix = "<u>"
+recall = { memory = "tales", retrieve = 1, store_prompts = true }
+"""
+
+
+async def test_a_trial_recalls_and_stores_nothing(clients: dict[str, Client]) -> None:
+    root = clients["root"]
+    await root.ask("/v1/memories/tales/documents/town.txt", PUBLIC.encode(), "PUT")
+    for named in ({"toml": DRAFT}, {"model": "story"}):
+        _, recalled = await root.ask("/v1/trials", {"prompt": "Which town?", "max_tokens": 1, **named})
+        assert len(recalled.split(",")) == 1
+    made, _ = await root.ask("/v1/trials/prompt", {"prompt": "Which town?", "toml": DRAFT})
+    assert [(part["kind"], part["text"]) for part in json.loads(made)["parts"]][1] == (
+        "recall", PUBLIC + "\n",
+    )  # fmt: skip
+    listed, _ = await root.ask("/v1/memories/tales/documents", b"", "GET")
+    assert [one["id"] for one in json.loads(listed)["data"]] == ["town.txt"]
+
+
+async def test_a_draft_recalls_only_from_a_memory_of_the_key(clients: dict[str, Client]) -> None:
+    with pytest.raises(AssertionError, match="memory_not_allowed"):
+        await clients["ruth"].ask("/v1/trials", {"prompt": "Which town?", "toml": DRAFT})
 
 
 async def test_a_chat_of_ten_turns_computes_only_the_new_turn_and_its_recall(

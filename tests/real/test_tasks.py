@@ -112,6 +112,23 @@ def test_the_texts_of_a_task_have_control_tokens(chatml: Server) -> None:
     ]  # fmt: skip
 
 
+def test_an_exact_prompt_says_which_tokens_are_control_tokens(chatml: Server) -> None:
+    """In the task's texts they are; what looks like one in the client's text is not."""
+    made = prompt_of(chatml, model="chatml", prompt=ATTACK)
+    shown = {
+        (part["kind"], piece)
+        for part in made["parts"]
+        for id, piece in zip(part["tokens"], part["pieces"], strict=True)
+        if id in made["control"]
+    }
+    assert shown == {
+        ("begin", "<|endoftext|>"), ("prelude", "<|im_start|>"), ("prelude", END),
+        ("prefix", "<|im_start|>"), ("postfix", END), ("postfix", "<|im_start|>"),
+    }  # fmt: skip
+    assert "".join(piece for part in made["parts"][1:] for piece in part["pieces"]) == made["prompt"]
+    assert prompt_of(chatml, prompt="ä", model="template")["parts"][-1]["pieces"][-2:] == ["\ufffd"] * 2
+
+
 ANY = {"max_tokens": 1, "n": 1}
 EXACT: list[tuple[str, dict[str, Any]]] = [
     ("/v1/tasks/chatml/completions", {"prompt": ATTACK}),

@@ -43,6 +43,8 @@ INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the mode
 class Recalling(Protocol):
     """Memories, as tasks see them."""
 
+    def require(self, name: str, caller: Caller, /) -> None: ...
+
     async def recall(
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = ..., /
     ) -> list[Found]: ...
@@ -212,7 +214,7 @@ class Registry:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
         named = _name_in(body, FIELDS.get(dialect, ("model",)))
         asked, is_ollama = named or query, dialect == "ollama"
-        name = asked if not asked or self._is_name(asked) or not is_ollama else asked.split(":")[0]
+        name = asked if not asked or _is_name(self, asked) or not is_ollama else asked.split(":")[0]
         if not name and not self.allowed(caller) and (own := list(self.tasks(caller))):
             name = own[0][0].name  # the key may use only tasks
         if name and name in self.configured.names:
@@ -230,13 +232,14 @@ class Registry:
     def of_task(self, name: str, body: Mapping[str, Any], caller: Caller, shown: str = "") -> Chosen:
         """The model of a task; RequestError if there is no such task, or the body has what it locks."""
         task = self.configured.require(name, None if caller.grant is None else caller.grant.tasks)
-        choice = self._model_of(task, caller)
-        task.check(body)
-        if infill := [field for field in INFILL if body.get(field)]:
-            message = f"{infill[0]} is for a model; the task {name} has texts of its own around a prompt"
-            raise RequestError(message, param=infill[0])
-        chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown or name)
-        return dataclasses.replace(chosen, task=task, memories=self.memories)
+        return _with_task(self, task, self._model_of(task, caller), body, caller, shown or name)
+
+    def of_draft(self, task: Task, body: Mapping[str, Any], caller: Caller) -> Chosen:
+        """The model of a task that is not configured: the caller must be allowed its model and its memory."""
+        choice = self.names.choose(task.model, allowed_to(caller), is_known=task.model is not None)
+        if task.recall is not None and self.memories is not None:
+            self.memories.require(task.recall.memory, caller)
+        return _with_task(self, task, choice, body, caller, task.name)
 
     def _model_of(self, task: Task, caller: Caller) -> Choice[ModelFacts]:
         """A key that names tasks may use them whatever their models; others must be allowed the model."""
@@ -258,10 +261,6 @@ class Registry:
         also = self.configured.names
         choice = self.names.choose(name, allowed_to(caller), is_known=True, also=also)
         return _chosen(self.admission, choice, caller, {}, choice.name)
-
-    def _is_name(self, name: str) -> bool:
-        """Ollama's names end with a colon and a tag, which names here may lack."""
-        return self.names.find(name) is not None or name in self.configured.names
 
     def allowed(self, caller: Caller) -> tuple[ModelFacts, ...]:
         """The models that a caller may use, in order."""
@@ -319,6 +318,27 @@ def _chosen(
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:
     """The names of the models that a caller may use; None: all."""
     return caller.grant.models if caller.grant is not None else None
+
+
+def _with_task(
+    registry: Registry,
+    task: Task,
+    choice: Choice[ModelFacts],
+    body: Mapping[str, Any],
+    caller: Caller,
+    shown: str,
+) -> Chosen:
+    task.check(body)
+    if infill := [field for field in INFILL if body.get(field)]:
+        message = f"{infill[0]} is for a model; the task {task.name} has texts of its own around a prompt"
+        raise RequestError(message, param=infill[0])
+    chosen = _chosen(registry.admission, choice, caller, _with_adapter(body, choice.adapter), shown)
+    return dataclasses.replace(chosen, task=task, memories=registry.memories)
+
+
+def _is_name(registry: Registry, name: str) -> bool:
+    """Ollama's names end with a colon and a tag, which names here may lack."""
+    return registry.names.find(name) is not None or name in registry.configured.names
 
 
 def _name_in(body: Mapping[str, Any], fields: tuple[str, ...]) -> str | None:
