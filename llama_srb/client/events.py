@@ -62,7 +62,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is admitted; warnings name fields that are ignored."""
+    """The request is admitted; warnings name fields that are ignored, recalled a task's chunks."""
 
     count: int
     id: str
@@ -70,6 +70,7 @@ class Start:
     cached_tokens: int
     seed: int
     warnings: tuple[str, ...] = ()
+    recalled: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

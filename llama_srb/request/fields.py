@@ -53,6 +53,17 @@ def _row(
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
 
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A chunk of a memory for a prompt. score: the cosine of its vector and that of the client's text."""
+
+    memory: str
+    id: str
+    document: str
+    score: float
+    text: str
+
+
 class _Row(BaseModel):
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True
@@ -262,7 +273,7 @@ class CompletionRequest(_Row):
         meaning="true: the names of control tokens in messages are text, not these tokens.")
     warnings: tuple[str, ...] = Field((), exclude=True)
     locked: Mapping[str, str] = Field({}, exclude=True)  # an extend may not change them: what sets them
-    recalled: Mapping[int, Texts] = Field({}, exclude=True)  # from a memory, by the number of the user's turn
+    recalled: Mapping[int, tuple[Recalled, ...]] = Field({}, exclude=True)  # by the number of the user's turn
     # fmt: on
 
     @property

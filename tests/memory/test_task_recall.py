@@ -110,6 +110,40 @@ async def test_recalled_text_stands_before_the_prefix_as_text_and_is_named(
     assert [kind for kind, _ in await bob.prompt("Which town?", "books")][1] == "recall"
 
 
+ASKED = "Which town?"
+CHAT = [{"role": "user", "content": ASKED}]
+NAMED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/tasks/books/completions", {"prompt": ASKED, "stream": False}),
+    ("/v1/tasks/books/completions", {"prompt": ASKED}),
+    ("/v1/tasks/books/chat", {"messages": CHAT, "stream": False}),
+    ("/v1/tasks/books/chat", {"messages": CHAT}),
+    ("/v1/completions", {"model": "books", "prompt": ASKED, "stream": False}),
+    ("/openai/v1/completions", {"model": "books", "prompt": ASKED, "stream": True}),
+    ("/openai/v1/completions", {"model": "books", "prompt": [ASKED, ASKED], "stream": False}),
+    ("/openai/v1/completions", {"model": "books", "prompt": [ASKED, ASKED], "stream": True}),
+    ("/v1/chat/completions", {"model": "books", "messages": CHAT}),
+    ("/v1/chat/completions", {"model": "books", "messages": CHAT, "stream": True}),
+    ("/v1/events", {"model": "books", "prompt": ASKED}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), NAMED, ids=[f"{path} {list(body)[-1]}" for path, body in NAMED])
+async def test_the_answer_names_the_chunks(
+    clients: dict[str, Client], path: str, body: dict[str, Any]
+) -> None:
+    root, bob = clients["root"], clients["bob"]
+    await root.ask("/v1/memories/tales/documents/town.txt?kind=book", PUBLIC.encode(), "PUT")
+    answer, header = await bob.ask(path, {**body, "n": 1})
+    objects = [json.loads(line.removeprefix(b"data: ")) for line in answer.splitlines() if b"{" in line]
+    named = [one["recalled"] for one in objects if "recalled" in one]
+    id, score = header.split(", ")[0].split(";score=")
+    found = {"memory": "tales", "id": id, "document": "town.txt", "score": float(score)}
+    n_prompts = 2 if isinstance(body.get("prompt"), list) else 1
+    assert named == [[found] * n_prompts]
+    assert "recalled" in objects[0]
+    assert len(header.split(", ")) == n_prompts
+
+
 async def test_a_filter_of_a_task_takes_only_some_chunks(clients: dict[str, Client]) -> None:
     alice = clients["alice"]
     await alice.ask("/v1/tasks/story/completions", {"prompt": SECRET})
