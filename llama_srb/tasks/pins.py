@@ -28,9 +28,9 @@ def pinned(tasks: Iterable[Task]) -> list[Task]:
     return [task for task in first.values() if task.prelude][:MOST]
 
 
-def pins_of(model: Settings, server: Settings, tasks: Iterable[Task]) -> list[tuple[str, CompletionRequest]]:
-    """The names and the prompts of a model's pins."""
-    return [(f"task {task.name}", _prelude(task, model)) for task in pinned(tasks_of(model, server, tasks))]
+def pins_of(model: Settings, server: Settings, tasks: Iterable[Task]) -> dict[str, CompletionRequest]:
+    """The prompts of a model's pins, by name."""
+    return {f"task {task.name}": _prelude(task, model) for task in pinned(tasks_of(model, server, tasks))}
 
 
 def _prelude(task: Task, model: Settings) -> CompletionRequest:

@@ -47,7 +47,7 @@ class Api:
             Adapters(registry),
             self._loads,
             TaskRoutes(registry, generate),
-            MemoryRoutes(registry, memories),
+            MemoryRoutes(registry),
         )
 
     def app(self) -> web.Application:

@@ -142,6 +142,7 @@ class Connection(ClientSocket):
         request = chosen.checked(events.parse(chosen.body, chosen.defaults))
         # reserved here, not in the task: more commands may be in the same packet
         running = _Running(chosen, request, held.enter_context(chosen.reserve()))
+        chosen.hold_memories(held)
         if chosen.task is None and not chosen.facts.tools.may_change(request):
             running.begin()
         self._running[command.id] = running
