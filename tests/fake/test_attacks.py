@@ -266,8 +266,12 @@ def test_an_unread_log_does_not_block_the_server(tmp_path: Path) -> None:
         assert server.stderr is not None
         watch = threading.Timer(PATIENCE, server.kill)  # otherwise a failure would read for ever
         watch.start()
-        line = next(line for line in server.stderr if "nobody read the log" in line)
-        assert int(line.split(": ")[1].split()[0]) > 500
+        dropped = 0  # a short line may fit between two drops, so there may be several reports
+        for line in server.stderr:
+            dropped += int(line.split(": ")[1].split()[0]) if "nobody read the log" in line else 0
+            if dropped > 500:
+                break
+        assert dropped > 500
         assert b" 200 " in target.answer(get(b"/health", b"X-Request-Id: again"))
         assert "again" in next(line for line in server.stderr if "again" in line)
         watch.cancel()

@@ -45,9 +45,10 @@ def engine_of(folder: Path, name: str, *flags: str) -> Path:
     """A fake engine with a journal of its own."""
     program = folder / f"{name}.engine"
     journal = folder / f"{name}.journal"
-    program.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {journal} {" ".join(flags)} "$@"\n')
-    program.chmod(0o755)
-    return program
+    new = folder / f"{name}.engine.new"  # in two steps: a shell must not read half of it
+    new.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {journal} {" ".join(flags)} "$@"\n')
+    new.chmod(0o755)
+    return new.replace(program)
 
 
 def tables(folder: Path, models: dict[str, dict[str, Any]]) -> Path:
