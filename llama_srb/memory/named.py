@@ -49,7 +49,7 @@ class OpenStores:
                 del self._stores[place]
 
     async def close_all(self) -> None:
-        """Closes all stores, whoever has them."""
+        """Closes all stores, also those that others have."""
         for store in list(self._stores.values()):
             await store.close()
         self._stores.clear()

@@ -176,3 +176,30 @@ async def test_a_chat_of_ten_turns_computes_only_the_new_turn_and_its_recall(
             before = start["prompt_tokens"]
             await socket.send_json({"op": "choose", "index": 0})
             await socket.receive_json(timeout=20)
+
+
+async def test_over_http_a_turn_computes_two_turns_and_its_recall(clients: dict[str, Client]) -> None:
+    """The client sends no recalled text, so the prompt differs from where that of the last turn stood."""
+    root = clients["root"]
+    for number in range(4):
+        text = f"Animal {number} lives in house number {number}."
+        await root.ask(f"/v1/memories/tales/documents/{number}.txt?kind=book", text.encode(), "PUT")
+    messages: list[dict[str, str]] = []
+    prompts: list[dict[str, int]] = []
+    for number in range(10):
+        messages.append({"role": "user", "content": f"Tell me about animal {number}."})
+        body = {"model": "story", "messages": messages, "n": 1, "stream": False}
+        parts = json.loads((await root.ask("/v1/prompt", body))[0])["parts"]
+        answer = json.loads((await root.ask("/v1/tasks/story/chat", body))[0])
+        messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
+        sizes = [(part["kind"], len(part["tokens"])) for part in parts]
+        last_question = max(i for i, (kind, _) in enumerate(sizes) if kind == "prefix")
+        recalled = sum(size for kind, size in sizes if kind == "recall")
+        before = [i for i, (kind, _) in enumerate(sizes[:last_question]) if kind == "prefix"]
+        two_turns = sum(size for kind, size in sizes[before[-1] if before else 0 :] if kind != "recall")
+        usage = answer["usage"]
+        computed = usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+        assert recalled > 0
+        assert computed <= two_turns + recalled + 4, (number, sizes, usage)
+        prompts.append(usage)
+    assert prompts[-1]["prompt_tokens"] > 3 * (two_turns + recalled)
