@@ -285,6 +285,11 @@ class CompletionRequest(_Row):
     def ranked(self) -> bool:
         return self.rank_by is not None or self.candidates > self.n
 
+    @property
+    def shares_cells(self) -> bool:
+        """Whether its prompt uses cells that are there: not if each token of the prompt is scored."""
+        return self.cache and not (self.echo and self.logprobs is not None)
+
     def engine_fields(self) -> dict[str, Any]:
         """The arguments of the engine's generate command: only given fields; the engine has the defaults."""
         optional = {

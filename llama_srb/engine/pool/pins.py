@@ -42,12 +42,14 @@ class Pins:
         """The length of each pinned prompt, as the last engine that computed it has counted."""
         return {name: n for name, n in self._tokens.items() if name in self._wanted}
 
-    def room(self, context: int, cells: int) -> int:
-        """Tokens that a request may have which begins with none of the pins.
+    def room(self, context: int, cells: int, begins: CompletionRequest | None = None) -> int:
+        """Tokens that a request may have beside the pins, of which it shares the cells of one at most.
 
-        context: of one sequence; cells: of the engine. Pins may share cells, so it may have a few more.
+        context: of one sequence; cells: of the engine; begins: the request of the pin whose cells it shares.
+        Pins may share cells, so it may have a few more.
         """
-        return min(context, cells - sum(self.tokens.values()))
+        shared = next((n for name, n in self.tokens.items() if self._wanted[name] == begins), 0)
+        return min(context, cells - sum(self.tokens.values()) + shared)
 
     def set(self, wanted: Mapping[str, CompletionRequest]) -> None:
         """Engines that start from now on pin these requests' prompts, and no others."""
