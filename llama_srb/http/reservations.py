@@ -126,6 +126,7 @@ class Reservation(Observer):
         self._model, self._pool, self._again = model, model.pool, again
         self.grant, self.client = caller.grant, caller.client
         self.hang_up = caller.hang_up
+        self._priority = caller.priority
         self.count, self.yields = count, yields
         self._admission = admission
         self._session = caller.session
@@ -140,7 +141,7 @@ class Reservation(Observer):
         self._admission.grant(self)
         self._model.begin_use()
         self._in_block, self._unused = True, self.count
-        self._terms = Terms(self.client, tuple(self._limits()), self)
+        self._terms = Terms(self.client, tuple(self._limits()), self, self._priority)
         return self
 
     def __exit__(
