@@ -26,6 +26,7 @@ from llama_srb.http.observe.metrics import Metrics
 from llama_srb.http.route import API_PREFIX, pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.memory.records import MemoryOutdated, MemoryUnusable
+from llama_srb.request.fields import Recalled
 from llama_srb.request.values import RequestError
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
@@ -63,8 +64,8 @@ UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; th
 )
 
 RECALLED = "X-Recalled"  # the header of an answer that names what a task has recalled for it
-recalled_chunks: ContextVar[tuple[tuple[str, float], ...]] = ContextVar("recalled_chunks", default=())
-"""The ids and scores of the chunks that a task has recalled for the request."""
+recalled_chunks: ContextVar[tuple[Recalled, ...]] = ContextVar("recalled_chunks", default=())
+"""The chunks that a task has recalled for the request."""
 log_summary: ContextVar[str] = ContextVar("log_summary", default="")
 """What a handler adds to the log line of its request; it runs in the context of its middlewares."""
 
@@ -266,7 +267,7 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
         if _dialect_of(http) == "anthropic":
             response.headers["Request-Id"] = request_id.get()  # its clients show this one
         if found := recalled_chunks.get():
-            response.headers[RECALLED] = ", ".join(f"{id};score={score}" for id, score in found)
+            response.headers[RECALLED] = ", ".join(f"{one.id};score={one.score}" for one in found)
         if FORM_RULE in http:
             response.headers[negotiation.HEADER] = http[FORM_RULE]
         allowed = access.allowed_origin(http.headers.get("Origin"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llama_srb.tasks.pins import pins_of
+from llama_srb.tasks.pins import pin_of, pins_of
 from llama_srb.tasks.prompt import Piece, applied, last_turn, pieces_of, query_of
 from llama_srb.tasks.tables import FILE, read
 from llama_srb.tasks.task import Recall, Task
@@ -17,6 +17,7 @@ __all__ = [
     "applied",
     "last_turn",
     "pieces_of",
+    "pin_of",
     "pins_of",
     "query_of",
     "read",

@@ -239,6 +239,34 @@ def test_a_truncated_prompt_keeps_the_prelude(story: Server) -> None:
     assert full["usage"]["prompt_tokens_details"]["cached_tokens"] > 15
 
 
+def test_a_truncated_prompt_of_a_task_may_have_the_cells_of_its_prelude_too(tmp_path: Path) -> None:
+    """What other preludes have is not there for it. max_tokens is reached, so the engine had the room."""
+    config = tmp_path / "srb.toml"
+    tasks = [f'[tasks.{name}]\nprelude = "{name} {"Once upon a time. " * 9}"\n' for name in ("one", "two")]
+    config.write_text("".join(tasks))
+    with serving("--ctx", "256", "--parallel", "1", "--config", str(config)) as server:
+        pinned = {one["id"]: 0 for one in server.json("GET", "/v1/tasks")[1]["data"]}
+        prompts = {}
+        for model in (*pinned, "storyteller"):
+            body = {
+                "model": model,
+                "prompt": "word " * 400,
+                "raw": True,
+                "stream": False,
+                "options": {"num_predict": 20},
+            }
+            status, answer = server.json("POST", "/api/generate", body)
+            assert (status, answer["eval_count"]) == (200, 20), answer
+            assert "were cut" in answer["warnings"][0]
+            prompts[model] = answer["prompt_eval_count"]
+        for name in pinned:
+            exact = server.json("POST", "/v1/prompt", {"model": name, "prompt": "x"})[1]["parts"]
+            pinned[name] = sum(len(part["tokens"]) for part in exact if part["kind"] in ("begin", "prelude"))
+    assert prompts["storyteller"] == 256 - sum(pinned.values()) - 20
+    assert prompts["one"] == 256 - pinned["two"] - 20
+    assert prompts["two"] == 256 - pinned["one"] - 20
+
+
 def test_private_tokens_are_never_sent(story: Server) -> None:
     body = {"prompt": "Once upon a time,", "n": 16, "max_tokens": 60, "seed": 1, "stream": False}
     free = story.json("POST", "/v1/completions", body)[1]

@@ -53,7 +53,7 @@ class Api:
             Adapters(registry),
             self._loads,
             TaskRoutes(registry, generate),
-            MemoryRoutes(registry, memories),
+            MemoryRoutes(registry),
         )
 
     def app(self) -> web.Application:
