@@ -96,7 +96,7 @@ def as_client_errors(url: str) -> Iterator[None]:
         raise ConnectionFailed(f"{url}: {reason}", code="connection_failed") from error
 
 
-def _address(url: str) -> str:
+def address_of(url: str) -> str:
     """Completes a server's URL: adds http:// if it has no scheme, removes a final slash and /v1."""
     return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
 
@@ -193,7 +193,7 @@ class Connection:
     """A server's address, the client's key and model and, once asked, the names of the request fields."""
 
     def __init__(self, url: str, api_key: str | None, model: str | None = None) -> None:
-        self.url = _address(url)
+        self.url = address_of(url)
         self.model = model
         self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._known: frozenset[str] | None = None

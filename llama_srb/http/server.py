@@ -56,10 +56,12 @@ async def serve(
     on_loading: Callable[[float], None],
     on_ready: Callable[[str], None],
     reread: Callable[[], Settings] | None = None,
+    signals: bool = True,
 ) -> None:
     """Serves until SIGTERM or SIGINT. on_loading gets 0 to 1, on_ready the address.
 
-    reread: returns the settings that their sources have now; called after SIGHUP in a thread.
+    reread: returns the settings that their sources have now; called after SIGHUP in a thread. signals: False:
+    it serves until it is cancelled.
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
     registry = _registered(settings)
@@ -78,7 +80,7 @@ async def serve(
         max_line_size=MAX_LINE,
     )
     helpers: list[asyncio.Task[None]] = []
-    with _signals() as (hangup, *stopping):
+    with _signals(handled=signals) as (hangup, *stopping):
         async with opened(memories):
             try:
                 site = await _listen(runner, settings, certificate)
@@ -168,7 +170,7 @@ def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[asyncio.Event]]:
+def _signals(*, handled: bool) -> Iterator[list[asyncio.Event]]:
     """Three events: set by SIGHUP, by the first SIGTERM or SIGINT, and by the second (stop at once)."""
     loop, events = asyncio.get_running_loop(), [asyncio.Event() for _ in range(3)]
 
@@ -176,6 +178,7 @@ def _signals() -> Iterator[list[asyncio.Event]]:
         events[1 + events[1].is_set()].set()
 
     handlers = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: events[0].set}
+    handlers = handlers if handled else {}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:
