@@ -54,11 +54,12 @@ class LineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A request of a batch."""
+    """A request of a batch. size: of its line, in bytes."""
 
     custom_id: str
     endpoint: Endpoint
     body: Mapping[str, Any]
+    size: int
 
     @property
     def sequences(self) -> int:
@@ -101,7 +102,7 @@ def parse(data: bytes, number: int | None = None, endpoint: str | None = None) -
         raise _wrong("url", shown(url), f"the batch's endpoint, {endpoint}", number, "mismatched_endpoint")
     if not isinstance(body := _needed(line, "body", number), dict):
         raise _wrong("body", shown(body), "an object", number)
-    return Line(custom_id, known, body)
+    return Line(custom_id, known, body, len(data))
 
 
 def _object(data: bytes, number: int | None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class OutputError(Exception):
 class Output:
     """The files of one batch, for a `with` block; OutputError.
 
-    retry_failed: lines that failed earlier are not done.
+    read() what is there, then begin(). retry_failed: lines that failed earlier are not done.
     """
 
     def __init__(self, path: Path, *, retry_failed: bool = False) -> None:
@@ -51,7 +51,6 @@ class Output:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._begun = self._read_state()
-            self._read_lines()
         except BlockingIOError:
             os.close(self._lock)
             raise OutputError(f"another process writes {self.path}; wait for its end") from None
@@ -68,6 +67,14 @@ class Output:
                 os.close(file)
             self._files.clear()
         os.close(self._lock)
+
+    def read(self) -> None:
+        """Finds the lines that are there."""
+        self.done.update(map(digest_of, _custom_ids(self.path)))
+        if not self._retry_failed:
+            failed = [digest_of(one) for one in _custom_ids(self.errors)]
+            self.done.update(failed)
+            self.failed = len(failed)
 
     def begin(self, fingerprint: str) -> None:
         """Opens the files for writing; OutputError if they are another input's."""
@@ -130,14 +137,6 @@ class Output:
             if state["format"] == FORMAT:
                 return str(state["input"])
         raise OutputError(f"{self.state} is not the state of a batch; delete it, or name another output")
-
-    def _read_lines(self) -> None:
-        self.done.update(map(digest_of, _custom_ids(self.path)))
-        if self._retry_failed:
-            return
-        failed = [digest_of(one) for one in _custom_ids(self.errors)]
-        self.done.update(failed)
-        self.failed = len(failed)
 
 
 def _custom_ids(path: Path) -> Iterator[str]:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from .lines import Line, LineError
 from .order import Shares
 from .output import Output
-from .servers import Answer, Interrupted, Server, Unreachable
+from .servers import LARGE, Answer, Interrupted, Server, Unreachable
 from .source import Source
 
 MOST_TRIES = 4  # of a line that is interrupted
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds between two checks of a server that is not well
 PATIENCE = 600.0  # seconds without an answer of any server
+LARGE_AT_ONCE = 4  # lines of more than LARGE bytes that a server has at once: they stay in its memory
 BUSY = (429, 503)  # with Retry-After: the server takes the line later
 BROKEN = (429, 500, 502, 503, 504)  # the server may answer the same line otherwise
 
@@ -31,7 +32,11 @@ class BatchStopped(Exception):
 
 
 class KeyRefused(BatchStopped):
-    """A server refuses the key."""
+    """A server refuses the key. reason: what it says."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url} refuses the key: {reason}")
+        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -104,7 +109,8 @@ class Run:
             place = await self._next(at)
             line = await asyncio.to_thread(self._line, place)
             window, is_suspect = server.window, self._tries[place] > 1
-            width = window.size if is_suspect else line.sequences
+            large = window.size // LARGE_AT_ONCE if line.size > LARGE else 0
+            width = window.size if is_suspect else max(line.sequences, large)
             await window.take(width)
             if self._health[at].has_fallen:
                 window.free(width)
@@ -140,7 +146,7 @@ class Run:
             self._fell(at, str(error))
             return await self._interrupted(place, line, str(error), None)
         if found.status == 401:
-            raise KeyRefused(f"{server.url} refuses the key: {_message(found)}")
+            raise KeyRefused(server.url, _message(found))
         if found.status in BUSY and found.retry_after is not None:
             self._paused(at, found.retry_after, _message(found))
             return self._restore(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from aiohttp import ClientSession, ClientTimeout
 PRIORITY = {"Priority": "u=7"}  # RFC 9218: the least urgent, so that interactive requests go first
 CONNECT_SECONDS = 10.0
 CHECK_SECONDS = 10.0  # for an answer of /health
+LARGE = 1 << 20  # bytes of a body that is sent in pieces, so that the event loop runs between them
 USUAL_SLOTS = 32  # of a server that does not tell
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 """Two minutes until a machine counts as lost that has vanished; a long answer sends no byte until its end."""
@@ -102,7 +104,8 @@ class Server:
     async def ask(self, path: str, body: bytes) -> Answer:
         """Sends a request, and waits for its answer as long as that takes. Unreachable, Interrupted."""
         try:
-            async with self._http.post(self.url + path, data=body) as response:
+            data = body if len(body) < LARGE else io.BytesIO(body)
+            async with self._http.post(self.url + path, data=data) as response:
                 return await _answer_of(response)
         except aiohttp.ClientConnectorError as error:
             raise Unreachable(str(error)) from None

@@ -29,6 +29,7 @@ from llama_srb.http.reload.faults import (
     StartError,
     check_defaults,
     check_engine,
+    files_of,
     memories_of,
     opened,
     presets_of,
@@ -81,9 +82,10 @@ async def serve(
     )
     helpers: list[asyncio.Task[None]] = []
     with _signals(handled=signals) as (hangup, *stopping):
-        async with opened(memories):
+        async with opened(memories), contextlib.AsyncExitStack() as stack:
             try:
-                site = await _listen(runner, settings, certificate)
+                socket = await stack.enter_async_context(files_of(api.batches))
+                site = await _listen(runner, settings, certificate, socket)
                 assert runner.server is not None
                 for sweep, name in (
                     (api.connections.sweep, "idle"),
@@ -99,7 +101,8 @@ async def serve(
                             reload.started()
                             on_ready(_address(site.name, runner))
                             log.info("llama-srb %s serves %s", __version__, _named(registry))
-                            await stopping[0].wait()
+                            async with api.batches.running():
+                                await stopping[0].wait()
                     log.info("stopping")
                     await asyncio.gather(site.stop(), rpc.drain())
                     await _stop(residency, settings.stop_grace, stopping[1])
@@ -188,7 +191,10 @@ def _signals(*, handled: bool) -> Iterator[list[asyncio.Event]]:
             loop.remove_signal_handler(number)
 
 
-async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:
+async def _listen(
+    runner: web.AppRunner, settings: Settings, certificate: SSLContext | None, socket: str | None
+) -> web.TCPSite:
+    """Listens on the settings' address, and on the Unix socket for lines of batches; StartError."""
     await runner.setup()
     site = web.TCPSite(
         runner,
@@ -200,6 +206,8 @@ async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLCon
     )
     try:
         await site.start()
+        if socket is not None:
+            await web.UnixSite(runner, socket).start()
     except OSError as error:
         reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
         raise StartError(

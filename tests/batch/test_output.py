@@ -22,6 +22,7 @@ def out(tmp_path: Path) -> Path:
 
 def write(out: Path, *custom_ids: str, failed: str = "", fingerprint: str = "f") -> None:
     with Output(out) as output:
+        output.read()
         output.begin(fingerprint)
         for one in custom_ids:
             output.write(one, response={"status_code": 200}, failed=one in failed)
@@ -57,6 +58,7 @@ def test_a_torn_last_line_is_cut(out: Path, keep: int) -> None:
     second = whole.index(b"\n") + 1
     out.write_bytes(whole[: min(second + keep, len(whole) - 1)])
     with Output(out) as output:
+        output.read()
         assert len(output.done) == 1
         output.begin("f")
         assert out.read_bytes() == whole[:second]
@@ -114,6 +116,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_failed_lines_may_be_sent_again(out: Path) -> None:
     write(out, "a", "b", failed="b")
     with Output(out, retry_failed=True) as output:
+        output.read()
         assert (len(output.done), output.failed) == (1, 0)
         output.begin("f")
         output.write("b", failed=False)

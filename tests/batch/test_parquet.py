@@ -11,8 +11,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from llama_srb.batch import files
-from llama_srb.batch.files import FileError
+from llama_srb.batch import formats
+from llama_srb.batch.formats import FileError
 from llama_srb.batch.lines import parse
 from tests.support.batches import line
 from tests.support.bench import Bench
@@ -28,7 +28,7 @@ def as_texts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    with files.opened(path) as file:
+    with formats.opened(path) as file:
         lines = [parse(one) for one in file.seek(0) or file]
     return [line(one.custom_id, one.endpoint.path, **one.body) for one in lines]
 
@@ -52,7 +52,7 @@ def test_what_is_no_parquet_says_so(tmp_path: Path) -> None:
 def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(FileError, match=r"needs the package pyarrow: pip install 'llama-srb\[parquet\]'"):
-        files.lines_of(tmp_path / "out.parquet")
+        formats.lines_of(tmp_path / "out.parquet")
 
 
 def test_a_batch_from_parquet_to_parquet_goes_on_too(tmp_path: Path) -> None:

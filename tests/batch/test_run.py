@@ -57,6 +57,7 @@ class Batch:
             urls = [one if isinstance(one, str) else one.url for one in servers]
             asked = [await stack.enter_async_context(Server(url, window=window)) for url in urls]
             with Output(self.path) as output:
+                output.read()
                 scan = source.scan(output.done)
                 output.begin(scan.fingerprint)
                 counts = Counts(scan.count, len(output.done), output.failed)

@@ -16,7 +16,7 @@ PLAIN = {
 }  # leaves, which every package may import
 ROOMS: dict[str, set[str]] = {
     "cli": {"http", "client", "engine", "models", "memory", "tasks", "config", "flags", "batch"} | PLAIN,
-    "http": {"dialects", "engine", "models", "memory", "tasks", "config", "studio"} | PLAIN,
+    "http": {"dialects", "engine", "models", "memory", "tasks", "config", "batch", "studio"} | PLAIN,
     "client": {"config"},
     "dialects": {"engine", "request"},
     "engine": PLAIN,

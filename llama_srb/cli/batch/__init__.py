@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from llama_srb.batch import files
-from llama_srb.batch.files import FileError
+from llama_srb.batch import formats
+from llama_srb.batch.formats import FileError
 from llama_srb.batch.lines import PATHS
 from llama_srb.batch.output import Output, OutputError
 from llama_srb.batch.run import PATIENCE, BatchStopped, Counts, Run
@@ -63,7 +63,8 @@ def _batch(
         settings = own_server.settings_of(options, config_file)
         asked, run = _Asked(settings=settings, **limits), own_server.run
     try:
-        with files.opened(source) as file, Output(files.lines_of(output), retry_failed=retry_failed) as out:
+        path = formats.lines_of(output)
+        with formats.opened(source) as file, Output(path, retry_failed=retry_failed) as out:
             lines = Source(file)
             scan = _scan(lines, out, source)
             counts = Counts(scan.count, len(out.done), out.failed)
@@ -72,13 +73,13 @@ def _batch(
             else:
                 say(f"all {counts.total} lines are answered: {out.path}")
             out.sync()
-            files.finish(output)
+            formats.finish(output)
     except (FileError, OutputError) as error:
         raise Refused(error) from error
     except BatchStopped as error:
         raise Failed(f"{error}. The same command sends the lines that are left") from error
     except OSError as error:
-        raise Failed(f"{error.filename or out.path}: {error.strerror}") from error
+        raise Failed(f"{error.filename or path}: {error.strerror}") from error
     if counts.failed:
         raise Failed(f"{counts.failed} of {counts.total} lines failed: {out.errors}")
 
@@ -93,6 +94,7 @@ def _address(url: str) -> str:
 
 def _scan(lines: Source, out: Output, source: Path) -> Scan:
     """Reads the input and opens the output; Refused if a line is wrong."""
+    out.read()
     scan = lines.scan(out.done)
     for error in scan.errors[:MOST_SHOWN]:
         say(f"{source}: {error}")
