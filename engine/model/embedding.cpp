@@ -75,8 +75,13 @@ bool embedder::has(const std::string & id) const {
     return std::any_of(jobs.begin(), jobs.end(), [&](const job & j) { return j.id == id; });
 }
 
-void embedder::submit(const std::string & id, std::vector<std::vector<llama_token>> && texts) {
-    job & j    = jobs.emplace_back();
+void embedder::submit(const std::string & id, std::vector<std::vector<llama_token>> && texts,
+                      int32_t priority) {
+    const auto is_later = [&](const job & x) {
+        return x.priority > priority && x.i_text == 0 && x.n_done == 0; // the context has a begun text
+    };
+    job & j    = *jobs.emplace(std::find_if(jobs.begin(), jobs.end(), is_later));
+    j.priority = priority;
     j.id       = id;
     j.texts    = std::move(texts);
     j.adapters = facts.adapters->defaults();

@@ -47,7 +47,9 @@ class embedder {
 
     bool busy() const { return !jobs.empty(); }
     bool has(const std::string & id) const;
-    void submit(const std::string & id, std::vector<std::vector<llama_token>> && texts);
+    // The priority of the command whose texts are next, if it is busy.
+    int32_t priority() const { return jobs.front().priority; }
+    void    submit(const std::string & id, std::vector<std::vector<llama_token>> && texts, int32_t priority);
     // The results are empty if there is no command with this id.
     embedding_results cancel(const std::string & id);
     // The context has no adapters until the next step.
@@ -59,6 +61,7 @@ class embedder {
     struct job {
         std::string                           id;
         std::vector<std::vector<llama_token>> texts;
+        int32_t                               priority = 0;
         size_t                                i_text   = 0; // the first incomplete text
         int32_t                               n_done   = 0; // tokens of that text
         int64_t                               n_tokens = 0; // of all complete texts

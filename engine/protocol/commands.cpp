@@ -86,8 +86,8 @@ static void parse_fields(command & c, const json & body, const command_facts & f
         invalid("op", "there is no op \"" + op + "\"");
     }
     check_fields(body, row->fields);
-    c.what   = row->kind;
-    c.client = body.value("client", "");
+    c.what     = row->kind;
+    c.priority = body.value("priority", 0);
     if (row->kind == command::generate) {
         require_generation(facts);
     }
@@ -95,7 +95,8 @@ static void parse_fields(command & c, const json & body, const command_facts & f
         row->parse(c, body, facts);
     }
     if (c.request) {
-        c.request->client = c.client;
+        c.request->client   = body.value("client", "");
+        c.request->priority = c.priority;
     }
 }
 

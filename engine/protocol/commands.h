@@ -36,7 +36,8 @@ struct generate_command {
     std::vector<scored_text>   texts;     // of a score command
     adapter_set                adapters;
     std::string                client;
-    std::string                pin;   // the name under which the prompt is pinned; empty: it is not
+    int32_t                    priority = 0; // the lower, the earlier
+    std::string                pin;          // the name under which the prompt is pinned; empty: it is not
     int32_t n_logprobs       = -1;    // -1: none; 0: of the drawn token; k: of the k likeliest tokens too
     bool    processed        = false; // logprobs are computed after the samplers
     bool    cache            = true;
@@ -65,8 +66,8 @@ struct command {
     kind                                  what   = answer;
     int64_t                               number = 0; // of its line; the first line is 1
     std::string                           id;
-    std::string                           client;
-    int32_t                               index = -1;    // cancel: this sequence; -1: all
+    int32_t                               priority = 0;
+    int32_t                               index    = -1; // cancel: this sequence; -1: all
     std::unique_ptr<generate_command>     request;       // generate, prefix, pin
     extend_command                        extension;     // extend
     std::vector<std::vector<llama_token>> texts;         // embed

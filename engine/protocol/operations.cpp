@@ -14,6 +14,7 @@ using json         = nlohmann::json;
 using ordered_json = nlohmann::ordered_json;
 
 static const size_t n_max_scored   = 1024; // texts of a score command
+static const int    n_max_priority = 9;
 static const size_t n_max_embedded = 2048; // texts of an embed command
 
 static const int64_t n_max_ram = (int64_t) 1 << 53; // bytes; a double still has every number up to it
@@ -170,8 +171,10 @@ static const std::vector<field_row> & generation_fields() {
 static operation row(const char * name, command::kind kind, read_by thread,
                      std::initializer_list<std::vector<field_row>> fields,
                      void (*parse)(command & c, const json & body, const command_facts & facts)) {
-    const std::vector<field_row> all = {
-        {"op", one_of({name}), true}, {"id", any_string(), true}, {"client", any_string()}};
+    const std::vector<field_row> all = {{"op", one_of({name}), true},
+                                        {"id", any_string(), true},
+                                        {"client", any_string()},
+                                        {"priority", integer_between(0, n_max_priority)}};
     return {kind, thread, {name, "", joined({all, joined(fields)})}, parse};
 }
 

@@ -1,6 +1,7 @@
 #include "schedule/admission.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "ggml.h"
 
@@ -14,14 +15,14 @@ void admission::admit(request_lists & requests, const prefix_tree & tree) {
             break;
         }
         last_admitted[(*next)->command->client] = ++n_admitted;
-        requests.active.push_back(std::move(*next));
+        (*next)->times.admitted                 = ggml_time_us();
+        requests.admit(std::move(*next));
         requests.queue.erase(next);
-        requests.active.back()->times.admitted = ggml_time_us();
     }
 }
 
-// The oldest request of the client that has the fewest sequences here, and among such clients of the one whose last
-// request was admitted first: a client with many requests does not keep others out.
+// Of the first priority, the oldest request of the client that has the fewest sequences here, and among such clients of
+// the one whose last request was admitted first: a client with many requests does not keep others out.
 size_t admission::next_in_queue(const request_lists & requests) const {
     std::map<std::string, size_t> held;
     for (const auto & r : requests.active) {
@@ -29,18 +30,22 @@ size_t admission::next_in_queue(const request_lists & requests) const {
     }
     const auto place = [&](const auto & r) {
         const auto last = last_admitted.find(r->command->client);
-        return std::make_pair(held[r->command->client], last == last_admitted.end() ? 0 : last->second);
+        return std::make_tuple(r->priority(), held[r->command->client],
+                               last == last_admitted.end() ? 0 : last->second);
     };
     const auto before = [&](const auto & a, const auto & b) { return place(a) < place(b); };
     return std::min_element(requests.queue.begin(), requests.queue.end(), before) - requests.queue.begin();
 }
 
-// There must be cells for the prompt and for some decoding; if none is active, a request always fits.
+// There must be cells for the prompt and for some decoding; if none is active, a request always fits. Requests of a later
+// priority do not count: they have no cells while this one waits (preempt_later).
 bool admission::fits(const request & r, const request_lists & requests, const prefix_tree & tree) const {
-    if (requests.active.empty()) {
+    const auto counts   = [&](const auto & other) { return other->priority() <= r.priority(); };
+    const auto n_active = std::count_if(requests.active.begin(), requests.active.end(), counts);
+    if (n_active == 0) {
         return true;
     }
-    if ((int32_t) requests.active.size() >= n_parallel) {
+    if (n_active >= n_parallel) {
         return false;
     }
     const int32_t n_live = requests.n_live();

@@ -41,7 +41,7 @@ void decoder::fill(const step_plan & plan) {
 
 int32_t decoder::decode(const step_plan & plan) {
     const int64_t t_begin = ggml_time_us();
-    apply_adapters(ctx, *plan.adapters);
+    apply_adapters(ctx, *plan.whose.adapters);
     fill(plan);
     const int32_t code = ++n_decodes == fault.step ? fail_step() : llama_decode(ctx, batch);
     if (code == 0) {

@@ -3,25 +3,25 @@
 #include "schedule/prompt_planner.h"
 
 #include <algorithm>
+#include <limits>
 
 static const int64_t t_prefill_us = 100000;     // of prefill in a step in which sequences decode, too
 static const size_t  n_row_bytes  = 128u << 20; // of logits, of the texts that are scored in one step
 
 namespace {
 
-// Plans sequences, of requests with one set of adapters.
+// Plans sequences, of the requests that the plan serves.
 class sequence_planner {
   public:
-    sequence_planner(const planner_params & params, uint64_t adapters, request_lists & requests,
-                     prefix_tree & tree, step_plan & plan)
-        : params(params), adapters(adapters), requests(requests), tree(tree), plan(plan) {}
+    sequence_planner(const planner_params & params, request_lists & requests, prefix_tree & tree,
+                     step_plan & plan)
+        : params(params), requests(requests), tree(tree), plan(plan) {}
 
     void plan_late_starts();
     void plan_running();
     void plan_background();
 
   private:
-    bool     takes_part(const request & r) const { return r.has_adapters(adapters); }
     bool     share_row(request & r, sequence & s, size_t i_first);
     void     add_tokens(request & r, sequence & s, int32_t n_max);
     int32_t  n_missing(const request & r, const sequence & s) const;
@@ -29,7 +29,6 @@ class sequence_planner {
     branch * open_late(const request & r, const sequence & s);
 
     const planner_params & params;
-    const uint64_t         adapters;
     request_lists &        requests;
     prefix_tree &          tree;
     step_plan &            plan;
@@ -82,12 +81,12 @@ int32_t sequence_planner::n_needed() const {
     int32_t n = 0;
     for (const auto & r : requests.active) {
         for (const sequence & s : r->sequences) {
-            n += s.cells && takes_part(*r) ? std::min(n_missing(*r, s), s.kind->n_urgent()) : 0;
+            n += s.cells && plan.whose.serves(*r) ? std::min(n_missing(*r, s), s.kind->n_urgent()) : 0;
         }
     }
     if (!requests.active.empty()) {
         const request & oldest = *requests.active.front();
-        n += oldest.prompt.cells && !oldest.prompt.ready && takes_part(oldest)
+        n += oldest.prompt.cells && !oldest.prompt.ready && plan.whose.serves(oldest)
                  ? std::min(oldest.n_prompt() - oldest.prompt.cells->n_past(), n_chunk)
                  : 0;
     }
@@ -104,7 +103,7 @@ void sequence_planner::plan_running() {
     for (auto & r : requests.active) {
         const size_t i_first = plan.rows.size();
         for (sequence & s : r->sequences) {
-            if (s.cells && !s.kind->is_background() && takes_part(*r) && !share_row(*r, s, i_first)) {
+            if (s.cells && !s.kind->is_background() && plan.whose.serves(*r) && !share_row(*r, s, i_first)) {
                 add_tokens(*r, s, n_room < n_wanted ? std::min(n_chunk, n_room - plan.n_tokens()) : n_chunk);
             }
         }
@@ -118,7 +117,7 @@ void sequence_planner::plan_background() {
     int32_t       n_budget  = std::min(n_rows, plan.n_tokens() > 0 ? n_chunk : params.n_batch);
     for (auto & r : requests.active) {
         for (sequence & s : r->sequences) {
-            if (s.cells && s.kind->is_background() && n_budget > 0 && takes_part(*r)) {
+            if (s.cells && s.kind->is_background() && n_budget > 0 && plan.whose.serves(*r)) {
                 const int32_t n_before = plan.n_tokens();
                 add_tokens(*r, s, tree.make_room(std::min(n_missing(*r, s), n_budget)));
                 n_budget -= plan.n_tokens() - n_before;
@@ -134,8 +133,8 @@ void sequence_planner::plan_late_starts() {
     while (may_start(tree, requests.n_live(), params.n_parallel)) {
         request * next = nullptr;
         for (auto & r : requests.active) {
-            if (r->prompt.cells && r->prompt.ready && r->n_waiting() > 0 &&
-                (!next || r->n_live < next->n_live)) {
+            if (r->priority() == plan.whose.priority && r->prompt.cells && r->prompt.ready &&
+                r->n_waiting() > 0 && (!next || r->n_live < next->n_live)) {
                 next = r.get();
             }
         }
@@ -168,21 +167,25 @@ branch * sequence_planner::open_late(const request & r, const sequence & s) {
     return tree.open(key, match.from, match.length);
 }
 
-// The sets of adapters that requests have, each once; the one that follows the last step's comes first.
-std::vector<const adapter_set *> sets_in_order(const request_lists & requests, uint64_t last_adapters) {
-    std::vector<const adapter_set *> sets;
+// The first priority comes first; of one priority, the set of adapters that follows the last step's.
+std::vector<turn> turns_in_order(const request_lists & requests, uint64_t last_adapters) {
+    std::vector<turn> turns;
     for (const auto & r : requests.active) {
-        const auto is_it = [&](const adapter_set * set) { return r->has_adapters(set->key); };
-        if (std::none_of(sets.begin(), sets.end(), is_it)) {
-            sets.push_back(&r->command->adapters);
+        if (std::none_of(turns.begin(), turns.end(), [&](const turn & t) { return t.serves(*r); })) {
+            turns.push_back({r->priority(), &r->command->adapters});
         }
     }
-    const auto is_last = [&](const adapter_set * set) { return set->key == last_adapters; };
-    const auto last    = std::find_if(sets.begin(), sets.end(), is_last);
-    if (last != sets.end()) {
-        std::rotate(sets.begin(), last + 1, sets.end());
+    for (auto first = turns.begin(); first != turns.end();) {
+        const auto is_other = [&](const turn & t) { return t.priority != first->priority; };
+        const auto is_last  = [&](const turn & t) { return t.adapters->key == last_adapters; };
+        const auto end      = std::find_if(first, turns.end(), is_other);
+        const auto last     = std::find_if(first, end, is_last);
+        if (last != end) {
+            std::rotate(first, last + 1, end);
+        }
+        first = end;
     }
-    return sets;
+    return turns;
 }
 
 } // namespace
@@ -190,16 +193,16 @@ std::vector<const adapter_set *> sets_in_order(const request_lists & requests, u
 // A context has one set of adapters at a time, so all requests of a step have the same set; the sets alternate.
 step_plan planner::plan(request_lists & requests, prefix_cache & cache, row_list & rows) {
     step_plan made;
-    for (const adapter_set * set : sets_in_order(requests, last_adapters)) {
+    for (const turn & t : turns_in_order(requests, last_adapters)) {
         if (!made.empty()) {
             break;
         }
-        last_adapters = set->key;
-        made.adapters = set;
-        sequence_planner sequences(params, set->key, requests, cache.tree, made);
+        made.whose    = t;
+        last_adapters = t.adapters->key;
+        sequence_planner sequences(params, requests, cache.tree, made);
         sequences.plan_late_starts();
         sequences.plan_running();
-        prompt_planner(params, set->key, requests, cache, rows, made).plan_prompts(n_prefill_budget);
+        prompt_planner(params, requests, cache, rows, made).plan_prompts(n_prefill_budget);
         sequences.plan_background();
     }
     return made;
@@ -231,6 +234,33 @@ void planner::undo(const step_plan & plan, request_lists & requests, prefix_tree
             prompt.computed = false;
         }
         prompt.ready = ready;
+    }
+}
+
+// The first priority of a request that does not wait for the disk; none: all of them wait.
+static int32_t first_priority(const request_lists & requests, const prefix_cache & cache) {
+    int32_t    first = std::numeric_limits<int32_t>::max();
+    const auto look  = [&](const std::unique_ptr<request> & r) {
+        const bool waits = !r->prompt.cells && cache.is_open(r->prompt.search);
+        first            = waits ? first : std::min(first, r->priority());
+    };
+    std::for_each(requests.active.begin(), requests.active.end(), look);
+    std::for_each(requests.queue.begin(), requests.queue.end(), look);
+    return first;
+}
+
+void preempt_later(request_lists & requests, prefix_cache & cache) {
+    const int32_t first = first_priority(requests, cache);
+    for (auto it = requests.active.rbegin(); it != requests.active.rend() && (*it)->priority() > first;
+         ++it) {
+        for (sequence & s : (*it)->sequences) {
+            if (s.cells) {
+                free_sequence(cache.tree, **it, s, true);
+            }
+        }
+        if ((*it)->prompt.cells) {
+            drop_prompt(cache.tree, **it);
+        }
     }
 }
 

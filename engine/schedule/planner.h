@@ -32,5 +32,7 @@ class planner {
     uint64_t             last_adapters    = 0;  // key of the last step's set
 };
 
+// Preempts all of the requests that come later than another one that could go on now: they resume when that has ended.
+void preempt_later(request_lists & requests, prefix_cache & cache);
 // Preempts the youngest sequence or prompt. False: only the oldest request's last one has cells.
 bool preempt_youngest(request_lists & requests, prefix_tree & tree);

@@ -12,6 +12,9 @@ void prompt_planner::plan_prompts(int32_t n_prefill_budget) {
     bool sequences_wait = false; // for a prompt that is not complete: prefix requests let it go first
     for (auto & r : requests.active) {
         prompt_state & prompt = r->prompt;
+        if (r->priority() != plan.whose.priority) {
+            continue;
+        }
         if (!prompt.cells && may_begin(*r)) {
             begin(*r);
         }
@@ -19,7 +22,7 @@ void prompt_planner::plan_prompts(int32_t n_prefill_budget) {
             continue;
         }
         sequences_wait = sequences_wait || !r->prefix_only();
-        if (!r->has_adapters(adapters)) {
+        if (!plan.whose.serves(*r)) {
             continue;
         }
         if (prompt.first_row && prompt.cells->n_past() == r->n_prompt()) {

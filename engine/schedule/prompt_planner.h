@@ -7,10 +7,9 @@ const int32_t n_prefill_min = 32; // tokens of prompts in a step, at least, besi
 
 class prompt_planner {
   public:
-    // adapters: key of the set that all requests of the step have.
-    prompt_planner(const planner_params & params, uint64_t adapters, request_lists & requests,
-                   prefix_cache & cache, row_list & rows, step_plan & plan)
-        : params(params), adapters(adapters), requests(requests), cache(cache), rows(rows), plan(plan) {}
+    prompt_planner(const planner_params & params, request_lists & requests, prefix_cache & cache,
+                   row_list & rows, step_plan & plan)
+        : params(params), requests(requests), cache(cache), rows(rows), plan(plan) {}
 
     // n_prefill_budget: tokens of prompts, if the plan has tokens of sequences already.
     void plan_prompts(int32_t n_prefill_budget);
@@ -26,7 +25,6 @@ class prompt_planner {
     int32_t n_for_oldest(const request & r) const;
 
     const planner_params & params;
-    const uint64_t         adapters;
     request_lists &        requests;
     prefix_cache &         cache;
     row_list &             rows;

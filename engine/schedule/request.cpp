@@ -31,6 +31,11 @@ int32_t request_lists::n_live() const {
     return n;
 }
 
+void request_lists::admit(std::unique_ptr<request> r) {
+    const auto is_later = [&](const auto & other) { return other->priority() > r->priority(); };
+    active.insert(std::find_if(active.begin(), active.end(), is_later), std::move(r));
+}
+
 int32_t n_reserved(int32_t n_live) {
     return n_reserve * n_live;
 }

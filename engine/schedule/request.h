@@ -139,7 +139,8 @@ struct request {
     int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
     bool        prefix_only() const { return sequences.empty(); }
     bool        is_pin() const { return !command->pin.empty(); }
-    bool        is_own() const { return id.empty(); } // the engine's, of which no line tells
+    int32_t     priority() const { return command->priority; } // the lower, the earlier
+    bool        is_own() const { return id.empty(); }          // the engine's, of which no line tells
     bool        has_adapters(uint64_t key) const { return command->adapters.key == key; }
     llama_token token_at(const sequence & s, int32_t i) const;
     // Cells that a sequence wants, with those of the prompt.
@@ -157,13 +158,15 @@ struct pin {
 };
 
 struct request_lists {
-    std::deque<std::unique_ptr<request>> queue;  // not admitted, in order of arrival
-    std::list<std::unique_ptr<request>>  active; // admitted, oldest first
-    std::list<pin>                       pins;
+    std::deque<std::unique_ptr<request>> queue; // not admitted, in order of arrival
+    std::list<std::unique_ptr<request>>
+                   active; // admitted: those of the first priority first, then the oldest
+    std::list<pin> pins;
 
     bool      empty() const { return queue.empty() && active.empty(); }
     request * find(const std::string & id) const; // nullptr: no request that has not ended has this id
     int32_t   n_live() const;                     // sequences that run
+    void      admit(std::unique_ptr<request> r);
 };
 
 // Cells

@@ -54,6 +54,7 @@ void scheduler::step() {
         end_full(*r, updates);
     }
     sweep(); // cancelled requests take no part in this step
+    preempt_later(requests, kept.prefixes);
     admits.admit(requests, kept.prefixes.tree);
     const step_plan plan = plans.plan(requests, kept.prefixes, kept.rows);
     if (plan.empty()) {
@@ -122,9 +123,10 @@ void scheduler::sample_and_update(const step_plan & plan) {
     }
 }
 
-// Texts that become vectors yield to sequences: in a step with sequences, only a chunk of them is computed.
+// Texts that become vectors yield to sequences: in a step with sequences only a chunk of them is computed, and nothing if
+// their priority is later.
 void scheduler::step_vectors(const step_plan & plan) {
-    if (!vectors.busy()) {
+    if (!vectors.busy() || (plan.n_tokens() > 0 && vectors.priority() > plan.whose.priority)) {
         return;
     }
     if (plan.n_tokens() == 0) {
@@ -203,7 +205,7 @@ void scheduler::take(command && c) {
         case command::generate: submit(std::move(c)); break;
         case command::embed:
             if (!is_taken(c)) {
-                vectors.submit(c.id, std::move(c.texts));
+                vectors.submit(c.id, std::move(c.texts), c.priority);
             }
             break;
         case command::cancel:

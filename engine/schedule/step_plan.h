@@ -41,8 +41,16 @@ struct planned_echo {
     int32_t   i_token = 0; // of the prompt
 };
 
+// The requests that a step is for: a context has one set of adapters at a time.
+struct turn {
+    int32_t             priority = 0;
+    const adapter_set * adapters = nullptr; // nullptr: there is no request
+
+    bool serves(const request & r) const { return r.priority() == priority && r.has_adapters(adapters->key); }
+};
+
 struct step_plan {
-    const adapter_set *           adapters = nullptr; // of all requests of this step; nullptr: it is empty
+    turn                          whose;
     std::vector<planned_token>    tokens;
     std::vector<sharing_sequence> sharing;
     std::vector<planned_rows>     rows;

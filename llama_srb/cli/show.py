@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ REFRESHES_PER_SECOND = 12
 MIN_WIDTH, MIN_HEIGHT = 26, 4  # of a panel with its borders: two lines of four words
 MAX_WIDTH = 104  # longer lines are hard to read
 FRAME_WIDTH, FRAME_HEIGHT = 4, 2
+OPTIONAL = {"tokens", "free_length", "free"}  # keys of a choice in JSON
 
 # A model's text must not control the terminal: control characters become visible symbols.
 VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
@@ -67,7 +68,7 @@ class Plain(Show):
             self._ended.add(event.index)
         while self._next in self._ended:
             gap = "\n" if self._next else ""
-            print(f"{gap}[{self._next}] {self.answer.choice(self._next).text}", flush=True)
+            print(f"{gap}[{self._next}] {_text_of(self.answer.choice(self._next))}", flush=True)
             self._next += 1
 
 
@@ -101,9 +102,15 @@ class OneObject(Show):
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
-    """A choice as JSON; tokens only if the request has logprobs."""
-    data = asdict(choice)
-    return data if choice.tokens else {name: value for name, value in data.items() if name != "tokens"}
+    """A choice as JSON; tokens only if the request has logprobs, free answers only if it has `then`."""
+    free = choice.free and _choice(choice.free)
+    data = {**asdict(replace(choice, free=None)), "free": free}
+    return {name: value for name, value in data.items() if name not in OPTIONAL or value not in ((), None)}
+
+
+def _text_of(choice: Choice) -> str:
+    """The text; below the free answer, if that is returned."""
+    return f"{choice.free.text}\n{choice.text}" if choice.free else choice.text
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -230,6 +237,9 @@ class SideBySide(Show):
     def _on_text(self, text: Any) -> None:
         self._sequences[text.index].grow(text.text)
 
+    def _on_then(self, then: Any) -> None:
+        self._sequences[then.index].text += "\n"
+
     def _on_stop(self, stop: Any) -> None:
         if not self._sequences:  # cancelled before the start event
             return
@@ -298,7 +308,7 @@ class SideBySide(Show):
         """Prints all texts, also after an error."""
         for choice in self.answer.choices:
             line = Styled(f"[{choice.index}]", "bold cyan").append(" ", "default")
-            line.append(choice.text.translate(VISIBLE), "not bold default")
+            line.append(_text_of(choice).translate(VISIBLE), "not bold default")
             line.append(f"  ({choice.length} tokens, {choice.finish_reason or 'unfinished'})", "not bold dim")
             self._console.print(line, soft_wrap=True)
             self._console.print()

@@ -4,13 +4,11 @@ They read the event stream (POST /v1/events) with httpx and share no code with t
 other awaits; everything else (bodies, parsing, errors, calls) is in core, for both.
 """
 
-from llama_srb.client.async_client import AsyncClient, AsyncStream
+from llama_srb.client.answer import Answer, Choice, Recalled, Score
+from llama_srb.client.async_client import AsyncClient, AsyncMemory, AsyncStream, AsyncTask
 from llama_srb.client.core import Message, Prompted
+from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
 from llama_srb.client.events import (
-    Answer,
-    Choice,
-    ClientError,
-    ConnectionFailed,
     Done,
     Error,
     Event,
@@ -18,24 +16,23 @@ from llama_srb.client.events import (
     Progress,
     Prompt,
     Queued,
-    RequestRefused,
-    Score,
-    ServerError,
     Start,
     Stop,
     Text,
-    UnknownField,
+    Then,
     as_json,
     event_from,
     failure,
 )
+from llama_srb.client.memories import Chunk, Document, MemoryEntry, Stored
 from llama_srb.client.models import Model
-from llama_srb.client.sync_client import Client, Stream
+from llama_srb.client.sync_client import Client, Memory, Stream, Task
+from llama_srb.client.tasks import MadePrompt, PromptPart, TaskEntry
 
 __all__ = [
-    "Answer", "AsyncClient", "AsyncStream", "Choice", "Client", "ClientError", "ConnectionFailed", "Done",
-    "Error", "Event", "Loading", "Message", "Model", "Progress", "Prompt", "Prompted", "Queued",
-    "RequestRefused",
-    "Score", "ServerError", "Start", "Stop", "Stream", "Text", "UnknownField", "as_json", "event_from",
-    "failure",
+    "Answer", "AsyncClient", "AsyncMemory", "AsyncStream", "AsyncTask", "Choice", "Chunk", "Client",
+    "ClientError", "ConnectionFailed", "Document", "Done", "Error", "Event", "Loading", "MadePrompt",
+    "Memory", "MemoryEntry", "Message", "Model", "Progress", "Prompt", "PromptPart", "Prompted",
+    "Queued", "Recalled", "RequestRefused", "Score", "ServerError", "Start", "Stop", "Stored", "Stream",
+    "Task", "TaskEntry", "Text", "Then", "UnknownField", "as_json", "event_from", "failure",
 ]  # fmt: skip

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
-from llama_srb.client import core
+from llama_srb.client import core, memories, tasks
+from llama_srb.client.answer import Choice, Score
 from llama_srb.client.core import (
+    EVENTS,
     TIMEOUT,
     URL,
     Answered,
@@ -24,15 +27,19 @@ from llama_srb.client.core import (
     timeouts,
     was_running,
 )
-from llama_srb.client.events import Choice, Event, Score
+from llama_srb.client.events import Event
+from llama_srb.client.memories import Chunk, Content, Document, MemoryEntry, Stored
 from llama_srb.client.models import Model
+from llama_srb.client.tasks import MadePrompt, TaskEntry
 
 
 class AsyncStream(Reading):
     """Iterates over events inside `async with`; leaving the block early cancels the running sequences."""
 
-    def __init__(self, client: AsyncClient, body: dict[str, Any], more: Mapping[str, Any]) -> None:
-        super().__init__(client, body)
+    def __init__(
+        self, client: AsyncClient, body: dict[str, Any], more: Mapping[str, Any], path: str = EVENTS
+    ) -> None:
+        super().__init__(client, body, path)
         self._client = client
         self._more = more
 
@@ -45,7 +52,7 @@ class AsyncStream(Reading):
                 if self._response.status_code != 200:
                     await self._response.aread()
                     raise refusal(self._response)
-                self._require_event_stream(self._response)
+                self._begin(self._response)
                 self._chunks = self._response.aiter_raw()
                 while not self._events:
                     self._feed(await anext(self._chunks, None))
@@ -69,6 +76,13 @@ class AsyncStream(Reading):
             with as_client_errors(self._url):
                 self._feed(await anext(self._chunks, None))
         return self._next()
+
+    async def collect(self) -> list[Choice]:
+        """Sends the request and waits for all choices, best first if they are ranked."""
+        async with self:
+            async for _ in self:
+                pass
+        return self.answer.ranked
 
     async def cancel(self, index: int | None = None) -> bool:
         """Ends all sequences, or only `index`; False if they had ended. Stop events still follow."""
@@ -108,11 +122,11 @@ class AsyncClient(Connection):
 
     async def complete(self, prompt: Prompted, *, n: int | None = None, **more: Any) -> list[Choice]:
         """The same as Client.complete."""
-        return await self._all(self.stream(prompt, n=n, **more))
+        return await self.stream(prompt, n=n, **more).collect()
 
     async def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
         """The same as Client.chat."""
-        return await self._all(self.stream(n=n, messages=messages, **more))
+        return await self.stream(n=n, messages=messages, **more).collect()
 
     def stream(self, prompt: Prompted | None = None, *, n: int | None = None, **more: Any) -> AsyncStream:
         """`async with client.stream("Once", n=8) as stream: async for event in stream: …`"""
@@ -129,38 +143,133 @@ class AsyncClient(Connection):
         self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None
     ) -> int:
         """The same as Client.prefix."""
-        return await self._ask(core.prefix(prompt, messages))
+        return await self.ask(core.prefix(prompt, messages))
+
+    async def prompt(
+        self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None, **more: Any
+    ) -> MadePrompt:
+        """The same as Client.prompt."""
+        await self.check(more)
+        return await self.ask(tasks.prompt(prompt, messages, more))
 
     async def embed(
         self, texts: str | Sequence[Prompted], *, dimensions: int | None = None
     ) -> list[list[float]]:
         """The same as Client.embed."""
-        return await self._ask(core.embed(texts, dimensions))
+        return await self.ask(core.embed(texts, dimensions))
 
     async def score(
         self, prompt: Prompted, texts: str | Sequence[Prompted], *, logprobs: int = 0
     ) -> list[Score]:
         """The same as Client.score."""
-        return await self._ask(core.score(prompt, texts, logprobs))
+        return await self.ask(core.score(prompt, texts, logprobs))
 
     async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """The same as Client.tokenize."""
-        return await self._ask(core.tokenize(text, special))
+        return await self.ask(core.tokenize(text, special))
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
         """The same as Client.detokenize."""
-        return await self._ask(core.detokenize(tokens))
+        return await self.ask(core.detokenize(tokens))
 
     async def models(self) -> list[Model]:
         """The same as Client.models."""
-        return await self._ask(core.MODELS)
+        return await self.ask(core.MODELS)
 
-    async def _all(self, stream: AsyncStream) -> list[Choice]:
-        async with stream:
-            async for _ in stream:
-                pass
-            return stream.answer.ranked
+    async def tasks(self) -> list[TaskEntry]:
+        """The same as Client.tasks."""
+        return await self.ask(tasks.TASKS)
 
-    async def _ask(self, call: Call[Answered]) -> Answered:
+    def task(self, name: str) -> AsyncTask:
+        """The same as Client.task."""
+        return AsyncTask(self, name)
+
+    async def memories(self) -> list[MemoryEntry]:
+        """The same as Client.memories."""
+        return await self.ask(memories.MEMORIES)
+
+    def memory(self, name: str) -> AsyncMemory:
+        """The same as Client.memory."""
+        return AsyncMemory(self, name)
+
+    async def ask(self, call: Call[Answered]) -> Answered:
+        """The same as Client.ask."""
         with as_client_errors(self.url):
             return self._read(call, await self.http.send(self.request(self.http, call)))
+
+
+class AsyncTask:
+    """A task of the server. It has the methods of Task, with await."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    async def complete(self, prompt: str, *, n: int | None = None, **more: Any) -> list[Choice]:
+        """The same as Task.complete."""
+        return await self.stream(prompt, n=n, **more).collect()
+
+    async def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
+        """The same as Task.chat."""
+        return await self.stream(n=n, messages=messages, **more).collect()
+
+    def stream(
+        self,
+        prompt: str | None = None,
+        *,
+        n: int | None = None,
+        messages: Sequence[Message] | None = None,
+        **more: Any,
+    ) -> AsyncStream:
+        """The same as Task.stream, for `async with`."""
+        tasks.check(more)
+        body = body_of(prompt=prompt, n=n, messages=messages, **more)
+        return AsyncStream(self._client, body, more, tasks.path_of(self.name, messages))
+
+
+class AsyncMemory:
+    """A memory of the server. It has the methods of Memory, with await."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    async def put(
+        self,
+        id: str,
+        content: Content,
+        *,
+        content_type: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Stored:
+        """The same as Memory.put."""
+        given = (self.name, id, content, content_type, metadata)
+        return await self._client.ask(await asyncio.to_thread(memories.put, *given))
+
+    async def documents(self) -> AsyncIterator[Document]:
+        """The same as Memory.documents, for `async for`."""
+        after: str | None = ""
+        while after is not None:
+            page = await self._client.ask(memories.page(self.name, after))
+            for document in page.documents:
+                yield document
+            after = page.next
+
+    async def get(self, id: str) -> Document:
+        """The same as Memory.get."""
+        return await self._client.ask(memories.get(self.name, id))
+
+    async def delete(self, id: str) -> None:
+        """The same as Memory.delete."""
+        await self._client.ask(memories.delete(self.name, id))
+
+    async def search(
+        self,
+        query: str,
+        k: int | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        post_filter: Mapping[str, Any] | None = None,
+    ) -> list[Chunk]:
+        """The same as Memory.search."""
+        return await self._client.ask(memories.search(self.name, query, k, filter, post_filter))

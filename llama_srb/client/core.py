@@ -7,39 +7,33 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import httpx
 
-from llama_srb.client.events import (
-    Answer,
-    Choice,
-    ClientError,
-    ConnectionFailed,
-    Error,
-    Event,
-    Loading,
-    Queued,
-    RequestRefused,
-    Score,
-    ServerError,
-    Start,
-    UnknownField,
-    event_from,
-    failure,
+from llama_srb.client.answer import Answer, Choice, Recalled, Score, recalled_in
+from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
+from llama_srb.client.events import Error, Event, Loading, Queued, Start, event_from, failure
+from llama_srb.client.models import Model, models_from
+from llama_srb.client.reader import (
+    as_count,
+    as_list,
+    as_text,
     is_count,
-    is_list,
     is_number,
     is_object,
     read_as,
+    records,
 )
-from llama_srb.client.models import Model, models_from
 
 URL = "http://localhost:9090"
 CONNECT_TIMEOUT = 10.0  # seconds until a host counts as unreachable
 TIMEOUT = 600.0  # seconds without a byte: a body may wait for a long prompt, while streams get comments
 LINE_LIMIT = 64 << 20  # bytes of one line of a stream; the server has the same limit for its engine
+EVENTS = "/v1/events"
+NAMED = ("/v1/tasks/", "/v1/memories/")  # beginnings of paths that name what they are for: no `model`
+EVENT_STREAM = "text/event-stream"
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 """The errors of reading unexpected JSON; RecursionError comes from deeply nested lists."""
 
@@ -114,14 +108,16 @@ Answered = TypeVar("Answered")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answered]):
-    """A request that is answered with one body: its path, its body, and a function that reads the answer.
+    """A request that is answered with one body, which the function `read` reads.
 
-    Without a body it is a GET request.
+    An object as its body is sent by POST, as JSON; method and headers are those of other requests.
     """
 
     path: str
-    body: Mapping[str, Any] | None
+    body: Mapping[str, Any] | bytes | None
     read: Callable[[Any], Answered]
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 MODELS: Call[list[Model]] = Call("/v1/models", None, models_from)
@@ -129,29 +125,11 @@ MODELS: Call[list[Model]] = Call("/v1/models", None, models_from)
 
 def tokenize(text: str, special: bool) -> Call[list[int]]:
     body = {"text": text, "add_bos_token": special}
-    return Call("/v1/token/encode", body, lambda answer: _listed(answer["tokens"], is_count))
+    return Call("/v1/token/encode", body, lambda answer: as_list(answer["tokens"], is_count))
 
 
 def detokenize(tokens: Sequence[int]) -> Call[str]:
-    return Call("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: _text(answer["text"]))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("no text")
-    return value
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError("no whole number")
-    return value
-
-
-def _listed(value: object, each: Callable[[Any], bool]) -> list[Any]:
-    if not isinstance(value, list) or not is_list(value, each):
-        raise TypeError("no such list")
-    return value
+    return Call("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: as_text(answer["text"]))
 
 
 def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
@@ -165,28 +143,37 @@ def embed(texts: str | Sequence[Prompted], dimensions: int | None) -> Call[list[
 
 
 def _vectors(answer: Any) -> list[list[float]]:
-    return [_listed(one["embedding"], is_number) for one in _listed(answer["data"], is_object)]
+    return [as_list(one["embedding"], is_number) for one in as_list(answer["data"], is_object)]
 
 
 def score(prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int) -> Call[list[Score]]:
     body = {"prompt": prompt, "texts": _several(texts), "logprobs": logprobs}
-    return Call("/v1/score", body, _scores)
-
-
-def _scores(answer: Any) -> list[Score]:
-    return [read_as(Score, one) for one in _listed(answer["data"], is_object)]
+    return Call("/v1/score", body, lambda answer: records(Score, answer["data"]))
 
 
 def prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> Call[int]:
     body = body_of(prompt=prompt, messages=messages)
-    return Call("/v1/prefix", body, lambda answer: _count(answer["prompt_tokens"]))
+    return Call("/v1/prefix", body, lambda answer: as_count(answer["prompt_tokens"]))
 
 
 def _field_names(tables: Any) -> frozenset[str]:
     """The names of all request fields, from the answer of /v1/samplers."""
     rows = [row for table in ("request", "samplers") for row in tables[table]]
-    names = {_text(name) for row in rows for name in (row["name"], *row["aliases"])}
-    return frozenset(names | {"model"} | set(map(_text, tables.get("converted", {}).keys())))
+    names = {as_text(name) for row in rows for name in (row["name"], *row["aliases"])}
+    return frozenset(names | {"model"} | set(map(as_text, tables.get("converted", {}).keys())))
+
+
+def is_event_stream(response: httpx.Response) -> bool:
+    return str(response.headers.get("Content-Type", "")).startswith(EVENT_STREAM)
+
+
+def _last_event(response: httpx.Response) -> Mapping[str, Any]:
+    """The last event of a stream that has been read as a whole; one of the MALFORMED if there is none."""
+    lines = [line for line in response.text.split("\n") if line.startswith("data:")]
+    last: Mapping[str, Any] = json.loads(lines[-1][5:])
+    if last["event"] == "error":
+        raise failure(read_as(Error, last))
+    return last
 
 
 class Connection:
@@ -199,25 +186,27 @@ class Connection:
         self._known: frozenset[str] | None = None
 
     def post(
-        self, http: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any]
+        self, http: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any], accept: str = "*/*"
     ) -> httpx.Request:
-        """Makes a POST request with a body, the client's model unless the body names one, and the key."""
+        """Makes a POST request with a body, the client's model unless body or path name one, and the key."""
+        model = None if path.startswith(NAMED) else self.model
         # Not httpx's json=: it raises for NaN and lone surrogates; the server's error names the field.
-        content = json.dumps({**body_of(model=self.model), **body}).encode()
-        headers = {"Content-Type": "application/json", **self.headers}
+        content = json.dumps({**body_of(model=model), **body}).encode()
+        headers = {"Content-Type": "application/json", "Accept": accept, **self.headers}
         return http.build_request("POST", self.url + path, content=content, headers=headers)
 
     def request(self, http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
         """Makes the request of a call."""
-        if call.body is None:
-            return http.build_request("GET", self.url + call.path, headers=self.headers)
-        return self.post(http, call.path, call.body)
+        if isinstance(call.body, Mapping):
+            return self.post(http, call.path, call.body)
+        headers = {**self.headers, **call.headers}
+        return http.build_request(call.method, self.url + call.path, content=call.body, headers=headers)
 
     def _read(self, call: Call[Answered], response: httpx.Response) -> Answered:
-        if response.status_code != 200:
+        if response.status_code not in (200, 201):
             raise refusal(response)
         try:
-            return call.read(response.json())
+            return call.read(_last_event(response) if is_event_stream(response) else response.json())
         except MALFORMED:
             raise ServerError(f"{response.url} answers, but not as llama-srb does") from None
 
@@ -240,12 +229,13 @@ class Connection:
 class Reading:
     """The state of one stream: its events and its answer so far."""
 
-    def __init__(self, client: Connection, body: dict[str, Any]) -> None:
+    def __init__(self, client: Connection, body: dict[str, Any], path: str = EVENTS) -> None:
         self.answer = Answer(body)
         self.id = ""  # the server's id of this request, set when the block is entered
         self._caller = client
         self._url = client.url
-        self._body = body
+        self._body, self._path = body, path
+        self._recalled: tuple[Recalled, ...] = ()
         self._frames = Frames()
         self._events: deque[Event] = deque()
 
@@ -254,13 +244,20 @@ class Reading:
         """The choices so far."""
         return self.answer.choices
 
-    def _post(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        return self._caller.post(http, "/v1/events", self._body)
+    @property
+    def recalled(self) -> tuple[Recalled, ...]:
+        """The chunks that a task has recalled for the prompt, best first."""
+        return self.answer.recalled or self._recalled
 
-    def _require_event_stream(self, response: httpx.Response) -> None:
-        kind = response.headers.get("Content-Type", "")
-        if not kind.startswith("text/event-stream"):
-            raise ServerError(f"{response.url} answers {kind or 'nothing'}, which is no event stream")
+    def _post(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        return self._caller.post(http, self._path, self._body, EVENT_STREAM)
+
+    def _begin(self, response: httpx.Response) -> None:
+        """Reads the headers; ServerError if no event stream follows."""
+        if not is_event_stream(response):
+            kind = response.headers.get("Content-Type") or "nothing"
+            raise ServerError(f"{response.url} answers {kind}, which is no event stream")
+        self._recalled = recalled_in(response.headers.get("X-Recalled", ""))
 
     def _feed(self, chunk: bytes | None) -> None:
         if chunk is None:

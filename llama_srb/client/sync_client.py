@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
-from llama_srb.client import core
+from llama_srb.client import core, memories, tasks
+from llama_srb.client.answer import Choice, Score
 from llama_srb.client.core import (
+    EVENTS,
     TIMEOUT,
     URL,
     Answered,
@@ -24,15 +26,17 @@ from llama_srb.client.core import (
     timeouts,
     was_running,
 )
-from llama_srb.client.events import Choice, Event, Score
+from llama_srb.client.events import Event
+from llama_srb.client.memories import Chunk, Content, Document, MemoryEntry, Stored
 from llama_srb.client.models import Model
+from llama_srb.client.tasks import MadePrompt, TaskEntry
 
 
 class Stream(Reading):
     """Iterates over events inside `with`; leaving the block early cancels the running sequences."""
 
-    def __init__(self, client: Client, body: dict[str, Any]) -> None:
-        super().__init__(client, body)
+    def __init__(self, client: Client, body: dict[str, Any], path: str = EVENTS) -> None:
+        super().__init__(client, body, path)
         self._client = client
 
     def __enter__(self) -> Self:
@@ -43,7 +47,7 @@ class Stream(Reading):
                 if self._response.status_code != 200:
                     self._response.read()
                     raise refusal(self._response)
-                self._require_event_stream(self._response)
+                self._begin(self._response)
                 self._chunks = self._response.iter_raw()
                 while not self._events:
                     self._feed(next(self._chunks, None))
@@ -67,6 +71,13 @@ class Stream(Reading):
             with as_client_errors(self._url):
                 self._feed(next(self._chunks, None))
         return self._next()
+
+    def collect(self) -> list[Choice]:
+        """Sends the request and waits for all choices, best first if they are ranked."""
+        with self:
+            for _ in self:
+                pass
+        return self.answer.ranked
 
     def cancel(self, index: int | None = None) -> bool:
         """Ends all sequences, or only `index`; False if they had ended. Stop events still follow."""
@@ -113,53 +124,159 @@ class Client(Connection):
         more: fields of docs/api.md (max_tokens, stop, temperature=[0.6, 0.9], …). A field that the server
         does not have raises UnknownField.
         """
-        return self._all(self.stream(prompt, n=n, **more))
+        return self.stream(prompt, n=n, **more).collect()
 
     def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
         """Waits for n answers to a chat; the model's template formats it. more: as in complete(), tools."""
-        return self._all(self.stream(n=n, messages=messages, **more))
+        return self.stream(n=n, messages=messages, **more).collect()
 
     def stream(self, prompt: Prompted | None = None, *, n: int | None = None, **more: Any) -> Stream:
         """Streams events: `with client.stream("Once", n=8) as stream: for event in stream: …`
 
         For a chat pass messages=[…] instead of the prompt.
         """
-        if more and self._known is None:
+        self.check(more)
+        return Stream(self, body_of(prompt=prompt, n=n, **more))
+
+    def check(self, names: Mapping[str, Any]) -> None:
+        """UnknownField if the server has no field of one of these names. Asks the server only once."""
+        if names and self._known is None:
             with as_client_errors(self.url):
                 self._set_known_fields(self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
-        self._check(more)
-        return Stream(self, body_of(prompt=prompt, n=n, **more))
+        self._check(names)
 
     def prefix(self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None) -> int:
         """Prefills a prompt or a chat for a later request; returns its number of tokens."""
-        return self._ask(core.prefix(prompt, messages))
+        return self.ask(core.prefix(prompt, messages))
+
+    def prompt(
+        self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None, **more: Any
+    ) -> MadePrompt:
+        """Returns the exact prompt of a request; nothing is generated. model: a model's or a task's name."""
+        self.check(more)
+        return self.ask(tasks.prompt(prompt, messages, more))
 
     def embed(self, texts: str | Sequence[Prompted], *, dimensions: int | None = None) -> list[list[float]]:
         """Returns a vector for each text, normalized to length 1."""
-        return self._ask(core.embed(texts, dimensions))
+        return self.ask(core.embed(texts, dimensions))
 
     def score(self, prompt: Prompted, texts: str | Sequence[Prompted], *, logprobs: int = 0) -> list[Score]:
         """Returns each text's log-probability after the prompt; logprobs: the alternatives for each token."""
-        return self._ask(core.score(prompt, texts, logprobs))
+        return self.ask(core.score(prompt, texts, logprobs))
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Returns a text's tokens; special: with the tokens that the model adds around a text."""
-        return self._ask(core.tokenize(text, special))
+        return self.ask(core.tokenize(text, special))
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """Returns the text of tokens."""
-        return self._ask(core.detokenize(tokens))
+        return self.ask(core.detokenize(tokens))
 
     def models(self) -> list[Model]:
         """Returns the models and adapters that requests may name."""
-        return self._ask(core.MODELS)
+        return self.ask(core.MODELS)
 
-    def _all(self, stream: Stream) -> list[Choice]:
-        with stream:
-            for _ in stream:
-                pass
-            return stream.answer.ranked
+    def tasks(self) -> list[TaskEntry]:
+        """Returns the tasks that the key may use."""
+        return self.ask(tasks.TASKS)
 
-    def _ask(self, call: Call[Answered]) -> Answered:
+    def task(self, name: str) -> Task:
+        """The task of this name; nothing is sent yet."""
+        return Task(self, name)
+
+    def memories(self) -> list[MemoryEntry]:
+        """Returns the memories that the key may use."""
+        return self.ask(memories.MEMORIES)
+
+    def memory(self, name: str) -> Memory:
+        """The memory of this name; nothing is sent yet."""
+        return Memory(self, name)
+
+    def ask(self, call: Call[Answered]) -> Answered:
+        """Sends the request of a call and reads its answer."""
         with as_client_errors(self.url):
             return self._read(call, self.http.send(self.request(self.http, call)))
+
+
+class Task:
+    """A task of the server. A name that the server does not have is refused with the first request."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def complete(self, prompt: str, *, n: int | None = None, **more: Any) -> list[Choice]:
+        """Waits for n continuations and returns them, as Client.complete; fields not given are the task's."""
+        return self.stream(prompt, n=n, **more).collect()
+
+    def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
+        """Waits for n answers to a chat; the task's texts stand around the messages of the user."""
+        return self.stream(n=n, messages=messages, **more).collect()
+
+    def stream(
+        self,
+        prompt: str | None = None,
+        *,
+        n: int | None = None,
+        messages: Sequence[Message] | None = None,
+        **more: Any,
+    ) -> Stream:
+        """Streams events, as Client.stream; stream.recalled names the chunks that the task has recalled."""
+        tasks.check(more)
+        self._client.check(more)
+        body = body_of(prompt=prompt, n=n, messages=messages, **more)
+        return Stream(self._client, body, tasks.path_of(self.name, messages))
+
+
+class Memory:
+    """A memory of the server. Names and ids that the server does not have are a RequestRefused."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def put(
+        self,
+        id: str,
+        content: Content,
+        *,
+        content_type: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Stored:
+        """Stores a document, in place of the key's one of this id.
+
+        A text is plain text unless content_type says otherwise; without it the kind of bytes, or of the file
+        of a Path, is the end of the id (.txt .md .html .pdf .docx .epub). OSError if a file can't be read.
+        """
+        return self._client.ask(memories.put(self.name, id, content, content_type, metadata))
+
+    def documents(self) -> Iterator[Document]:
+        """Iterates over the documents that the key finds, by id, without texts."""
+        after: str | None = ""
+        while after is not None:
+            page = self._client.ask(memories.page(self.name, after))
+            yield from page.documents
+            after = page.next
+
+    def get(self, id: str) -> Document:
+        """Returns a document with its text."""
+        return self._client.ask(memories.get(self.name, id))
+
+    def delete(self, id: str) -> None:
+        """Deletes a document of the key."""
+        self._client.ask(memories.delete(self.name, id))
+
+    def search(
+        self,
+        query: str,
+        k: int | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        post_filter: Mapping[str, Any] | None = None,
+    ) -> list[Chunk]:
+        """Returns the k chunks (5 unless given) whose vectors are nearest to the query's, best first.
+
+        filter: conditions on metadata and score, for the chunks of which the k best are taken; post_filter:
+        for these k. docs/api.md has the operators.
+        """
+        return self._client.ask(memories.search(self.name, query, k, filter, post_filter))

@@ -10,24 +10,28 @@ from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.shapes import lora_fields
 
 
-def encode(op: str, id: str, client: str = "", **arguments: Any) -> bytes:
+def encode(op: str, id: str, client: str = "", priority: int = 0, **arguments: Any) -> bytes:
     """Encodes a command as a line.
 
     `op` and `id` come first, so that the engine can report an error in the rest under this id. `client` names
-    the client for fair scheduling. TypeError for what JSON cannot hold: a lone surrogate, a 65-bit integer.
+    the client for fair scheduling; commands of a higher `priority` wait for all others. TypeError for what
+    JSON cannot hold: a lone surrogate, a 65-bit integer.
     """
-    owner = {"client": client} if client else {}
+    owner: dict[str, Any] = {"client": client} if client else {}
+    if priority:
+        owner["priority"] = priority
     return orjson.dumps({"op": op, "id": id, **owner, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def encode_generate(id: str, request: CompletionRequest, client: str = "") -> bytes:
+def encode_generate(id: str, request: CompletionRequest, client: str = "", priority: int = 0) -> bytes:
     """The command that starts a request's n sequences."""
-    return encode("generate" if request.messages is None else "chat", id, client, **request.engine_fields())
+    op = "generate" if request.messages is None else "chat"
+    return encode(op, id, client, priority, **request.engine_fields())
 
 
-def encode_prefix(id: str, request: CompletionRequest, client: str = "") -> bytes:
+def encode_prefix(id: str, request: CompletionRequest, client: str = "", priority: int = 0) -> bytes:
     """The command that only computes a request's prompt. It replaces an earlier one of the same client."""
-    return encode("prefix", id, client, **request.prompt_fields(), **lora_fields(request.lora))
+    return encode("prefix", id, client, priority, **request.prompt_fields(), **lora_fields(request.lora))
 
 
 def encode_pin(id: str, name: str, request: CompletionRequest) -> bytes:

@@ -171,7 +171,8 @@ class Connections:
                 self._served.add(transport)
                 # close() would wait for the reader; uvloop's transports are no asyncio.Transport
                 hang_up = getattr(transport, "abort", transport.close)
-            request[CALLER] = request[CALLER].on(request.remote or "", hang_up)
+            urgency = request.headers.get("Priority", "")
+            request[CALLER] = request[CALLER].on(request.remote or "", hang_up, urgency)
             _require_plain(request)
             _require_short(request)
             with contextlib.ExitStack() as held:

@@ -129,6 +129,7 @@ class Reservation(Observer):
         self.grant, self.client = caller.grant, caller.client
         self.hang_up = caller.hang_up
         self.is_line = caller.is_line
+        self._priority = caller.priority
         self.count, self.yields = count, yields or caller.is_line
         self._admission = admission
         self._session = caller.session
@@ -143,7 +144,7 @@ class Reservation(Observer):
         self._admission.grant(self)
         self._model.begin_use()
         self._in_block, self._unused = True, self.count
-        self._terms = Terms(self.client, tuple(self._limits()), self)
+        self._terms = Terms(self.client, tuple(self._limits()), self, self._priority)
         return self
 
     def __exit__(

@@ -1,7 +1,8 @@
-"""A task's name as the model of real clients: the openai package, Ollama's, the anthropic package."""
+"""A task's name as the model of real clients: the openai package, Ollama's, the anthropic package; ours."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from anthropic import Anthropic
 from ollama import Client
 from openai import BadRequestError, OpenAI
 
+import llama_srb
 from tests.support.serving import Server, serving
 
 TASK = """
@@ -76,6 +78,19 @@ def test_the_anthropic_package(story: Server, wanted: str) -> None:
             model="story", max_tokens=5, messages=[{"role": "user", "content": "cat"}]
         )
     assert [block.text for block in message.content if block.type == "text"] == [wanted]
+
+
+def test_this_packages_client(story: Server, wanted: str) -> None:
+    with llama_srb.Client(story.url) as client:
+        task = client.task("story")
+        assert [choice.text for choice in task.complete("cat")] == [wanted] * 3
+        assert [choice.text for choice in task.chat([{"role": "user", "content": "cat"}])] == [wanted] * 3
+        then = {"text": " So:", "regex": "[ab]{3}", "return_free": True}
+        for choice in task.complete("cat", n=2, then=then):
+            assert re.fullmatch("[ab]{3}", choice.text)
+            assert choice.free
+            assert (choice.free.text, choice.free_length, choice.free.length) == (wanted, 5, 5)
+        assert client.prompt("cat", model="story").prompt == PROMPT
 
 
 def test_a_task_may_be_all_of_a_file(story: Server) -> None:

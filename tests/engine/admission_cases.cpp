@@ -10,7 +10,7 @@ static std::string letters_of(size_t n, char letter) {
 struct waiting {
     std::string id, client;
     size_t      n_prompt;
-    int32_t     n = 1;
+    int32_t     n = 1, priority = 0;
 };
 
 struct admission_row {
@@ -67,6 +67,24 @@ static const admission_row table[] = {
      {},
      {{"a", "x", 1}, {"b", "y", 1}, {"c", "y", 1}, {"d", "x", 1}},
      "a b d c |"},
+    {"the first priority comes first, whatever its client has",
+     256,
+     8,
+     {{"a", "x", 1, 4}},
+     {{"b", "y", 1, 1, 1}, {"c", "x", 1}},
+     "a c b |"},
+    {"requests of a later priority take no room from it",
+     100,
+     2,
+     {{"a", "x", 30, 1, 1}, {"b", "y", 30, 1, 1}},
+     {{"c", "z", 3}},
+     "c a b |"},
+    {"a later priority waits for room as others do",
+     100,
+     1,
+     {{"a", "x", 30}},
+     {{"b", "y", 1, 1, 1}},
+     "a | b"},
     {"one client's requests are admitted in order of arrival",
      256,
      2,
@@ -84,10 +102,11 @@ static void run(const admission_row & row) {
     for (const auto * list : {&row.active, &row.queue}) {
         for (const waiting & r : *list) {
             asked a;
-            a.id     = r.id;
-            a.client = r.client;
-            a.prompt = letters_of(r.n_prompt, letter++);
-            a.n      = r.n;
+            a.id       = r.id;
+            a.client   = r.client;
+            a.prompt   = letters_of(r.n_prompt, letter++);
+            a.n        = r.n;
+            a.priority = r.priority;
             w.ask(a);
         }
         if (list == &row.active) { // admitted alone, so they run, and have their cells
@@ -106,6 +125,7 @@ static void run(const admission_row & row) {
             }
         }
     }
+    preempt_later(w.requests, w.prefixes);
     w.admits.admit(w.requests, w.prefixes.tree);
     expect_equal(row.expected, w.lists());
 }

@@ -10,6 +10,44 @@ static asked scored(const char * id, const char * prompt, std::vector<std::strin
     return a;
 }
 
+static asked later(const char * id, const char * prompt, int32_t n = 1) {
+    asked a    = {id, prompt, n};
+    a.priority = 1;
+    return a;
+}
+
+//
+// priorities
+//
+
+static void run_first_priority() {
+    world w;
+    w.ask(later("a", "abcd", 2));
+    w.step("xy");
+    w.step("xy");
+    w.ask({"b", "efg"});
+    expect_equal("b: begins, 0 tokens cached\n"
+                 "tokens 0-2: cells 3 from 0: 5 6 7*\n"
+                 "b: completes its prompt with row 2\n",
+                 w.step("z"));
+    expect_equal("b.0", w.running());
+    w.step("$");
+    w.take_events();
+    expect_equal("a: completes its prompt with its known row\n", w.step());
+    expect_equal("tokens 0: cells 6 from 5: 24*\n" // all other cells were kept
+                 "tokens 1: cells 7 from 5: 25*\n"
+                 "a.0: row 0\n"
+                 "a.1: row 1\n",
+                 w.step("pq"));
+    w.step("$$");
+    expect_equal("a stream index=0 text=p\n"
+                 "a stream index=1 text=q\n"
+                 "a stop index=0 length=4 stop=1 finish_reason=stop\n"
+                 "a stop index=1 length=4 stop=1 finish_reason=stop\n"
+                 "a done count=2 prompt_tokens=4 cached_tokens=0 completion_tokens=8\n",
+                 w.take_events());
+}
+
 //
 // prefixes
 //
@@ -298,6 +336,7 @@ void add_step_cases(std::vector<test_case> & cases) {
     }
     const test_case others[] = {
         {"prefill budget, two prompts share it", run_budget_of_two},
+        {"priority, the first one preempts, and the other resumes", run_first_priority},
         {"prefix, a known prompt is not decoded again", run_known_prompt},
         {"prefix, what a prompt has in common with a running one is shared", run_longer_prompt},
         {"prefix, a text is found that is split otherwise", run_other_split},

@@ -169,6 +169,7 @@ request & world::ask(const asked & a) {
     g.mark_duplicates    = !a.dedupe.empty();
     g.retry_duplicates   = a.dedupe == "again";
     g.adapters.key       = a.adapters;
+    g.priority           = a.priority;
     for (const std::string & text : a.scored) {
         g.texts.push_back({letters::tokens(text), 0});
     }
@@ -190,6 +191,7 @@ step_plan world::plan() {
         end_full(*r, updates);
     }
     requests.active.remove_if([this](auto & r) { return finish_request(*r, history, updates); });
+    preempt_later(requests, prefixes);
     admits.admit(requests, prefixes.tree);
     step_plan plan = plans.plan(requests, prefixes, rows);
     for (const request * r : plan.begun) {

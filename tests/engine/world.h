@@ -61,6 +61,7 @@ struct asked {
     std::vector<std::string> then_stop   = {};
     bool                     return_free = false;
     uint64_t                 adapters    = 0;
+    int32_t                  priority    = 0;
     bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;
 };
 

@@ -13,18 +13,20 @@ from typing import Any
 import httpx
 import pytest
 
-from llama_srb.client import AsyncClient, Client, ClientError, RequestRefused, ServerError, core
+from llama_srb.client import AsyncClient, Client, ClientError, RequestRefused, ServerError, Stream, core
 
 TABLES = {"request": [{"name": "max_tokens", "aliases": ["n_predict"]}], "samplers": [], "converted": {}}
 CALL = {"index": 0, "id": "c", "name": "look", "arguments": "{}"}
 TOKEN = {"id": 5, "text": " a", "logprob": -0.5, "top": []}
+RECALLED = {"memory": "m", "id": "17", "document": "d", "score": 0.5}
 STREAM: list[dict[str, Any]] = [
     {"event": "queued", "position": 1, "id": "x"},
-    {"event": "start", "count": 2, "id": "x", "prompt_tokens": 5, "cached_tokens": 4, "seed": 7, "warnings": ["w"]},
+    {"event": "start", "count": 2, "id": "x", "prompt_tokens": 5, "cached_tokens": 4, "seed": 7, "warnings": ["w"], "recalled": [RECALLED]},
     {"event": "prompt", "text": "Once", "tokens": [TOKEN]},
     {"event": "progress", "processed": 64, "total": 128},
     {"event": "stream", "index": 0, "text": " a", "tokens": [TOKEN], "reasoning": "so", "tool_calls": [CALL]},
-    {"event": "stop", "index": 0, "length": 1, "stop": 1, "finish_reason": "stop", "stop_text": ".", "logprob": -1.5},
+    {"event": "then", "index": 0, "length": 1, "stop": 1, "finish_reason": "stop", "stop_text": "!"},
+    {"event": "stop", "index": 0, "length": 1, "stop": 1, "finish_reason": "stop", "stop_text": ".", "logprob": -1.5, "free_length": 1},
     {"event": "stop", "index": 1, "length": 1, "stop": 0, "finish_reason": "length", "duplicate_of": 0},
     {"event": "done", "count": 2, "prompt_tokens": 5, "cached_tokens": 4, "completion_tokens": 2, "timings": {"total_ms": 1.5}, "ranking": [1, 0]},
 ]  # fmt: skip
@@ -41,6 +43,24 @@ SCORE = {
 }
 DEEP = b"[" * 100_000
 
+TASK = {"id": "t", "about": "", "model": "m", "prelude": "", "prefix": "", "postfix": "", "fields": {"n": 2},
+        "locked": ["n"], "recall": {"memory": "m"}, "private_tokens": ["<x>"]}  # fmt: skip
+PART = {"kind": "prompt", "text": "Once", "special": True, "tokens": [1]}
+MADE = {"model": "m", "prompt": "Once", "prompt_tokens": 1, "parts": [PART], "warnings": ["w"]}
+MEMORY = {"id": "m", "embedding_model": "m", "store": "file", "chunk_tokens": 9, "chunk_overlap": 0,
+          "chunk_separators": ["a"], "shared": False}  # fmt: skip
+PROGRESS = {"event": "progress", "stage": "read", "done": 1, "total": 1}
+STORED = {"id": "d", "object": "document", "chunks": 1, "embedded": 1, "replaced": False}
+DOCUMENT = {"id": "d", "created": 1, "characters": 4, "chunks": 1, "own": True, "metadata": {"a": 1}}
+CHUNK = {"id": "17", "document": "d", "text": "Once", "score": 0.5, "metadata": {"a": 1}}
+
+
+def recalled(reading: Stream) -> Any:
+    """The chunks that a whole stream names."""
+    reading.collect()
+    return reading.recalled
+
+
 Ask = Callable[[Client], Any]
 QUESTIONS: dict[str, tuple[Ask, Any]] = {
     "complete": (lambda caller: caller.complete("Once"), STREAM),
@@ -50,6 +70,15 @@ QUESTIONS: dict[str, tuple[Ask, Any]] = {
     "score": (lambda caller: caller.score("Once", [" a"]), {"data": [SCORE]}),
     "prefix": (lambda caller: caller.prefix("Once"), {"prompt_tokens": 5}),
     "fields": (lambda caller: caller.stream("Once", max_tokens=1), TABLES),
+    "task": (lambda caller: recalled(caller.task("t").stream("Once")), STREAM),
+    "tasks": (lambda caller: caller.tasks(), {"data": [TASK]}),
+    "prompt": (lambda caller: caller.prompt("Once"), MADE),
+    "memories": (lambda caller: caller.memories(), {"data": [MEMORY]}),
+    "put": (lambda caller: caller.memory("m").put("d", "text"), [PROGRESS, {"event": "done", **STORED}]),
+    "put at once": (lambda caller: caller.memory("m").put("d", "text"), STORED),
+    "documents": (lambda caller: list(caller.memory("m").documents()), {"data": [DOCUMENT]}),
+    "get": (lambda caller: caller.memory("m").get("d"), {**DOCUMENT, "text": "Once"}),
+    "search": (lambda caller: caller.memory("m").search("Once"), {"data": [CHUNK]}),
 }  # fmt: skip
 
 
@@ -98,6 +127,16 @@ BROKEN: dict[str, tuple[str, httpx.Response]] = {
     "a vector of texts": ("embed", plain(b'{"data": [{"embedding": ["a"]}]}')),
     "a vector that is a number": ("embed", plain(b'{"data": [{"embedding": 1}]}')),
     "a score of texts": ("score", plain(json.dumps({"data": [{**SCORE, "sum": "a"}]}).encode())),
+    "a recalled chunk without id": ("task", written([{**STREAM[1], "recalled": [{"score": 1}]}, STREAM[-1]])),
+    "a task without texts": ("tasks", plain(b'{"data": [{"id": "t"}]}')),
+    "a part without tokens": ("prompt", written({**MADE, "parts": [{**PART, "tokens": None}]})),
+    "a memory that is a text": ("memories", plain(b'{"data": ["m"]}')),
+    "a document that is never stored": ("put", written([PROGRESS])),
+    "a document that fails": ("put", written([PROGRESS, {**FAILED, "code": "engine_died"}])),
+    "progress without events": ("put", stream(b": comment\n\n")),
+    "a document without chunks": ("get", written({**DOCUMENT, "chunks": None})),
+    "a page after a number": ("documents", written({"data": [DOCUMENT], "next": 7})),
+    "a chunk without score": ("search", written({"data": [{**CHUNK, "score": "1"}]})),
     "a prefix of no tokens": ("prefix", plain(b'{"prompt_tokens": null}')),
 }  # fmt: skip
 
@@ -117,6 +156,8 @@ def test_errors_have_their_status_code_and_message() -> None:
     with pytest.raises(RequestRefused, match="no"):
         called(QUESTIONS["complete"][0], written([FAILED]))
     with pytest.raises(RequestRefused, match="no"):
+        called(QUESTIONS["put"][0], written([PROGRESS, FAILED]))
+    with pytest.raises(RequestRefused, match="no"):
         called(QUESTIONS["tokenize"][0], httpx.Response(400, json=REFUSAL))
 
 
@@ -127,7 +168,8 @@ async def test_the_asynchronous_client_raises_the_same_exceptions() -> None:
     async with httpx.AsyncClient(transport=httpx.MockTransport(answered)) as http:
         caller = AsyncClient(http=http)
         asked = [lambda: caller.complete("Once", max_tokens=1), lambda: caller.tokenize("x"),
-                 lambda: caller.embed("x"), lambda: caller.score("x", "y"), lambda: caller.prefix("x")]  # fmt: skip
+                 lambda: caller.embed("x"), lambda: caller.score("x", "y"), lambda: caller.prefix("x"),
+                 lambda: caller.memory("m").put("d", "x"), lambda: caller.memory("m").get("d")]  # fmt: skip
         for ask in asked:
             with pytest.raises(ServerError):
                 await ask()
@@ -177,6 +219,10 @@ def test_any_bytes_are_an_answer_or_the_clients_error() -> None:
         for _ in range(150):
             at, size = dice.randrange(len(data)), dice.randrange(8)
             body = data[:at] + dice.randbytes(dice.randrange(4)) + data[at + size :]
-            response = stream(body) if name == "complete" else plain(body, dice.choice((200, 200, 400, 500)))
+            response = (
+                stream(body)
+                if isinstance(QUESTIONS[name][1], list)
+                else plain(body, dice.choice((200, 200, 400, 500)))
+            )
             with contextlib.suppress(ClientError):
                 called(QUESTIONS[name][0], response)

@@ -317,6 +317,19 @@ def test_json_is_one_object_with_seeds_reasons_usage_and_timings(bench: Bench) -
     assert answer["timings"] == {"total_ms": 1.0}
 
 
+def test_both_answers_are_shown_if_both_are_returned(bench: Bench) -> None:
+    then = json.dumps({"text": " So:", "max_tokens": 2, "return_free": True})
+    answer = json.loads(complete(bench, PROMPT, "-n", "1", "--then", then, "--json").stdout)
+    [choice] = answer["choices"]
+    assert (choice["length"], choice["free_length"], choice["free"]["text"]) == (7, 5, texts(1, 5)[0])
+    shown = complete(bench, PROMPT, "-n", "1", "--then", then).stdout
+    assert shown == f"[0] {choice['free']['text']}\n{choice['text']}\n"
+    few = ("--seed", "7", "--max-tokens", "5", "-n", "1")
+    code, screen = bench.on_terminal("complete", PROMPT, *few, "--then", then)
+    assert code == 0
+    assert f"[0] {choice['free']['text']}\n{choice['text']}  (7 tokens, length)" in plain(screen)
+
+
 def test_jsonl_is_the_events(bench: Bench) -> None:
     events = [json.loads(line) for line in complete(bench, PROMPT, "-n", "2", "--jsonl").stdout.splitlines()]
     assert events[0] | {"id": ""} == {

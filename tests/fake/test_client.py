@@ -29,6 +29,7 @@ from llama_srb.client import (
     Start,
     Stop,
     Text,
+    Then,
     UnknownField,
     core,
 )
@@ -146,6 +147,70 @@ def test_a_choice_has_its_seed(body: dict[str, Any], seeds: list[int]) -> None:
     answer = Answer(body)
     answer.take(Start(2, "x", 1, 0, 7))
     assert [choice.seed for choice in answer.choices] == seeds
+
+
+# Second answers
+
+THEN: dict[str, Any] = {"text": " So:", "max_tokens": 2}
+BOTH = {**THEN, "return_free": True}
+
+
+def second(index: int) -> str:
+    return "".join(story(PROMPT + " So:", 7, index, 2))
+
+
+def test_a_choice_is_the_second_answer(caller: Client) -> None:
+    choices = caller.complete(PROMPT, n=3, max_tokens=4, seed=7, then=THEN)
+    assert [choice.text for choice in choices] == [second(i) for i in range(3)]
+    assert {(one.length, one.free_length, one.free, one.finish_reason) for one in choices} == {
+        (6, 4, None, "length")
+    }
+
+
+def test_a_choice_has_its_free_answer_if_it_is_returned(caller: Client) -> None:
+    with caller.stream(PROMPT, n=2, max_tokens=4, seed=7, then=BOTH) as stream:
+        borders = [event for event in stream if isinstance(event, Then)]
+    assert borders == [Then(index, 4, 0, "length") for index in (0, 1)]
+    for index, choice in enumerate(stream.choices):
+        free = client.Choice(index, "".join(story(PROMPT, 7, index, 4)), 4, "length", seed=7 + index)
+        assert choice == client.Choice(
+            index, second(index), 6, "length", seed=7 + index, free_length=4, free=free
+        )
+
+
+def test_an_answer_that_is_cancelled_before_the_second_one_has_only_the_free_one(caller: Client) -> None:
+    with caller.stream(PROMPT, n=1, max_tokens=-1, then=BOTH) as stream:
+        for event in stream:
+            if isinstance(event, Text):
+                assert (stream.choices[0].text, stream.choices[0].finish_reason) == ("", None)
+                stream.cancel()
+    [choice] = stream.choices
+    assert choice.free
+    assert choice.free.text
+    assert (choice.text, choice.finish_reason, choice.free_length) == ("", "cancelled", None)
+    assert (choice.free.finish_reason, choice.free.length) == ("cancelled", choice.length)
+
+
+SECOND: list[tuple[dict[str, Any], list[Event], tuple[str, str | None, int]]] = [
+    ({"then": BOTH}, [], ("", "free", 1)),
+    ({"then": BOTH}, [Then(0, 1, 1, "stop")], ("", "free", 1)),
+    ({"then": BOTH}, [Then(0, 1, 1, "stop"), Text(0, "so")], ("so", "free", 2)),
+    ({"then": BOTH}, [Then(0, 1, 1, "stop"), Text(0, "so"), Stop(0, 2, 1, "stop")], ("so", "free", 2)),
+    ({"then": THEN}, [Stop(0, 9, 1, "stop", free_length=8)], ("free", None, 9)),
+    ({}, [], ("free", None, 1)),
+    ({}, [Then(0, 1, 1, "stop"), Text(0, "so")], ("so", "free", 2)),  # a task's own `then`
+]
+
+
+@pytest.mark.parametrize(("body", "events", "made"), SECOND)
+def test_events_of_two_answers_make_a_choice(
+    body: dict[str, Any], events: list[Event], made: tuple[str, str | None, int]
+) -> None:
+    answer = Answer(body)
+    for event in (Start(1, "x", 1, 0, 7), Text(0, "free"), *events):
+        answer.take(event)
+    [choice] = answer.choices
+    assert (choice.text, choice.free and choice.free.text, choice.length) == made
 
 
 async def test_both_clients_give_the_same(server: str) -> None:
@@ -357,6 +422,8 @@ EVENTS: list[Event] = [
     Text(1, "line\u2028separator 🦊", ({"id": 5, "text": " a", "logprob": -0.5},)),
     Stop(0, 29, 1, "stop", "\n\n"),
     Stop(1, 29, 0, "length"),
+    Stop(1, 29, 0, "length", free_length=0),
+    Then(1, 9, 1, "stop", "."),
     Done(2, 5, 4, 58, {"total_ms": 1.5}),
     Error("engine_died", "gone"),
 ]

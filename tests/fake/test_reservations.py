@@ -125,6 +125,21 @@ async def test_concurrent_requests_share_one_status_command(serving: Serving) ->
                 assert (await response.json())["requests_open"] <= 2
 
 
+# Priority
+
+
+@each_op
+@pytest.mark.parametrize(("urgency", "expected"), [("u=7", 1), ("i, u=7", 1), ("u=6", None), ("u=77", None)])
+async def test_only_the_least_urgent_requests_yield_to_all_others(
+    serving: Serving, op: str, urgency: str, expected: int | None
+) -> None:
+    served = await serving()
+    path, body = PATHS[op]
+    await served.post(body, path, Priority=urgency)
+    (noted,) = [note for note in served.noted() if note["what"] == op]
+    assert noted.get("priority") == expected
+
+
 # Concurrent requests
 
 

@@ -14,7 +14,14 @@ from .scheduler import Scheduler
 from .stories import joined, tokenize, tokens_of
 
 ACCEPTED = ("chat", "prefix", "pin", "score", "embed", "template", "load_adapter")
-NOTED = ("lora", "sampling", "private_tokens", "plain_content", "name")  # fields that the journal repeats
+NOTED = (
+    "lora",
+    "sampling",
+    "private_tokens",
+    "plain_content",
+    "name",
+    "priority",
+)  # fields that the journal repeats
 ABOUT_ANOTHER = ("cancel", "extend")  # their errors must not look like the end of the request that they name
 
 

@@ -46,6 +46,7 @@ class Request:
     limit: int = 128
     to_compute: int = 0  # for a prefix: steps until it is done
     client: str = ""  # for a prefix
+    priority: int = 0  # the lower, the earlier
     started: bool = False
     completion_tokens: int = 0
     sum_logprobs: bool = False

@@ -49,6 +49,7 @@ class Scheduler:
             limit=limit,
             sum_logprobs=command.get("sum_logprobs", False),
             logprobs=command.get("logprobs") if self.flags.alternatives else None,
+            priority=command.get("priority", 0),
         )
         self.requests[request.id] = request
         if taken >= self.flags.parallel:
@@ -132,14 +133,15 @@ class Scheduler:
     # Steps
 
     def step(self) -> None:
-        """Makes one token for each of the oldest sequences, as many as may run at once."""
+        """Makes a token for each of the oldest sequences of the first priority, as many as may run."""
         if self.faults.stalled or not self.requests:
             return
         self.die_if_asked()
         self.steps += 1
         self.faults.before_step()
         places = self.flags.parallel
-        for request in list(self.requests.values()):
+        first = min(request.priority for request in self.requests.values())
+        for request in [request for request in self.requests.values() if request.priority == first]:
             if self.flags.torrent and request.n:
                 self.pour(request)
                 continue

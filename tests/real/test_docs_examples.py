@@ -19,7 +19,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.support.places import ROOT
-from tests.support.serving import Server, serving
+from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
 
 EXAMPLE = re.compile(r"^    \$ curl ((?:.*\\\n)*.*)\n((?:    .*\n)+)", re.M)
@@ -46,14 +46,14 @@ def test_there_are_examples() -> None:
 
 
 TASKS = (ROOT / "docs/tasks.md").read_text()
+TASK_FILE, MEMORY = re.findall(r"^```toml\n(.*?)^```$", TASKS, re.M | re.S)
 
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server of docs/tasks.md, with its file."""
-    text, _ = re.findall(r"^```toml\n(.*?)^```$", TASKS, re.M | re.S)
     file = tmp_path_factory.mktemp("docs") / "tasks.toml"
-    file.write_text(text)
+    file.write_text(TASK_FILE)
     assert f"llama-srb serve --config {file.name}" in TASKS
     with serving("--config", str(file)) as server:
         yield server
@@ -70,9 +70,13 @@ def test_the_numbers_of_the_example_of_tasks_are_true(
     body = {"model": "continue_story", "prompt": "A cat found a red ball."}
     made = tasks.json("POST", "/v1/prompt", body)[1]
     assert {int(n) for n in re.findall(r'"prompt_tokens": (\d+)', TASKS)} == {made["prompt_tokens"]}
-    (block,) = re.findall(r"^```python\n(.*?)^```$", TASKS, re.M | re.S)
-    exec(block.replace("http://localhost:9090", tasks.url), {"__name__": "example"})
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    printed = []
+    for block in re.findall(r"^```python\n(.*?)^```$", TASKS, re.M | re.S):
+        exec(block.replace("http://localhost:9090", tasks.url), {"__name__": "example"})
+        printed.append(capsys.readouterr().out.splitlines())
+    packages, ours = printed
+    assert len(packages) == len([line for line in ours if line[0].isdigit()]) == 3
+    assert [line.partition("(")[0] for line in (ours[3], ours[-1])] == ["Start", "Done"]
     (address,) = re.findall(r"EventSource\(`http://localhost:9090(.*?)`\)", TASKS)
     status, _, data = tasks.call("GET", address.replace("${prompt}", "A%20cat"))
     assert (status, data[:9]) == (200, b"id: live\n")
@@ -134,17 +138,30 @@ async def test_the_websockets_conversation_goes_as_shown(server: Server) -> None
         assert told["finish_reason"] in ("cancelled", "length")
 
 
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server of docs/tasks.md whose task recalls, with streams that last long enough to be cancelled."""
+    (recall,) = re.findall(r"^    (recall = .*)$", TASKS, re.M)
+    file = tmp_path_factory.mktemp("docs") / "tasks.toml"
+    file.write_text("\n".join([TASK_FILE + recall, MEMORY]))
+    with serving("--ctx", "16384", "--config", str(file), "--", *LASTING) as server:
+        yield server
+
+
 def test_pythons_examples_run_one_after_the_other(
-    lasting: Server, capsys: pytest.CaptureFixture[str]
+    remembering: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With more tokens than shown, so that a request still runs when it is cancelled."""
     names: dict[str, Any] = {"__name__": "example"}
     with ExitStack() as left_open:
         for block in BLOCKS:
-            block = block.replace("http://localhost:9090", lasting.url)
+            block = block.replace("http://localhost:9090", remembering.url)
             exec(block.replace("max_tokens=60", "max_tokens=2000, ignore_eos=True"), names)
             left_open.callback(names["client"].close)
     printed = capsys.readouterr().out
     assert "3 ended: cancelled" in printed
     assert str([417, 435, 259, 392, 12]) in printed
+    assert len(re.findall(r"^ (?:good|bad) since it is", printed, re.M)) == 4
+    assert re.search(r"^0\.\d+ ark\.txt Noah built an ark of gopher wood\.$", printed, re.M)
+    assert re.search(r"^\[0\.\d+", printed, re.M)
     assert printed.rstrip().endswith(" 8")

@@ -164,6 +164,30 @@ async def test_requests_at_the_same_time_all_end(engine: Engine) -> None:
 # Cancel
 
 
+async def test_a_request_of_a_later_priority_waits_and_then_goes_on(engine: Engine) -> None:
+    whole = {"sampling": {"ignore_eos": True}}
+    seen: list[str] = []
+
+    async def read(name: str, exchange: Exchange) -> list[Any]:
+        events: list[Any] = []
+        async for new in exchange:
+            events += new
+            seen.extend(name for event in new if isinstance(event, Stream))
+        return events
+
+    async with story(engine, n=16, max_tokens=400, priority=1, **whole) as later:
+        reading = asyncio.create_task(read("later", later))
+        while not seen:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        async with story(engine, n=16, max_tokens=100, **whole) as first:
+            check_order(await soon(read("first", first)), 16)
+        events = await soon(reading)
+    check_order(events, 16)
+    assert events[-1].completion_tokens == 16 * 400
+    between = seen[seen.index("first") : len(seen) - seen[::-1].index("first")]
+    assert set(between) == {"first"}
+
+
 async def test_cancel_ends_all_sequences_soon(engine: Engine) -> None:
     async with story(engine, n=4, max_tokens=1500, sampling={"ignore_eos": True}) as exchange:
         first = await first_stream(exchange)

@@ -32,7 +32,7 @@ from tests.support.places import ROOT
 COMMANDS, OBJECTS = (
     {name: schema["properties"] for name, schema in TABLE[group].items()} for group in ("commands", "$defs")
 )
-ENVELOPE = {"op", "id", "client"}
+ENVELOPE = {"op", "id", "client", "priority"}
 OURS = {"timeout", "best_of", "rank_by"}  # fields of a request that the engine does not know
 ENGINES = {"tokens", "sampling", "sum_logprobs"}  # fields of a generate command that are none of a request
 TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
@@ -128,7 +128,7 @@ CHATS: list[dict[str, Any]] = [
 
 
 def sent(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [json.loads(encode_generate("17", request_from(body), "client")) for body in bodies]
+    return [json.loads(encode_generate("17", request_from(body), "client", 1)) for body in bodies]
 
 
 def test_a_completions_command_has_the_fields_that_the_engine_reads() -> None:
@@ -148,7 +148,9 @@ def test_a_chats_command_has_the_fields_that_the_engine_reads() -> None:
 
 def test_the_other_commands_have_the_fields_that_the_engine_reads() -> None:
     adapter = {"lora": [{"id": 0, "scale": 1}]}
-    prefixes = [encode_prefix("17", request_from({"prompt": prompt} | adapter), "c") for prompt in ("a", [1])]
+    prefixes = [
+        encode_prefix("17", request_from({"prompt": prompt} | adapter), "c", 1) for prompt in ("a", [1])
+    ]
     extensions = [
         encode_extend("17", Extension()),
         encode_extend("17", extension_from({"add": 1, "max_tokens": 3, "fork": {"index": 0, "at": 2}})),
@@ -162,7 +164,7 @@ def test_the_other_commands_have_the_fields_that_the_engine_reads() -> None:
         commands = [json.loads(line) for line in encoded]
         for command in commands:
             check(command)
-        assert set().union(*commands) | {"client"} == COMMANDS[op].keys()
+        assert set().union(*commands) | {"client", "priority"} == COMMANDS[op].keys()
 
 
 # The fake engine

@@ -199,7 +199,7 @@ class Pool:
         Leaving the block early cancels the request. EngineUnavailable if the pool is stopped or draining.
         """
         id = new_id()
-        line = encode_generate(id, self.adapters.named(request), terms.client)
+        line = encode_generate(id, self.adapters.named(request), terms.client, terms.priority)
         exchange = self._exchange(id, line, request.candidates, terms)
         exchange.timeout = request.timeout
         return exchange
@@ -214,7 +214,7 @@ class Pool:
         It cancels the client's previous prefix if that is not done; that one's `cancelled` is true then.
         """
         id = new_id()
-        line = encode_prefix(id, self.adapters.named(request), terms.client)
+        line = encode_prefix(id, self.adapters.named(request), terms.client, terms.priority)
         return self._exchange(id, line, 0, terms, replaces=True)
 
     def run(self, op: str, terms: Terms = OWN, **arguments: Any) -> Exchange:
@@ -222,7 +222,7 @@ class Pool:
         id = new_id()
         if "lora" in arguments:
             arguments["lora"] = [one | {"id": self.adapters.id_of(one["id"])} for one in arguments["lora"]]
-        return self._exchange(id, encode(op, id, terms.client, **arguments), 0, terms)
+        return self._exchange(id, encode(op, id, terms.client, terms.priority, **arguments), 0, terms)
 
     async def command(self, op: str, terms: Terms = OWN, **arguments: Any) -> Mapping[str, Any]:
         """Returns the answer to tokenize, status, …; CommandRefused if the engine refuses it or dies."""

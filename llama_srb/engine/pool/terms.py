@@ -38,11 +38,12 @@ class TimeLimit:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A request's client, time limits and observer."""
+    """A request's client, time limits, observer and priority."""
 
     client: str = ""  # requests are scheduled fairly between clients
     limits: tuple[TimeLimit, ...] = ()
     observer: Observer = NOBODY
+    priority: int = 0  # requests of a higher number wait for all others
 
 
 OWN = Terms()

@@ -11,6 +11,9 @@ from aiohttp import web
 from llama_srb.http.auth.api_keys import Grant
 from llama_srb.http.auth.sessions import Session
 
+BATCH = 1
+"""The engine's priority of requests with the header `Priority: u=7`, the least urgent (RFC 9218, 4.1)."""
+
 
 def _nothing() -> None:
     pass
@@ -21,7 +24,8 @@ class Caller:
     """The caller of one request.
 
     grant, session: those of its key; None if no key is needed. hang_up ends its connection at once, without
-    writing the rest. is_line: the request is a line of a batch that this server runs.
+    writing the rest. is_line: the request is a line of a batch that this server runs. priority: 0, or BATCH
+    for what may wait for everybody else.
     """
 
     grant: Grant | None = None
@@ -29,6 +33,7 @@ class Caller:
     address: str = ""
     hang_up: Callable[[], None] = _nothing
     is_line: bool = False
+    priority: int = 0
 
     @property
     def client(self) -> str:
@@ -40,9 +45,10 @@ class Caller:
         """The owner of files and batches that it stores; empty if no key is needed."""
         return "" if self.grant is None else self.grant.client
 
-    def on(self, address: str, hang_up: Callable[[], None] | None) -> Caller:
-        """The same caller with its connection's address and hang_up."""
-        return dataclasses.replace(self, address=address, hang_up=hang_up or _nothing)
+    def on(self, address: str, hang_up: Callable[[], None] | None, urgency: str = "") -> Caller:
+        """The same caller with its connection's address and hang_up, and its request's header Priority."""
+        priority = BATCH if "u=7" in urgency.replace(" ", "").split(",") else 0
+        return dataclasses.replace(self, address=address, hang_up=hang_up or _nothing, priority=priority)
 
     @property
     def now(self) -> Caller:
