@@ -45,7 +45,7 @@ def _serve(config_file: str | None, files: tuple[str, ...], **options: object) -
 
 
 def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
-    log, bar = _Log(settings), _LoadingBar(settings)
+    log, bar = _Log(settings), LoadingBar(settings)
 
     def greet(address: str) -> None:
         log.open()
@@ -58,7 +58,7 @@ def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
         print(f"{address}   try: curl -N {to}/v1/completions -d {body}", flush=True)
 
     try:
-        _run(server.serve(settings, on_loading=bar.show, on_ready=greet, reread=reread))
+        run(server.serve(settings, on_loading=bar.show, on_ready=greet, reread=reread))
     except CANNOT_START:
         log.drop()
         raise
@@ -78,7 +78,7 @@ COMMAND = Command(
 )
 
 
-class _LoadingBar:
+class LoadingBar:
     """A progress bar on stderr while the model loads; nothing if stderr is no terminal."""
 
     def __init__(self, settings: Settings) -> None:
@@ -129,7 +129,8 @@ class _Log:
         self._held.setTarget(None)
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine on the fastest event loop that is here."""
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(main)
 

@@ -90,7 +90,7 @@ def as_client_errors(place: str) -> Iterator[None]:
         raise ConnectionFailed(f"{place}: {reason}", code="connection_failed") from error
 
 
-def _address(url: str) -> tuple[str, str | None]:
+def address_of(url: str) -> tuple[str, str | None]:
     """Completes a server's URL: adds http:// if it has no scheme, removes a final slash and /v1.
 
     Also the Unix socket of unix:FILE and unix:FILE:PREFIX.
@@ -189,7 +189,7 @@ class Connection:
     """
 
     def __init__(self, url: str, api_key: str | None, model: str | None = None) -> None:
-        self.url, self.socket = _address(url)
+        self.url, self.socket = address_of(url)
         self.place = f"unix:{self.socket}" if self.socket else self.url  # for messages
         self.model = model
         self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}

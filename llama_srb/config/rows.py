@@ -112,6 +112,13 @@ class Rows(BaseModel):
         description="Largest request body, in bytes or as 16MiB.")
     max_document: Annotated[int, BeforeValidator(size)] = Field(64 << 20, ge=1, le=256 << 20,
         description="Largest document that a memory takes, in bytes or as 64MiB.")
+    files_dir: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
+        description="Folder of files and batches that clients send (default: none, and /v1/files and "
+        "/v1/batches answer 501).")
+    files_size: Annotated[int, BeforeValidator(size)] = Field(16 << 30, ge=1, le=2**63 - 1,
+        description="Size of all files together; above it no file is taken.")
+    max_file: Annotated[int, BeforeValidator(size)] = Field(200 << 20, ge=1, le=1 << 40,
+        description="Largest file that a client may send, in bytes or as 200MiB.")
     default_form: Literal["events", "openai"] = Field("events",
         description="Form of /v1/completions' answers if no other rule of the form applies.")
     slots: bool = Field(True,

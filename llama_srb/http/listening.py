@@ -20,12 +20,17 @@ BACKLOG = 1024  # connections that wait to be accepted; further ones try again a
 
 @contextlib.asynccontextmanager
 async def listening(
-    runner: web.AppRunner, settings: Settings, certificate: SSLContext | None
+    runner: web.AppRunner, settings: Settings, certificate: SSLContext | None, lines: str | None
 ) -> AsyncIterator[web.BaseSite]:
-    """Listens within the block, or until the site is stopped; StartError. A socket's file goes with it."""
+    """Listens within the block, or until the site is stopped; StartError. A socket's file goes with it.
+
+    lines: the Unix socket through which the server gets the lines of batches from itself, if there is one.
+    """
     await runner.setup()
     if settings.socket is None:
-        yield await _at_port(runner, settings, certificate)
+        site = await _at_port(runner, settings, certificate)
+        await _for_lines(runner, lines)
+        yield site
         return
     if certificate is not None:
         raise StartError(f"--tls-cert is for a port; {settings.host} is a Unix socket, which needs none")
@@ -34,12 +39,22 @@ async def listening(
     try:
         site = web.SockSite(runner, opened, backlog=BACKLOG)
         await site.start()
+        await _for_lines(runner, lines)
         yield site
     finally:
         opened.close()
         with contextlib.suppress(OSError):
             if os.stat(settings.socket).st_ino == inode:  # else another server has made its own
                 settings.socket.unlink()
+
+
+async def _for_lines(runner: web.AppRunner, path: str | None) -> None:
+    if path is None:
+        return
+    try:
+        await web.UnixSite(runner, path).start()
+    except OSError as error:
+        raise StartError(f"cannot listen on {path}, for batches: {error.strerror or error}") from None
 
 
 async def _at_port(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.BaseSite:

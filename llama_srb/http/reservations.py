@@ -67,7 +67,8 @@ class Admission:
     # For reservations
 
     def grant(self, reservation: Reservation) -> None:
-        self._require_queue(reservation.count)
+        if not reservation.is_line:
+            self._require_queue(reservation.count)
         if (grant := reservation.grant) is not None:
             if not reservation.yields:
                 self._require_slots(grant, reservation.count)
@@ -82,7 +83,8 @@ class Admission:
         return sum(other.unread for other in self._open if other.hang_up == reservation.hang_up)
 
     def _require_queue(self, count: int) -> None:
-        waiting, limit = sum(one.waiting for one in self._open), self.load.max_queue
+        waiting = sum(one.waiting for one in self._open if not one.is_line)
+        limit = self.load.max_queue
         if waiting + count > limit:
             these = "" if count == 1 else f", and these are {count}"
             message = f"{waiting} requests are waiting{these}; at most {limit} may (--max-queue)"
@@ -126,8 +128,9 @@ class Reservation(Observer):
         self._model, self._pool, self._again = model, model.pool, again
         self.grant, self.client = caller.grant, caller.client
         self.hang_up = caller.hang_up
+        self.is_line = caller.is_line
         self._priority = caller.priority
-        self.count, self.yields = count, yields
+        self.count, self.yields = count, yields or caller.is_line
         self._admission = admission
         self._session = caller.session
         self._in_block = False
@@ -152,6 +155,8 @@ class Reservation(Observer):
         self._model.end_use()
 
     def _limits(self) -> Iterator[TimeLimit]:
+        if self.is_line:
+            return  # it waits for all others; its batch has a time limit
         load, now = self._admission.load, get_running_loop().time()
         for seconds, name, only_waiting in (
             (load.queue_timeout, "--queue-timeout", True),

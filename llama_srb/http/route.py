@@ -30,6 +30,8 @@ PARAMETERS: dict[str, tuple[str, Schema]] = {
     "file": ("A file of the studio.", {"type": "string"}),
     "memory": ("The name of a memory.", {"type": "string"}),
     "document": ("The document's id, of 1 to 512 bytes. It may have slashes.", {"type": "string"}),
+    "file_id": ("The file's id.", {"type": "string"}),
+    "batch_id": ("The batch's id.", {"type": "string"}),
 }
 QUERY: dict[str, tuple[str, Schema]] = {
     "model": (
@@ -37,16 +39,23 @@ QUERY: dict[str, tuple[str, Schema]] = {
         {"type": "string"},
     ),
     "limit": (
-        "The most documents of the list.",
-        {"type": "integer", "minimum": 1, "maximum": 500, "default": 100},
+        "The most entries of the list: of documents up to 500, of files and batches up to 10,000.",
+        {"type": "integer", "minimum": 1},
     ),
-    "after": ("`next` of the page before.", {"type": "string"}),
+    "after": (
+        "The list begins after this one: `next` of the page before, or its `last_id`.",
+        {"type": "string"},
+    ),
+    "order": ("By the time of creation.", {"enum": ["asc", "desc"], "default": "desc"}),
+    "purpose": ("Only files with this purpose.", {"type": "string"}),
     "prompt": ("The text to continue; the request line may have 8,190 bytes.", {"type": "string"}),
 }
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
 QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its query, beside `model`
     "task_live": ("prompt",),
     "list_documents": ("limit", "after"),
+    "list_files": ("limit", "after", "order", "purpose"),
+    "list_batches": ("limit", "after"),
 }
 PATTERNS = {
     "index": "[0-9]{1,9}",

@@ -25,6 +25,7 @@ from llama_srb.http.answers import (
     TaskList,
     Unhealthy,
 )
+from llama_srb.http.batches.routes import BATCHES
 from llama_srb.http.foreign import (
     ADMIN,
     CHAT,
@@ -256,7 +257,7 @@ OURS: tuple[Route, ...] = (
          503: json_of("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
 )
 # fmt: on
-OURS += MEMORIES
+OURS += MEMORIES + BATCHES
 OURS += tuple(
     dataclasses.replace(route, path=other, summary=f"The same as {path}.")
     for other, path in SAME.items()

@@ -29,6 +29,7 @@ from llama_srb.http.reload.faults import (
     StartError,
     check_defaults,
     check_engine,
+    files_of,
     memories_of,
     opened,
     presets_of,
@@ -55,10 +56,12 @@ async def serve(
     on_loading: Callable[[float], None],
     on_ready: Callable[[str], None],
     reread: Callable[[], Settings] | None = None,
+    signals: bool = True,
 ) -> None:
     """Serves until SIGTERM or SIGINT. on_loading gets 0 to 1, on_ready the address.
 
-    reread: returns the settings that their sources have now; called after SIGHUP in a thread.
+    reread: returns the settings that their sources have now; called after SIGHUP in a thread. signals: False:
+    it serves until it is cancelled.
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
     registry = _registered(settings)
@@ -77,10 +80,11 @@ async def serve(
         max_line_size=MAX_LINE,
     )
     helpers: list[asyncio.Task[None]] = []
-    with _signals() as (hangup, *stopping):
-        async with opened(memories):
+    with _signals(handled=signals) as (hangup, *stopping):
+        async with opened(memories), contextlib.AsyncExitStack() as stack:
             try:
-                async with listening(runner, settings, certificate) as site:
+                lines = await stack.enter_async_context(files_of(api.batches))
+                async with listening(runner, settings, certificate, lines) as site:
                     assert runner.server is not None
                     for sweep, name in (
                         (api.connections.sweep, "idle"),
@@ -96,7 +100,8 @@ async def serve(
                                 reload.started()
                                 on_ready(address_of(site, runner, settings))
                                 log.info("llama-srb %s serves %s", __version__, _named(registry))
-                                await stopping[0].wait()
+                                async with api.batches.running():
+                                    await stopping[0].wait()
                         log.info("stopping")
                         await asyncio.gather(site.stop(), rpc.drain())
                         await _stop(residency, settings.stop_grace, stopping[1])
@@ -167,7 +172,7 @@ def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[asyncio.Event]]:
+def _signals(*, handled: bool) -> Iterator[list[asyncio.Event]]:
     """Three events: set by SIGHUP, by the first SIGTERM or SIGINT, and by the second (stop at once)."""
     loop, events = asyncio.get_running_loop(), [asyncio.Event() for _ in range(3)]
 
@@ -175,6 +180,7 @@ def _signals() -> Iterator[list[asyncio.Event]]:
         events[1 + events[1].is_set()].set()
 
     handlers = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: events[0].set}
+    handlers = handlers if handled else {}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:

@@ -24,19 +24,26 @@ class Caller:
     """The caller of one request.
 
     grant, session: those of its key; None if no key is needed. hang_up ends its connection at once, without
-    writing the rest. priority: 0, or BATCH for what may wait for everybody else.
+    writing the rest. is_line: the request is a line of a batch that this server runs. priority: 0, or BATCH
+    for what may wait for everybody else.
     """
 
     grant: Grant | None = None
     session: Session | None = None
     address: str = ""
     hang_up: Callable[[], None] = _nothing
+    is_line: bool = False
     priority: int = 0
 
     @property
     def client(self) -> str:
         """The client's name for limits and scheduling: by key or JWT; by address if no key is needed."""
         return f"address {self.address}" if self.grant is None else self.grant.client
+
+    @property
+    def owner(self) -> str:
+        """The owner of files and batches that it stores; empty if no key is needed."""
+        return "" if self.grant is None else self.grant.client
 
     def on(self, address: str, hang_up: Callable[[], None] | None, urgency: str = "") -> Caller:
         """The same caller with its connection's address and hang_up, and its request's header Priority."""

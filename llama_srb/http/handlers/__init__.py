@@ -6,6 +6,8 @@ from aiohttp import web
 
 from llama_srb.config import Settings
 from llama_srb.http.auth.access import Access
+from llama_srb.http.batches.handlers import BatchRoutes
+from llama_srb.http.batches.service import BatchService
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.adapters import Adapters
 from llama_srb.http.handlers.chosen import Registry, uses_model
@@ -23,7 +25,18 @@ from llama_srb.http.routes import ROUTES
 from llama_srb.http.streaming import Responder
 from llama_srb.http.tasks.handlers import TaskRoutes
 
-GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters, Loads, TaskRoutes, MemoryRoutes)
+GROUPS = (
+    Generate,
+    Compatibility,
+    Control,
+    Info,
+    Health,
+    Adapters,
+    Loads,
+    TaskRoutes,
+    MemoryRoutes,
+    BatchRoutes,
+)
 """Each handler is a method of one of them."""
 
 
@@ -40,6 +53,7 @@ class Api:
     ) -> None:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, self.responder = Connections(settings), Responder(settings)
+        self.batches = BatchService(settings, access)
         registry.memories = memories
         self._control = Control(registry, self.responder, self.connections)
         info, generate = Info(registry), Generate(registry, self.responder)
@@ -54,6 +68,7 @@ class Api:
             self._loads,
             TaskRoutes(registry, generate),
             MemoryRoutes(registry),
+            BatchRoutes(registry, self.batches),
         )
 
     def app(self) -> web.Application:

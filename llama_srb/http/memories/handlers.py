@@ -21,7 +21,7 @@ from llama_srb.http.memories.answers import (
 )
 from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_of
 from llama_srb.http.memories.progress import streamed, wants_events
-from llama_srb.http.memories.uploads import Uploads
+from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, log_summary
 from llama_srb.memory.documents import DocumentLimits, kind_of, text_in, type_of
 from llama_srb.memory.memory import OnProgress
@@ -47,7 +47,7 @@ class MemoryRoutes:
         settings = registry.settings
         self._registry, self._pause = registry, settings.keep_alive
         self._limits = DocumentLimits(body=settings.max_document)
-        self._uploads = Uploads(self._limits, settings.body_timeout)
+        self._uploads = DocumentUploads(self._limits, settings.body_timeout)
         self._readers = asyncio.Semaphore(READERS)
 
     def _access(self, http: web.Request) -> MemoryAccess:

@@ -10,6 +10,7 @@ from typing import Any
 from llama_srb.http import foreign
 from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
+from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
@@ -375,6 +376,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "Score": SCORE,
         "EmbeddingInput": EMBEDDING_INPUT,
         "MemorySearch": MEMORY_SEARCH,
+        "BatchInput": BATCH,
         "AdapterToLoad": TO_LOAD,
         "AdapterToUnload": TO_UNLOAD,
         "SequenceName": _named_sequence("id", "index"),

@@ -8,9 +8,11 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 from llama_srb import bundled
+from llama_srb.batch.database import StoreError
 from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import AccessError
+from llama_srb.http.batches.service import BatchService
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.memories.access import MemoryAccess
 from llama_srb.memory.named import OpenStores
@@ -84,6 +86,16 @@ async def opened(memories: MemoryAccess) -> AsyncIterator[None]:
         raise StartError(str(error)) from None
     finally:
         await memories.stores.close_all()
+
+
+@contextlib.asynccontextmanager
+async def files_of(batches: BatchService) -> AsyncIterator[str | None]:
+    """The files and batches are open during the block; yields the path of their socket. StartError."""
+    try:
+        async with batches.opened() as socket:
+            yield socket
+    except StoreError as error:
+        raise StartError(str(error)) from None
 
 
 def check_defaults(settings: Settings) -> None:
