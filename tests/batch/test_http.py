@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import aiohttp
 import jwt
 import pytest
 
+from llama_srb.http.auth.jwt import LEEWAY
 from llama_srb.http.auth.lines import HEADER
+from llama_srb.http.batches import bodies, worker
 from llama_srb.http.reload.faults import StartError
 from tests.batch.files_api import Files
 from tests.support.batches import COMPLETIONS, as_bytes, ids, line
@@ -434,6 +437,15 @@ async def test_lines_do_not_count_for_the_slots_of_their_key_nor_for_the_queue(
     await ann.until(id)
 
 
+async def test_lines_yield_to_all_other_requests(serving: Serving, tmp_path: Path) -> None:
+    served = await serving(files_dir=str(tmp_path / "files"))
+    files = Files(served)
+    await files.until((await files.begin(lines(2)))["id"])
+    await served.post({"prompt": "x", "max_tokens": 1})
+    noted = [one.get("priority", 0) for one in served.noted() if one["what"] == "generate"]
+    assert noted == [1, 1, 0]
+
+
 async def test_a_full_queue_of_lines_refuses_nobody(serving: Serving, tmp_path: Path) -> None:
     served = await serving("--endless", files_dir=str(tmp_path / "files"), parallel=4, max_queue=1)
     files = Files(served)
@@ -477,10 +489,20 @@ async def test_a_revoked_key_stops_its_batch(
 
 async def test_the_batch_of_a_token_ends_with_it(serving: Serving, tmp_path: Path) -> None:
     served = await serving(*SLOW, jwt_secret=SECRET, files_dir=str(tmp_path / "files"), parallel=1)
-    token = jwt.encode({"sub": "carol", "scope": "batch complete", "exp": 4e9}, SECRET, "HS256")
-    carol = Files(served, token)
-    batch = await carol.until((await carol.begin(lines(3)))["id"])
-    assert (batch["status"], batch["request_counts"]["completed"]) == ("completed", 3)
+
+    def carol(seconds: float) -> Files:
+        claims = {"sub": "carol", "scope": "batch complete", "exp": int(time.time() + seconds - LEEWAY)}
+        return Files(served, jwt.encode(claims, SECRET, "HS256"))
+
+    soon, later = carol(3), carol(3600)
+    done, cut = (await soon.begin(lines(2)))["id"], (await soon.begin(lines(2000)))["id"]
+    assert (await later.until(done))["status"] == "completed"
+    batch = await later.until(cut)
+    assert (batch["status"], batch["errors"]["data"][0]["code"]) == ("failed", "invalid_api_key")
+    assert "the token of carol has expired" in batch["errors"]["data"][0]["message"]
+    assert numbers(
+        await later.lines(batch["output_file_id"]) + await later.lines(batch["error_file_id"])
+    ) == list(range(2000))
 
 
 async def test_the_header_of_lines_means_nothing_on_other_connections(
@@ -519,6 +541,20 @@ async def test_a_batch_goes_on_after_a_restart_and_each_line_is_answered_once(tm
         note["what"] for note in map(json.loads, (tmp_path / "journal").read_text().splitlines())
     )["generate"]
     assert generated < 120 + 3 * 4 + 8, "only lines that ran at a stop are sent again"
+
+
+async def test_expired_files_are_removed(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "SWEEP", 0.02)
+    monkeypatch.setattr(bodies, "HOUR", 1)
+    files = Files(await serving(files_dir=str(tmp_path / "files")))
+    await files.upload(lines(1), **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "1"})
+    keep = {"output_expires_after": {"anchor": "created_at", "seconds": 1}}
+    await files.until((await files.begin(lines(1), **keep))["id"])
+    await until(lambda: len(list((tmp_path / "files" / "uploads").iterdir())) == 1)
+    await until(lambda: not list((tmp_path / "files" / "batches").iterdir()))
+    assert [one["purpose"] for one in (await files.ask("GET", "/files"))[1]["data"]] == ["batch"]
 
 
 async def test_a_folder_has_one_server(serving: Serving, tmp_path: Path) -> None:
