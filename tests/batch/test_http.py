@@ -232,6 +232,12 @@ BAD_UPLOADS: list[tuple[dict[str, str], bytes, int, str]] = [
     ),
     (
         {"Content-Type": "multipart/form-data; boundary=b"},
+        b"".join(b'--b\r\nContent-Disposition: form-data; name="%d"\r\n\r\n\r\n' % i for i in range(17)) + b"--b--",
+        400,
+        "the form has more than 16 parts",
+    ),
+    (
+        {"Content-Type": "multipart/form-data; boundary=b"},
         b"--b\r\n" + b"X-Long: " + b"y" * 100_000 + b"\r\n\r\n\r\n--b--\r\n",
         400,
         "",
@@ -278,16 +284,18 @@ async def test_an_upload_that_is_cut_leaves_nothing(serving: Serving, tmp_path: 
 
 
 async def test_a_slow_upload_is_ended(serving: Serving, tmp_path: Path) -> None:
+    """In the middle of the file, of another part, or before one."""
     served = await serving(files_dir=str(tmp_path / "files"), body_timeout=0.3)
     host, port = served.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(
-        b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n"
-        b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
-        b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nx'
-    )
-    assert b" 408 " in await reader.readline()
-    writer.close()
+    part = b"--b\r\nContent-Disposition: form-data; name="
+    for begun in (part + b'"file"; filename="x"\r\n\r\nx', part + b'"purpose"\r\n\r\nba', b"--b\r\n"):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n"
+            b"Content-Type: multipart/form-data; boundary=b\r\n\r\n" + begun
+        )
+        assert b" 408 " in await reader.readline()
+        writer.close()
 
 
 async def test_the_folder_has_a_size(serving: Serving, tmp_path: Path) -> None:
