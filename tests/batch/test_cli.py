@@ -34,8 +34,9 @@ def answered(bench: Bench, name: str = "out.jsonl") -> list[str]:
 
 def test_a_server_of_its_own_answers_all_lines_and_is_gone(bench: Bench) -> None:
     write(bench.folder / "in.jsonl", [*lines(1100, stream=True), line("1100", "/v1/embeddings", input="x")])
-    ended = bench.run("batch", "in.jsonl", "out.jsonl")
+    ended = bench.run("batch", "in.jsonl", "out.jsonl", LLAMA_SRB_FILES_DIR="files")
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    assert not (bench.folder / "files").exists(), "another server may use that folder"
     assert answered(bench) == [str(i) for i in range(1101)]
     assert re.fullmatch(r"llama-srb: 1101 of 1101 lines in \S+ s; 2200 tokens, \d+/s\n", ended.stderr)
     bodies = {one["custom_id"]: one["response"]["body"] for one in read(bench.folder / "out.jsonl")}

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import aiohttp
 import jwt
 import pytest
 
+from llama_srb.http.auth.jwt import LEEWAY
 from llama_srb.http.auth.lines import HEADER
+from llama_srb.http.batches import bodies, worker
 from llama_srb.http.reload.faults import StartError
 from tests.batch.files_api import Files
 from tests.support.batches import COMPLETIONS, as_bytes, ids, line
@@ -229,6 +232,12 @@ BAD_UPLOADS: list[tuple[dict[str, str], bytes, int, str]] = [
     ),
     (
         {"Content-Type": "multipart/form-data; boundary=b"},
+        b"".join(b'--b\r\nContent-Disposition: form-data; name="%d"\r\n\r\n\r\n' % i for i in range(17)) + b"--b--",
+        400,
+        "the form has more than 16 parts",
+    ),
+    (
+        {"Content-Type": "multipart/form-data; boundary=b"},
         b"--b\r\n" + b"X-Long: " + b"y" * 100_000 + b"\r\n\r\n\r\n--b--\r\n",
         400,
         "",
@@ -275,16 +284,18 @@ async def test_an_upload_that_is_cut_leaves_nothing(serving: Serving, tmp_path: 
 
 
 async def test_a_slow_upload_is_ended(serving: Serving, tmp_path: Path) -> None:
+    """In the middle of the file, of another part, or before one."""
     served = await serving(files_dir=str(tmp_path / "files"), body_timeout=0.3)
     host, port = served.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(
-        b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n"
-        b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
-        b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nx'
-    )
-    assert b" 408 " in await reader.readline()
-    writer.close()
+    part = b"--b\r\nContent-Disposition: form-data; name="
+    for begun in (part + b'"file"; filename="x"\r\n\r\nx', part + b'"purpose"\r\n\r\nba', b"--b\r\n"):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n"
+            b"Content-Type: multipart/form-data; boundary=b\r\n\r\n" + begun
+        )
+        assert b" 408 " in await reader.readline()
+        writer.close()
 
 
 async def test_the_folder_has_a_size(serving: Serving, tmp_path: Path) -> None:
@@ -434,6 +445,15 @@ async def test_lines_do_not_count_for_the_slots_of_their_key_nor_for_the_queue(
     await ann.until(id)
 
 
+async def test_lines_yield_to_all_other_requests(serving: Serving, tmp_path: Path) -> None:
+    served = await serving(files_dir=str(tmp_path / "files"))
+    files = Files(served)
+    await files.until((await files.begin(lines(2)))["id"])
+    await served.post({"prompt": "x", "max_tokens": 1})
+    noted = [one.get("priority", 0) for one in served.noted() if one["what"] == "generate"]
+    assert noted == [1, 1, 0]
+
+
 async def test_a_full_queue_of_lines_refuses_nobody(serving: Serving, tmp_path: Path) -> None:
     served = await serving("--endless", files_dir=str(tmp_path / "files"), parallel=4, max_queue=1)
     files = Files(served)
@@ -477,10 +497,20 @@ async def test_a_revoked_key_stops_its_batch(
 
 async def test_the_batch_of_a_token_ends_with_it(serving: Serving, tmp_path: Path) -> None:
     served = await serving(*SLOW, jwt_secret=SECRET, files_dir=str(tmp_path / "files"), parallel=1)
-    token = jwt.encode({"sub": "carol", "scope": "batch complete", "exp": 4e9}, SECRET, "HS256")
-    carol = Files(served, token)
-    batch = await carol.until((await carol.begin(lines(3)))["id"])
-    assert (batch["status"], batch["request_counts"]["completed"]) == ("completed", 3)
+
+    def carol(seconds: float) -> Files:
+        claims = {"sub": "carol", "scope": "batch complete", "exp": int(time.time() + seconds - LEEWAY)}
+        return Files(served, jwt.encode(claims, SECRET, "HS256"))
+
+    soon, later = carol(3), carol(3600)
+    done, cut = (await soon.begin(lines(2)))["id"], (await soon.begin(lines(2000)))["id"]
+    assert (await later.until(done))["status"] == "completed"
+    batch = await later.until(cut)
+    assert (batch["status"], batch["errors"]["data"][0]["code"]) == ("failed", "invalid_api_key")
+    assert "the token of carol has expired" in batch["errors"]["data"][0]["message"]
+    assert numbers(
+        await later.lines(batch["output_file_id"]) + await later.lines(batch["error_file_id"])
+    ) == list(range(2000))
 
 
 async def test_the_header_of_lines_means_nothing_on_other_connections(
@@ -519,6 +549,20 @@ async def test_a_batch_goes_on_after_a_restart_and_each_line_is_answered_once(tm
         note["what"] for note in map(json.loads, (tmp_path / "journal").read_text().splitlines())
     )["generate"]
     assert generated < 120 + 3 * 4 + 8, "only lines that ran at a stop are sent again"
+
+
+async def test_expired_files_are_removed(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "SWEEP", 0.02)
+    monkeypatch.setattr(bodies, "HOUR", 1)
+    files = Files(await serving(files_dir=str(tmp_path / "files")))
+    await files.upload(lines(1), **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "1"})
+    keep = {"output_expires_after": {"anchor": "created_at", "seconds": 1}}
+    await files.until((await files.begin(lines(1), **keep))["id"])
+    await until(lambda: len(list((tmp_path / "files" / "uploads").iterdir())) == 1)
+    await until(lambda: not list((tmp_path / "files" / "batches").iterdir()))
+    assert [one["purpose"] for one in (await files.ask("GET", "/files"))[1]["data"]] == ["batch"]
 
 
 async def test_a_folder_has_one_server(serving: Serving, tmp_path: Path) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import random
 import subprocess
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import aiohttp
+
+from tests.batch.files_api import Files
 from tests.support.batches import ids, line, read, write
 from tests.support.bench import TIMEOUT, Bench
 from tests.support.places import BINARY
+from tests.support.served import Served
 
 KILLS, LINES = 20, 400
 
@@ -70,3 +75,25 @@ def test_a_server_of_its_own_with_the_real_engine_ends_with_it(tmp_path: Path) -
     found = read(tmp_path / "out.jsonl")
     assert sorted(map(int, ids(found))) == list(range(150))
     assert all(len(one["response"]["body"]["choices"]) == 2 for one in found)
+
+
+async def test_a_server_that_is_killed_goes_on_with_its_batch(tmp_path: Path) -> None:
+    bench, drawn, id = Bench(tmp_path), random.Random(5), ""
+    lines = [line(f"{i}", prompt=f"{i % 9}", max_tokens=2, n=0 if i % 10 == 0 else 1) for i in range(LINES)]
+    arguments = ("--files-dir", str(tmp_path / "files"), "--parallel", "2", "--", "--token-delay", "0.005")
+    for at in range(7):
+        with bench.serving(*arguments) as (process, greeting):
+            async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+                files = Files(Served(greeting.split()[0], http, bench.journal, stack))
+                id = id or (await files.begin(lines))["id"]
+                if at < 6:
+                    await files.until_done(id, (at + 1) * 50 + drawn.randrange(20))
+                    process.kill()
+                    continue
+                batch = await files.until(id)
+                done = await files.lines(batch["output_file_id"])
+                failed = await files.lines(batch["error_file_id"])
+    assert batch["status"] == "completed"
+    assert batch["request_counts"] == {"total": LINES, "completed": LINES * 9 // 10, "failed": LINES // 10}
+    assert sorted(map(int, ids(done + failed))) == list(range(LINES))
+    assert {int(one) % 10 for one in ids(failed)} == {0}

@@ -36,7 +36,8 @@ class BatchRoutes:
 
     def __init__(self, registry: Registry, batches: BatchService) -> None:
         self._registry, self._batches = registry, batches
-        self._uploads = Uploads("file", registry.settings.body_timeout)
+        self._seconds = registry.settings.body_timeout
+        self._uploads = Uploads("file", self._seconds)
 
     # Files
 
@@ -53,7 +54,7 @@ class BatchRoutes:
 
         try:
             with self._uploads.slot(caller.client):
-                form = await read_form(http, receive)
+                form = await read_form(http, receive, self._seconds)
                 keep = _checked(form)
                 await self._batches.require_room(caller, size)
                 now, name = int(time.time()), form["file"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import BodyPartReader, web
@@ -15,16 +16,16 @@ MAX_PARTS, MAX_FIELD, MAX_NAME = 16, 1024, 255  # parts; bytes of a field; chara
 OnFile = Callable[[str, AsyncIterator[bytes]], Awaitable[None]]
 
 
-async def read_form(http: web.Request, on_file: OnFile) -> dict[str, str]:
+async def read_form(http: web.Request, on_file: OnFile, seconds: float) -> dict[str, str]:
     """The fields of a form by name. Its file, the part `file`, goes to on_file: name and content.
 
-    RequestError.
+    seconds: in which each other part must arrive. RequestError.
     """
     if http.content_type != KIND:
         raise wrong("Content-Type", http.content_type, f"{KIND}, with the parts file and purpose")
     fields: dict[str, str] = {}
     try:
-        async for part in _parts(http):
+        async for part in _parts(http, seconds):
             name = part.name or ""
             if name in fields:
                 raise RequestError(f"the form has several parts {name}; it must have one", param=name)
@@ -32,19 +33,27 @@ async def read_form(http: web.Request, on_file: OnFile) -> dict[str, str]:
                 fields[name] = _clean(part.filename or "file")
                 await on_file(fields[name], _pieces(part))
             else:
-                fields[name] = await _text(name, part)
+                async with asyncio.timeout(seconds):
+                    fields[name] = await _text(name, part)
+    except TimeoutError:
+        message = f"a part of the form took more than {seconds:g} s (--body-timeout)"
+        raise RequestError(message, status=408, code="body_timeout") from None
     except (ValueError, AssertionError, HttpProcessingError, web.RequestPayloadError) as error:
         raise RequestError(f"the form cannot be read: {error}"[:300]) from None
     return fields
 
 
-async def _parts(http: web.Request) -> AsyncIterator[BodyPartReader]:
-    count = 0
-    async for part in await http.multipart():
-        count += 1
-        if not isinstance(part, BodyPartReader) or count > MAX_PARTS:
-            raise RequestError(f"the form must have at most {MAX_PARTS} parts, none with parts of its own")
+async def _parts(http: web.Request, seconds: float) -> AsyncIterator[BodyPartReader]:
+    form = await http.multipart()
+    for _ in range(MAX_PARTS + 1):
+        async with asyncio.timeout(seconds):
+            part = await form.next()
+        if part is None:
+            return
+        if not isinstance(part, BodyPartReader):
+            raise RequestError("a part of the form has parts of its own; it must be a file or a text")
         yield part
+    raise RequestError(f"the form has more than {MAX_PARTS} parts; file and purpose are needed")
 
 
 async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
