@@ -202,7 +202,7 @@ def answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
     return _failed(fault)
 
 
-def _dialect_of(request: web.Request) -> str:
+def dialect_of(request: web.Request) -> str:
     """The dialect of the request's path, or of its beginning; empty if that has none."""
     resource = request.match_info.route.resource  # None if the method is wrong
     path = resource.canonical if resource else _without_extra_slashes(request.path)
@@ -214,7 +214,7 @@ def _dialect_of(request: web.Request) -> str:
 async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Gives errors of another server's paths the form that this server uses."""
     response = await handler(request)
-    dialect = _dialect_of(request)
+    dialect = dialect_of(request)
     form = ERROR_FORMS.get(dialect)
     if form is not None and isinstance(response, web.Response) and FAULT in response:
         fault = response[FAULT]
@@ -259,7 +259,7 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
     async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = f"llama-srb/{__version__}"
         response.headers["X-Request-Id"] = request_id.get()
-        if _dialect_of(http) == "anthropic":
+        if dialect_of(http) == "anthropic":
             response.headers["Request-Id"] = request_id.get()  # its clients show this one
         if found := recalled_chunks.get():
             response.headers[RECALLED] = ", ".join(f"{id};score={score}" for id, score in found)
@@ -300,7 +300,7 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
     if request.method != "OPTIONS":
         return await handler(request)
     wanted = request.headers.get("Access-Control-Request-Headers", "*")
-    is_theirs = _dialect_of(request) == "llamacpp"
+    is_theirs = dialect_of(request) == "llamacpp"
     methods = ("GET", "POST", *(() if is_theirs else ("PUT",)), "DELETE", "OPTIONS")
     headers = {
         "Access-Control-Allow-Methods": ", ".join(methods),

@@ -18,11 +18,12 @@ from llama_srb.engine.events import Done, Embedding, Event, Extend, Result, Scor
 from llama_srb.engine.exchange import CommandRefused, Exchange
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.pool.terms import Observer, Terms, TimeLimit
-from llama_srb.http.auth.api_keys import Grant
+from llama_srb.http.auth.api_keys import Grant, Key
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.limits import Budgets, Load
 from llama_srb.http.observe.metrics import Metrics
 from llama_srb.http.observe.model_metrics import Clock
+from llama_srb.http.observe.request_metrics import OTHER, Labels, adapter_label
 from llama_srb.models.names import RequestIds
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
@@ -126,12 +127,13 @@ class Reservation(Observer):
         self._model, self._pool, self._again = model, model.pool, again
         self.grant, self.client = caller.grant, caller.client
         self.hang_up = caller.hang_up
-        self._priority = caller.priority
+        self._priority, self._dialect = caller.priority, caller.dialect
         self.count, self.yields = count, yields
-        self._admission = admission
+        self._admission, self._metrics = admission, admission.metrics.of(model.name)
         self._session = caller.session
         self._in_block = False
         self._unused = 0
+        self._adapters: dict[Exchange, str] = {}  # labels of generations that have not entered the pool
         self._running: dict[Exchange, Clock] = {}
         self._terms = Terms()
         self._computed = 0  # tokens of a prefix, score or embedding that is not done
@@ -194,12 +196,16 @@ class Reservation(Observer):
         self._require_n(request)
         generation = self._pool.generate(request, self._terms)
         generation.locked = request.locked
+        self._adapters[generation] = _adapter_of(request, self._model)
         return generation
 
     def generate_all(self, requests: list[CompletionRequest]) -> MultiGeneration:
         for request in requests:
             self._require_n(request)
-        return self._pool.generate_all(requests, self._terms)
+        several = self._pool.generate_all(requests, self._terms)
+        for generation, request in zip(several.parts, requests, strict=True):
+            self._adapters[generation] = _adapter_of(request, self._model)
+        return several
 
     def prefix(self, request: CompletionRequest) -> Exchange:
         return self._pool.prefix(request, self._terms)
@@ -225,7 +231,8 @@ class Reservation(Observer):
         if not self._unused:
             raise RuntimeError(f"more requests run than the {self.count} that were reserved")
         self._unused -= 1
-        self._running[exchange] = self._admission.metrics.of(self._model.name).clock()
+        labels = Labels(self._dialect, self._adapters.pop(exchange, ""))
+        self._running[exchange] = self._metrics.clock(labels)
         if exchange.n:
             self._admission.ids.add(exchange.id, self._model.name)
         if self._session is not None:
@@ -250,8 +257,9 @@ class Reservation(Observer):
             self.hang_up()
 
     def over(self, exchange: Exchange) -> None:
-        if self._running.pop(exchange, None) is None:
+        if (clock := self._running.pop(exchange, None)) is None:
             return
+        clock.over(exchange.last, exchange.n)
         if self._session is not None:
             self._session.discard(exchange)
         if isinstance(exchange.last, Result):
@@ -264,8 +272,22 @@ class Reservation(Observer):
         self._end_if_over()
 
     def _pay(self, tokens: int) -> None:
-        if tokens and self.grant is not None and self.grant.tokens_per_minute is not None:
+        if not tokens:
+            return
+        self._metrics.spent(_key_label(self.grant), tokens)
+        if self.grant is not None and self.grant.tokens_per_minute is not None:
             self._admission.budgets.spend(self.client, self.grant.tokens_per_minute, tokens)
+
+
+def _adapter_of(request: CompletionRequest, model: ServedModel) -> str:
+    return adapter_label(request.lora, model.settings.adapter_names)
+
+
+def _key_label(grant: Grant | None) -> str:
+    """The names of keys are the operator's; those in JSON web tokens are not, and may be any number."""
+    if grant is None:
+        return ""
+    return grant.name if isinstance(grant, Key) else OTHER
 
 
 def _cost(last: Event | None) -> int:

@@ -24,7 +24,7 @@ class Caller:
     """The caller of one request.
 
     grant, session: those of its key; None if no key is needed. hang_up ends its connection at once, without
-    writing the rest. priority: 0, or BATCH for what may wait for everybody else.
+    writing the rest. priority: 0, or BATCH for what may wait for everybody else. dialect: of the answer.
     """
 
     grant: Grant | None = None
@@ -32,16 +32,24 @@ class Caller:
     address: str = ""
     hang_up: Callable[[], None] = _nothing
     priority: int = 0
+    dialect: str = "none"
 
     @property
     def client(self) -> str:
         """The client's name for limits and scheduling: by key or JWT; by address if no key is needed."""
         return f"address {self.address}" if self.grant is None else self.grant.client
 
-    def on(self, address: str, hang_up: Callable[[], None] | None, urgency: str = "") -> Caller:
+    def on(
+        self, address: str, hang_up: Callable[[], None] | None, urgency: str = "", dialect: str = "none"
+    ) -> Caller:
         """The same caller with its connection's address and hang_up, and its request's header Priority."""
         priority = BATCH if "u=7" in urgency.replace(" ", "").split(",") else 0
-        return dataclasses.replace(self, address=address, hang_up=hang_up or _nothing, priority=priority)
+        hang_up = hang_up or _nothing
+        return dataclasses.replace(self, address=address, hang_up=hang_up, priority=priority, dialect=dialect)
+
+    def answered_as(self, dialect: str) -> Caller:
+        """The same caller, whose answer has another dialect than its path."""
+        return dataclasses.replace(self, dialect=dialect)
 
     @property
     def now(self) -> Caller:

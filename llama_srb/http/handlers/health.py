@@ -102,6 +102,8 @@ class Health:
                 open=model.pool.requests.of_clients,
                 memory=sum(map(memory_of, model.pool.engines.pids)),
                 engine=status,
+                begun=model.pool.requests.sequences(waiting=False),
+                not_begun=model.pool.requests.sequences(waiting=True),
             )
             now[model.name] = now[model.name].beside(one) if model.name in now else one
         self.metrics_of_all.set(now)
