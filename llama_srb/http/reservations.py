@@ -16,6 +16,7 @@ from typing import Any, Self
 from llama_srb.engine.commands import encode_extend
 from llama_srb.engine.events import Done, Embedding, Event, Extend, Result, Score, Start
 from llama_srb.engine.exchange import CommandRefused, Exchange
+from llama_srb.engine.pool.engines import Change
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.pool.terms import Observer, Terms, TimeLimit
 from llama_srb.http.auth.api_keys import Grant, Key
@@ -35,18 +36,34 @@ SHARE = (
     256  # the most requests of one WebSocket: fewer unread events than max_unread / SHARE are never too many
 )
 QUEUE_RETRY = 5  # seconds until a full queue may have room
+DRAIN_RETRY = 5  # seconds until a proxy may have found another server, or this one may have started again
 SLOT_RETRY = 1  # seconds until one of a client's requests may have ended
 
 
 class Admission:
-    """Counts slots, queued requests and tokens; above a limit it raises RequestError with 400, 429 or 503."""
+    """Counts slots, queued requests and tokens; above a limit it raises RequestError with 400, 429 or 503.
+
+    is_draining: new requests get 503; those that were accepted finish. change: of is_draining, and of open.
+    """
 
     def __init__(self, load: Load, *, by_model: bool = False) -> None:
         self.load = load
         self.metrics = Metrics(by_model=by_model)
         self.ids = RequestIds()
         self.budgets = Budgets()
+        self.is_draining, self.change = False, Change()
         self._open: set[Reservation] = set()
+
+    @property
+    def open(self) -> int:
+        """The reservations that are held: by requests that run, wait or are being read."""
+        return len(self._open)
+
+    def require_no_drain(self, caller: Caller) -> None:
+        """RequestError 503 while the server drains, unless the caller's request was accepted before."""
+        if self.is_draining and not caller.is_accepted:
+            message = "the server drains: it takes no new requests"
+            raise RequestError(message, status=503, code="draining", retry_after=DRAIN_RETRY)
 
     def reserve(
         self, caller: Caller, model: ServedModel, count: int = 1, *, yields: bool = False, again: bool = False
@@ -68,6 +85,7 @@ class Admission:
     # For reservations
 
     def grant(self, reservation: Reservation) -> None:
+        self.require_no_drain(reservation.caller)
         self._require_queue(reservation.count)
         if (grant := reservation.grant) is not None:
             if not reservation.yields:
@@ -77,6 +95,7 @@ class Admission:
 
     def release(self, reservation: Reservation) -> None:
         self._open.discard(reservation)
+        self.change.notify()
 
     def unread_on_connection(self, reservation: Reservation) -> int:
         """Events that wait for the reader of the reservation's connection, in all of its requests."""
@@ -125,12 +144,10 @@ class Reservation(Observer):
         again: bool = False,
     ) -> None:
         self._model, self._pool, self._again = model, model.pool, again
-        self.grant, self.client = caller.grant, caller.client
+        self.caller, self.grant, self.client = caller, caller.grant, caller.client
         self.hang_up = caller.hang_up
-        self._priority, self._dialect = caller.priority, caller.dialect
         self.count, self.yields = count, yields
         self._admission, self._metrics = admission, admission.metrics.of(model.name)
-        self._session = caller.session
         self._in_block = False
         self._unused = 0
         self._adapters: dict[Exchange, str] = {}  # labels of generations that have not entered the pool
@@ -143,7 +160,7 @@ class Reservation(Observer):
         self._admission.grant(self)
         self._model.begin_use()
         self._in_block, self._unused = True, self.count
-        self._terms = Terms(self.client, tuple(self._limits()), self, self._priority)
+        self._terms = Terms(self.client, tuple(self._limits()), self, self.caller.priority)
         return self
 
     def __exit__(
@@ -231,12 +248,12 @@ class Reservation(Observer):
         if not self._unused:
             raise RuntimeError(f"more requests run than the {self.count} that were reserved")
         self._unused -= 1
-        labels = Labels(self._dialect, self._adapters.pop(exchange, ""))
+        labels = Labels(self.caller.dialect, self._adapters.pop(exchange, ""))
         self._running[exchange] = self._metrics.clock(labels)
         if exchange.n:
             self._admission.ids.add(exchange.id, self._model.name)
-        if self._session is not None:
-            self._session.add(exchange, lambda refusal: exchange.fail(refusal.code or "", refusal.message))
+        if (session := self.caller.session) is not None:
+            session.add(exchange, lambda refusal: exchange.fail(refusal.code or "", refusal.message))
 
     def received(self, exchange: Exchange, events: list[Event]) -> None:
         if (clock := self._running.get(exchange)) is None:
@@ -260,8 +277,8 @@ class Reservation(Observer):
         if (clock := self._running.pop(exchange, None)) is None:
             return
         clock.over(exchange.last, exchange.n)
-        if self._session is not None:
-            self._session.discard(exchange)
+        if self.caller.session is not None:
+            self.caller.session.discard(exchange)
         if isinstance(exchange.last, Result):
             self._unused += self._in_block  # a command only borrows the slot
             self._command_tokens += _tokens_in(exchange.last)

@@ -41,11 +41,16 @@ QUERY: dict[str, tuple[str, Schema]] = {
     ),
     "after": ("`next` of the page before.", {"type": "string"}),
     "prompt": ("The text to continue; the request line may have 8,190 bytes.", {"type": "string"}),
+    "wait": (
+        "Seconds to wait until nothing is open.",
+        {"type": "number", "minimum": 0, "maximum": 3600, "default": 0},
+    ),
 }
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
 QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its query, beside `model`
     "task_live": ("prompt",),
     "list_documents": ("limit", "after"),
+    "drain": ("wait",),
 }
 PATTERNS = {
     "index": "[0-9]{1,9}",

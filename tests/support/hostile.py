@@ -13,7 +13,11 @@ from llama_srb.http.routes import ROUTES
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import CANONICAL
 
-PATHS = tuple(route.path for route in ROUTES if route.method == "POST" and "{" not in route.path)
+PATHS = tuple(
+    route.path
+    for route in ROUTES
+    if route.method == "POST" and "{" not in route.path and route.handler != "drain"
+)
 ELSEWHERE = (
     "messages", "model", "stream", "stream_options", "input", "texts", "content", "tokens", "options", "context",
     "system", "template", "raw", "format", "input_prefix", "input_suffix", "input_extra", "samplers", "preset",

@@ -25,6 +25,7 @@ class Caller:
 
     grant, session: those of its key; None if no key is needed. hang_up ends its connection at once, without
     writing the rest. priority: 0, or BATCH for what may wait for everybody else. dialect: of the answer.
+    is_accepted: a drain lets it finish, because it belongs to something that has begun.
     """
 
     grant: Grant | None = None
@@ -33,6 +34,7 @@ class Caller:
     hang_up: Callable[[], None] = _nothing
     priority: int = 0
     dialect: str = "none"
+    is_accepted: bool = False
 
     @property
     def client(self) -> str:
@@ -50,6 +52,11 @@ class Caller:
     def answered_as(self, dialect: str) -> Caller:
         """The same caller, whose answer has another dialect than its path."""
         return dataclasses.replace(self, dialect=dialect)
+
+    @property
+    def accepted(self) -> Caller:
+        """The same caller, whose requests a drain lets finish."""
+        return dataclasses.replace(self, is_accepted=True)
 
     @property
     def now(self) -> Caller:

@@ -130,6 +130,13 @@ class Health:
 
 def health_of(registry: Registry) -> Healthy | Unhealthy:
     """Whether requests are served at once or after a load; else the state and the reason."""
+    answer = _health_of_models(registry)
+    if registry.admission.is_draining and answer["status"] == "ok":
+        return {"status": "draining", "progress": 1.0}
+    return answer
+
+
+def _health_of_models(registry: Registry) -> Healthy | Unhealthy:
     return _health_of_several(registry) if registry.are_several else _health_of_one(registry)
 
 
