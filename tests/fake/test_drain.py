@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.support.measured import measured
 from tests.support.places import ROOT
 from tests.support.served import Served, Serving, bearer, frames, key_file
 from tests.support.sockets import connected, event, until
@@ -82,11 +83,13 @@ async def test_health_and_ready_turn_503_and_back(serving: Serving) -> None:
     assert [status for status, _ in states] == [503, 503, 200]
     assert states[0][1] == {"status": "draining", "progress": 1.0}
     assert (await asked(served, "GET", "/v1/stats"))[1]["status"] == "ready"
+    assert (await measured(served)).sum("llama_srb_draining") == 1
     assert await asked(served, "DELETE", "/drain") == (
         200,
         {"status": "serving", "requests_open": 0, "websockets_open": 0},
     )
     assert [(await asked(served, "GET", path))[0] for path in paths] == [200, 200, 200]
+    assert (await measured(served)).sum("llama_srb_draining") == 0
     assert (await served.post({"prompt": "x", "max_tokens": 1}))[0] == 200
 
 

@@ -106,7 +106,7 @@ class Health:
                 not_begun=model.pool.requests.sequences(waiting=True),
             )
             now[model.name] = now[model.name].beside(one) if model.name in now else one
-        self.metrics_of_all.set(now)
+        self.metrics_of_all.set(now, is_draining=self.registry.admission.is_draining)
         return now
 
     async def _status(self, model: ModelFacts) -> Mapping[str, Any]:

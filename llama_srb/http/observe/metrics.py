@@ -58,6 +58,8 @@ class Metrics:
         self._requests = Counter(f"{PREFIX}_requests", about, labels, registry=registry)
         about = "Requests that are running or queued."
         self._running = Gauge(f"{PREFIX}_requests_open", about, registry=registry)
+        about = "1 while a drain refuses new requests."
+        self._draining = Gauge(f"{PREFIX}_draining", about, registry=registry)
         self._families = Families(registry, by_model=by_model)
         self._vllm = VllmGauges(registry)
         self._served: set[str] = set()
@@ -78,8 +80,9 @@ class Metrics:
         """Counts a request that has ended; path is the route's, with the names of its parameters."""
         self._requests.labels(path, dialect, status).inc()
 
-    def set(self, models: Mapping[str, ModelNow]) -> None:
+    def set(self, models: Mapping[str, ModelNow], *, is_draining: bool = False) -> None:
         """Sets the current values of all models. Those that were removed keep their counts."""
+        self._draining.set(is_draining)
         self._running.set(sum(now.open for now in models.values()))
         for name, now in models.items():
             self.of(name).set(now)
