@@ -21,6 +21,7 @@ COMMANDS = {
     "complete": "Continue a prompt n times, side by side.",
     "completion": "Print the script that completes llama-srb's options in a shell.",
     "config": "Check the TOML file of --config.",
+    "drain": "Let a server finish what it has, and take no new requests.",
     "doctor": "Check whether a server can start here, and say what to do.",
     "keys": "Make, list and revoke the keys of a server.",
     "memory": "Put documents into the memories of a server; rebuild their vectors.",

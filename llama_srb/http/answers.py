@@ -38,6 +38,14 @@ class Cancelled(TypedDict):
     cancelled: Literal[True]
 
 
+class DrainState(TypedDict):
+    """requests_open: that run or wait, also those of the WebSockets that are open."""
+
+    status: Literal["draining", "serving"]
+    requests_open: Count
+    websockets_open: Count
+
+
 # ----------------------------------------------------------------------------------------------------
 # The model, and what requests may name
 # ----------------------------------------------------------------------------------------------------

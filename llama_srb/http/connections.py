@@ -21,6 +21,8 @@ from aiohttp.typedefs import Middleware
 from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.middleware import dialect_of
+from llama_srb.http.route import pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.values import RequestError
 
@@ -172,7 +174,7 @@ class Connections:
                 # close() would wait for the reader; uvloop's transports are no asyncio.Transport
                 hang_up = getattr(transport, "abort", transport.close)
             urgency = request.headers.get("Priority", "")
-            request[CALLER] = request[CALLER].on(request.remote or "", hang_up, urgency)
+            request[CALLER] = request[CALLER].on(request.remote or "", hang_up, urgency, dialect_of(request))
             _require_plain(request)
             _require_short(request)
             with contextlib.ExitStack() as held:
@@ -259,8 +261,7 @@ class Connections:
 
 def _is_file(request: web.Request) -> bool:
     """Whether the body is a file, which may be larger than --max-body."""
-    resource = request.match_info.route.resource
-    return resource is not None and (request.method, resource.canonical) in FILES
+    return (request.method, pattern_of(request)) in FILES
 
 
 def _require_short(request: web.Request) -> None:

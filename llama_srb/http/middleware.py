@@ -206,7 +206,7 @@ def answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
     return _failed(fault)
 
 
-def _dialect_of(request: web.Request) -> str:
+def dialect_of(request: web.Request) -> str:
     """The dialect of the request's path, or of its beginning; empty if that has none."""
     path = pattern_of(request)  # None also if the method is wrong
     if path is None:
@@ -219,7 +219,7 @@ def _dialect_of(request: web.Request) -> str:
 async def _errors_in_own_form(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Gives errors of another server's paths the form that this server uses."""
     response = await handler(request)
-    dialect = _dialect_of(request)
+    dialect = dialect_of(request)
     form = ERROR_FORMS.get(dialect)
     if form is not None and isinstance(response, web.Response) and FAULT in response:
         fault = response[FAULT]
@@ -264,7 +264,7 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
     async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = f"llama-srb/{__version__}"
         response.headers["X-Request-Id"] = request_id.get()
-        if _dialect_of(http) == "anthropic":
+        if dialect_of(http) == "anthropic":
             response.headers["Request-Id"] = request_id.get()  # its clients show this one
         if found := recalled_chunks.get():
             response.headers[RECALLED] = ", ".join(f"{one.id};score={one.score}" for one in found)
@@ -304,7 +304,7 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
     if request.method != "OPTIONS":
         return await handler(request)
     wanted = request.headers.get("Access-Control-Request-Headers", "*")
-    is_theirs = _dialect_of(request) == "llamacpp"
+    is_theirs = dialect_of(request) == "llamacpp"
     methods = ("GET", "POST", *(() if is_theirs else ("PUT",)), "DELETE", "OPTIONS")
     headers = {
         "Access-Control-Allow-Methods": ", ".join(methods),

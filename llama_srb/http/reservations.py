@@ -16,13 +16,15 @@ from typing import Any, Self
 from llama_srb.engine.commands import encode_extend
 from llama_srb.engine.events import Done, Embedding, Event, Extend, Result, Score, Start
 from llama_srb.engine.exchange import CommandRefused, Exchange
+from llama_srb.engine.pool.engines import Change
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.pool.terms import Observer, Terms, TimeLimit
-from llama_srb.http.auth.api_keys import Grant
+from llama_srb.http.auth.api_keys import Grant, Key
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.limits import Budgets, Load
 from llama_srb.http.observe.metrics import Metrics
 from llama_srb.http.observe.model_metrics import Clock
+from llama_srb.http.observe.request_metrics import OTHER, Labels, adapter_label
 from llama_srb.models.names import RequestIds
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
@@ -34,18 +36,34 @@ SHARE = (
     256  # the most requests of one WebSocket: fewer unread events than max_unread / SHARE are never too many
 )
 QUEUE_RETRY = 5  # seconds until a full queue may have room
+DRAIN_RETRY = 5  # seconds until a proxy may have found another server, or this one may have started again
 SLOT_RETRY = 1  # seconds until one of a client's requests may have ended
 
 
 class Admission:
-    """Counts slots, queued requests and tokens; above a limit it raises RequestError with 400, 429 or 503."""
+    """Counts slots, queued requests and tokens; above a limit it raises RequestError with 400, 429 or 503.
+
+    is_draining: new requests get 503; those that were accepted finish. change: of is_draining, and of open.
+    """
 
     def __init__(self, load: Load, *, by_model: bool = False) -> None:
         self.load = load
         self.metrics = Metrics(by_model=by_model)
         self.ids = RequestIds()
         self.budgets = Budgets()
+        self.is_draining, self.change = False, Change()
         self._open: set[Reservation] = set()
+
+    @property
+    def open(self) -> int:
+        """The reservations that are held: by requests that run, wait or are being read."""
+        return len(self._open)
+
+    def require_no_drain(self, caller: Caller) -> None:
+        """RequestError 503 while the server drains, unless the caller's request was accepted before."""
+        if self.is_draining and not caller.is_accepted:
+            message = "the server drains: it takes no new requests"
+            raise RequestError(message, status=503, code="draining", retry_after=DRAIN_RETRY)
 
     def reserve(
         self, caller: Caller, model: ServedModel, count: int = 1, *, yields: bool = False, again: bool = False
@@ -67,6 +85,7 @@ class Admission:
     # For reservations
 
     def grant(self, reservation: Reservation) -> None:
+        self.require_no_drain(reservation.caller)
         if not reservation.is_line:
             self._require_queue(reservation.count)
         if (grant := reservation.grant) is not None:
@@ -77,6 +96,7 @@ class Admission:
 
     def release(self, reservation: Reservation) -> None:
         self._open.discard(reservation)
+        self.change.notify()
 
     def unread_on_connection(self, reservation: Reservation) -> int:
         """Events that wait for the reader of the reservation's connection, in all of its requests."""
@@ -126,15 +146,14 @@ class Reservation(Observer):
         again: bool = False,
     ) -> None:
         self._model, self._pool, self._again = model, model.pool, again
-        self.grant, self.client = caller.grant, caller.client
+        self.caller, self.grant, self.client = caller, caller.grant, caller.client
         self.hang_up = caller.hang_up
         self.is_line = caller.is_line
-        self._priority = caller.priority
         self.count, self.yields = count, yields or caller.is_line
-        self._admission = admission
-        self._session = caller.session
+        self._admission, self._metrics = admission, admission.metrics.of(model.name)
         self._in_block = False
         self._unused = 0
+        self._adapters: dict[Exchange, str] = {}  # labels of generations that have not entered the pool
         self._running: dict[Exchange, Clock] = {}
         self._terms = Terms()
         self._computed = 0  # tokens of a prefix, score or embedding that is not done
@@ -144,7 +163,7 @@ class Reservation(Observer):
         self._admission.grant(self)
         self._model.begin_use()
         self._in_block, self._unused = True, self.count
-        self._terms = Terms(self.client, tuple(self._limits()), self, self._priority)
+        self._terms = Terms(self.client, tuple(self._limits()), self, self.caller.priority)
         return self
 
     def __exit__(
@@ -199,12 +218,16 @@ class Reservation(Observer):
         self._require_n(request)
         generation = self._pool.generate(request, self._terms)
         generation.locked = request.locked
+        self._adapters[generation] = _adapter_of(request, self._model)
         return generation
 
     def generate_all(self, requests: list[CompletionRequest]) -> MultiGeneration:
         for request in requests:
             self._require_n(request)
-        return self._pool.generate_all(requests, self._terms)
+        several = self._pool.generate_all(requests, self._terms)
+        for generation, request in zip(several.parts, requests, strict=True):
+            self._adapters[generation] = _adapter_of(request, self._model)
+        return several
 
     def prefix(self, request: CompletionRequest) -> Exchange:
         return self._pool.prefix(request, self._terms)
@@ -230,11 +253,12 @@ class Reservation(Observer):
         if not self._unused:
             raise RuntimeError(f"more requests run than the {self.count} that were reserved")
         self._unused -= 1
-        self._running[exchange] = self._admission.metrics.of(self._model.name).clock()
+        labels = Labels(self.caller.dialect, self._adapters.pop(exchange, ""))
+        self._running[exchange] = self._metrics.clock(labels)
         if exchange.n:
             self._admission.ids.add(exchange.id, self._model.name)
-        if self._session is not None:
-            self._session.add(exchange, lambda refusal: exchange.fail(refusal.code or "", refusal.message))
+        if (session := self.caller.session) is not None:
+            session.add(exchange, lambda refusal: exchange.fail(refusal.code or "", refusal.message))
 
     def received(self, exchange: Exchange, events: list[Event]) -> None:
         if (clock := self._running.get(exchange)) is None:
@@ -255,10 +279,11 @@ class Reservation(Observer):
             self.hang_up()
 
     def over(self, exchange: Exchange) -> None:
-        if self._running.pop(exchange, None) is None:
+        if (clock := self._running.pop(exchange, None)) is None:
             return
-        if self._session is not None:
-            self._session.discard(exchange)
+        clock.over(exchange.last, exchange.n)
+        if self.caller.session is not None:
+            self.caller.session.discard(exchange)
         if isinstance(exchange.last, Result):
             self._unused += self._in_block  # a command only borrows the slot
             self._command_tokens += _tokens_in(exchange.last)
@@ -269,8 +294,22 @@ class Reservation(Observer):
         self._end_if_over()
 
     def _pay(self, tokens: int) -> None:
-        if tokens and self.grant is not None and self.grant.tokens_per_minute is not None:
+        if not tokens:
+            return
+        self._metrics.spent(_key_label(self.grant), tokens)
+        if self.grant is not None and self.grant.tokens_per_minute is not None:
             self._admission.budgets.spend(self.client, self.grant.tokens_per_minute, tokens)
+
+
+def _adapter_of(request: CompletionRequest, model: ServedModel) -> str:
+    return adapter_label(request.lora, model.settings.adapter_names)
+
+
+def _key_label(grant: Grant | None) -> str:
+    """The names of keys are the operator's; those in JSON web tokens are not, and may be any number."""
+    if grant is None:
+        return ""
+    return grant.name if isinstance(grant, Key) else OTHER
 
 
 def _cost(last: Event | None) -> int:

@@ -49,6 +49,10 @@ QUERY: dict[str, tuple[str, Schema]] = {
     "order": ("By the time of creation.", {"enum": ["asc", "desc"], "default": "desc"}),
     "purpose": ("Only files with this purpose.", {"type": "string"}),
     "prompt": ("The text to continue; the request line may have 8,190 bytes.", {"type": "string"}),
+    "wait": (
+        "Seconds to wait until nothing is open.",
+        {"type": "number", "minimum": 0, "maximum": 3600, "default": 0},
+    ),
 }
 SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
 QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its query, beside `model`
@@ -56,6 +60,7 @@ QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its que
     "list_documents": ("limit", "after"),
     "list_files": ("limit", "after", "order", "purpose"),
     "list_batches": ("limit", "after"),
+    "drain": ("wait",),
 }
 PATTERNS = {
     "index": "[0-9]{1,9}",

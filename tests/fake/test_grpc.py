@@ -429,6 +429,26 @@ async def test_health_is_not_serving_when_the_server_drains(serving: Serving, tm
             await process.wait()
 
 
+async def test_a_drain_is_seen_in_health_and_refuses_new_calls(start: Start) -> None:
+    started = await start("--endless")
+    async with started.rpc() as rpc:
+        watched = aiter(rpc.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE)))
+        assert (await anext(watched)).status == SERVING
+        events = aiter(rpc.complete(prompt="x", n=1, max_tokens=300))
+        await anext(events)
+        async with started.served.http.post(started.served.url + "/drain") as response:
+            assert response.status == 200
+        assert (await anext(watched)).status == NOT_SERVING
+        code, message, details = await failure(rpc.complete(**PLAIN))
+        assert (code, message) == (Code.UNAVAILABLE, "the server drains: it takes no new requests")
+        assert details["retry-after"] == "5"
+        assert [name for name, _ in await all_of(events)][-1] == "done"
+        async with started.served.http.delete(started.served.url + "/drain") as response:
+            assert response.status == 200
+        assert (await anext(watched)).status == SERVING
+        assert [name for name, _ in await all_of(rpc.complete(**PLAIN))][-1] == "done"
+
+
 async def test_health_is_not_serving_while_an_engine_starts_again(start: Start) -> None:
     async with (await start("--exit-after", "1")).rpc() as rpc:
         assert (await rpc.serves(), await rpc.serves(SERVICE)) == (SERVING, SERVING)

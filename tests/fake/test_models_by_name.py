@@ -25,7 +25,7 @@ LOADS = (  # have their own tests
     "unload_loaded",
 )  # fmt: skip
 NO_MODEL = {  # handlers of bodies that name no model: they act on requests, or on the server
-    "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation",
+    "drain", "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation",
     "create_file", "create_batch", "cancel_batch",
     "task_completions", "task_chat", "search_memory", *LOADS,
 }  # fmt: skip

@@ -151,6 +151,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
     "admin": """
         POST /v1/trials
         POST /v1/trials/prompt
+        POST /drain
+        DELETE /drain
         POST /v1/load_lora_adapter
         POST /v1/unload_lora_adapter
         POST /v1/models/{name}/load
@@ -266,7 +268,7 @@ async def test_another_method_or_path_does_nothing(serving: Serving) -> None:
     """It needs no key either, since the answer reveals nothing."""
     served = await serving(api_key="one")
     for method, path, status in (
-        ("POST", "/drain", 404),
+        ("POST", "/stop", 404),
         ("PUT", "/v1/models", 405),
         ("POST", "/slots", 405),
     ):

@@ -48,12 +48,12 @@ async def test_metrics_count_requests_tokens_and_times(serving: Serving) -> None
         ("llama_srb_prompt_tokens_total",): 8,
         ("llama_srb_completion_tokens_total",): 50,
         ("llama_srb_engine_step_tokens_total",): 50,
-        ("llama_srb_first_token_seconds_count",): 4,
+        ("llama_srb_first_token_seconds_count", ""): 4,
         ("llama_srb_engine_starts_total",): 1,
         ("llama_srb_engine_ready",): 1,
     }
     assert {name: found[name] for name in expected} == expected
-    assert found["llama_srb_between_tokens_seconds_count",] <= 16
+    assert found["llama_srb_between_tokens_seconds_count", ""] <= 16
     steps = found["llama_srb_engine_steps_total",]
     assert steps >= 20
     assert found["llama_srb_engine_step_seconds_total",] == 2 * steps

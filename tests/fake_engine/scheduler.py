@@ -8,14 +8,15 @@ from argparse import Namespace
 from typing import Any
 
 from .faults import Faults
-from .fields import Refused
+from .fields import N_CTX, Refused
 from .output import Output
 from .requests import Request, Sequence, make_sequence
 from .stories import joined, tokenize, tokens_of
 from .torrent import prepare, tokens_field
 
 NO_SEED = 2**32 - 1
-MOST_PINNED = 8192  # half of the cells
+CELLS = N_CTX
+MOST_PINNED = CELLS // 2
 
 
 class Scheduler:
@@ -117,13 +118,19 @@ class Scheduler:
 
     def counts(self) -> dict[str, int]:
         """The fields of a status."""
-        waiting = sum(not r.started for r in self.requests.values())
+        started = [request for request in self.requests.values() if request.started]
+        running = [sequence for request in started for sequence in request.running]
+        pinned, live = sum(self.pins.values()), min(len(running), self.flags.parallel)
         return {
-            "cells_used": 0,
-            "cells_pinned": sum(self.pins.values()),
-            "requests": len(self.requests) - waiting,
-            "queued": waiting,
-            "sequences": sum(len(r.running) for r in self.requests.values() if r.started),
+            "cells": CELLS,
+            "cells_used": pinned + sum(sequence.length for sequence in running),
+            "cells_idle": 0,
+            "cells_pinned": pinned,
+            "cells_shared": 0,
+            "requests": len(started),
+            "queued": len(self.requests) - len(started),
+            "sequences": live,
+            "sequences_waiting": len(running) - live,
             "steps": self.steps,
             "step_tokens": self.streamed,
             "step_us": 2_000_000 * self.steps,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,9 @@ import aiohttp
 import pytest
 
 from llama_srb.config import load
+from tests.support.processes import children
 from tests.support.served import bearer, key_file, running
+from tests.support.waiting import PATIENCE
 
 SETTINGS = """
 [memories.tales]
@@ -230,3 +235,22 @@ async def test_over_http_a_turn_computes_two_turns_and_its_recall(clients: dict[
         assert computed <= two_turns + recalled + 4, (number, sizes, usage)
         prompts.append(usage)
     assert prompts[-1]["prompt_tokens"] > 3 * (two_turns + recalled)
+
+
+async def test_a_request_that_recalls_when_a_drain_begins_is_finished(clients: dict[str, Client]) -> None:
+    alice, root = clients["alice"], clients["root"]
+    await alice.ask("/v1/tasks/story/completions", {"prompt": SECRET})
+    (engine,) = children()
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        asked = asyncio.create_task(alice.ask("/v1/tasks/story/completions", {"prompt": "Which key?"}))
+        async with asyncio.timeout(PATIENCE):
+            while not json.loads((await root.ask("/v1/stats", None, "GET"))[0])["requests_open"]:
+                pass
+        await root.ask("/drain", {})
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    _, recalled = await asked
+    assert recalled
+    await root.ask("/drain", None, "DELETE")
+    assert ("recall", "Which key?\n") in await alice.prompt("Which key?"), "it was stored, too"

@@ -186,6 +186,8 @@ CASES = [
     *of("POST /v1/unload_lora_adapter", {}, status=400),
     *of("GET /v1/adapters"), *of("GET /lora-adapters"), *of("GET /v1/presets"), *of("GET /v1/samplers"),
     *of("GET /openapi.json"), *of("GET /health"), *of("GET /health/live"), *of("GET /health/ready"),
+    *of("POST /drain"), *of("POST /drain", path="/drain?wait=5"), *of("DELETE /drain"),
+    *of("POST /drain", status=400, path="/drain?wait=soon"),
     *of("GET /v1/stats"), *of("GET /metrics", form=PLAIN), *of("GET /", form=HTML),
     *of("GET /studio/{file}", form=HTML, path="/studio/index.html"),
     *of("GET /studio/{file}", form=CSS, path="/studio/style.css"),

@@ -14,7 +14,9 @@ from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTE
 from llama_srb.request.fields import CANONICAL
 
 PATHS = tuple(
-    route.path for route in ROUTES if route.method == "POST" and "{" not in route.path and not route.files
+    route.path
+    for route in ROUTES
+    if route.method == "POST" and "{" not in route.path and not route.files and route.handler != "drain"
 )
 ELSEWHERE = (
     "messages", "model", "stream", "stream_options", "input", "texts", "content", "tokens", "options", "context",

@@ -38,6 +38,10 @@ class Requests:
         """The number without the server's own commands."""
         return len(self._open) - len(self._own)
 
+    def sequences(self, *, waiting: bool) -> int:
+        """The sequences of the generations that wait, or of those that have begun."""
+        return sum(exchange.n for exchange in self._open.values() if exchange.waits == waiting)
+
     @property
     def waiting(self) -> list[Exchange]:
         """The requests without an engine, the oldest first."""

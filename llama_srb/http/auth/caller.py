@@ -25,7 +25,8 @@ class Caller:
 
     grant, session: those of its key; None if no key is needed. hang_up ends its connection at once, without
     writing the rest. is_line: the request is a line of a batch that this server runs. priority: 0, or BATCH
-    for what may wait for everybody else.
+    for what may wait for everybody else. dialect: of the answer. is_accepted: a drain lets it finish, because
+    it belongs to something that has begun.
     """
 
     grant: Grant | None = None
@@ -34,6 +35,8 @@ class Caller:
     hang_up: Callable[[], None] = _nothing
     is_line: bool = False
     priority: int = 0
+    dialect: str = "none"
+    is_accepted: bool = False
 
     @property
     def client(self) -> str:
@@ -45,10 +48,22 @@ class Caller:
         """The owner of files and batches that it stores; empty if no key is needed."""
         return "" if self.grant is None else self.grant.client
 
-    def on(self, address: str, hang_up: Callable[[], None] | None, urgency: str = "") -> Caller:
+    def on(
+        self, address: str, hang_up: Callable[[], None] | None, urgency: str = "", dialect: str = "none"
+    ) -> Caller:
         """The same caller with its connection's address and hang_up, and its request's header Priority."""
         priority = BATCH if "u=7" in urgency.replace(" ", "").split(",") else 0
-        return dataclasses.replace(self, address=address, hang_up=hang_up or _nothing, priority=priority)
+        hang_up = hang_up or _nothing
+        return dataclasses.replace(self, address=address, hang_up=hang_up, priority=priority, dialect=dialect)
+
+    def answered_as(self, dialect: str) -> Caller:
+        """The same caller, whose answer has another dialect than its path."""
+        return dataclasses.replace(self, dialect=dialect)
+
+    @property
+    def accepted(self) -> Caller:
+        """The same caller, whose requests a drain lets finish."""
+        return dataclasses.replace(self, is_accepted=True)
 
     @property
     def now(self) -> Caller:

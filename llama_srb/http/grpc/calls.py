@@ -244,7 +244,7 @@ class Calls:
                 with contextlib.suppress(RuntimeError):  # the call is over
                     scope.reschedule(asyncio.get_running_loop().time())
 
-            caller = caller.on(_address(context.peer()), hang_up, metadata.get("priority", ""))
+            caller = caller.on(_address(context.peer()), hang_up, metadata.get("priority", ""), "grpc")
             try:
                 async with scope:
                     yield Call(name, context, caller, held)

@@ -107,6 +107,10 @@ class Chosen:
         """The request with the texts of the task around its prompt. is_beginning: it is to be continued."""
         return request if self.task is None else applied(self.task, request, is_beginning=is_beginning)
 
+    def answered_as(self, dialect: str) -> Chosen:
+        """The same, whose answer has another dialect than its path."""
+        return dataclasses.replace(self, caller=self.caller.answered_as(dialect))
+
     def without_task(self) -> Chosen:
         """RequestError if a task was named: it has rules for texts that are generated, not for scores."""
         if self.task is not None:

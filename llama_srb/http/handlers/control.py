@@ -1,14 +1,17 @@
-"""Handlers that act on running requests: extend, cancel, stop; and WebSockets."""
+"""Handlers that act on running requests: extend, cancel, stop, drain; and WebSockets."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from collections.abc import Callable
 from functools import partial
 
 from aiohttp import WSCloseCode, web
 
 from llama_srb.dialects.common.answers import warned
-from llama_srb.http.answers import Cancelled, Extended
+from llama_srb.http.answers import Cancelled, DrainState, Extended
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.chosen import HELD, Registry
@@ -19,6 +22,11 @@ from llama_srb.http.websockets.conversation import Conversation
 from llama_srb.http.websockets.requests import Connection
 from llama_srb.request.parse import extension_from
 from llama_srb.request.shapes import plain_id
+from llama_srb.request.values import wrong
+
+log = logging.getLogger("llama_srb.server")  # this name is documented
+
+LONGEST_WAIT = 3600.0  # seconds
 
 
 class Control:
@@ -58,6 +66,46 @@ class Control:
         self.responder.stop_of(http[CALLER].client)
         return json_response("OK")
 
+    # Drain
+
+    async def drain(self, http: web.Request) -> web.Response:
+        """New requests get 503 from now on. Answers when nothing is open, or after ?wait= seconds."""
+        wait, admission = _wait_in(http.query.get("wait", "0")), self.registry.admission
+        if self._set_draining(True):
+            log.info("a drain has begun: new requests get 503")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while admission.is_draining and (admission.open or self._sockets):
+                    await admission.change.wait()
+        return json_response(self._drain_state())
+
+    async def end_drain(self, http: web.Request) -> web.Response:
+        """Requests are served again."""
+        if self._set_draining(False):
+            log.info("the drain has ended: requests are served again")
+        return json_response(self._drain_state())
+
+    def _set_draining(self, is_draining: bool) -> bool:
+        """Whether this is a change."""
+        admission = self.registry.admission
+        if admission.is_draining == is_draining:
+            return False
+        admission.is_draining = is_draining
+        admission.change.notify()
+        for listener in self.registry.residency.listeners[:]:  # gRPC's health depends on it, too
+            listener()
+        return True
+
+    def _drain_state(self) -> DrainState:
+        admission = self.registry.admission
+        return {
+            "status": "draining" if admission.is_draining else "serving",
+            "requests_open": admission.open,
+            "websockets_open": len(self._sockets),
+        }
+
+    # WebSockets
+
     async def websocket(self, http: web.Request) -> web.StreamResponse:
         """Many requests on one connection, until it is closed."""
 
@@ -85,7 +133,8 @@ class Control:
     async def _serve(
         self, http: web.Request, make: Callable[[web.WebSocketResponse, Delivered], ClientSocket]
     ) -> web.StreamResponse:
-        settings = self.registry.settings
+        settings, admission = self.registry.settings, self.registry.admission
+        admission.require_no_drain(http[CALLER])
         socket = web.WebSocketResponse(
             heartbeat=settings.keep_alive,
             max_msg_size=settings.max_body,
@@ -98,8 +147,19 @@ class Control:
                 await make(socket, incoming.delivered).serve()
         finally:
             self._sockets.discard(socket)
+            admission.change.notify()
         return socket
 
     async def close_sockets(self, app: web.Application) -> None:
         for socket in list(self._sockets):
             await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server stops")
+
+
+def _wait_in(text: str) -> float:
+    try:
+        wait = float(text)
+    except ValueError:
+        wait = -1.0
+    if 0 <= wait <= LONGEST_WAIT:  # NaN is not
+        return wait
+    raise wrong("wait", text[:100], f"a number of seconds from 0 to {LONGEST_WAIT:g}")

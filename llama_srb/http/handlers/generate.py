@@ -59,7 +59,7 @@ class Generate:
 
     async def stream(self, http: web.Request, chosen: Chosen, first: bytes = b"") -> web.StreamResponse:
         """n continuations by this model, as the event stream. first: its first bytes."""
-        http[DIALECT] = "events"  # also on OpenAI's path
+        http[DIALECT], chosen = "events", chosen.answered_as("events")  # also on OpenAI's path
         request = await parsed(http, events.parse, chosen.body, chosen.defaults)
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)

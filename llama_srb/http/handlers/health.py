@@ -102,9 +102,11 @@ class Health:
                 open=model.pool.requests.of_clients,
                 memory=sum(map(memory_of, model.pool.engines.pids)),
                 engine=status,
+                begun=model.pool.requests.sequences(waiting=False),
+                not_begun=model.pool.requests.sequences(waiting=True),
             )
             now[model.name] = now[model.name].beside(one) if model.name in now else one
-        self.metrics_of_all.set(now)
+        self.metrics_of_all.set(now, is_draining=self.registry.admission.is_draining)
         return now
 
     async def _status(self, model: ModelFacts) -> Mapping[str, Any]:
@@ -128,6 +130,13 @@ class Health:
 
 def health_of(registry: Registry) -> Healthy | Unhealthy:
     """Whether requests are served at once or after a load; else the state and the reason."""
+    answer = _health_of_models(registry)
+    if registry.admission.is_draining and answer["status"] == "ok":
+        return {"status": "draining", "progress": 1.0}
+    return answer
+
+
+def _health_of_models(registry: Registry) -> Healthy | Unhealthy:
     return _health_of_several(registry) if registry.are_several else _health_of_one(registry)
 
 

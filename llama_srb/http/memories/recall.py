@@ -17,7 +17,7 @@ async def with_recalled(
     memories = chosen.memories
     if recall is None or memories is None:
         return request
-    text, caller = query_of(request), chosen.caller
+    text, caller = query_of(request), chosen.caller.accepted  # the request has its slot
     filter = parse_filter(recall.pre_filter or None, recall.post_filter or None)
     found = await memories.recall(recall.memory, text, recall.retrieve, caller, filter)
     if stores and recall.store_prompts and text.strip():

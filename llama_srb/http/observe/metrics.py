@@ -12,7 +12,9 @@ from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count
 from llama_srb.http.observe import llamacpp_metrics
-from llama_srb.http.observe.model_metrics import NOT_SERVED, PREFIX, Families, ModelMetrics, ModelNow
+from llama_srb.http.observe.model_metrics import NOT_SERVED, Families, ModelMetrics, ModelNow
+from llama_srb.http.observe.request_metrics import PREFIX
+from llama_srb.http.observe.vllm_metrics import VllmGauges
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -23,6 +25,8 @@ class ModelTotals(TypedDict):
     prompt_tokens: Count
     cached_tokens: Count
     completion_tokens: Count
+    finished_sequences: Count
+    key_tokens: Count
     prompt_seconds: float
     decode_seconds: float
     engine_starts: Count
@@ -54,7 +58,11 @@ class Metrics:
         self._requests = Counter(f"{PREFIX}_requests", about, labels, registry=registry)
         about = "Requests that are running or queued."
         self._running = Gauge(f"{PREFIX}_requests_open", about, registry=registry)
+        about = "1 while a drain refuses new requests."
+        self._draining = Gauge(f"{PREFIX}_draining", about, registry=registry)
         self._families = Families(registry, by_model=by_model)
+        self._vllm = VllmGauges(registry)
+        self._served: set[str] = set()
         self._models: dict[str, ModelMetrics] = {}
         if not by_model:
             self._models[""] = self._families.of("")
@@ -72,11 +80,16 @@ class Metrics:
         """Counts a request that has ended; path is the route's, with the names of its parameters."""
         self._requests.labels(path, dialect, status).inc()
 
-    def set(self, models: Mapping[str, ModelNow]) -> None:
+    def set(self, models: Mapping[str, ModelNow], *, is_draining: bool = False) -> None:
         """Sets the current values of all models. Those that were removed keep their counts."""
+        self._draining.set(is_draining)
         self._running.set(sum(now.open for now in models.values()))
         for name, now in models.items():
             self.of(name).set(now)
+            self._vllm.set(name, now)
+        for name in self._served - models.keys():
+            self._vllm.remove(name)
+        self._served = {*models}
         if self.by_model:
             for name in self._models.keys() - models.keys():
                 self._models[name].set(NOT_SERVED)

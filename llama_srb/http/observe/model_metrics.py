@@ -5,18 +5,23 @@ Times are measured in this process, from a request's arrival to an event's arriv
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from llama_srb.engine.events import Done, Event, Stop, Stream
-
-PREFIX = "llama_srb"
-FIRST_TOKEN = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-BETWEEN_TOKENS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+from llama_srb.engine.events import Done, Error, Event, Start, Stop, Stream
+from llama_srb.http.observe.request_metrics import (
+    NO_LABELS,
+    PREFIX,
+    Labels,
+    RequestFamilies,
+    RequestMetrics,
+)
 
 # fmt: off
 GENERATIONS = {
@@ -45,7 +50,7 @@ COUNTS = {  # name in the engine's status, divisor, help text; a new process cou
 }
 # fmt: on
 
-Metric = TypeVar("Metric", Counter, Gauge, Histogram)
+Metric = TypeVar("Metric", Counter, Gauge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +58,31 @@ class ModelNow:
     """The current values of a model.
 
     open: its requests that run or wait. memory: bytes. engine: its status; empty if no engine can be asked.
+    begun, not_begun: the sequences of generations that have begun, and of those that have not.
     """
 
     is_ready: bool
     open: int
     memory: int
     engine: Mapping[str, Any]
+    begun: int = 0
+    not_begun: int = 0
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """The share of the KV cache's cells that nothing can evict, 0 to 1; NaN if it is not known."""
+        if not self.engine.get("cells"):
+            return math.nan
+        in_use: int = self.engine["cells_used"] - self.engine["cells_idle"]
+        return in_use / int(self.engine["cells"])
 
     def beside(self, old: ModelNow) -> ModelNow:
         """The values of both. old: a model with this name that is being removed."""
-        return replace(self, open=self.open + old.open, memory=self.memory + old.memory)
+        both = {name: getattr(self, name) + getattr(old, name) for name in ADDED}
+        return replace(self, **both)
+
+
+ADDED = ("open", "memory", "begun", "not_begun")
 
 
 class Families:
@@ -71,12 +91,15 @@ class Families:
     def __init__(self, registry: CollectorRegistry, *, by_model: bool) -> None:
         self._registry, self._labels = registry, ("model",) if by_model else ()
         self._generations = {name: self._counter(name, text) for name, text in GENERATIONS.items()}
-        self._first = self._histogram("first_token_seconds", "From arrival to the first text.", FIRST_TOKEN)
-        about = "Between texts of a request."
-        self._between = self._histogram("between_tokens_seconds", about, BETWEEN_TOKENS)
+        self._requests = RequestFamilies(registry, self._labels)
+        about = "Tokens that were computed for a key, as its budget counts them."
+        keyed = (*self._labels, "key")
+        self._spent = Counter(f"{PREFIX}_key_tokens", about, keyed, registry=registry)
         self._starts = self._counter("engine_starts", "Engine processes that were started.")
         self._memory = self._gauge("engine_memory_bytes", "Resident memory of all engine processes.")
         self._up = self._gauge("engine_ready", "1 when requests are served at once.")
+        about = "Share of the KV cache that nothing can evict: running requests and pins."
+        self._usage = self._gauge("kv_cache_usage_ratio", about)
         self._counts = {name: self._counter("engine_" + name, text) for name, (_, _, text) in COUNTS.items()}
         self._gauges = {name: self._gauge("engine_" + name, text) for name, text in GAUGES.items()}
 
@@ -86,22 +109,21 @@ class Families:
     def _gauge(self, name: str, about: str) -> Gauge:
         return Gauge(f"{PREFIX}_{name}", about, self._labels, registry=self._registry)
 
-    def _histogram(self, name: str, about: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"{PREFIX}_{name}", about, self._labels, buckets=buckets, registry=self._registry)
-
     def of(self, model: str) -> ModelMetrics:
         """The metrics of one model."""
 
         def one(metric: Metric) -> Metric:
             return metric.labels(model) if self._labels else metric
 
+        values = (model,) if self._labels else ()
         return ModelMetrics(
+            partial(self._requests.of, values),
+            lambda key, tokens: self._spent.labels(*values, key).inc(tokens),
             {name: one(count) for name, count in self._generations.items()},
-            one(self._first),
-            one(self._between),
             one(self._starts),
             one(self._memory),
             one(self._up),
+            one(self._usage),
             {name: one(count) for name, count in self._counts.items()},
             {name: one(gauge) for name, gauge in self._gauges.items()},
         )
@@ -112,27 +134,35 @@ NOT_SERVED = ModelNow(is_ready=False, open=0, memory=0, engine={})
 
 @dataclass(slots=True)
 class ModelMetrics:
-    """The metrics of one model. longest: most tokens that one sequence had at its end, with its prompt."""
+    """The metrics of one model.
 
+    spent(key, tokens): counts tokens that were computed for a key. longest: most tokens that one sequence
+    had at its end, with its prompt.
+    """
+
+    requests: Callable[[Labels], RequestMetrics]
+    spent: Callable[[str, int], None]
     generations: Mapping[str, Counter]
-    first_token_seconds: Histogram
-    between_tokens_seconds: Histogram
     starts: Counter
     memory: Gauge
     up: Gauge
+    usage: Gauge
     counts: Mapping[str, Counter]
     gauges: Mapping[str, Gauge]
     longest: int = 0
     running: int = 0  # requests, in the last status of an engine
     queued: int = 0
     _counted: dict[str, int] | None = None  # the counts in the last status
+    _by_labels: dict[Labels, RequestMetrics] = field(default_factory=dict)
 
     def engine_started(self) -> None:
         self.starts.inc()
 
-    def clock(self) -> Clock:
+    def clock(self, labels: Labels = NO_LABELS) -> Clock:
         """A clock for the events of one generation."""
-        return Clock(self)
+        if (metrics := self._by_labels.get(labels)) is None:
+            metrics = self._by_labels[labels] = self.requests(labels)
+        return Clock(self, metrics)
 
     def set(self, now: ModelNow) -> None:
         """Sets the current values."""
@@ -140,43 +170,73 @@ class ModelMetrics:
         self.running, self.queued = engine.get("requests", 0), engine.get("queued", 0)
         self.up.set(now.is_ready)
         self.memory.set(now.memory)
+        self.usage.set(now.kv_cache_usage)
         for name, gauge in self.gauges.items():
-            gauge.set(engine.get(name, float("nan")))
+            gauge.set(engine.get(name, math.nan))
         counted = self._counted or dict.fromkeys(COUNTS, 0)
-        for name, (field, divisor, _) in COUNTS.items():
-            before, after = counted[name], int(engine.get(field, counted[name]))
+        for name, (counted_as, divisor, _) in COUNTS.items():
+            before, after = counted[name], int(engine.get(counted_as, counted[name]))
             self.counts[name].inc((after - before if after >= before else after) / divisor)
             counted[name] = after
         self._counted = counted
 
 
 class Clock:
-    """Measures the times and counts the tokens of one generation."""
+    """Measures one generation: when its phases began, by the monotonic clock; how its sequences ended."""
 
-    def __init__(self, metrics: ModelMetrics) -> None:
-        self._metrics = metrics
-        self._began = time.monotonic()
-        self._last: float | None = None  # time of the last text
+    def __init__(self, model: ModelMetrics, metrics: RequestMetrics) -> None:
+        self.began = time.monotonic()
+        self.admitted: float | None = None
+        self.first_text: float | None = None
+        self._model, self._metrics, self._times = model, metrics, metrics.histograms
+        self._last_text = 0.0
+        self._ended: dict[str, int] = {}  # sequences by finish_reason
         self._most = 0  # tokens of the longest text
 
     def take(self, events: list[Event]) -> None:
-        if any(type(event) is Stream for event in events):
-            self._tick(time.monotonic())
+        """Takes the events of one read, which share one look at the clock."""
+        now, has_text = time.monotonic(), False
         for event in events:
-            if type(event) is Stop:
-                self._most = max(self._most, event.length)
+            if type(event) is Stream:
+                has_text = True
+            elif type(event) is Stop:
+                self._stop(event)
+            elif type(event) is Start and self.admitted is None:
+                self.admitted = now
+                self._times["queue_seconds"].observe(now - self.began)
+        if has_text:
+            self._tick(now)
         if isinstance(done := events[-1], Done):
-            counts = self._metrics.generations
-            counts["prompt_tokens"].inc(done.prompt_tokens)
-            counts["cached_tokens"].inc(done.cached_tokens)
-            counts["completion_tokens"].inc(done.completion_tokens)
-            counts["prompt_seconds"].inc(done.timings.get("prompt_ms", 0) / 1000)
-            counts["decode_seconds"].inc(done.timings.get("decode_ms", 0) / 1000)
-            self._metrics.longest = max(self._metrics.longest, done.prompt_tokens + self._most)
+            self._done(done, now)
+
+    def over(self, last: Event | None, n: int) -> None:
+        """The generation of n sequences is over; last: its last event."""
+        if isinstance(last, Error) and (left := n - sum(self._ended.values())) > 0:
+            self._ended["error"] = left
+        self._metrics.finished(self._ended)
+
+    def _stop(self, stop: Stop) -> None:
+        reason = stop.finish_reason
+        self._ended[reason] = self._ended.get(reason, 0) + 1
+        self._most = max(self._most, stop.length)
 
     def _tick(self, now: float) -> None:
-        if self._last is None:
-            self._metrics.first_token_seconds.observe(now - self._began)
+        if self.first_text is None:
+            self.first_text = now
+            self._times["first_token_seconds"].observe(now - self.began)
         else:
-            self._metrics.between_tokens_seconds.observe(now - self._last)
-        self._last = now
+            self._times["between_tokens_seconds"].observe(now - self._last_text)
+        self._last_text = now
+
+    def _done(self, done: Done, now: float) -> None:
+        counts = self._model.generations
+        counts["prompt_tokens"].inc(done.prompt_tokens)
+        counts["cached_tokens"].inc(done.cached_tokens)
+        counts["completion_tokens"].inc(done.completion_tokens)
+        counts["prompt_seconds"].inc(done.timings.get("prompt_ms", 0) / 1000)
+        counts["decode_seconds"].inc(done.timings.get("decode_ms", 0) / 1000)
+        self._model.longest = max(self._model.longest, done.prompt_tokens + self._most)
+        if self.admitted is not None:
+            self._times["request_seconds"].observe(now - self.began)
+            self._times["request_prompt_tokens"].observe(done.prompt_tokens)
+            self._times["request_completion_tokens"].observe(done.completion_tokens)

@@ -46,7 +46,7 @@ class ClientSocket:
         self._writing = asyncio.Lock()
         self.tasks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
-        self.caller, self._session = caller, caller.session
+        self.caller, self._session = caller.answered_as("websocket").accepted, caller.session
 
     async def handle(self, data: str | bytes, held: contextlib.ExitStack) -> None:
         """Handles one message of the client."""
