@@ -52,7 +52,10 @@ def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
         gc.collect()
         gc.freeze()  # later collections skip modules and tables, which live as long as the process
         body = shlex.quote('{"prompt": "Once upon a time,"}')
-        print(f"{address}   try: curl -N {address}/v1/completions -d {body}", flush=True)
+        to = address
+        if settings.socket is not None:
+            to = f"--unix-socket {shlex.quote(str(settings.socket))} http://localhost{settings.api_prefix}"
+        print(f"{address}   try: curl -N {to}/v1/completions -d {body}", flush=True)
 
     try:
         run(server.serve(settings, on_loading=bar.show, on_ready=greet, reread=reread))

@@ -9,7 +9,18 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from llama_srb import bundled
 
-from .readers import adapter, at_home, duration, files, json_object, named_files, names, size, words
+from .readers import (
+    adapter,
+    at_home,
+    duration,
+    file_mode,
+    files,
+    json_object,
+    named_files,
+    names,
+    size,
+    words,
+)
 from .readers import arguments as words_of_shell
 
 Adapter = Annotated[Path, AfterValidator(adapter)]
@@ -62,12 +73,17 @@ class Rows(BaseModel):
     preload: bool = Field(False,
         description="Of several models: load this one at the start, not when it is first asked for.")
     host: str = Field("127.0.0.1",
-        description="Address to listen on; 0.0.0.0 is all addresses of the machine.")
+        description="Address to listen on; 0.0.0.0 is all addresses of the machine; unix:FILE is a Unix "
+        "socket (and, as with llama-server, a name that ends with .sock).")
+    socket_mode: Annotated[int, BeforeValidator(file_mode)] = Field(0o600, ge=0, le=0o777,
+        description="Mode of the Unix socket's file, in octal; 660 lets a group connect.")
     port: int = Field(9090, ge=0, le=65535,
         description="Port to listen on; 0 is any free port.")
     grpc: int | None = Field(None, ge=0, le=65535,
         description="Port of the gRPC API beside HTTP's, 50051 as a rule; 0 is any free port (default: no "
         "gRPC). It needs the extra llama-srb[grpc].")
+    api_prefix: str = Field("", pattern=r"^(/[A-Za-z0-9._~-]+)*$",
+        description="Beginning of every path, as /llm, for a proxy that passes a part of its paths on.")
     reuse_port: bool = Field(False,
         description="Let several servers listen on the same port; the system divides the connections.")
     n: int = Field(8, ge=1,

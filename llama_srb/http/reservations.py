@@ -289,8 +289,8 @@ def _computed(event: Event) -> int:
 
 
 def _tokens_in(answer: Result) -> int:
-    tokens = answer.data.get("tokens")
-    return len(tokens) if isinstance(tokens, list) else 0
+    tokens, counts = answer.data.get("tokens"), answer.data.get("counts", [])
+    return (len(tokens) if isinstance(tokens, list) else 0) + sum(map(int, counts))
 
 
 def _require_n(name: str, wanted: int, running: int, grant: Grant) -> None:

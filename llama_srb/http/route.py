@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from aiohttp import web
 from pydantic import Field
 
 from llama_srb.dialects.openai import Error
@@ -61,6 +62,15 @@ PATTERNS = {
     "file": ".+",
     "document": ".+",
 }  # other parameters are any text without a slash
+
+
+API_PREFIX = web.AppKey("api_prefix", str)
+
+
+def pattern_of(request: web.Request) -> str | None:
+    """The path of the request's route, without --api-prefix; None if no route has the path and method."""
+    resource = request.match_info.route.resource
+    return None if resource is None else resource.canonical.removeprefix(request.app[API_PREFIX]) or "/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,13 @@ OURS: tuple[Route, ...] = (
         "The exact prompt of a completion or a chat, also of a task, in parts with their tokens; nothing is "
         "generated.",
         {200: json_of("The prompt.", MadePrompt), **GENERATION_ERRORS}, request="ChatRequest"),
+    Route("POST", "/v1/trials", ADMIN, "trial",
+        "n continuations, or answers to a chat, by a task that is tried: a configured one, or a draft, "
+        "the TOML of its table; always as the event stream. No memory gets the prompt.",
+        {200: Answer("The continuations.", {SSE: events.EVENTS}), **TASK_ERRORS}, request="Trial"),
+    Route("POST", "/v1/trials/prompt", ADMIN, "trial_prompt",
+        "The exact prompt of a trial, as /v1/prompt has it; nothing is generated.",
+        {200: json_of("The prompt.", MadePrompt), **TASK_ERRORS}, request="Trial"),
     Route("GET", "/v1/models", EVERY_KEY, "models",
         "The models, with facts from their files, and adapters that have names.",
         {200: json_of("A list.", Models), **FAILED}),

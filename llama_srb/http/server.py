@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -20,10 +19,11 @@ from llama_srb.config import Settings
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.http.connections import MAX_LINE, http_log
-from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
+from llama_srb.http.listening import address_of, listening
+from llama_srb.http.observe.freed_memory import trim_when_grown
 from llama_srb.http.reload import Reload
 from llama_srb.http.reload.faults import (
     StartError,
@@ -48,7 +48,6 @@ log = logging.getLogger("llama_srb.server")  # this name is documented
 
 INSTALL_GRPC = "pip install 'llama-srb[grpc]'"
 WRITE_GRACE = 1.0  # seconds for clients to read the last frames of a server that stops
-BACKLOG = 1024  # connections that wait to be accepted; further ones try again after a second
 
 
 async def serve(
@@ -84,28 +83,28 @@ async def serve(
     with _signals(handled=signals) as (hangup, *stopping):
         async with opened(memories), contextlib.AsyncExitStack() as stack:
             try:
-                socket = await stack.enter_async_context(files_of(api.batches))
-                site = await _listen(runner, settings, certificate, socket)
-                assert runner.server is not None
-                for sweep, name in (
-                    (api.connections.sweep, "idle"),
-                    (api.connections.end_stalled, "stalled"),
-                ):
-                    helpers.append(begin(sweep(runner.server), f"{name} connections"))
-                helpers.append(begin(reload.run(hangup), "SIGHUP"))
-                helpers.append(begin(trim_when_grown(), "freed memory"))
-                async with _grpc(settings, api, reload) as rpc, residency:
-                    async with reload.models():
-                        if await _start(residency, registry, stopping[0], on_loading):
-                            rpc.started()
-                            reload.started()
-                            on_ready(_address(site.name, runner))
-                            log.info("llama-srb %s serves %s", __version__, _named(registry))
-                            async with api.batches.running():
-                                await stopping[0].wait()
-                    log.info("stopping")
-                    await asyncio.gather(site.stop(), rpc.drain())
-                    await _stop(residency, settings.stop_grace, stopping[1])
+                lines = await stack.enter_async_context(files_of(api.batches))
+                async with listening(runner, settings, certificate, lines) as site:
+                    assert runner.server is not None
+                    for sweep, name in (
+                        (api.connections.sweep, "idle"),
+                        (api.connections.end_stalled, "stalled"),
+                    ):
+                        helpers.append(begin(sweep(runner.server), f"{name} connections"))
+                    helpers.append(begin(reload.run(hangup), "SIGHUP"))
+                    helpers.append(begin(trim_when_grown(), "freed memory"))
+                    async with _grpc(settings, api, reload) as rpc, residency:
+                        async with reload.models():
+                            if await _start(residency, registry, stopping[0], on_loading):
+                                rpc.started()
+                                reload.started()
+                                on_ready(address_of(site, runner, settings))
+                                log.info("llama-srb %s serves %s", __version__, _named(registry))
+                                async with api.batches.running():
+                                    await stopping[0].wait()
+                        log.info("stopping")
+                        await asyncio.gather(site.stop(), rpc.drain())
+                        await _stop(residency, settings.stop_grace, stopping[1])
             finally:
                 for helper in helpers:
                     helper.cancel()
@@ -189,39 +188,6 @@ def _signals(*, handled: bool) -> Iterator[list[asyncio.Event]]:
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
-
-
-async def _listen(
-    runner: web.AppRunner, settings: Settings, certificate: SSLContext | None, socket: str | None
-) -> web.TCPSite:
-    """Listens on the settings' address, and on the Unix socket for lines of batches; StartError."""
-    await runner.setup()
-    site = web.TCPSite(
-        runner,
-        settings.host,
-        settings.port,
-        ssl_context=certificate,
-        backlog=BACKLOG,
-        reuse_port=settings.reuse_port or None,
-    )
-    try:
-        await site.start()
-        if socket is not None:
-            await web.UnixSite(runner, socket).start()
-    except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-        raise StartError(
-            f"cannot listen on {settings.host} port {settings.port}: {reason}; try --port"
-        ) from None
-    return site
-
-
-def _address(name: str, runner: web.AppRunner) -> str:
-    """The server's URL, with the real port; localhost if the server listens on all interfaces."""
-    host, port = runner.addresses[0][:2]
-    host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
-    scheme = name.partition(":")[0]
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def _start(

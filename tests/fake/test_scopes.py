@@ -149,6 +149,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /v1/stats
     """,
     "admin": """
+        POST /v1/trials
+        POST /v1/trials/prompt
         POST /v1/load_lora_adapter
         POST /v1/unload_lora_adapter
         POST /v1/models/{name}/load

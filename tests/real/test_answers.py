@@ -259,7 +259,7 @@ async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> Non
     async with aiohttp.ClientSession() as session, session.ws_connect(storyteller.url + "/v1/ws") as socket:
         for command in commands:
             await socket.send_json(command)
-        while sum(one["event"] == "done" for one in told) < 2:
+        while (names := [one["event"] for one in told]).count("done") < 2 or "error" not in names:
             told.append(await socket.receive_json(timeout=PATIENCE))
     assert {"start", "prompt", "stream", "stop", "done", "error"} <= {one["event"] for one in told}
     for one in told:

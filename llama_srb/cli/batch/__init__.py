@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,11 +85,17 @@ def _batch(
 
 
 def _address(url: str) -> str:
-    address = address_of(url)
+    """The address as it was given, once it is known to be one."""
+    address, _ = address_of(url)
     if not urlsplit(address).hostname or urlsplit(address).scheme not in ("http", "https"):
-        message = f"--url is {url!r}; it must be an address as http://localhost:9090"
+        message = f"--url is {url!r}; it must be an address as http://localhost:9090 or unix:FILE"
         raise click.UsageError(message, click.get_current_context())
-    return address
+    return url
+
+
+def _server(given: str, headers: Mapping[str, str], window: int | None) -> Server:
+    url, socket = address_of(given)
+    return Server(url, headers, path=socket, window=window)
 
 
 def _scan(lines: Source, out: Output, source: Path) -> Scan:
@@ -113,7 +119,7 @@ async def _run(asked: _Asked, lines: Source, scan: Scan, out: Output, counts: Co
             address, key = await stack.enter_async_context(own_server.running(asked.settings))
             addresses = [address]
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        servers = [Server(address, headers, window=asked.concurrency) for address in addresses]
+        servers = [_server(address, headers, asked.concurrency) for address in addresses]
         for server in servers:
             await stack.enter_async_context(server)
         progress = stack.enter_context(Progress(counts))

@@ -30,6 +30,7 @@ from llama_srb.http.auth.jwt import JwtError, JwtVerifier
 from llama_srb.http.auth.lines import Lines, Owner
 from llama_srb.http.auth.sessions import Session
 from llama_srb.http.foreign import Scopes
+from llama_srb.http.route import pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.values import RequestError
 
@@ -83,7 +84,8 @@ class Access:
     def require_safe(self) -> None:
         """AccessError if other computers can connect and no key is needed."""
         host = self._settings.host
-        if not (_is_local(host) or self.needs_key or self._settings.insecure):
+        is_local = self._settings.socket is not None or _is_local(host)
+        if not (is_local or self.needs_key or self._settings.insecure):
             raise AccessError(
                 f"--host {host} lets other computers in, and there are no keys: --api-key-file FILE (made by "
                 "llama-srb keys add), --api-key KEY, or --insecure"
@@ -222,11 +224,11 @@ def renew_tls(settings: Settings, context: ssl.SSLContext | None) -> None:
 
 def _route_of(request: web.Request) -> tuple[Scopes, str]:
     """The scopes that the route needs, and its path. Answers 404 and 405 need none: they reveal nothing."""
-    resource = request.match_info.route.resource
-    if resource is None:
+    pattern = pattern_of(request)
+    if pattern is None:
         return (), request.path
     method = "GET" if request.method == "HEAD" else request.method
-    return SCOPES.get((method, resource.canonical), ADMIN), resource.canonical
+    return SCOPES.get((method, pattern), ADMIN), pattern
 
 
 def _unknown(message: str) -> RequestError:

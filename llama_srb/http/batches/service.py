@@ -72,7 +72,7 @@ class BatchService:
             return
         settings, socket = self._settings, self._access.lines.path
         window = WINDOW * settings.default.parallel
-        worker = Worker(self._store, socket, window, settings.max_body, self._access.grant_of)
+        worker = Worker(self._store, socket, window, settings, self._access.grant_of)
         try:
             async with worker as self._worker:
                 yield

@@ -29,6 +29,7 @@ from llama_srb.batch.run import BatchStopped, Counts, KeyRefused, Run
 from llama_srb.batch.servers import Server
 from llama_srb.batch.source import Bounds, Source
 from llama_srb.batch.store import Store
+from llama_srb.config import Settings
 from llama_srb.http.auth.api_keys import Grant
 from llama_srb.http.auth.lines import HEADER, Owner
 from llama_srb.request.values import RequestError
@@ -85,8 +86,7 @@ class Worker:
     """The batches of a store, for an `async with` block.
 
     socket: the Unix socket by which lines are sent. window: the sequences that a batch has at once.
-    line_bytes: the most of a line. grant_of: what an owner's key grants now; None: no key is needed;
-    RequestError.
+    grant_of: what an owner's key grants now; None: no key is needed; RequestError.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Worker:
         store: Store,
         socket: str,
         window: int,
-        line_bytes: int,
+        settings: Settings,
         grant_of: Callable[[Owner], Grant | None],
     ) -> None:
         self._store, self._socket, self._window, self._grant_of = store, socket, window, grant_of
-        self._line_bytes = line_bytes
+        self._line_bytes, self._url = settings.max_body, f"http://localhost{settings.api_prefix}"
         self._jobs: dict[str, _Job] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turns = WeakValueDictionary[str, asyncio.Lock]()  # by owner
@@ -207,7 +207,7 @@ class Worker:
         grant = self._grant_of(owner_of(batch))
         most = self._window if grant is None or grant.concurrent is None else grant.concurrent
         window = min(self._window, most)
-        return Server("http://localhost", {HEADER: batch.id}, path=self._socket, window=window)
+        return Server(self._url, {HEADER: batch.id}, path=self._socket, window=window)
 
     def _open(self, batch: Batch, stack: ExitStack | AsyncExitStack) -> tuple[Source, Output]:
         path = self._store.output(batch)

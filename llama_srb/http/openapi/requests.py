@@ -266,6 +266,11 @@ PREFIX: Schema = {
     "description": "The prompt or messages. It may be the whole later request; other fields are not used.",
     "properties": {"continue": {"type": "null"}},
 }
+TRIAL: Schema = {
+    "allOf": [{"$ref": "#/components/schemas/Request"}],
+    "description": "A request, and the task that is tried: by its name as model, or its table as toml.",
+    "properties": {"toml": _maybe("string", "One table [tasks.NAME], as the file of settings has them.")},
+}
 
 
 def _named_sequence(*needed: str) -> Schema:
@@ -366,6 +371,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "ChatRequest": _chat_request(defaults),
         "FimRequest": FIM,
         "Prefix": PREFIX,
+        "Trial": TRIAL,
         "Extension": EXTENSION,
         "Score": SCORE,
         "EmbeddingInput": EMBEDDING_INPUT,

@@ -15,6 +15,7 @@ from llama_srb.http.auth.access import AccessError
 from llama_srb.http.batches.service import BatchService
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.memories.access import MemoryAccess
+from llama_srb.memory.named import OpenStores
 from llama_srb.memory.records import MemoryUnusable
 from llama_srb.memory.tables import check_filters
 from llama_srb.memory.tables import read as read_memories
@@ -33,7 +34,7 @@ class StartError(Exception):
     """The server cannot start; the message is one line for the operator."""
 
 
-FAULTS = (AccessError, EngineError, HubError, ModelFileError, SettingsError, StartError)
+FAULTS = (AccessError, EngineError, HubError, MemoryUnusable, ModelFileError, SettingsError, StartError)
 
 
 @contextlib.contextmanager
@@ -68,23 +69,23 @@ def tasks_of(settings: Settings) -> Tasks:
 
 
 def memories_of(settings: Settings, registry: Registry) -> MemoryAccess:
-    """The memories, which are not open yet; StartError."""
+    """The memories of a server that starts, which are not open yet; StartError."""
     try:
-        return MemoryAccess(read_memories(settings), registry)
+        return MemoryAccess(read_memories(settings), registry, OpenStores())
     except SettingsError as error:
         raise StartError(str(error)) from None
 
 
 @contextlib.asynccontextmanager
 async def opened(memories: MemoryAccess) -> AsyncIterator[None]:
-    """The memories are open during the block; StartError."""
+    """The memories are open during the block, and those that a reload makes of them; StartError."""
     try:
         await memories.open()
         yield
     except MemoryUnusable as error:
         raise StartError(str(error)) from None
     finally:
-        await memories.close()
+        await memories.stores.close_all()
 
 
 @contextlib.asynccontextmanager
