@@ -12,6 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from .lines import Line, LineError
 from .order import Shares
@@ -19,10 +20,13 @@ from .output import Output
 from .servers import LARGE, Answer, Interrupted, Server, Unreachable
 from .source import Source
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 MOST_TRIES = 4  # of a line that is interrupted
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds between two checks of a server that is not well
 PATIENCE = 600.0  # seconds without an answer of any server
-LARGE_AT_ONCE = 4  # lines of more than LARGE bytes that a server has at once: they stay in its memory
+LARGE_AT_ONCE = 3  # lines of more than LARGE bytes that a server has at once: they stay in its memory
 BUSY = (429, 503)  # with Retry-After: the server takes the line later
 BROKEN = (429, 500, 502, 503, 504)  # the server may answer the same line otherwise
 
@@ -63,8 +67,9 @@ class Run:
     """One run of a batch.
 
     order: the places of the lines to send. model: for lines that name none. patience: seconds without a
-    server, None: for ever. on_change: is called after each line, and with a message when a server is lost or
-    too busy.
+    server, None: for ever. in_threads: files are read and written in threads, so that a slow disk delays
+    nobody else in this process. on_change: is called after each line, and with a message when a server is
+    lost or too busy.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Run:
         *,
         model: str | None = None,
         patience: float | None = PATIENCE,
+        in_threads: bool = False,
         on_change: Callable[[str], None] = lambda message: None,
     ) -> None:
         self._source, self._output, self._servers, self.counts = source, output, servers, counts
@@ -85,6 +91,7 @@ class Run:
         self._health = [_Health(has_fallen=True) for _ in servers]
         self._tries: Counter[int] = Counter()  # of lines that were interrupted, by place
         self._model, self._patience, self._on_change = model, patience, on_change
+        self._do = asyncio.to_thread if in_threads else _at_once
         self._change = asyncio.Event()  # there may be lines to take
         self._over = asyncio.Event()
 
@@ -107,7 +114,7 @@ class Run:
         while True:
             await self._until_well(at)
             place = await self._next(at)
-            line = await asyncio.to_thread(self._line, place)
+            line = await self._do(self._line, place)
             window, is_suspect = server.window, self._tries[place] > 1
             large = window.size // LARGE_AT_ONCE if line.size > LARGE else 0
             width = window.size if is_suspect else max(line.sequences, large)
@@ -221,12 +228,12 @@ class Run:
             "request_id": found.request_id,
             "body": found.body,
         }
-        await asyncio.to_thread(self._output.write, line.custom_id, response=response, failed=failed)
+        await self._do(self._output.write, line.custom_id, response=response, failed=failed)
         return self._ended(failed, _tokens_in(found.body))
 
     async def _fail(self, line: Line, code: str, message: str) -> None:
         error = {"code": code, "message": message}
-        await asyncio.to_thread(self._output.write, line.custom_id, error=error, failed=True)
+        await self._do(self._output.write, line.custom_id, error=error, failed=True)
         self._ended(True)
 
     def _ended(self, failed: bool, tokens: int = 0) -> None:
@@ -237,6 +244,11 @@ class Run:
         self._on_change("")
         if not self._left:
             self._over.set()
+
+
+async def _at_once(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As asyncio.to_thread(), without a thread, whose start would take a core from the engine."""
+    return work(*args, **kwargs)
 
 
 def _now() -> float:

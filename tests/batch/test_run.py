@@ -81,14 +81,15 @@ class Batch:
         return self.answered.keys() == {one["custom_id"] for one in self.lines} and not self.failed
 
 
-async def test_each_line_is_answered_once(tmp_path: Path, server: Scripted) -> None:
+@pytest.mark.parametrize("in_threads", [False, True])
+async def test_each_line_is_answered_once(tmp_path: Path, server: Scripted, in_threads: bool) -> None:
     async def slow(body: dict[str, Any]) -> web.StreamResponse:
         await asyncio.sleep(0.005)
         return answered(body)
 
     server.answer = slow
     batch = Batch(tmp_path, prompts(1200))
-    counts = await batch.run(server)
+    counts = await batch.run(server, in_threads=in_threads)
     assert batch.is_complete()
     assert (counts.done, counts.failed, counts.tokens) == (1200, 0, 2400)
     assert all(one["response"]["body"]["text"] == id for id, one in batch.answered.items())

@@ -188,7 +188,8 @@ class Worker:
                 if batch.status == "validating":
                     await self._set(job, "in_progress")
                 server = await stack.enter_async_context(self._server(batch))
-                await Run(source, scan.order, output, [server], job.counts, patience=None).run()
+                run = Run(source, scan.order, output, [server], job.counts, patience=None, in_threads=True)
+                await run.run()
                 await self._set(job, "finalizing")
                 await in_thread(output.sync)
                 return COMPLETED
