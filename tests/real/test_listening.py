@@ -43,7 +43,7 @@ def test_a_unix_socket_serves_both_clients_and_goes_with_the_server(place: Path)
     with llama_srb.serve(host=f"unix:{place}") as client:
         assert stat.S_IMODE(place.stat().st_mode) == 0o600
         assert len(client.complete("Once upon a time", n=2, max_tokens=4)) == 2
-        with client.stream("Once upon a time", n=1, max_tokens=-1) as stream:
+        with client.stream("Once upon a time", n=64, max_tokens=-1, ignore_eos=True) as stream:
             assert stream.cancel()
 
         async def other() -> int:

@@ -128,6 +128,6 @@ class Metrics:
             of_all = [sample for sample in family.samples if sample.name.endswith("_total")]
             values = [sample.value for sample in of_all if labels.items() <= sample.labels.items()]
             name, total = family.name.removeprefix(PREFIX + "_"), sum(values)
-            if values or not labels:
+            if not labels or name in ModelTotals.__annotations__:
                 found[name] = round(total, 3) if name.endswith("_seconds") else int(total)
         return found
