@@ -24,6 +24,7 @@ from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
+from llama_srb.http.observe.traces import NO_TRACES, Traces
 from llama_srb.http.reload import Reload
 from llama_srb.http.reload.faults import (
     StartError,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
-INSTALL_GRPC = "pip install 'llama-srb[grpc]'"
+INSTALL_GRPC, INSTALL_OTEL = (f"pip install 'llama-srb[{extra}]'" for extra in ("grpc", "otel"))
 WRITE_GRACE = 1.0  # seconds for clients to read the last frames of a server that stops
 BACKLOG = 1024  # connections that wait to be accepted; further ones try again after a second
 
@@ -65,6 +66,7 @@ async def serve(
     registry = _registered(settings)
     residency, memories = registry.residency, memories_of(settings, registry)
     access, certificate = _guarded(settings)
+    registry.traces = _traces(settings)
     api = Api(settings, registry, access, memories)
     reload = Reload(settings, api, certificate, reread)
     runner = web.AppRunner(
@@ -105,6 +107,7 @@ async def serve(
                 for helper in helpers:
                     helper.cancel()
                 await runner.cleanup()
+                await registry.traces.close()
 
 
 def _registered(settings: Settings) -> Registry:
@@ -121,6 +124,18 @@ def _registered(settings: Settings) -> Registry:
         CacheBudget(residency, settings.cache_ram)
     admission = Admission(load, by_model=bool(settings.models))
     return Registry(settings, admission, served, presets, residency, tasks)
+
+
+def _traces(settings: Settings) -> Traces:
+    """Where traces go; StartError if the packages are missing."""
+    if settings.otlp_traces_endpoint is None:
+        return NO_TRACES
+    try:
+        from llama_srb.http.observe.otel import OtelTraces
+    except ModuleNotFoundError as error:
+        message = f"--otlp-traces-endpoint needs the package {error.name}: {INSTALL_OTEL}"
+        raise StartError(message) from None
+    return OtelTraces(settings)
 
 
 class _NoGrpc:
