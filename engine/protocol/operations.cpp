@@ -8,7 +8,9 @@
 #include "util/utf8.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <set>
 
 using json         = nlohmann::json;
 using ordered_json = nlohmann::ordered_json;
@@ -16,6 +18,7 @@ using ordered_json = nlohmann::ordered_json;
 static const size_t n_max_scored   = 1024; // texts of a score command
 static const int    n_max_priority = 9;
 static const size_t n_max_embedded = 2048; // texts of an embed command
+static const size_t n_max_counted  = 4096; // texts of a count_tokens command
 
 static const int64_t n_max_ram = (int64_t) 1 << 53; // bytes; a double still has every number up to it
 
@@ -78,7 +81,20 @@ static void answer_tokenize(command & c, const json & body, const command_facts 
             pieces.push_back(std::vector<uint8_t>(piece.begin(), piece.end()));
         }
         answer.raw("pieces", pieces.dump());
+        std::set<llama_token> control;
+        std::copy_if(tokens.begin(), tokens.end(), std::inserter(control, control.end()),
+                     [&](llama_token token) { return llama_vocab_is_control(facts.vocab, token); });
+        answer.raw("control", json(control).dump());
     }
+}
+
+// One command for many short texts, each of which would cost more as a command than its tokens.
+static void answer_count_tokens(command & c, const json & body, const command_facts & facts) {
+    json counts = json::array();
+    for (const json & text : body["texts"]) {
+        counts.push_back(common_tokenize(facts.vocab, text.get<std::string>(), false, true).size());
+    }
+    event_line(c.line, "result", c.id).raw("counts", counts.dump());
 }
 
 static void answer_detokenize(command & c, const json & body, const command_facts & facts) {
@@ -222,6 +238,8 @@ static const std::vector<operation> & operations() {
                      {"add_special", true_or_false()},
                      {"pieces", true_or_false()}})},
             answer_tokenize),
+        row("count_tokens", command::answer, worker_if_long,
+            {fields({{"texts", list_of(any_string(), 1, n_max_counted), true}})}, answer_count_tokens),
         row("detokenize", command::answer, worker_if_long, {fields({{"tokens", token_ids(), true}})},
             answer_detokenize),
         row("load_adapter", command::load_adapter, worker,

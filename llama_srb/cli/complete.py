@@ -38,6 +38,7 @@ from .options import (
     field_options,
     fields_of,
     load_settings,
+    refuse_engine_options,
     setting_options,
 )
 from .show import Show, show_for
@@ -57,7 +58,7 @@ def _complete(
     form = "json" if as_json else "jsonl" if as_lines else "text"
     show = show_for(answer, form, waiting_for)
     try:
-        asyncio.run(_until_a_signal(lambda: _show_events(source, answer, show)))
+        asyncio.run(until_a_signal(lambda: _show_events(source, answer, show)))
     except ClientError as error:
         show.take(client.Error(error.code, error.message, error.param))
         raise (Refused if isinstance(error, RequestRefused) else Failed)(error) from error
@@ -102,14 +103,7 @@ def _decoded(data: bytes, name: str) -> str:
 
 
 def _server(url: str, body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]:
-    for name in (*ENGINE_SETTINGS, "config_file"):
-        if options[name] is not None and name != "model":
-            flag = "--" + name.removesuffix("_file").replace("_", "-")
-            _usage_error(f"{flag} is for an engine that this command starts, not for a server (--url).")
-    if click.get_current_context().obj is not None:
-        _usage_error(
-            "Arguments after -- are for an engine that this command starts, not for a server (--url)."
-        )
+    refuse_engine_options(options)
     return _from_server(url, body, options["model"]), f"waiting for {url}"
 
 
@@ -184,7 +178,7 @@ async def _show_events(source: Source, answer: Answer, show: Show) -> None:
             say(warning)
 
 
-async def _until_a_signal(work: Callable[[], Awaitable[None]]) -> None:
+async def until_a_signal(work: Callable[[], Awaitable[None]]) -> None:
     """Runs the work. A signal cancels it and ends the engine; a second signal kills the engine."""
     loop, task, caught = asyncio.get_running_loop(), asyncio.current_task(), list[int]()
     assert task is not None

@@ -18,9 +18,8 @@ TIMEOUT = 1.0  # seconds for a server to answer
 
 def models(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Completes a model: with --url a name that the server knows, else a model of a hub, or a file."""
-    url = context.params.get("url")
-    if url:
-        return _items(_of_server(url), start)
+    if url := context.params.get("url"):
+        return _items(_of_server(url if isinstance(url, str) else url[0]), start)  # `batch` takes several
     return [*hub_models(context, parameter, start), CompletionItem(start, type="file")]
 
 

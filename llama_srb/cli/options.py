@@ -113,6 +113,18 @@ def load_settings(
     )
 
 
+def refuse_engine_options(options: Mapping[str, object]) -> None:
+    """click.UsageError if an option beside --url is for an engine. --model is then a name."""
+    context = click.get_current_context()
+    given = [name for name in (*ENGINE_SETTINGS, "config_file") if options[name] is not None]
+    flags = ["--" + one.removesuffix("_file").replace("_", "-") for one in given if one != "model"]
+    why = "for an engine that this command starts, not for a server (--url)."
+    if flags:
+        raise click.UsageError(f"{flags[0]} is {why}", context)
+    if context.obj is not None:
+        raise click.UsageError(f"Arguments after -- are {why}", context)
+
+
 def _setting(row: config.Option, heading: str) -> Option:
     if isinstance(row.default, bool):
         both = [f"{row.flag}/--no-{row.flag[2:]}", row.name]

@@ -45,17 +45,20 @@ def _serve(config_file: str | None, files: tuple[str, ...], **options: object) -
 
 
 def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
-    log, bar = _Log(settings), _LoadingBar(settings)
+    log, bar = _Log(settings), LoadingBar(settings)
 
     def greet(address: str) -> None:
         log.open()
         gc.collect()
         gc.freeze()  # later collections skip modules and tables, which live as long as the process
         body = shlex.quote('{"prompt": "Once upon a time,"}')
-        print(f"{address}   try: curl -N {address}/v1/completions -d {body}", flush=True)
+        to = address
+        if settings.socket is not None:
+            to = f"--unix-socket {shlex.quote(str(settings.socket))} http://localhost{settings.api_prefix}"
+        print(f"{address}   try: curl -N {to}/v1/completions -d {body}", flush=True)
 
     try:
-        _run(server.serve(settings, on_loading=bar.show, on_ready=greet, reread=reread))
+        run(server.serve(settings, on_loading=bar.show, on_ready=greet, reread=reread))
     except CANNOT_START:
         log.drop()
         raise
@@ -75,7 +78,7 @@ COMMAND = Command(
 )
 
 
-class _LoadingBar:
+class LoadingBar:
     """A progress bar on stderr while the model loads; nothing if stderr is no terminal."""
 
     def __init__(self, settings: Settings) -> None:
@@ -126,7 +129,8 @@ class _Log:
         self._held.setTarget(None)
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine on the fastest event loop that is here."""
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(main)
 

@@ -45,7 +45,7 @@ class AsyncStream(Reading):
 
     async def __aenter__(self) -> Self:
         """Sends the request and waits for its first event. Raises if the server refuses the request."""
-        with as_client_errors(self._url):
+        with as_client_errors(self._place):
             await self._client.check(self._more)
             self._response = await self._client.http.send(self._post(self._client.http), stream=True)
             try:
@@ -73,7 +73,7 @@ class AsyncStream(Reading):
         while not self._events:
             if self.answer.done is not None:
                 raise StopAsyncIteration
-            with as_client_errors(self._url):
+            with as_client_errors(self._place):
                 self._feed(await anext(self._chunks, None))
         return self._next()
 
@@ -86,7 +86,7 @@ class AsyncStream(Reading):
 
     async def cancel(self, index: int | None = None) -> bool:
         """Ends all sequences, or only `index`; False if they had ended. Stop events still follow."""
-        with as_client_errors(self._url):
+        with as_client_errors(self._place):
             return was_running(
                 await self._client.http.delete(self._cancel_url(index), headers=self._client.headers)
             )
@@ -106,7 +106,8 @@ class AsyncClient(Connection):
     ) -> None:
         """The same as Client's; http: an httpx client to use."""
         super().__init__(url, api_key, model)
-        self.http = http or httpx.AsyncClient(timeout=timeouts(timeout))
+        transport = httpx.AsyncHTTPTransport(uds=self.socket) if self.socket else None
+        self.http = http or httpx.AsyncClient(timeout=timeouts(timeout), transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,7 +136,7 @@ class AsyncClient(Connection):
     async def check(self, names: Mapping[str, Any]) -> None:
         """UnknownField if the server has no field of one of these names. Asks the server only once."""
         if names and self._known is None:
-            with as_client_errors(self.url):
+            with as_client_errors(self.place):
                 self._set_known_fields(await self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
         self._check(names)
 
@@ -194,7 +195,7 @@ class AsyncClient(Connection):
 
     async def ask(self, call: Call[Answered]) -> Answered:
         """The same as Client.ask."""
-        with as_client_errors(self.url):
+        with as_client_errors(self.place):
             return self._read(call, await self.http.send(self.request(self.http, call)))
 
 

@@ -82,17 +82,23 @@ def refusal(response: httpx.Response) -> ClientError:
 
 
 @contextmanager
-def as_client_errors(url: str) -> Iterator[None]:
+def as_client_errors(place: str) -> Iterator[None]:
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = str(error) or type(error).__name__
-        raise ConnectionFailed(f"{url}: {reason}", code="connection_failed") from error
+        raise ConnectionFailed(f"{place}: {reason}", code="connection_failed") from error
 
 
-def _address(url: str) -> str:
-    """Completes a server's URL: adds http:// if it has no scheme, removes a final slash and /v1."""
-    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+def address_of(url: str) -> tuple[str, str | None]:
+    """Completes a server's URL: adds http:// if it has no scheme, removes a final slash and /v1.
+
+    Also the Unix socket of unix:FILE and unix:FILE:PREFIX.
+    """
+    scheme, _, rest = url.partition(":")
+    path, _, prefix = rest.partition(":")
+    socket, url = (path, f"localhost{prefix}") if scheme == "unix" else (None, url)
+    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1"), socket
 
 
 def body_of(**fields: Any) -> dict[str, Any]:
@@ -177,10 +183,14 @@ def _last_event(response: httpx.Response) -> Mapping[str, Any]:
 
 
 class Connection:
-    """A server's address, the client's key and model and, once asked, the names of the request fields."""
+    """A server's address, the client's key and model and, once asked, the names of the request fields.
+
+    socket: the Unix socket through which the URL is reached, if there is one.
+    """
 
     def __init__(self, url: str, api_key: str | None, model: str | None = None) -> None:
-        self.url = _address(url)
+        self.url, self.socket = address_of(url)
+        self.place = f"unix:{self.socket}" if self.socket else self.url  # for messages
         self.model = model
         self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._known: frozenset[str] | None = None
@@ -233,7 +243,7 @@ class Reading:
         self.answer = Answer(body)
         self.id = ""  # the server's id of this request, set when the block is entered
         self._caller = client
-        self._url = client.url
+        self._place = client.place
         self._body, self._path = body, path
         self._recalled: tuple[Recalled, ...] = ()
         self._frames = Frames()
@@ -261,7 +271,7 @@ class Reading:
 
     def _feed(self, chunk: bytes | None) -> None:
         if chunk is None:
-            raise ConnectionFailed(f"{self._url}: the stream broke off", code="connection_failed")
+            raise ConnectionFailed(f"{self._place}: the stream broke off", code="connection_failed")
         for event in self._frames.feed(chunk):
             self._events.append(event)
             self.id = event.id if isinstance(event, Start | Queued | Loading) else self.id
@@ -274,7 +284,7 @@ class Reading:
         return event
 
     def _cancel_url(self, index: int | None) -> str:
-        return f"{self._url}/v1/completions/{self.id}" + ("" if index is None else f"/{index}")
+        return f"{self._caller.url}/v1/completions/{self.id}" + ("" if index is None else f"/{index}")
 
 
 def was_running(response: httpx.Response) -> bool:

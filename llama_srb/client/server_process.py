@@ -77,7 +77,7 @@ def _address(
         address = process.stdout.readline().partition(" ")[0]
     finally:
         killer.cancel()
-    if address.startswith("http"):
+    if address.startswith(("http", "unix:")):
         return address
     process.wait()
     reader.join()

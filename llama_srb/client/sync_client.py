@@ -41,7 +41,7 @@ class Stream(Reading):
 
     def __enter__(self) -> Self:
         """Sends the request and waits for its first event. Raises if the server refuses the request."""
-        with as_client_errors(self._url):
+        with as_client_errors(self._place):
             self._response = self._client.http.send(self._post(self._client.http), stream=True)
             try:
                 if self._response.status_code != 200:
@@ -68,7 +68,7 @@ class Stream(Reading):
         while not self._events:
             if self.answer.done is not None:
                 raise StopIteration
-            with as_client_errors(self._url):
+            with as_client_errors(self._place):
                 self._feed(next(self._chunks, None))
         return self._next()
 
@@ -81,7 +81,7 @@ class Stream(Reading):
 
     def cancel(self, index: int | None = None) -> bool:
         """Ends all sequences, or only `index`; False if they had ended. Stop events still follow."""
-        with as_client_errors(self._url):
+        with as_client_errors(self._place):
             return was_running(
                 self._client.http.delete(self._cancel_url(index), headers=self._client.headers)
             )
@@ -99,12 +99,14 @@ class Client(Connection):
         timeout: float = TIMEOUT,
         http: httpx.Client | None = None,
     ) -> None:
-        """model: the name of the model for all requests, if the server has several.
+        """url: also unix:FILE, the Unix socket of a server. model: the name of the model for all requests, if
+        the server has several.
 
         timeout: seconds without a byte from the server; http: an httpx client to use.
         """
         super().__init__(url, api_key, model)
-        self.http = http or httpx.Client(timeout=timeouts(timeout))
+        transport = httpx.HTTPTransport(uds=self.socket) if self.socket else None
+        self.http = http or httpx.Client(timeout=timeouts(timeout), transport=transport)
 
     def __enter__(self) -> Self:
         return self
@@ -141,7 +143,7 @@ class Client(Connection):
     def check(self, names: Mapping[str, Any]) -> None:
         """UnknownField if the server has no field of one of these names. Asks the server only once."""
         if names and self._known is None:
-            with as_client_errors(self.url):
+            with as_client_errors(self.place):
                 self._set_known_fields(self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
         self._check(names)
 
@@ -194,7 +196,7 @@ class Client(Connection):
 
     def ask(self, call: Call[Answered]) -> Answered:
         """Sends the request of a call and reads its answer."""
-        with as_client_errors(self.url):
+        with as_client_errors(self.place):
             return self._read(call, self.http.send(self.request(self.http, call)))
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from llama_srb.client.core import Call, Message, Prompted, body_of
 from llama_srb.client.errors import UnknownField
-from llama_srb.client.reader import as_count, as_list, as_text, is_text, records
+from llama_srb.client.reader import as_count, as_list, as_text, is_count, is_text, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +35,30 @@ class TaskEntry:
 class PromptPart:
     """A part of a prompt, with the ids of the tokens that begin in it; docs/api.md has the kinds.
 
-    special: the names of control tokens in it are these tokens.
+    special: the names of control tokens in it are these tokens. pieces: the tokens' texts; none if the prompt
+    was given as ids.
     """
 
     kind: str
     text: str
     special: bool
     tokens: tuple[int, ...]
+    pieces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MadePrompt:
-    """The exact prompt of a request. model: the name of the model or the task."""
+    """The exact prompt of a request. model: the name of the model or the task.
+
+    control: the ids of control tokens in it.
+    """
 
     model: str
     prompt: str
     prompt_tokens: int
     parts: tuple[PromptPart, ...]
     warnings: tuple[str, ...] = ()
+    control: tuple[int, ...] = ()
 
 
 TASKS: Call[list[TaskEntry]] = Call("/v1/tasks", None, lambda answer: records(TaskEntry, answer["data"]))
@@ -82,4 +88,5 @@ def _made(answer: Mapping[str, Any]) -> MadePrompt:
         as_count(answer["prompt_tokens"]),
         tuple(records(PromptPart, answer["parts"])),
         tuple(as_list(answer.get("warnings", []), is_text)),
+        tuple(as_list(answer.get("control", []), is_count)),
     )

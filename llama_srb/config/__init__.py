@@ -10,7 +10,7 @@ from .command import OWNED_FLAGS
 from .loading import load
 from .options import OPTIONS, Option
 from .settings import Settings
-from .sources import NOT_SETTINGS, arguments, child_environment, environment, split_arguments
+from .sources import NOT_SETTINGS, arguments, child_environment, environment, split_arguments, task_in
 from .words import PREFIX, SettingsError, Table
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "environment",
     "load",
     "split_arguments",
+    "task_in",
 ]

@@ -27,11 +27,14 @@ class Changes:
 
 
 def between(old: Settings, new: Settings, live: Collection[str] = ()) -> Changes:
-    """The changes from old to new. live: settings of the server that it can change while it runs."""
+    """The changes from old to new. live: settings of the server that it can change while it runs.
+
+    Those of a server of one model need a restart. Tasks and memories are compared by who reads them.
+    """
     before, now = ({model.name: model for model in one.served} for one in (old, new))
     both = [(before[name], now[name]) for name in now if name in before]
-    fixed = [option.name for option in OPTIONS if option.name not in {*FIELDS.values(), *live}]
-    fixed.append("memories")
+    of_models = FIELDS.values() if old.models else ()
+    fixed = [option.name for option in OPTIONS if option.name not in {*of_models, *live}]
     return Changes(
         added=tuple(model for name, model in now.items() if name not in before),
         changed=tuple(pair for pair in both if _differ(*pair, OF_A_MODEL)),

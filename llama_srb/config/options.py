@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin
 
 from pydantic import BeforeValidator
 
-from .readers import collector, duration, json_object, named_files, size
+from .readers import collector, duration, file_mode, json_object, named_files, size
 from .rows import Rows
 
 
@@ -37,6 +37,7 @@ _KINDS: dict[object, str] = {
 _READ: dict[object, str] = {
     size: "SIZE",
     duration: "TIME",
+    file_mode: "MODE",
     named_files: "NAME=FILE,…",
     json_object: "JSON",
     collector: "URL",
@@ -44,7 +45,7 @@ _READ: dict[object, str] = {
 FILES = frozenset(
     {"api_key_file", "jwt_keys", "prompt_file", "tls_cert", "tls_key"}
 )  # optional files, not folders
-FOLDERS = frozenset({"prefix_cache", "presets", "models_dir", "adapters_dir"})
+FOLDERS = frozenset({"prefix_cache", "presets", "models_dir", "adapters_dir", "files_dir"})
 PATHS = FILES | FOLDERS | {"model", "engine", "lora", "adapters"}
 
 
@@ -63,6 +64,8 @@ def _option(name: str) -> Option:
     default = _as_size(row.default) if size in readers and row.default else row.default
     if isinstance(default, dict):
         default = None
+    if file_mode in readers:
+        default = f"{row.default:o}"
     return Option(name, "--" + name.replace("_", "-"), row.description or "", default, kind, choices)
 
 

@@ -17,6 +17,11 @@ def size(value: object) -> object:
     return value
 
 
+def file_mode(value: object) -> object:
+    """Reads the mode of a file in octal, as chmod does; a number of TOML (0o660) is one already."""
+    return int(value, 8) if isinstance(value, str) and re.fullmatch("[0-7]{3,4}", value) else value
+
+
 def at_home(path: Path | None) -> Path | None:
     return path and path.expanduser()
 

@@ -14,6 +14,7 @@ from .readers import (
     at_home,
     collector,
     duration,
+    file_mode,
     files,
     json_object,
     named_files,
@@ -73,12 +74,17 @@ class Rows(BaseModel):
     preload: bool = Field(False,
         description="Of several models: load this one at the start, not when it is first asked for.")
     host: str = Field("127.0.0.1",
-        description="Address to listen on; 0.0.0.0 is all addresses of the machine.")
+        description="Address to listen on; 0.0.0.0 is all addresses of the machine; unix:FILE is a Unix "
+        "socket (and, as with llama-server, a name that ends with .sock).")
+    socket_mode: Annotated[int, BeforeValidator(file_mode)] = Field(0o600, ge=0, le=0o777,
+        description="Mode of the Unix socket's file, in octal; 660 lets a group connect.")
     port: int = Field(9090, ge=0, le=65535,
         description="Port to listen on; 0 is any free port.")
     grpc: int | None = Field(None, ge=0, le=65535,
         description="Port of the gRPC API beside HTTP's, 50051 as a rule; 0 is any free port (default: no "
         "gRPC). It needs the extra llama-srb[grpc].")
+    api_prefix: str = Field("", pattern=r"^(/[A-Za-z0-9._~-]+)*$",
+        description="Beginning of every path, as /llm, for a proxy that passes a part of its paths on.")
     reuse_port: bool = Field(False,
         description="Let several servers listen on the same port; the system divides the connections.")
     n: int = Field(8, ge=1,
@@ -107,6 +113,13 @@ class Rows(BaseModel):
         description="Largest request body, in bytes or as 16MiB.")
     max_document: Annotated[int, BeforeValidator(size)] = Field(64 << 20, ge=1, le=256 << 20,
         description="Largest document that a memory takes, in bytes or as 64MiB.")
+    files_dir: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
+        description="Folder of files and batches that clients send (default: none, and /v1/files and "
+        "/v1/batches answer 501).")
+    files_size: Annotated[int, BeforeValidator(size)] = Field(16 << 30, ge=1, le=2**63 - 1,
+        description="Size of all files together; above it no file is taken.")
+    max_file: Annotated[int, BeforeValidator(size)] = Field(200 << 20, ge=1, le=1 << 40,
+        description="Largest file that a client may send, in bytes or as 200MiB.")
     default_form: Literal["events", "openai"] = Field("events",
         description="Form of /v1/completions' answers if no other rule of the form applies.")
     slots: bool = Field(True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from llama_srb import flags
@@ -28,6 +29,13 @@ class Settings(Rows):
     def served(self) -> tuple[Settings, ...]:
         """The settings of each model: those of the tables, or these."""
         return self.models or (self,)
+
+    @property
+    def socket(self) -> Path | None:
+        """The Unix socket to listen on; None for a port."""
+        path = self.host.removeprefix("unix:")
+        is_one = path != self.host or path.endswith(".sock")
+        return Path(path).expanduser() if is_one else None
 
     @property
     def place(self) -> str:

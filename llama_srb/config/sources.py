@@ -101,6 +101,21 @@ def from_file(file: str | None) -> File:
     return File(_beside(file, given), models, others)
 
 
+def task_in(text: str, name: str) -> Table:
+    """The one table [tasks.NAME] that a text has and nothing else. name: the text's, in messages."""
+    try:
+        found = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{name} is not TOML: {error}") from None
+    written = tables.others("tasks", found.get("tasks", {}), name)
+    if found.keys() - {"tasks"} or len(written) != 1:
+        keys = ", ".join(key for key in found if key != "tasks") or "none beside it"
+        raise SettingsError(
+            f"{name} must be one table [tasks.NAME]; it has {len(written)} of them, and other keys: {keys}"
+        )
+    return written[0]
+
+
 def _beside(file: str, values: Values) -> Values:
     """Resolves relative paths in a file: they are relative to the file's folder."""
     folder = Path(file).resolve().parent

@@ -12,7 +12,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Warned, as_json, warned
+from llama_srb.dialects.common.answers import Count, Frames, Noted, as_json, noted
 from llama_srb.dialects.common.reply import ServerInfo, Text, Transcript
 from llama_srb.dialects.openai.answer import (
     UNFINISHED,
@@ -112,7 +112,7 @@ class ChatChunkChoice(RankingFields):
     finish_reason: ChatFinish | None
 
 
-class ChatCompletion(Head, Warned):
+class ChatCompletion(Head, Noted):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
@@ -213,7 +213,7 @@ class Chunks:
     def __init__(self, request: CompletionRequest, form: Form, origin: Origin) -> None:
         self.writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, origin)
         self.empty_choice = _no_text(0, {})
-        self._warnings = request.warnings
+        self._notes = noted(request)
         self._called: set[int] = set()  # the choices that called a tool
 
     def render(self, events: list[Event]) -> bytes:
@@ -236,7 +236,7 @@ class Chunks:
                 return self._ended(event)
             case Start():
                 self.writer.name(event.id)
-                return self.writer.begin(self._warnings) + self._roles(range(event.count))
+                return self.writer.begin(self._notes) + self._roles(range(event.count))
             case Extend():
                 return self._roles(range(event.first, event.count))
             case Done():
@@ -309,7 +309,7 @@ class Body:
             "system_fingerprint": self._origin.fingerprint(),
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
-            **warned(self._request.warnings),
+            **noted(self._request),
         }
 
     def _choice(self, index: int, one: Text, stop: Stop | None) -> ChatChoice:

@@ -12,7 +12,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Token, Warned
+from llama_srb.dialects.common.answers import NOTHING, Count, Frames, Noted, Token
 from llama_srb.engine import events as engine
 from llama_srb.engine.events import (
     Done,
@@ -57,7 +57,7 @@ class QueuedEvent(TypedDict):
     id: str
 
 
-class StartEvent(Warned):
+class StartEvent(Noted):
     """The request is admitted; its prompt is about to be computed."""
 
     event: Literal["start"]
@@ -208,12 +208,12 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> CompletionRequest:
     return request_from(body, replace(defaults, diversity=DIVERSITY), known=READ_ELSEWHERE)
 
 
-def render(events: Iterable[engine.Event], warnings: tuple[str, ...] = ()) -> bytes:
-    """Events as frames, in order; the start event gets the warnings. Internal events are skipped."""
+def render(events: Iterable[engine.Event], notes: Noted = NOTHING) -> bytes:
+    """Events as frames, in order; the start event gets the notes. Internal events are skipped."""
     frames = []
     for event in events:
-        if type(event) is Start and warnings:
-            frames.append(_frame({**_start(event), "warnings": warnings}))
+        if type(event) is Start and notes:
+            frames.append(_frame({**_start(event), **notes}))
         elif (write := _WRITERS.get(type(event))) is not None:
             frames.append(write(event))
     return b"".join(frames)

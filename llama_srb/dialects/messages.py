@@ -9,6 +9,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects import events
+from llama_srb.dialects.common.answers import NOTHING, Noted
 from llama_srb.engine.events import Event, Loading, Queued, Start
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import wrong
@@ -110,11 +111,11 @@ def parse(message: str | bytes) -> Command:
     return Command(op, id, body)
 
 
-def render(id: str, batch: Iterable[Event], warnings: tuple[str, ...] = ()) -> Iterator[str]:
+def render(id: str, batch: Iterable[Event], notes: Noted = NOTHING) -> Iterator[str]:
     """Events as messages with the client's id; the start event also has the server's id of the request."""
     for event in batch:
         named = replace(event, id=id) if isinstance(event, Start | Queued | Loading) else event
-        if not (frame := events.render([named], warnings)):
+        if not (frame := events.render([named], notes)):
             continue
         text = frame.decode().removeprefix("data: ").rstrip("\n")
         if isinstance(event, Start):

@@ -210,7 +210,7 @@ ROWS: tuple[tuple[str, int, Fate], ...] = (
     ("--cors-headers", 1, Refused("pages of the origins of --cors may send what the server reads")),
     ("--cors-credentials", 0, Refused("the server has no cookies; a page sends its key itself")),
     ("--no-cors-credentials", 0, Always("the server has no cookies")),
-    ("--api-prefix", 1, Refused("a proxy in front can cut a prefix; paths under /openai/v1 exist")),
+    ("--api-prefix", 1, Ours("--api-prefix {}")),
     ("--path", 1, Refused("a web server in front serves files")),
     ("-to --timeout", 1, Ours("--write-timeout {0} --body-timeout {0}")),
     ("--sse-ping-interval", 1, Ours("--keep-alive {}", read.ping_seconds)),

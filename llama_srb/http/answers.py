@@ -128,12 +128,16 @@ class Presets(TypedDict):
 
 
 class TaskEntry(TypedDict):
-    """A task. fields: defaults of request fields. private_tokens: only for admins, if keys are needed."""
+    """A task. named_model: what its table has as `model`. fields: defaults of request fields.
+
+    private_tokens: only for admins, if keys are needed.
+    """
 
     id: str
     object: Literal["task"]
     about: str
     model: str
+    named_model: str | None
     prelude: str
     prefix: str
     postfix: str

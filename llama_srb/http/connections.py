@@ -23,6 +23,8 @@ from llama_srb.config import Settings
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.middleware import dialect_of
 from llama_srb.http.observe.traces import NO_TRACE, TRACE
+from llama_srb.http.route import pattern_of
+from llama_srb.http.routes import ROUTES
 from llama_srb.request.values import RequestError
 
 log = logging.getLogger(__name__)
@@ -31,9 +33,11 @@ http_log = logging.getLogger("llama_srb.http")  # aiohttp logs here
 BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 LARGE = 1 << 20  # bytes; only larger bodies are limited in number
 MAX_LARGE = 16  # larger bodies at the same time, until their requests have ended, because they stay in memory
+MAX_LARGE_LINES = 4  # of these in lines of batches, which have slots of their own
 MAX_ADDRESS = 8190  # bytes of a path and its query: aiohttp's default, whose error does not say what to do
 MAX_LINE = 1 << 20  # bytes; aiohttp itself refuses longer request lines
 LARGE_RETRY = 5  # seconds until one of them may have ended
+FILES = frozenset((route.method, route.path) for route in ROUTES if route.files)
 CHECKS = 4  # for stalled readers in one --write-timeout
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -55,7 +59,7 @@ class Slots:
     """A fixed number of slots."""
 
     def __init__(self, count: int) -> None:
-        self._free = count
+        self.count = self._free = count
 
     def take(self) -> contextlib.ExitStack | None:
         """Takes a slot, which is free again when the stack is closed; None if no slot is free."""
@@ -154,10 +158,11 @@ class Connections:
         self._settings = settings
         self._served: WeakSet[BaseTransport] = WeakSet()  # connections with at least one request
         self._large = Slots(MAX_LARGE)
+        self._large_lines = Slots(MAX_LARGE_LINES)
         self._silent: WeakSet[BaseTransport] = WeakSet()  # connections without one at the last sweep
 
     def middleware(self) -> Middleware:
-        """Reads the body, but for those of PUT, which are files: their handlers do it.
+        """Reads the body, but not those that are files: their handlers do it.
 
         It is the innermost middleware, so that unauthorized callers cannot send a body.
         """
@@ -175,7 +180,7 @@ class Connections:
             _require_plain(request)
             _require_short(request)
             with contextlib.ExitStack() as held:
-                request[BODY] = b"" if request.method == "PUT" else await self._read(request, held)
+                request[BODY] = b"" if _is_file(request) else await self._read(request, held)
                 return await handler(request)
 
         return bound
@@ -194,13 +199,14 @@ class Connections:
     async def _read(self, request: web.Request, held: contextlib.ExitStack) -> bytes:
         """Reads the body; a large one takes a slot, which is free again when `held` is closed."""
         seconds, size, data = self._settings.body_timeout, request.content_length or 0, bytearray()
-        self.make_room(0, size, held)
+        slots = self._large_lines if request[CALLER].is_line else self._large
+        self.make_room(0, size, held, slots)
         try:
             async with asyncio.timeout(seconds):
                 while chunk := await request.content.readany():
                     data += chunk
                     before, size = size, max(size, len(data))
-                    self.make_room(before, size, held)
+                    self.make_room(before, size, held, slots)
         except TimeoutError:
             message = f"the body was not complete after {seconds:g} s (--body-timeout)"
             raise RequestError(message, status=408, code="body_timeout") from None
@@ -208,13 +214,16 @@ class Connections:
             raise RequestError("the body's chunked encoding is invalid") from None
         return bytes(data)
 
-    def make_room(self, before: int, size: int, held: contextlib.ExitStack) -> None:
+    def make_room(
+        self, before: int, size: int, held: contextlib.ExitStack, slots: Slots | None = None
+    ) -> None:
         """Checks a body that has grown from `before` to `size` bytes, and takes a slot if it became large."""
+        slots = slots or self._large
         if size > self._settings.max_body:
             raise web.HTTPRequestEntityTooLarge(self._settings.max_body, size)
         if before <= LARGE < size:
-            if (slot := self._large.take()) is None:
-                message = f"{MAX_LARGE} bodies of more than {LARGE} bytes are in use, which is the maximum"
+            if (slot := slots.take()) is None:
+                message = f"{slots.count} bodies of more than {LARGE} bytes are in use, which is the maximum"
                 raise RequestError(message, status=503, code="busy", retry_after=LARGE_RETRY)
             held.enter_context(slot)
 
@@ -250,6 +259,11 @@ class Connections:
                     log.debug("closing a connection without a request")
                     transport.close()
             self._silent = WeakSet(silent)
+
+
+def _is_file(request: web.Request) -> bool:
+    """Whether the body is a file, which may be larger than --max-body."""
+    return (request.method, pattern_of(request)) in FILES
 
 
 def _require_short(request: web.Request) -> None:

@@ -51,9 +51,10 @@ CHAT: Scopes = ("chat",)
 COMPLETE_OR_CHAT: Scopes = ("complete", "chat")
 EMBED: Scopes = ("embed",)
 MEMORY: Scopes = ("memory",)
+BATCH: Scopes = ("batch",)
 METRICS: Scopes = ("metrics",)
 ADMIN: Scopes = ("admin",)
-EVERY_KEY: Scopes = ("complete", "chat", "embed", "memory", "metrics")
+EVERY_KEY: Scopes = ("complete", "chat", "embed", "memory", "batch", "metrics")
 
 
 NAMING = frozenset({  # handlers that serve the model which a request names

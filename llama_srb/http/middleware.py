@@ -25,8 +25,10 @@ from llama_srb.http.foreign import METRICS
 from llama_srb.http.observe.logs import name_request, request_id
 from llama_srb.http.observe.metrics import Metrics
 from llama_srb.http.observe.traces import TRACE, SocketTrace, Traces
+from llama_srb.http.route import API_PREFIX, pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.memory.records import MemoryOutdated, MemoryUnusable
+from llama_srb.request.fields import Recalled
 from llama_srb.request.values import RequestError
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
@@ -66,8 +68,8 @@ UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; th
 )
 
 RECALLED = "X-Recalled"  # the header of an answer that names what a task has recalled for it
-recalled_chunks: ContextVar[tuple[tuple[str, float], ...]] = ContextVar("recalled_chunks", default=())
-"""The ids and scores of the chunks that a task has recalled for the request."""
+recalled_chunks: ContextVar[tuple[Recalled, ...]] = ContextVar("recalled_chunks", default=())
+"""The chunks that a task has recalled for the request."""
 log_summary: ContextVar[str] = ContextVar("log_summary", default="")
 """What a handler adds to the log line of its request; it runs in the context of its middlewares."""
 
@@ -177,8 +179,10 @@ def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamRespon
         message = f"{http.path} takes {allowed}, not {http.method}"
         return error_response(405, message, headers={"Allow": allowed})
     if isinstance(error, web.HTTPNotFound):
+        prefix = http.app[API_PREFIX]
         plain = _without_extra_slashes(http.path)
-        hint = f"; did you mean {plain}?" if plain != http.path and plain in DIALECT_OF else ""
+        is_known = plain.removeprefix(prefix) in DIALECT_OF
+        hint = f"; did you mean {plain}?" if plain != http.path and is_known else ""
         return error_response(404, f"there is no {http.path} here{hint}")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return error_response(413, f"the body is larger than --max-body, {http.client_max_size} bytes")
@@ -209,8 +213,9 @@ def answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
 
 def dialect_of(request: web.Request) -> str:
     """The dialect of the request's path, or of its beginning; empty if that has none."""
-    resource = request.match_info.route.resource  # None if the method is wrong
-    path = resource.canonical if resource else _without_extra_slashes(request.path)
+    path = pattern_of(request)  # None also if the method is wrong
+    if path is None:
+        path = _without_extra_slashes(request.path.removeprefix(request.app[API_PREFIX]))
     found = DIALECT_OF.get(path)
     return next((to for start, to in UNKNOWN if path.startswith(start)), "") if found is None else found
 
@@ -267,7 +272,7 @@ def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], A
         if dialect_of(http) == "anthropic":
             response.headers["Request-Id"] = request_id.get()  # its clients show this one
         if found := recalled_chunks.get():
-            response.headers[RECALLED] = ", ".join(f"{id};score={score}" for id, score in found)
+            response.headers[RECALLED] = ", ".join(f"{one.id};score={one.score}" for one in found)
         if FORM_RULE in http:
             response.headers[negotiation.HEADER] = http[FORM_RULE]
         allowed = access.allowed_origin(http.headers.get("Origin"))
@@ -284,8 +289,7 @@ def _counted(metrics: Metrics) -> Middleware:
 
     @web.middleware
     async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
-        resource, outcome = request.match_info.route.resource, "client left"
-        path = resource.canonical if resource else "other"
+        path, outcome = pattern_of(request) or "other", "client left"
         try:
             response = await handler(request)
             outcome = str(response.status)
@@ -301,8 +305,7 @@ def _traced(traces: Traces) -> Middleware:
 
     @web.middleware
     async def trace(request: web.Request, handler: Handler) -> web.StreamResponse:
-        resource = request.match_info.route.resource
-        path = resource.canonical if resource else ""
+        path = pattern_of(request) or ""
         name = f"{request.method} {path}"
         if name in SOCKETS:
             request[TRACE] = SocketTrace(traces, name, request.headers)

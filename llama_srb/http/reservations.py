@@ -86,7 +86,8 @@ class Admission:
 
     def grant(self, reservation: Reservation) -> None:
         self.require_no_drain(reservation.caller)
-        self._require_queue(reservation.count)
+        if not reservation.is_line:
+            self._require_queue(reservation.count)
         if (grant := reservation.grant) is not None:
             if not reservation.yields:
                 self._require_slots(grant, reservation.count)
@@ -102,7 +103,8 @@ class Admission:
         return sum(other.unread for other in self._open if other.hang_up == reservation.hang_up)
 
     def _require_queue(self, count: int) -> None:
-        waiting, limit = sum(one.waiting for one in self._open), self.load.max_queue
+        waiting = sum(one.waiting for one in self._open if not one.is_line)
+        limit = self.load.max_queue
         if waiting + count > limit:
             these = "" if count == 1 else f", and these are {count}"
             message = f"{waiting} requests are waiting{these}; at most {limit} may (--max-queue)"
@@ -146,7 +148,8 @@ class Reservation(Observer):
         self._model, self._pool, self._again = model, model.pool, again
         self.caller, self.grant, self.client = caller, caller.grant, caller.client
         self.hang_up = caller.hang_up
-        self.count, self.yields = count, yields
+        self.is_line = caller.is_line
+        self.count, self.yields = count, yields or caller.is_line
         self._admission, self._metrics = admission, admission.metrics.of(model.name)
         self._in_block = False
         self._unused = 0
@@ -171,6 +174,8 @@ class Reservation(Observer):
         self._model.end_use()
 
     def _limits(self) -> Iterator[TimeLimit]:
+        if self.is_line:
+            return  # it waits for all others; its batch has a time limit
         load, now = self._admission.load, get_running_loop().time()
         for seconds, name, only_waiting in (
             (load.queue_timeout, "--queue-timeout", True),
@@ -330,8 +335,8 @@ def _computed(event: Event) -> int:
 
 
 def _tokens_in(answer: Result) -> int:
-    tokens = answer.data.get("tokens")
-    return len(tokens) if isinstance(tokens, list) else 0
+    tokens, counts = answer.data.get("tokens"), answer.data.get("counts", [])
+    return (len(tokens) if isinstance(tokens, list) else 0) + sum(map(int, counts))
 
 
 def _require_n(name: str, wanted: int, running: int, grant: Grant) -> None:

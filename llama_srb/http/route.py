@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from aiohttp import web
 from pydantic import Field
 
 from llama_srb.dialects.openai import Error
@@ -29,6 +30,8 @@ PARAMETERS: dict[str, tuple[str, Schema]] = {
     "file": ("A file of the studio.", {"type": "string"}),
     "memory": ("The name of a memory.", {"type": "string"}),
     "document": ("The document's id, of 1 to 512 bytes. It may have slashes.", {"type": "string"}),
+    "file_id": ("The file's id.", {"type": "string"}),
+    "batch_id": ("The batch's id.", {"type": "string"}),
 }
 QUERY: dict[str, tuple[str, Schema]] = {
     "model": (
@@ -36,10 +39,15 @@ QUERY: dict[str, tuple[str, Schema]] = {
         {"type": "string"},
     ),
     "limit": (
-        "The most documents of the list.",
-        {"type": "integer", "minimum": 1, "maximum": 500, "default": 100},
+        "The most entries of the list: of documents up to 500, of files and batches up to 10,000.",
+        {"type": "integer", "minimum": 1},
     ),
-    "after": ("`next` of the page before.", {"type": "string"}),
+    "after": (
+        "The list begins after this one: `next` of the page before, or its `last_id`.",
+        {"type": "string"},
+    ),
+    "order": ("By the time of creation.", {"enum": ["asc", "desc"], "default": "desc"}),
+    "purpose": ("Only files with this purpose.", {"type": "string"}),
     "prompt": ("The text to continue; the request line may have 8,190 bytes.", {"type": "string"}),
     "wait": (
         "Seconds to wait until nothing is open.",
@@ -50,6 +58,8 @@ SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
 QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its query, beside `model`
     "task_live": ("prompt",),
     "list_documents": ("limit", "after"),
+    "list_files": ("limit", "after", "order", "purpose"),
+    "list_batches": ("limit", "after"),
     "drain": ("wait",),
 }
 PATTERNS = {
@@ -57,6 +67,15 @@ PATTERNS = {
     "file": ".+",
     "document": ".+",
 }  # other parameters are any text without a slash
+
+
+API_PREFIX = web.AppKey("api_prefix", str)
+
+
+def pattern_of(request: web.Request) -> str | None:
+    """The path of the request's route, without --api-prefix; None if no route has the path and method."""
+    resource = request.match_info.route.resource
+    return None if resource is None else resource.canonical.removeprefix(request.app[API_PREFIX]) or "/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from llama_srb.http.answers import (
     TaskList,
     Unhealthy,
 )
+from llama_srb.http.batches.routes import BATCHES
 from llama_srb.http.foreign import (
     ADMIN,
     CHAT,
@@ -163,6 +164,13 @@ OURS: tuple[Route, ...] = (
         "The exact prompt of a completion or a chat, also of a task, in parts with their tokens; nothing is "
         "generated.",
         {200: json_of("The prompt.", MadePrompt), **GENERATION_ERRORS}, request="ChatRequest"),
+    Route("POST", "/v1/trials", ADMIN, "trial",
+        "n continuations, or answers to a chat, by a task that is tried: a configured one, or a draft, "
+        "the TOML of its table; always as the event stream. No memory gets the prompt.",
+        {200: Answer("The continuations.", {SSE: events.EVENTS}), **TASK_ERRORS}, request="Trial"),
+    Route("POST", "/v1/trials/prompt", ADMIN, "trial_prompt",
+        "The exact prompt of a trial, as /v1/prompt has it; nothing is generated.",
+        {200: json_of("The prompt.", MadePrompt), **TASK_ERRORS}, request="Trial"),
     Route("GET", "/v1/models", EVERY_KEY, "models",
         "The models, with facts from their files, and adapters that have names.",
         {200: json_of("A list.", Models), **FAILED}),
@@ -261,7 +269,7 @@ OURS: tuple[Route, ...] = (
          503: json_of("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
 )
 # fmt: on
-OURS += MEMORIES
+OURS += MEMORIES + BATCHES
 OURS += tuple(
     dataclasses.replace(route, path=other, summary=f"The same as {path}.")
     for other, path in SAME.items()

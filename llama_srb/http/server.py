@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -20,16 +19,18 @@ from llama_srb.config import Settings
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.http.connections import MAX_LINE, http_log
-from llama_srb.http.freed_memory import trim_when_grown
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
+from llama_srb.http.listening import address_of, listening
+from llama_srb.http.observe.freed_memory import trim_when_grown
 from llama_srb.http.observe.traces import NO_TRACES, Traces
 from llama_srb.http.reload import Reload
 from llama_srb.http.reload.faults import (
     StartError,
     check_defaults,
     check_engine,
+    files_of,
     memories_of,
     opened,
     presets_of,
@@ -48,7 +49,6 @@ log = logging.getLogger("llama_srb.server")  # this name is documented
 
 INSTALL_GRPC, INSTALL_OTEL = (f"pip install 'llama-srb[{extra}]'" for extra in ("grpc", "otel"))
 WRITE_GRACE = 1.0  # seconds for clients to read the last frames of a server that stops
-BACKLOG = 1024  # connections that wait to be accepted; further ones try again after a second
 
 
 async def serve(
@@ -57,10 +57,12 @@ async def serve(
     on_loading: Callable[[float], None],
     on_ready: Callable[[str], None],
     reread: Callable[[], Settings] | None = None,
+    signals: bool = True,
 ) -> None:
     """Serves until SIGTERM or SIGINT. on_loading gets 0 to 1, on_ready the address.
 
-    reread: returns the settings that their sources have now; called after SIGHUP in a thread.
+    reread: returns the settings that their sources have now; called after SIGHUP in a thread. signals: False:
+    it serves until it is cancelled.
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
     registry = _registered(settings)
@@ -80,34 +82,36 @@ async def serve(
         max_line_size=MAX_LINE,
     )
     helpers: list[asyncio.Task[None]] = []
-    with _signals() as (hangup, *stopping):
-        async with opened(memories):
+    with _signals(handled=signals) as (hangup, *stopping):
+        async with opened(memories), contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(registry.traces.close)
             try:
-                site = await _listen(runner, settings, certificate)
-                assert runner.server is not None
-                for sweep, name in (
-                    (api.connections.sweep, "idle"),
-                    (api.connections.end_stalled, "stalled"),
-                ):
-                    helpers.append(begin(sweep(runner.server), f"{name} connections"))
-                helpers.append(begin(reload.run(hangup), "SIGHUP"))
-                helpers.append(begin(trim_when_grown(), "freed memory"))
-                async with _grpc(settings, api, reload) as rpc, residency:
-                    async with reload.models():
-                        if await _start(residency, registry, stopping[0], on_loading):
-                            rpc.started()
-                            reload.started()
-                            on_ready(_address(site.name, runner))
-                            log.info("llama-srb %s serves %s", __version__, _named(registry))
-                            await stopping[0].wait()
-                    log.info("stopping")
-                    await asyncio.gather(site.stop(), rpc.drain())
-                    await _stop(residency, settings.stop_grace, stopping[1])
+                lines = await stack.enter_async_context(files_of(api.batches))
+                async with listening(runner, settings, certificate, lines) as site:
+                    assert runner.server is not None
+                    for sweep, name in (
+                        (api.connections.sweep, "idle"),
+                        (api.connections.end_stalled, "stalled"),
+                    ):
+                        helpers.append(begin(sweep(runner.server), f"{name} connections"))
+                    helpers.append(begin(reload.run(hangup), "SIGHUP"))
+                    helpers.append(begin(trim_when_grown(), "freed memory"))
+                    async with _grpc(settings, api, reload) as rpc, residency:
+                        async with reload.models():
+                            if await _start(residency, registry, stopping[0], on_loading):
+                                rpc.started()
+                                reload.started()
+                                on_ready(address_of(site, runner, settings))
+                                log.info("llama-srb %s serves %s", __version__, _named(registry))
+                                async with api.batches.running():
+                                    await stopping[0].wait()
+                        log.info("stopping")
+                        await asyncio.gather(site.stop(), rpc.drain())
+                        await _stop(residency, settings.stop_grace, stopping[1])
             finally:
                 for helper in helpers:
                     helper.cancel()
                 await runner.cleanup()
-                await registry.traces.close()
 
 
 def _registered(settings: Settings) -> Registry:
@@ -183,7 +187,7 @@ def _guarded(settings: Settings) -> tuple[Access, SSLContext | None]:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[asyncio.Event]]:
+def _signals(*, handled: bool) -> Iterator[list[asyncio.Event]]:
     """Three events: set by SIGHUP, by the first SIGTERM or SIGINT, and by the second (stop at once)."""
     loop, events = asyncio.get_running_loop(), [asyncio.Event() for _ in range(3)]
 
@@ -191,6 +195,7 @@ def _signals() -> Iterator[list[asyncio.Event]]:
         events[1 + events[1].is_set()].set()
 
     handlers = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: events[0].set}
+    handlers = handlers if handled else {}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:
@@ -198,34 +203,6 @@ def _signals() -> Iterator[list[asyncio.Event]]:
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
-
-
-async def _listen(runner: web.AppRunner, settings: Settings, certificate: SSLContext | None) -> web.TCPSite:
-    await runner.setup()
-    site = web.TCPSite(
-        runner,
-        settings.host,
-        settings.port,
-        ssl_context=certificate,
-        backlog=BACKLOG,
-        reuse_port=settings.reuse_port or None,
-    )
-    try:
-        await site.start()
-    except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-        raise StartError(
-            f"cannot listen on {settings.host} port {settings.port}: {reason}; try --port"
-        ) from None
-    return site
-
-
-def _address(name: str, runner: web.AppRunner) -> str:
-    """The server's URL, with the real port; localhost if the server listens on all interfaces."""
-    host, port = runner.addresses[0][:2]
-    host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
-    scheme = name.partition(":")[0]
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def _start(

@@ -1,10 +1,10 @@
 """Texts become chunks that end at the ends of sentences or lines, counted by the embedding model's tokens.
 
-A text is cut into sentences, which are counted in a few calls. A chunk has as many of them as fit, and
-begins with the last ones of the chunk before. A longer sentence is cut by semchunk, at clauses or words.
-semchunk does not get the whole text, because it counts one text at a time and many texts several times, and
-because its chunks with an overlap are often half empty. It counts characters here, and its pieces are then
-counted like sentences.
+A text is cut into sentences, which are counted in a few calls; a call is one command for the engine. A chunk
+has as many of them as fit, and begins with the last ones of the chunk before. A longer sentence is cut by
+semchunk, at clauses or words. semchunk does not get the whole text, because it counts one text at a time and
+many texts several times, and because its chunks with an overlap are often half empty. It counts characters
+here, and its pieces are then counted like sentences.
 """
 
 from __future__ import annotations

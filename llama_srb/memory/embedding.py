@@ -68,7 +68,8 @@ class Vectoriser:
             return await vectors(runner, texts)
 
         async def count_tokens(texts: Sequence[str]) -> Sequence[int]:
-            return [len((await runner.command("tokenize", text=text))["tokens"]) for text in texts]
+            counts: Sequence[int] = (await runner.command("count_tokens", texts=list(texts)))["counts"]
+            return counts
 
         return EmbeddingModel(self.name, self.fingerprint, self.width, embed, count_tokens)
 

@@ -45,6 +45,13 @@ EMBEDDED_AT_ONCE = 32  # chunks of one call
 OnProgress: TypeAlias = Callable[[Progress], None]
 
 
+async def open_store(settings: MemorySettings, facts: Facts, rebuilding: bool = False) -> Store:
+    """Opens the store of a memory; MemoryUnusable. rebuilding: vectors of another model are accepted."""
+    if isinstance(settings.store, FileStore):
+        return await SqliteStore.open(settings.store.path, settings.name, facts, rebuilding=rebuilding)
+    return await QdrantStore.open(settings.store, settings.name, facts, rebuilding)
+
+
 class Memory:
     """A memory with its store open; `close` it at the end."""
 
@@ -65,20 +72,15 @@ class Memory:
         rebuilding: bool = False,
     ) -> Memory:
         """MemoryUnusable if its vectors are another model's, unless it is opened for `rebuild`."""
-        facts = model.facts(settings.chunking)
-        store: Store
-        if isinstance(settings.store, FileStore):
-            store = await SqliteStore.open(settings.store.path, settings.name, facts, rebuilding=rebuilding)
-        else:
-            store = await QdrantStore.open(settings.store, settings.name, facts, rebuilding)
+        store = await open_store(settings, model.facts(settings.chunking), rebuilding)
         return cls(settings, model, store, limits)
 
     async def close(self) -> None:
         await self._store.close()
 
-    def using(self, model: EmbeddingModel) -> Memory:
+    async def using(self, model: EmbeddingModel) -> Memory:
         """This memory, whose new vectors `model` computes; MemoryOutdated if it is another model."""
-        self.facts.require(self.settings.name, model.facts(self.settings.chunking))
+        await self._store.require(model.facts(self.settings.chunking))
         return Memory(self.settings, model, self._store, self._limits)
 
     @property

@@ -125,9 +125,13 @@ class Facts:
     width: int
     chunking: Chunking
 
+    def fit(self, wanted: Facts) -> bool:
+        """Whether the vectors are those of the same model."""
+        return (self.fingerprint, self.width) == (wanted.fingerprint, wanted.width)
+
     def require(self, name: str, wanted: Facts) -> None:
         """MemoryOutdated if the vectors are those of another model."""
-        if (self.fingerprint, self.width) != (wanted.fingerprint, wanted.width):
+        if not self.fit(wanted):
             raise MemoryOutdated(
                 f"memory {name} was made with {self.model} ({self.fingerprint}, {self.width} numbers a "
                 f"vector), "

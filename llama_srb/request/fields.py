@@ -53,6 +53,17 @@ def _row(
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
 
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A chunk of a memory for a prompt. score: the cosine of its vector and that of the client's text."""
+
+    memory: str
+    id: str
+    document: str
+    score: float
+    text: str
+
+
 class _Row(BaseModel):
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True
@@ -262,7 +273,7 @@ class CompletionRequest(_Row):
         meaning="true: the names of control tokens in messages are text, not these tokens.")
     warnings: tuple[str, ...] = Field((), exclude=True)
     locked: Mapping[str, str] = Field({}, exclude=True)  # an extend may not change them: what sets them
-    recalled: Mapping[int, Texts] = Field({}, exclude=True)  # from a memory, by the number of the user's turn
+    recalled: Mapping[int, tuple[Recalled, ...]] = Field({}, exclude=True)  # by the number of the user's turn
     # fmt: on
 
     @property
@@ -273,6 +284,11 @@ class CompletionRequest(_Row):
     @property
     def ranked(self) -> bool:
         return self.rank_by is not None or self.candidates > self.n
+
+    @property
+    def shares_cells(self) -> bool:
+        """Whether its prompt uses cells that are there: not if each token of the prompt is scored."""
+        return self.cache and not (self.echo and self.logprobs is not None)
 
     def engine_fields(self) -> dict[str, Any]:
         """The arguments of the engine's generate command: only given fields; the engine has the defaults."""

@@ -40,10 +40,15 @@ class _Budget:
 
 
 async def truncate_prompt(
-    request: CompletionRequest, limit: Limit, context: int, command: Command
+    request: CompletionRequest, limit: Limit, context: int, command: Command, shared: int = 0
 ) -> CompletionRequest:
-    """Truncates the request's prompt, with a warning, if it is too long."""
-    budget = _Budget.of(limit, context, request)
+    """Truncates the request's prompt, with a warning, if it is too long.
+
+    shared: tokens beyond the context that it may have if its head is kept, whose cells are there.
+    """
+    budget = _Budget.of(limit, context + shared, request)
+    if shared > budget.kept // 2:
+        budget = _Budget.of(limit, context, request)
     if request.continue_ is not None or _is_short(request, budget):
         return request
     truncate = _truncate_messages if request.messages is not None else _truncate_text_or_tokens

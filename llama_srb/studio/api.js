@@ -25,8 +25,8 @@ async function send(method, path, body, signal) {
 export const call = async (method, path, body, signal) => (await send(method, path, body, signal)).json();
 
 /** The events of a request, in the batches in which they arrive; ApiError when it is refused. */
-export async function* events(body, signal) {
-  const response = await send("POST", "v1/events", body, signal);
+export async function* events(body, signal, path = "v1/events") {
+  const response = await send("POST", path, body, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {

@@ -9,37 +9,51 @@ import { stopAll } from "./asking.js";
 import { choose } from "./choosing.js";
 import { redo, undo } from "./history.js";
 import { begin } from "./library.js";
-import { candidates, isChat, say, session } from "./session.js";
+import { candidates, isChat, lost, say, session, tunable } from "./session.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
 import { Stories } from "./stories.js";
 import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
 
+/** The page of tasks; its code is loaded when it is opened. */
+function Tasks() {
+  const [View, setView] = useState(null);
+  useEffect(() => {
+    import("./tuning.js").then(({ Tuning }) => setView(() => Tuning), lost);
+  }, []);
+  return View && html`<${View} />`;
+}
+
+const TASKS = "tasks"; // a page instead of a panel, for those who may tune tasks
 const PANELS = {
   stories: ["Stories", Stories],
   branches: ["Branches", Branches],
   settings: ["Settings", Controls],
   shelf: ["Shelf", Shelf],
+  [TASKS]: ["Tasks", Tasks],
 };
+const panels = () => Object.entries(PANELS).filter(([name]) => name !== TASKS || tunable().length);
 
 function Page() {
-  useChanges("story", "stories");
+  useChanges("story", "stories", "tasks");
   const [panel, setPanel] = useState(null);
   useEffect(() => {
-    const onKey = (event) => {
+    const onKey = async (event) => {
       if (event.key !== "Escape" || event.defaultPrevented) return;
       setPanel(null);
+      await null; // the text is drawn by then, which the page of tasks hides
       document.querySelector("#editor, .say textarea").focus();
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, []);
-  const Panel = panel && PANELS[panel][1];
+  const isPage = panel === TASKS;
+  const Panel = panel && !isPage && PANELS[panel][1];
   return html`
     <header class="bar">
       <h1>${session.story.name}</h1>
       <nav aria-label="Panels">
-        ${Object.entries(PANELS).map(
+        ${panels().map(
           ([name, [label]]) => html`<${Button} key=${name} label=${label}
           pressed=${panel === name} onClick=${() => setPanel(panel === name ? null : name)} />`,
         )}
@@ -47,7 +61,8 @@ function Page() {
       <${Status} />
     </header>
     <${Notices} />
-    <main class=${panel ? "with-panel" : ""}>
+    <main class=${isPage ? "page-of-tasks" : panel ? "with-panel" : ""}>
+      ${isPage && html`<${Tasks} />`}
       ${
         Panel &&
         html`<aside class=${`panel panel-${panel}`} aria-label=${PANELS[panel][0]}
@@ -56,7 +71,7 @@ function Page() {
           <${Button} label="Close" icon="✕" keys="Esc" onClick=${() => setPanel(null)} /></div>
         <${Panel} /></aside>`
       }
-      <div class="columns" inert=${session.elsewhere}>
+      <div class="columns" inert=${session.elsewhere} hidden=${isPage}>
         ${isChat() ? html`<${Chat} />` : html`<${Editor} />`}
         <${Candidates} />
       </div>
@@ -75,7 +90,7 @@ const KEYS = {
 };
 
 function onKey(event) {
-  if (session.elsewhere) return;
+  if (session.elsewhere || document.querySelector(".columns[hidden]")) return;
   const command = event.ctrlKey || event.metaKey;
   const field = event.target.closest?.("input, select, textarea:not(#editor)");
   if (command && KEYS[event.key.toLowerCase()] && !field) {

@@ -4,6 +4,7 @@
 // writer has chosen in mid-stream, so that its text is ignored from then on.
 
 import { ApiError, call, events } from "./api.js";
+import { structureField, textsOf } from "./fields.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
 import {
@@ -71,11 +72,7 @@ function body(story, point, n) {
   const { settings } = session;
   const each = Array.from({ length: n }, (_, index) => samplingOf(index, n));
   const lists = Object.keys(settings.spreads).map((name) => [name, each.map((sampling) => sampling[name])]);
-  const stop = settings.stop
-    .split("\n")
-    .filter(Boolean)
-    .map((line) => line.replaceAll("\\n", "\n"));
-  const { kind, text } = settings.structure;
+  const stop = textsOf(settings.stop);
   return {
     ...(story.kind === "chat"
       ? { messages: messages(story, point) }
@@ -87,7 +84,7 @@ function body(story, point, n) {
     ...settings.values,
     ...Object.fromEntries(lists),
     ...(stop.length && { stop }),
-    ...(kind !== "none" && text.trim() && { [kind]: text }),
+    ...structureField(settings.structure),
   };
 }
 

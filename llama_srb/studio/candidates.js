@@ -5,7 +5,19 @@ import { choose, insert, mark, rewrite, shelve } from "./choosing.js";
 import { Loading } from "./models.js";
 import { candidates, isChat, pointId, say, session, setting, wanted } from "./session.js";
 import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
-import { Button, changed, html, still, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
+import {
+  Button,
+  changed,
+  copy,
+  html,
+  still,
+  useChanges,
+  useEffect,
+  useKeptFocus,
+  useRef,
+  useState,
+  visible,
+} from "./ui.js";
 
 const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
 const MANY = 12; // from here on cards are small
@@ -196,7 +208,7 @@ const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
       pressed=${mode === "part"} onClick=${() => setMode(mode === "part" ? "read" : "part")} />
     <${Act} label="Edit" letter="e" about="Your own version, beside it"
       onClick=${() => setMode("edit")} disabled=${running} />
-    <${Act} label="Copy" letter="c" onClick=${() => copy(textNow())} />
+    <${Act} label="Copy" letter="c" onClick=${async () => say(await copy(textNow()))} />
     <${Act} label="Pin" letter="p" about="Stays when the others are rolled again" pressed=${pinned}
       onClick=${() => mark(id, { pinned: !pinned })} />
     <${Act} label="Keep" letter="k" about="Puts it on the shelf, for another place"
@@ -214,15 +226,6 @@ const Act = ({ label, letter, about = label, onClick, pressed, disabled }) =>
 function compare(id) {
   session.compare = session.compare === id ? null : id;
   changed("compare");
-}
-
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    say("copied");
-  } catch {
-    say("the browser does not allow copying here");
-  }
 }
 
 function Facts({ node }) {
@@ -394,5 +397,3 @@ function Alternatives({ node, i, done }) {
     )}
     ${!top.length && "no alternatives were asked for"}</span>`;
 }
-
-const visible = (text) => text.replaceAll("\n", "⏎").replaceAll(" ", "\u2423");

@@ -1,12 +1,11 @@
 // Settings, built from the server's own table of fields.
 
+import { NumberField, RowField, Samplers, Structure, without } from "./fields.js";
 import { ModelChoice } from "./models.js";
 import { DEFAULTS, session, setting } from "./session.js";
 import { read, save } from "./store.js";
-import { Button, html, useChanges, useEffect, useRef, useState } from "./ui.js";
+import { Button, html, useChanges, useState } from "./ui.js";
 
-const SIMPLE = ["temperature", "min_p", "top_p", "repeat_penalty", "seed"];
-const NUMBERS = new Set(["int", "float"]);
 const PRESETS = {
   "Server's defaults": { values: {}, spreads: {} },
   "Sober to wild": { values: {}, spreads: { temperature: [0.6, 1.2] } },
@@ -15,39 +14,29 @@ const PRESETS = {
 };
 
 export function Controls() {
-  useChanges("settings", "fields");
-  const { settings, fields } = session;
-  const rows = (fields?.samplers ?? []).filter(({ type, name }) => usable(type, name));
-  const shown = settings.full
-    ? rows
-    : SIMPLE.map((name) => rows.find((row) => row.name === name)).filter(Boolean);
-  const groups = Object.entries(Object.groupBy?.(shown, (row) => row.group) ?? { "": shown });
+  useChanges("settings", "fields", "error");
+  const { settings, fields, error } = session;
   return html`
     <${ModelChoice} />
     <${Presets} />
     <fieldset><legend>How much</legend>
-      <${Number_} label="Candidates" low=${1} high=${64} value=${settings.n}
+      <${NumberField} label="Candidates" low=${1} high=${64} value=${settings.n}
         set=${(n) => setting({ n: n ?? DEFAULTS.n })} />
-      <${Number_} label="Beside the branches" low=${1} high=${64} value=${settings.n_branches}
+      <${NumberField} label="Beside the branches" low=${1} high=${64} value=${settings.n_branches}
         set=${(n) => setting({ n_branches: n ?? DEFAULTS.n_branches })} />
-      <${Number_} label="Tokens each" low=${1} value=${settings.max_tokens}
+      <${NumberField} label="Tokens each" low=${1} value=${settings.max_tokens}
         set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} />
-      <${Number_} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
+      <${NumberField} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
         set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} />
     </fieldset>
     <label class="field">Stop strings, one a line
       <textarea rows="2" value=${settings.stop}
         onInput=${(event) => setting({ stop: event.target.value })}></textarea></label>
-    <label class="check"><input type="checkbox" checked=${settings.full}
-      onChange=${(event) => setting({ full: event.target.checked })} /> show every setting</label>
-    ${groups.map(
-      ([group, rows]) => html`<fieldset key=${group}><legend>${group || "Sampling"}</legend>
-      ${rows.map((row) => html`<${Field} key=${row.name} row=${row} />`)}</fieldset>`,
-    )}
-    <${Structure} />`;
+    <${Samplers} rows=${fields?.samplers} full=${settings.full} setFull=${(full) => setting({ full })}
+      One=${Field} />
+    <${Structure} structure=${settings.structure} put=${(structure) => setting({ structure })}
+      error=${error?.param === settings.structure.kind ? error.message : null} />`;
 }
-
-const usable = (type, name) => NUMBERS.has(type) || type === "bool" || name === "diversity";
 
 function Presets() {
   const [own, setOwn] = useState(read("studio.presets", {}));
@@ -67,17 +56,6 @@ function Presets() {
     <${Button} label="Save as preset" onClick=${keep} /></div>`;
 }
 
-/** A number or nothing, with its bounds. */
-function Number_({ label, low, high, step = 1, value, placeholder, set, about }) {
-  const field = useRef();
-  const typing = field.current && field.current === document.activeElement;
-  const take = (event) =>
-    event.target.reportValidity() && set(event.target.value === "" ? null : event.target.valueAsNumber);
-  return html`<label class="field number">${label}
-    <input type="number" ref=${field} min=${low} max=${high} step=${step} placeholder=${placeholder}
-      value=${typing ? field.current.value : (value ?? "")} title=${about} onChange=${take} /></label>`;
-}
-
 function Field({ row }) {
   const { name, type, low, high, meaning, per_choice } = row;
   const { values, spreads } = session.settings;
@@ -85,11 +63,8 @@ function Field({ row }) {
   const step = type === "int" ? 1 : "any";
   const put = (value) => setting({ values: without(session.settings.values, name, value) });
   const wrong = session.error?.param === name;
-  if (type === "bool")
-    return html`<label class="check" title=${meaning}><input type="checkbox"
-      checked=${values[name] ?? row.default}
-      onChange=${({ target: { checked } }) => put(checked === row.default ? null : checked)} />
-      ${" "}${name}</label>`;
+  const one = html`<${RowField} row=${row} value=${values[name]} put=${put} />`;
+  if (type === "bool") return one;
   const give = (place, value) => {
     const { spreads } = session.settings; // as they are now, which may not be drawn yet
     setting({ spreads: { ...spreads, [name]: spreads[name].with(place, value ?? spreads[name][place]) } });
@@ -104,12 +79,11 @@ function Field({ row }) {
   return html`<div class=${wrong ? "row bad" : "row"}>
     ${
       spread
-        ? html`<${Number_} label=${name} low=${low} high=${high} step=${step} value=${spread[0]}
+        ? html`<${NumberField} label=${name} low=${low} high=${high} step=${step} value=${spread[0]}
         set=${(value) => give(0, value)} about=${meaning} />
-      <${Number_} label="to" low=${low} high=${high} step=${step} value=${spread[1]}
+      <${NumberField} label="to" low=${low} high=${high} step=${step} value=${spread[1]}
         set=${(value) => give(1, value)} />`
-        : html`<${Number_} label=${name} low=${low} high=${high} step=${step} value=${values[name]}
-        placeholder=${String(row.default)} set=${put} about=${meaning} />`
+        : one
     }
     ${
       per_choice &&
@@ -118,55 +92,4 @@ function Field({ row }) {
       title=${`Another value of ${name} for each candidate`} onClick=${toggle}>spread</button>`
     }
     <small>${meaning}</small></div>`;
-}
-
-function without(fields, name, value) {
-  const { [name]: _, ...rest } = fields;
-  return value === null ? rest : { ...rest, [name]: value };
-}
-
-// ---- grammar and schema ------------------------------------------------------------------------------
-
-const STRUCTURES = {
-  none: "Anything",
-  grammar: "Grammar (GBNF)",
-  json_schema: "JSON schema",
-  regex: "Expression",
-};
-
-/** Shows the server's error below the field, and marks its place in the text. */
-function Structure() {
-  useChanges("error");
-  const { structure } = session.settings;
-  const field = useRef();
-  const error = session.error?.param === structure.kind ? session.error.message : null;
-  useEffect(() => error && field.current && select(field.current, error), [error]);
-  const put = (fields) => setting({ structure: { ...structure, ...fields } });
-  return html`<fieldset><legend>What each text must be</legend>
-    <label class="field">Kind <select value=${structure.kind}
-      onChange=${(event) => put({ kind: event.target.value })}>
-      ${Object.entries(STRUCTURES).map(
-        ([kind, label]) => html`<option key=${kind} value=${kind}>${label}</option>`,
-      )}
-    </select></label>
-    ${
-      structure.kind !== "none" &&
-      html`<textarea class="code" rows="6" ref=${field} spellcheck="false"
-      aria-label=${STRUCTURES[structure.kind]} aria-invalid=${String(!!error)} value=${structure.text}
-      onInput=${(event) => put({ text: event.target.value })}></textarea>`
-    }
-    ${error && html`<p class="bad" role="alert">${error}</p>`}</fieldset>`;
-}
-
-function select(field, message) {
-  const [, line, column] = /line (\d+), column (\d+)/.exec(message) ?? [];
-  if (!line) return;
-  const before =
-    field.value
-      .split("\n")
-      .slice(0, line - 1)
-      .join("\n").length + (line > 1 ? 1 : 0);
-  const at = before + Number(column) - 1;
-  field.focus();
-  field.setSelectionRange(at, at + 1);
 }

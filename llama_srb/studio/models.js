@@ -2,7 +2,7 @@
 // that waits for a load.
 
 import { call } from "./api.js";
-import { chosenModel, defaultModel, isUnserved, model, session } from "./session.js";
+import { chosenModel, defaultModel, isTask, isUnserved, model, session } from "./session.js";
 import * as store from "./store.js";
 import { changed, html, useChanges, useEffect } from "./ui.js";
 
@@ -52,6 +52,12 @@ async function refresh() {
   } catch {} // what is known so far stays
 }
 
+/** Reads the tasks, which change only with a restart of the server. */
+export async function learnTasks() {
+  session.tasks = (await call("GET", "v1/tasks")).data;
+  changed("tasks", "server");
+}
+
 /** Reads the fields if the story's model has changed. */
 export async function followModel() {
   if (nameOfMany() !== fieldsOf) await readFields().catch(() => {});
@@ -70,6 +76,8 @@ function choose(name) {
 
 // ---- views -------------------------------------------------------------------------------------------
 
+const kindOf = (name) => (isTask(name) ? "task" : "adapter");
+
 const told = (...facts) => facts.filter(Boolean).join(" · ");
 
 /** The names that the writer may choose, with their states; nothing when there is one. */
@@ -86,7 +94,7 @@ export function ModelChoice() {
       ${isUnserved() && html`<option disabled>${story.model}</option>`}
       ${models.map(
         ({ id, parent, status }) => html`<option key=${id} value=${id}>
-        ${told(id, parent && `adapter of ${parent}`, STATES[status?.value])}</option>`,
+        ${told(id, parent && `${kindOf(id)} of ${parent}`, STATES[status?.value])}</option>`,
       )}</select></label>
     ${status?.error && html`<p class="bad">${model().id} failed to load: ${status.error}</p>`}`;
 }

@@ -22,6 +22,7 @@ export const DEFAULTS = {
 export const session = {
   story: null,
   stories: [],
+  tasks: [], // that the key may use: their entries of /v1/tasks
   models: [], // of the server, and their adapters that have names
   defaultModel: null, // the name of the model that answers requests without a name; null: there is one
   fields: null, // of the server, with their bounds
@@ -44,6 +45,11 @@ export const setting = (fields) => {
   store.save("studio.settings", session.settings);
   changed("settings");
 };
+
+export const isTask = (name) => session.tasks.some(({ id }) => id === name);
+
+/** The tasks that the key may tune: an admin sees their private tokens. */
+export const tunable = () => session.tasks.filter((task) => task.private_tokens);
 
 /** The model that the writer has chosen for the story, if it is served. */
 export const chosenModel = () =>

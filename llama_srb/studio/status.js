@@ -2,7 +2,7 @@
 
 import { ApiError, call, key, setKey } from "./api.js";
 import { writeHere } from "./library.js";
-import { learnModels, Unserved } from "./models.js";
+import { learnModels, learnTasks, Unserved } from "./models.js";
 import { AWAY, baseModel, fail, model, onLost, session } from "./session.js";
 import { changed, html, useChanges, useRef, Button } from "./ui.js";
 
@@ -44,6 +44,7 @@ async function turn(state) {
 async function learn() {
   try {
     await learnModels();
+    await learnTasks();
     Object.assign(server, { needsKey: false, refused: false, counts: true });
   } catch (error) {
     if (error.status === 401) Object.assign(server, { needsKey: true, refused: !!key(), counts: false });

@@ -80,6 +80,19 @@ export function Button({ label, about = label, keys, icon, onClick, pressed, dis
     onClick=${onClick}>${icon ? html`<span aria-hidden="true">${icon}</span>` : label}</button>`;
 }
 
+/** A text whose spaces and line breaks can be seen. */
+export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll(" ", "\u2423");
+
+/** Copies a text; says whether that was allowed. */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return "copied";
+  } catch {
+    return "the browser does not allow copying here";
+  }
+}
+
 export function download(name, type, text) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type }));

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from llama_srb.tasks.pins import pins_of
+from llama_srb.tasks.pins import pin_of, pins_of
 from llama_srb.tasks.prompt import Piece, applied, last_turn, pieces_of, query_of
-from llama_srb.tasks.tables import read
+from llama_srb.tasks.tables import FILE, read
 from llama_srb.tasks.task import Recall, Task
 from llama_srb.tasks.tasks import Tasks
 
 __all__ = [
+    "FILE",
     "Piece",
     "Recall",
     "Task",
@@ -16,6 +17,7 @@ __all__ = [
     "applied",
     "last_turn",
     "pieces_of",
+    "pin_of",
     "pins_of",
     "query_of",
     "read",

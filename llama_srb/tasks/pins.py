@@ -28,13 +28,13 @@ def pinned(tasks: Iterable[Task]) -> list[Task]:
     return [task for task in first.values() if task.prelude][:MOST]
 
 
-def pins_of(model: Settings, server: Settings, tasks: Iterable[Task]) -> list[tuple[str, CompletionRequest]]:
-    """The names and the prompts of a model's pins."""
-    return [(f"task {task.name}", _prelude(task, model)) for task in pinned(tasks_of(model, server, tasks))]
+def pins_of(model: Settings, server: Settings, tasks: Iterable[Task]) -> dict[str, CompletionRequest]:
+    """The prompts of a model's pins, by name."""
+    return {f"task {task.name}": pin_of(task, model) for task in pinned(tasks_of(model, server, tasks))}
 
 
-def _prelude(task: Task, model: Settings) -> CompletionRequest:
-    """With the adapter that the task names, since the cells of a prompt depend on it."""
+def pin_of(task: Task, model: Settings) -> CompletionRequest:
+    """A prelude as a prompt, with the adapter that the task names: the cells of a prompt depend on it."""
     lora = [{"name": task.model, "scale": 1.0}] if task.model in model.adapters else None
     return request_from({"prompt": [{"text": task.prelude, "special": True}], "lora": lora})
 

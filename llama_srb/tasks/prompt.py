@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from llama_srb.request.fields import CHAT, CompletionRequest
+from llama_srb.request.fields import CHAT, CompletionRequest, Recalled
 from llama_srb.request.shapes import Part
 from llama_srb.request.values import RequestError, shown, wrong
 from llama_srb.tasks.task import Task
@@ -65,7 +65,7 @@ def pieces_of(task: Task, request: CompletionRequest, *, is_beginning: bool = Fa
     front, rest = list[Piece](), list[Piece]()
     for turn in turns:
         if turn[0].kind == "prefix":
-            found = [Piece("recall", text + "\n") for text in request.recalled.get(asked, ())]
+            found = [Piece("recall", one.text + "\n") for one in request.recalled.get(asked, ())]
             (front if task.recalls_in_front else rest).extend(found)
             asked += 1
         rest += turn
@@ -139,13 +139,13 @@ def _text_of_prompt(request: CompletionRequest) -> str:
 
 
 def _with_system_message(
-    task: Task, messages: list[dict[str, Any]], recalled: Mapping[int, Sequence[str]]
+    task: Task, messages: list[dict[str, Any]], recalled: Mapping[int, Sequence[Recalled]]
 ) -> list[dict[str, Any]]:
     """The messages with the prelude in front, as the system's; recalled texts are in it or in questions."""
     made, front, asked = list[dict[str, Any]](), task.prelude, 0
     for message in messages:
         if message["role"] == USER:
-            found = "".join(text + "\n" for text in recalled.get(asked, ()))
+            found = "".join(one.text + "\n" for one in recalled.get(asked, ()))
             asked += 1
             if found and task.recalls_in_front:
                 front += found

@@ -90,7 +90,11 @@ def test_this_packages_client(story: Server, wanted: str) -> None:
             assert re.fullmatch("[ab]{3}", choice.text)
             assert choice.free
             assert (choice.free.text, choice.free_length, choice.free.length) == (wanted, 5, 5)
-        assert client.prompt("cat", model="story").prompt == PROMPT
+        made = client.prompt("cat", model="story")
+        assert made.prompt == PROMPT
+        begin, *parts = made.parts
+        assert (begin.tokens, begin.pieces) == (made.control, ("<|endoftext|>",))
+        assert "".join(piece for part in parts for piece in part.pieces) == PROMPT
 
 
 def test_a_task_may_be_all_of_a_file(story: Server) -> None:

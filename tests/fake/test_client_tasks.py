@@ -1,4 +1,4 @@
-"""Tasks by the Python client against a real server over sockets, with the fake engine; its twin classes."""
+"""Tasks by both Python clients against a real server over sockets, with the fake engine."""
 
 from __future__ import annotations
 
@@ -202,19 +202,19 @@ def test_a_start_event_names_memory_and_document_too() -> None:
 # Both clients
 
 
-TWINS = [(Client, AsyncClient), (Task, client.AsyncTask), (Memory, client.AsyncMemory),
+PAIRS = [(Client, AsyncClient), (Task, client.AsyncTask), (Memory, client.AsyncMemory),
          (client.Stream, client.AsyncStream)]  # fmt: skip
 
 
-@pytest.mark.parametrize("twins", TWINS, ids=lambda twins: str(twins[0].__name__))
-def test_both_clients_have_the_same_methods(twins: tuple[type[Any], type[Any]]) -> None:
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: str(pair[0].__name__))
+def test_both_clients_have_the_same_methods(pair: tuple[type[Any], type[Any]]) -> None:
     ours, theirs = (
         {
             name: list(inspect.signature(method).parameters.items())
             for name, method in inspect.getmembers(kind, inspect.isfunction)
             if not name.startswith("_")
         }
-        for kind in twins
+        for kind in pair
     )
     assert ours == theirs
 

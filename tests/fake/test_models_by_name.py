@@ -26,7 +26,8 @@ LOADS = (  # have their own tests
 )  # fmt: skip
 NO_MODEL = {  # handlers of bodies that name no model: they act on requests, or on the server
     "drain", "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation",
-    "task_completions", "task_chat", "search_memory", *LOADS,
+    "create_file", "create_batch", "cancel_batch",
+    "task_completions", "task_chat", "trial", "trial_prompt", "search_memory", *LOADS,
 }  # fmt: skip
 GENERATES_NOTHING = {"/api/show", "/api/pull"}
 NO_ADAPTER = {"embeddings", "vectors"}

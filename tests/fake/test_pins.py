@@ -39,8 +39,7 @@ async def pinned(pool: Pool) -> int:
 
 async def test_an_engine_has_its_pins_before_it_gets_requests(settings, journal) -> None:
     pool = Pool(settings(*journal.flags))
-    pool.pins.set("tale", TALE)
-    pool.pins.set("other", OTHER)
+    pool.pins.set({"tale": TALE, "other": OTHER})
     async with pool:
         async with pool.generate(asked()) as generation:
             await soon(collect(generation))
@@ -52,7 +51,7 @@ async def test_an_engine_has_its_pins_before_it_gets_requests(settings, journal)
 
 async def test_a_killed_engines_successor_pins_again_before_waiting_requests(settings, journal) -> None:
     pool = Pool(settings(*journal.flags))
-    pool.pins.set("tale", TALE)
+    pool.pins.set({"tale": TALE})
     async with pool:
         await soon(pool.wait_ready())
         [pid] = pool.engines.pids
@@ -69,10 +68,10 @@ async def test_a_killed_engines_successor_pins_again_before_waiting_requests(set
 
 async def test_a_renewed_engine_and_a_loaded_again_one_have_the_pins(settings) -> None:
     pool = Pool(settings())
-    pool.pins.set("tale", TALE)
+    pool.pins.set({"tale": TALE})
     async with pool:
         await soon(pool.wait_ready())
-        pool.pins.set("other", OTHER)
+        pool.pins.set({"tale": TALE, "other": OTHER})
         assert await pinned(pool) == 6, "set() is for later engines"
         await soon(pool.renew())
         assert await pinned(pool) == 9
@@ -84,30 +83,29 @@ async def test_a_renewed_engine_and_a_loaded_again_one_have_the_pins(settings) -
 async def test_pins_are_put_and_dropped_while_the_engine_serves(settings) -> None:
     async with Pool(settings()) as pool:
         await soon(pool.wait_ready())
-        await soon(pool.pins.put("tale", TALE))
+        await soon(pool.pins.take({"tale": TALE}))
         assert await pinned(pool) == 6
-        await soon(pool.pins.put("tale", OTHER))
+        await soon(pool.pins.take({"tale": OTHER}))
         assert await pinned(pool) == 3
-        await soon(pool.pins.drop("tale"))
-        await soon(pool.pins.drop("tale"))
-        assert (await pinned(pool), pool.pins.names) == (0, ())
+        await soon(pool.pins.take({}))
+        assert (await pinned(pool), pool.pins.wanted) == (0, {})
 
 
 async def test_a_pin_without_room_leaves_all_as_it_was(settings) -> None:
     large = prompt("word " * 9000)
     async with Pool(settings()) as pool:
         await soon(pool.wait_ready())
-        await soon(pool.pins.put("tale", TALE))
+        await soon(pool.pins.take({"tale": TALE}))
         with pytest.raises(PinRefused, match="pin tale: 9000 cells would be pinned; at most 8192"):
-            await soon(pool.pins.put("tale", large))
-        assert (await pinned(pool), pool.pins.names) == (6, ("tale",))
+            await soon(pool.pins.take({"tale": large}))
+        assert (await pinned(pool), pool.pins.wanted) == (6, {"tale": TALE})
         await soon(pool.renew())
         assert await pinned(pool) == 6
 
 
 async def test_the_start_fails_if_a_pin_has_no_room(settings) -> None:
     pool = Pool(settings())
-    pool.pins.set("tale", prompt("word " * 9000))
+    pool.pins.set({"tale": prompt("word " * 9000)})
     async with pool:
         with pytest.raises(EngineError, match="pin tale: 9000 cells would be pinned; at most 8192"):
             await soon(pool.wait_ready())
@@ -116,19 +114,18 @@ async def test_the_start_fails_if_a_pin_has_no_room(settings) -> None:
 async def test_pins_leave_fewer_tokens_to_requests_only_if_cells_are_short(settings) -> None:
     async with Pool(settings()) as pool:
         await soon(pool.wait_ready())
-        await soon(pool.pins.put("tale", TALE))
-        await soon(pool.pins.put("other", OTHER))
+        await soon(pool.pins.take({"tale": TALE, "other": OTHER}))
         assert pool.pins.room(100, 1000) == 100
         assert pool.pins.room(100, 100) == 91
-        await soon(pool.pins.drop("other"))
+        await soon(pool.pins.take({"tale": TALE}))
         assert pool.pins.room(100, 100) == 94
 
 
 async def test_a_per_request_engine_pins_nothing(settings, journal) -> None:
     pool = Pool(settings(*journal.flags), mode="per-request")
-    pool.pins.set("tale", TALE)
+    pool.pins.set({"tale": TALE})
     async with pool:
-        await soon(pool.pins.put("other", OTHER))
+        await soon(pool.pins.take({"other": OTHER}))
         async with pool.generate(asked()) as generation:
             events: list[Any] = await soon(collect(generation))
     assert type(events[-1]).__name__ == "Done"
@@ -137,7 +134,7 @@ async def test_a_per_request_engine_pins_nothing(settings, journal) -> None:
 
 async def test_a_stop_while_pins_are_computed_ends_at_once(settings) -> None:
     pool = Pool(settings("--token-delay", "0.5"))
-    pool.pins.set("tale", prompt("word " * 500))
+    pool.pins.set({"tale": prompt("word " * 500)})
     async with pool:
         await soon(until(lambda: pool.ready is None and pool.engines.pids != []))
     assert pool.engines.pids == []

@@ -35,6 +35,7 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # by op: a path that sends 
     "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),
 }
 OF_THE_OPERATOR = {"load_adapter", "unload_adapter", "pin", "unpin"}  # limits of clients do not apply to them
+OF_MEMORIES = {"count_tokens"}  # with the reservation of a document: tests/memory/test_http.py
 OF_ONE_THAT_RUNS = {"extend", "cancel"}  # they act on a request that has its reservation
 OWN = {
     ("watchdog.py", "status"),
@@ -79,7 +80,7 @@ def ops() -> set[str]:
 
 
 def test_each_op_of_the_protocol_has_a_path_here() -> None:
-    assert ops() == {*PATHS, *OF_ONE_THAT_RUNS, *OF_THE_OPERATOR, *(op for _, op in OWN)}
+    assert ops() == {*PATHS, *OF_MEMORIES, *OF_ONE_THAT_RUNS, *OF_THE_OPERATOR, *(op for _, op in OWN)}
 
 
 VERBS = {"generate", "generate_all", "prefix", "run", "command"}

@@ -22,7 +22,7 @@ from llama_srb.http.auth import api_keys
 from llama_srb.http.routes import ROUTES, Route
 from tests.support.served import SECRET, Served, Serving, bearer, key_file
 
-NO_KEY, EVERY_KEY = "", "complete chat embed memory metrics admin"
+NO_KEY, EVERY_KEY = "", "complete chat embed memory batch metrics admin"
 TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is needed
     NO_KEY: """
         GET /
@@ -149,6 +149,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /v1/stats
     """,
     "admin": """
+        POST /v1/trials
+        POST /v1/trials/prompt
         POST /drain
         DELETE /drain
         POST /v1/load_lora_adapter
@@ -169,6 +171,17 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /v1/memories/{memory}/documents/{document}
         DELETE /v1/memories/{memory}/documents/{document}
         POST /v1/memories/{memory}/search
+    """,
+    "batch admin": """
+        POST /v1/files
+        GET /v1/files
+        GET /v1/files/{file_id}
+        GET /v1/files/{file_id}/content
+        DELETE /v1/files/{file_id}
+        POST /v1/batches
+        GET /v1/batches
+        GET /v1/batches/{batch_id}
+        POST /v1/batches/{batch_id}/cancel
     """,
 }
 EXPECTED = {
@@ -199,7 +212,16 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/internal/decode": TOKENS, "/v1/token/decode": TOKENS,
     "/v1/load_lora_adapter": ADAPTER, "/v1/unload_lora_adapter": ADAPTER,
 }  # fmt: skip
-PARAMETERS = {"id": "0" * 32, "index": "0", "name": "m", "file": "x", "memory": "m", "document": "d"}
+PARAMETERS = {
+    "id": "0" * 32,
+    "index": "0",
+    "name": "m",
+    "file": "x",
+    "memory": "m",
+    "document": "d",
+    "file_id": "f",
+    "batch_id": "b",
+}
 BODY = {"prompt": "x", "n": 1, "max_tokens": 1, "max_length": 1, "n_predict": 1,
         "options": {"num_predict": 1}}  # fmt: skip
 

@@ -127,7 +127,7 @@ async def test_a_chat_has_the_tasks_own_turns_or_those_of_the_template(asked: As
 NAMED = [route for route in ROUTES if route.method == "POST" and route.handler not in NO_MODEL]
 OF_A_MODEL = {  # handlers that need the model alone
     "load_lora_adapter", "unload_lora_adapter", "embeddings", "vectors", "ask", "pull",
-    "count_tokens", "exact_prompt",
+    "count_tokens", "exact_prompt", "trial_prompt",
 }  # fmt: skip
 
 
@@ -168,8 +168,9 @@ async def test_the_list_of_tasks_has_what_each_is(asked: Asked) -> None:
     _, listed = await asked.json("GET", "/v1/tasks")
     assert [one["id"] for one in listed["data"]] == ["story", "brief"]
     assert listed["data"][0] == {
-        "id": "story", "object": "task", "about": "", "model": "poem", "prelude": "<p>", "prefix": "<u>",
-        "postfix": "<a>", "fields": {"n": 3, "max_tokens": 4, "temperature": 0.5},
+        "id": "story", "object": "task", "about": "", "model": "poem", "named_model": "poem",
+        "prelude": "<p>", "prefix": "<u>", "postfix": "<a>",
+        "fields": {"n": 3, "max_tokens": 4, "temperature": 0.5},
         "locked": ["n", "temperature"], "recall": None, "private_tokens": ["<|secret|>"],
     }  # fmt: skip
     _, own = await asked.json("GET", "/v1/tasks", key="story")

@@ -214,6 +214,15 @@ async def test_looks_at_health_and_metrics_and_unknown_paths_are_no_spans(
     assert [one.name for one in collector.servers] == ["POST /v1/events"]
 
 
+async def test_a_route_is_named_without_the_prefix(start: Start, collector: Collector) -> None:
+    served = await start(api_prefix="/llm")
+    async with served.http.get(f"{served.url}/health") as response:
+        assert response.status == 200
+    await served.post({"prompt": "x", "n": 1, "max_tokens": 1}, "/v1/events")
+    span = await server_span(collector)
+    assert (span.name, len(collector.servers)) == ("POST /v1/events", 1)
+
+
 # What goes wrong
 
 

@@ -45,6 +45,7 @@ class Commands:
             "limits": self.limits,
             "embed": self.embed,
             "tokenize": self.tokenize,
+            "count_tokens": self.count_tokens,
             "detokenize": self.detokenize,
             "template": self.template,
             "load_adapter": self.load_adapter,
@@ -122,8 +123,12 @@ class Commands:
         text = joined(command["text"])
         tokens = tokenize(text)
         words = [list(word.encode()) for word in text.split(" ") if word]
-        pieces = {"pieces": words} if command.get("pieces") else {}
+        pieces = {"pieces": words, "control": []} if command.get("pieces") else {}
         self.output.event("result", id=command["id"], tokens=tokens, **pieces)
+
+    def count_tokens(self, command: dict[str, Any]) -> None:
+        counts = [len(tokenize(text)) for text in command["texts"]]
+        self.output.event("result", id=command["id"], counts=counts)
 
     def detokenize(self, command: dict[str, Any]) -> None:
         self.output.event("result", id=command["id"], text=" ".join(map(str, command["tokens"])))

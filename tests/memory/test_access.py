@@ -15,6 +15,7 @@ from llama_srb.http.limits import Load
 from llama_srb.http.memories.access import MemoryAccess
 from llama_srb.http.reservations import Admission
 from llama_srb.memory.filters import parse_filter
+from llama_srb.memory.named import OpenStores
 from llama_srb.memory.tables import read
 from llama_srb.models.residency import Residency, limits_of
 from llama_srb.models.served import served as of_settings
@@ -36,7 +37,7 @@ async def access(tmp_path: Path) -> AsyncIterator[MemoryAccess]:
     settings = load({"ctx": 2048}, config=str(file), environ={})
     model, residency = of_settings(settings), Residency(limits_of(settings))
     registry = Registry(settings, Admission(Load()), [model], {}, residency, Tasks([]))
-    access = MemoryAccess(read(settings), registry)
+    access = MemoryAccess(read(settings), registry, OpenStores())
     await access.open()
     async with residency:
         await residency.add(model)

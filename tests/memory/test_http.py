@@ -282,7 +282,7 @@ async def test_documents_and_searches_cost_tokens(clients: dict[str, Api]) -> No
     assert await poor.ids() == ["a"], "a list costs nothing"
 
 
-async def test_a_reload_keeps_the_models_of_memories(
+async def test_a_reload_needs_the_models_of_memories(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "srb.toml"
@@ -306,8 +306,8 @@ async def test_a_reload_keeps_the_models_of_memories(
             assert (await api.put("cat", CAT))[0] == 201, "its model is loaded for it"
             await reloaded(both.partition("[models.two]")[0] + memory, "there is no such model")
             assert await api.found("cat") == ["cat"]
-            await reloaded(both + memory + "shared = true\n", "only a restart changes memories")
-            assert (await api.ask("GET", ""))[1]["data"][0]["shared"] is False
+            await reloaded(both + memory + "shared = true\n", "SIGHUP: memories: changed tales")
+            assert (await api.ask("GET", ""))[1]["data"][0]["shared"] is True
 
 
 async def test_a_model_file_that_was_replaced_makes_its_memory_outdated(tmp_path: Path) -> None:

@@ -233,6 +233,19 @@ async def test_vectors_of_another_model_are_refused_until_they_are_rebuilt(openi
         await opening()
 
 
+async def test_a_store_of_another_model_says_so_also_when_it_is_open(
+    opening: Opening, words: WordModel
+) -> None:
+    other = WordModel(32)
+    memory = await opening()
+    await memory.using(other.model)
+    await memory.using(words.model)
+    await memory.put("cat", CAT)
+    with pytest.raises(MemoryUnusable, match="llama-srb memory rebuild tales"):
+        await memory.using(other.model)
+    assert [one.document for one in await memory.search(CAT)] == ["cat"]
+
+
 async def test_a_rebuild_that_was_cut_goes_on(opening: Opening) -> None:
     first = await opening()
     for i in range(6):

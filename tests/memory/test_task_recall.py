@@ -43,6 +43,7 @@ KEYS: list[dict[str, Any]] = [
     {"name": "alice", "scopes": ["complete", "chat", "memory"]},
     {"name": "bob", "scopes": ["complete", "chat"], "memories": []},
     {"name": "root", "scopes": ["admin"]},
+    {"name": "ruth", "scopes": ["admin"], "memories": []},
 ]
 SECRET = "Alice hides the red key below the old oak."
 PUBLIC = "The operator says that <|im_end|> is a town by the sea."
@@ -115,6 +116,40 @@ async def test_recalled_text_stands_before_the_prefix_as_text_and_is_named(
     assert [kind for kind, _ in await bob.prompt("Which town?", "books")][1] == "recall"
 
 
+ASKED = "Which town?"
+CHAT = [{"role": "user", "content": ASKED}]
+NAMED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/tasks/books/completions", {"prompt": ASKED, "stream": False}),
+    ("/v1/tasks/books/completions", {"prompt": ASKED}),
+    ("/v1/tasks/books/chat", {"messages": CHAT, "stream": False}),
+    ("/v1/tasks/books/chat", {"messages": CHAT}),
+    ("/v1/completions", {"model": "books", "prompt": ASKED, "stream": False}),
+    ("/openai/v1/completions", {"model": "books", "prompt": ASKED, "stream": True}),
+    ("/openai/v1/completions", {"model": "books", "prompt": [ASKED, ASKED], "stream": False}),
+    ("/openai/v1/completions", {"model": "books", "prompt": [ASKED, ASKED], "stream": True}),
+    ("/v1/chat/completions", {"model": "books", "messages": CHAT}),
+    ("/v1/chat/completions", {"model": "books", "messages": CHAT, "stream": True}),
+    ("/v1/events", {"model": "books", "prompt": ASKED}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), NAMED, ids=[f"{path} {list(body)[-1]}" for path, body in NAMED])
+async def test_the_answer_names_the_chunks(
+    clients: dict[str, Client], path: str, body: dict[str, Any]
+) -> None:
+    root, bob = clients["root"], clients["bob"]
+    await root.ask("/v1/memories/tales/documents/town.txt?kind=book", PUBLIC.encode(), "PUT")
+    answer, header = await bob.ask(path, {**body, "n": 1})
+    objects = [json.loads(line.removeprefix(b"data: ")) for line in answer.splitlines() if b"{" in line]
+    named = [one["recalled"] for one in objects if "recalled" in one]
+    id, score = header.split(", ")[0].split(";score=")
+    found = {"memory": "tales", "id": id, "document": "town.txt", "score": float(score)}
+    n_prompts = 2 if isinstance(body.get("prompt"), list) else 1
+    assert named == [[found] * n_prompts]
+    assert "recalled" in objects[0]
+    assert len(header.split(", ")) == n_prompts
+
+
 async def test_a_filter_of_a_task_takes_only_some_chunks(clients: dict[str, Client]) -> None:
     alice = clients["alice"]
     await alice.ask("/v1/tasks/story/completions", {"prompt": SECRET})
@@ -126,6 +161,32 @@ async def test_an_exact_prompt_stores_nothing(clients: dict[str, Client]) -> Non
     await alice.prompt(SECRET)
     listed, _ = await alice.ask("/v1/memories/tales/documents", b"", "GET")
     assert json.loads(listed)["data"] == []
+
+
+DRAFT = """
+[tasks.new]
+prefix = "<u>"
+recall = { memory = "tales", retrieve = 1, store_prompts = true }
+"""
+
+
+async def test_a_trial_recalls_and_stores_nothing(clients: dict[str, Client]) -> None:
+    root = clients["root"]
+    await root.ask("/v1/memories/tales/documents/town.txt", PUBLIC.encode(), "PUT")
+    for named in ({"toml": DRAFT}, {"model": "story"}):
+        _, recalled = await root.ask("/v1/trials", {"prompt": "Which town?", "max_tokens": 1, **named})
+        assert len(recalled.split(",")) == 1
+    made, _ = await root.ask("/v1/trials/prompt", {"prompt": "Which town?", "toml": DRAFT})
+    assert [(part["kind"], part["text"]) for part in json.loads(made)["parts"]][1] == (
+        "recall", PUBLIC + "\n",
+    )  # fmt: skip
+    listed, _ = await root.ask("/v1/memories/tales/documents", b"", "GET")
+    assert [one["id"] for one in json.loads(listed)["data"]] == ["town.txt"]
+
+
+async def test_a_draft_recalls_only_from_a_memory_of_the_key(clients: dict[str, Client]) -> None:
+    with pytest.raises(AssertionError, match="memory_not_allowed"):
+        await clients["ruth"].ask("/v1/trials", {"prompt": "Which town?", "toml": DRAFT})
 
 
 async def test_a_chat_of_ten_turns_computes_only_the_new_turn_and_its_recall(
@@ -147,6 +208,33 @@ async def test_a_chat_of_ten_turns_computes_only_the_new_turn_and_its_recall(
             before = start["prompt_tokens"]
             await socket.send_json({"op": "choose", "index": 0})
             await socket.receive_json(timeout=20)
+
+
+async def test_over_http_a_turn_computes_two_turns_and_its_recall(clients: dict[str, Client]) -> None:
+    """The client sends no recalled text, so the prompt differs from where that of the last turn stood."""
+    root = clients["root"]
+    for number in range(4):
+        text = f"Animal {number} lives in house number {number}."
+        await root.ask(f"/v1/memories/tales/documents/{number}.txt?kind=book", text.encode(), "PUT")
+    messages: list[dict[str, str]] = []
+    prompts: list[dict[str, int]] = []
+    for number in range(10):
+        messages.append({"role": "user", "content": f"Tell me about animal {number}."})
+        body = {"model": "story", "messages": messages, "n": 1, "stream": False}
+        parts = json.loads((await root.ask("/v1/prompt", body))[0])["parts"]
+        answer = json.loads((await root.ask("/v1/tasks/story/chat", body))[0])
+        messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
+        sizes = [(part["kind"], len(part["tokens"])) for part in parts]
+        last_question = max(i for i, (kind, _) in enumerate(sizes) if kind == "prefix")
+        recalled = sum(size for kind, size in sizes if kind == "recall")
+        before = [i for i, (kind, _) in enumerate(sizes[:last_question]) if kind == "prefix"]
+        two_turns = sum(size for kind, size in sizes[before[-1] if before else 0 :] if kind != "recall")
+        usage = answer["usage"]
+        computed = usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+        assert recalled > 0
+        assert computed <= two_turns + recalled + 4, (number, sizes, usage)
+        prompts.append(usage)
+    assert prompts[-1]["prompt_tokens"] > 3 * (two_turns + recalled)
 
 
 async def test_a_request_that_recalls_when_a_drain_begins_is_finished(clients: dict[str, Client]) -> None:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from llama_srb.dialects.messages import Message
 from llama_srb.dialects.tasks.turns import TurnMessage
+from llama_srb.http.batches.routes import JSONL
 from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
@@ -52,6 +53,45 @@ LOADING = [  # one after the other: a route, its path, its body, the status and 
     ("POST /v1/models/{name}/load", "/v1/models/other/load", None, 404, JSON),
 ]
 EVENTS = "GET /models/sse"
+FORM = "multipart/form-data; boundary=b"
+FILE = b"""--b\r
+Content-Disposition: form-data; name="file"; filename="in.jsonl"\r
+\r
+{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 2}}\r
+--b\r
+Content-Disposition: form-data; name="purpose"\r
+\r
+batch\r
+--b--\r
+"""
+ASKED = {"input_file_id": "{file}", "endpoint": "/v1/completions", "completion_window": "24h"}
+STORING: list[
+    tuple[str, Any, int, str]
+] = [  # one after the other: a route, its body, the answer's status and form
+    ("POST /v1/files", FILE, 200, JSON),
+    ("POST /v1/files", b"--b--\r\n", 400, JSON),
+    ("GET /v1/files", None, 200, JSON),
+    ("GET /v1/files/{file_id}", None, 200, JSON),
+    ("GET /v1/files/{file_id}/content", None, 200, JSONL),
+    ("POST /v1/batches", ASKED | {"metadata": {"a": "b"}}, 200, JSON),
+    ("POST /v1/batches", ASKED | {"completion_window": "1"}, 400, JSON),
+    ("POST /v1/batches", ASKED | {"input_file_id": "none"}, 404, JSON),
+    ("GET /v1/batches/{batch_id}", None, 200, JSON),
+    ("GET /v1/batches", None, 200, JSON),
+    ("POST /v1/batches/{batch_id}/cancel", None, 409, JSON),
+    ("DELETE /v1/files/{file_id}", None, 200, JSON),
+    ("DELETE /v1/files/{file_id}", None, 404, JSON),
+    ("GET /v1/files/{file_id}", None, 404, JSON),
+    ("GET /v1/files/{file_id}/content", None, 404, JSON),
+    (
+        "POST /v1/files",
+        FILE.replace(b"max_tokens", b'ignore_eos": true, "n": 900, "max_tokens').replace(b"2}}", b"400}}"),
+        200,
+        JSON,
+    ),
+    ("POST /v1/batches", ASKED, 200, JSON),
+    ("POST /v1/batches/{batch_id}/cancel", None, 200, JSON),
+]
 TASK = """
 [memories.notes]
 store = { file = "notes.db" }
@@ -84,7 +124,7 @@ def storyteller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The bundled model, with a task that has each field."""
     file = tmp_path_factory.mktemp("tasks") / "srb.toml"
     file.write_text(TASK)
-    with serving("--ctx", "8192", "--config", str(file)) as server:
+    with serving("--ctx", "8192", "--config", str(file), "--files-dir", str(file.parent / "files")) as server:
         yield server
 
 
@@ -120,6 +160,7 @@ def test_answers_are_as_described(
 def test_every_route_has_an_answer_here_in_each_of_its_forms() -> None:
     answered = {(case.route, case.form) for case in CASES if case.status == 200}
     answered |= {(route, JSON) for route in OF_RUNNING}
+    answered |= {(route, form) for route, _, status, form in STORING if status == 200}
     answered |= {(route, form) for route, _, _, status, form in LOADING if status == 200} | {(EVENTS, SSE)}
     described = {
         (f"{route.method} {route.path}", form)
@@ -178,6 +219,31 @@ def test_routes_that_load_answer_as_described(description: Description) -> None:
         description.check(EVENTS, 200, SSE, told)
 
 
+def test_files_and_batches_answer_as_described(storyteller: Server, description: Description) -> None:
+    ids = {"file": "", "batch": ""}
+    for route, body, wanted, wanted_form in STORING:
+        method, path = route.split()
+        filled = (
+            json.loads(json.dumps(body).replace("{file}", ids["file"])) if isinstance(body, dict) else body
+        )
+        at = path.format(file_id=ids["file"], batch_id=ids["batch"])
+        status, headers, data = storyteller.call(method, at, filled, FORM if path == "/v1/files" else JSON)
+        assert (status, headers.get_content_type()) == (wanted, wanted_form), (route, data)
+        description.check(route, status, wanted_form, data)
+        if method == "POST" and status == 200:
+            told = json.loads(data)
+            ids[told["object"]] = told["id"]
+        if (route, wanted) == ("GET /v1/batches", 200):
+            until_over(storyteller, ids["batch"])
+
+
+def until_over(server: Server, batch: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while server.json("GET", f"/v1/batches/{batch}")[1]["status"] != "completed":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> None:
     schema = closed(TypeAdapter(Message).json_schema())
     description = Description({"paths": {}, "components": {}})
@@ -193,7 +259,7 @@ async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> Non
     async with aiohttp.ClientSession() as session, session.ws_connect(storyteller.url + "/v1/ws") as socket:
         for command in commands:
             await socket.send_json(command)
-        while sum(one["event"] == "done" for one in told) < 2:
+        while (names := [one["event"] for one in told]).count("done") < 2 or "error" not in names:
             told.append(await socket.receive_json(timeout=PATIENCE))
     assert {"start", "prompt", "stream", "stop", "done", "error"} <= {one["event"] for one in told}
     for one in told:
@@ -240,7 +306,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def call(server: Server, route: Route, body: Any, **headers: str) -> tuple[int, bytes]:
-    path = route.path.format(id="17", index="0", name="none", file="none.css", memory="none", document="none")
+    path = route.path.format(id="17", index="0", name="none", file="none.css", memory="none", document="none",
+                             file_id="none", batch_id="none")  # fmt: skip
     with closing(server.connect()) as connection:
         connection.request(route.method, path, body, headers)
         response = connection.getresponse()

@@ -51,7 +51,7 @@ def valid(op: str) -> dict[str, Any]:
         "prefix": {"prompt": "a"}, "generate": {"prompt": "a"}, "chat": {"messages": []},
         "pin": {"name": "a", "prompt": "a"}, "unpin": {"name": "a"},
         "score": {"texts": ["a"]}, "embed": {"input": ["a"]}, "tokenize": {"text": "a"},
-        "detokenize": {"tokens": []}, "template": {"messages": []},
+        "count_tokens": {"texts": ["a"]}, "detokenize": {"tokens": []}, "template": {"messages": []},
         "load_adapter": {"adapter": {"id": 0, "path": "a.gguf"}}, "unload_adapter": {"adapter": 0},
     }  # fmt: skip
     return {"op": op, **values.get(op, {})}

@@ -293,7 +293,7 @@ async def started(pool: Pool, text: str) -> Start:
 
 async def test_an_engine_that_was_killed_has_its_pins_again() -> None:
     pool = real_pool()
-    pool.pins.set("tale", CompletionRequest(prompt=STORY * 10))
+    pool.pins.set({"tale": CompletionRequest(prompt=STORY * 10)})
     async with pool:
         for _ in range(2):
             await pool.wait_ready()
@@ -306,7 +306,7 @@ async def test_an_engine_that_was_killed_has_its_pins_again() -> None:
 
 async def test_pins_that_exceed_half_of_the_cells_keep_a_pool_from_starting() -> None:
     pool = real_pool(cells=512)
-    pool.pins.set("tale", CompletionRequest(prompt=STORY * 15))
+    pool.pins.set({"tale": CompletionRequest(prompt=STORY * 15)})
     async with pool:
         with pytest.raises(
             EngineError, match="pin tale: with this prompt of 287 tokens 287 cells would be pinned"
@@ -316,7 +316,7 @@ async def test_pins_that_exceed_half_of_the_cells_keep_a_pool_from_starting() ->
 
 async def test_a_per_request_engine_computes_the_prompt_with_each_request() -> None:
     pool = real_pool("per-request")
-    pool.pins.set("tale", CompletionRequest(prompt=STORY * 10))
+    pool.pins.set({"tale": CompletionRequest(prompt=STORY * 10)})
     async with pool:
         for _ in range(2):
             assert (await started(pool, STORY * 10 + "Then")).cached_tokens == 0

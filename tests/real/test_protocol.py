@@ -341,6 +341,7 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
         ({"op": "score", "prompt": "Once", "texts": ["a"]}, ("accepted",)),
         ({"op": "embed", "input": ["a"]}, ("accepted",)),
         ({"op": "tokenize", "text": "a"}, ("result",)),
+        ({"op": "count_tokens", "texts": ["a"]}, ("result",)),
         ({"op": "detokenize", "tokens": [1]}, ("result", "error")),
         ({"op": "limits", "cache_ram": 1}, ("result",)),
         ({"op": "status"}, ("result",)),
@@ -370,6 +371,14 @@ def test_a_refusal_names_the_line_that_it_refuses(argv: tuple[str, ...]) -> None
     errors = [event for event in talk(argv, data + b"\n\n[]\n") if event["event"] == "error"]
     named = sorted((error["line"], error["id"]) for error in errors)
     assert named == [(2, "b"), (3, ""), (4, ""), (5, "d"), (7, "")]
+
+
+async def test_many_texts_are_counted_as_tokenize_counts_each(engine: Engine) -> None:
+    texts = ["Once upon a time", "a", "", "One.\n\n", "a" * 100]
+    each = [(await run(ask(engine, "tokenize", text=text)))[-1].data["tokens"] for text in texts]
+    (answer,) = await run(ask(engine, "count_tokens", texts=texts))
+    assert isinstance(answer, Result)
+    assert answer.data["counts"] == [len(tokens) for tokens in each]
 
 
 async def test_tokenize_and_status_are_answered_in_mid_stream(engine: Engine) -> None:
@@ -412,6 +421,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {  # command, code, param
     "stop a number":   ({"op": "generate", "prompt": "a", "stop": 7}, "invalid_request", "stop"),
     "sampling a list": ({"op": "generate", "prompt": "a", "sampling": []}, "invalid_request", "sampling"),
     "text missing":    ({"op": "tokenize"}, "invalid_request", "text"),
+    "texts empty":     ({"op": "count_tokens", "texts": []}, "invalid_request", "texts"),
     "continue a text": ({"op": "generate", "continue": "17"}, "invalid_request", "continue"),
     "continue bare":   ({"op": "generate", "continue": {"id": "17"}}, "invalid_request", "continue"),
     "prefix bare":     ({"op": "prefix"}, "invalid_request", "prompt"),

@@ -111,10 +111,13 @@ def test_with_a_fault_all_stays_as_it_was_and_a_mended_file_is_taken(tmp_path: P
         for bad, reason in (
             (TALE + 'ctxx = 5\naliases = ["gpt"]\n', "did you mean ctx?"),
             (TALE + 'aliases = ["gpt"]\n' + POEM.replace(str(STORYTELLER), str(broken)), "broken.gguf"),
-            (TALE + 'engine_args = ["-ctk", "rubbish"]\naliases = ["gpt"]\n', "the models stay as they were"),
+            (
+                TALE + 'engine_args = ["-ctk", "rubbish"]\naliases = ["gpt"]\n',
+                "models, tasks and memories stay as they were",
+            ),
         ):
             said = server.reload(TOP + bad)
-            assert "the models stay as they were: " in said
+            assert "models, tasks and memories stay as they were: " in said
             assert reason in said
             assert "Traceback" not in said
             assert (server.models(), engines_of(server.pid)) == (before, engines)

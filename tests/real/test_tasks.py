@@ -112,6 +112,23 @@ def test_the_texts_of_a_task_have_control_tokens(chatml: Server) -> None:
     ]  # fmt: skip
 
 
+def test_an_exact_prompt_says_which_tokens_are_control_tokens(chatml: Server) -> None:
+    """In the task's texts they are; what looks like one in the client's text is not."""
+    made = prompt_of(chatml, model="chatml", prompt=ATTACK)
+    shown = {
+        (part["kind"], piece)
+        for part in made["parts"]
+        for id, piece in zip(part["tokens"], part["pieces"], strict=True)
+        if id in made["control"]
+    }
+    assert shown == {
+        ("begin", "<|endoftext|>"), ("prelude", "<|im_start|>"), ("prelude", END),
+        ("prefix", "<|im_start|>"), ("postfix", END), ("postfix", "<|im_start|>"),
+    }  # fmt: skip
+    assert "".join(piece for part in made["parts"][1:] for piece in part["pieces"]) == made["prompt"]
+    assert prompt_of(chatml, prompt="ä", model="template")["parts"][-1]["pieces"][-2:] == ["\ufffd"] * 2
+
+
 ANY = {"max_tokens": 1, "n": 1}
 EXACT: list[tuple[str, dict[str, Any]]] = [
     ("/v1/tasks/chatml/completions", {"prompt": ATTACK}),
@@ -220,6 +237,34 @@ def test_a_truncated_prompt_keeps_the_prelude(story: Server) -> None:
         "POST", "/v1/tasks/story/completions", {"prompt": "cat", "stream": False, "max_tokens": 1}
     )[1]
     assert full["usage"]["prompt_tokens_details"]["cached_tokens"] > 15
+
+
+def test_a_truncated_prompt_of_a_task_may_have_the_cells_of_its_prelude_too(tmp_path: Path) -> None:
+    """What other preludes have is not there for it. max_tokens is reached, so the engine had the room."""
+    config = tmp_path / "srb.toml"
+    tasks = [f'[tasks.{name}]\nprelude = "{name} {"Once upon a time. " * 9}"\n' for name in ("one", "two")]
+    config.write_text("".join(tasks))
+    with serving("--ctx", "256", "--parallel", "1", "--config", str(config)) as server:
+        pinned = {one["id"]: 0 for one in server.json("GET", "/v1/tasks")[1]["data"]}
+        prompts = {}
+        for model in (*pinned, "storyteller"):
+            body = {
+                "model": model,
+                "prompt": "word " * 400,
+                "raw": True,
+                "stream": False,
+                "options": {"num_predict": 20},
+            }
+            status, answer = server.json("POST", "/api/generate", body)
+            assert (status, answer["eval_count"]) == (200, 20), answer
+            assert "were cut" in answer["warnings"][0]
+            prompts[model] = answer["prompt_eval_count"]
+        for name in pinned:
+            exact = server.json("POST", "/v1/prompt", {"model": name, "prompt": "x"})[1]["parts"]
+            pinned[name] = sum(len(part["tokens"]) for part in exact if part["kind"] in ("begin", "prelude"))
+    assert prompts["storyteller"] == 256 - sum(pinned.values()) - 20
+    assert prompts["one"] == 256 - pinned["two"] - 20
+    assert prompts["two"] == 256 - pinned["one"] - 20
 
 
 def test_private_tokens_are_never_sent(story: Server) -> None:

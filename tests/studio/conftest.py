@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.studio.tuning import EXACT, TASKS
 from tests.support.processes import installed
 from tests.support.serving import LASTING, Server, serving
 
@@ -36,6 +37,15 @@ def browser() -> Iterator[Browser]:
 def server() -> Iterator[Server]:
     """A server with long streams that leaves a core for the browser."""
     with serving("--", "-t", "1", *LASTING) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Each request has an engine of its own, so that equal requests have equal texts."""
+    file = tmp_path_factory.mktemp("exact") / "srb.toml"
+    file.write_text(TASKS)
+    with serving("--config", str(file), *EXACT) as server:
         yield server
 
 

@@ -106,7 +106,7 @@ def test_a_message_about_a_load_has_the_clients_id() -> None:
 
 
 def test_warnings_go_into_the_start_event() -> None:
-    frame = events.render([Start("1", 8, 5, 4, 7), Stream("1", 0, "x")], ("not used",)).decode()
+    frame = events.render([Start("1", 8, 5, 4, 7), Stream("1", 0, "x")], {"warnings": ("not used",)}).decode()
     assert json.loads(frame.split("\n\n")[0].removeprefix("data: "))["warnings"] == ["not used"]
     assert frame.count("warnings") == 1
 

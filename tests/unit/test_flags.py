@@ -48,6 +48,7 @@ OWN = {
     "--host": (["::1"], ["--host", "::1"]),
     "--port": (["1"], ["--port", "1"]),
     "--reuse-port": ([], ["--reuse-port"]),
+    "--api-prefix": (["/llm"], ["--api-prefix", "/llm"]),
     "--api-key": (["a,b"], ["--api-key", "a,b"]),
     "--api-key-file": (["keys"], ["--api-key-file", "keys"]),
     "--ssl-key-file": (["k.pem"], ["--tls-key", "k.pem"]),

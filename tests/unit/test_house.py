@@ -42,7 +42,7 @@ FILES = [
     path
     for top in ("llama_srb", "scripts", "benchmarks")
     for path in sorted((ROOT / top).rglob("*"))
-    if not NO_CODE & set(path.parts) and is_python(path)
+    if not NO_CODE & set(path.relative_to(ROOT).parts) and is_python(path)
 ]
 
 

@@ -385,8 +385,8 @@ CHANGES: list[tuple[str, str, tuple[list[str], list[str], list[str], tuple[str, 
     ("ctx = 5\n" + A + "ctx = 6\n" + B, "ctx = 7\n" + A + "ctx = 6\n" + B, ([], ["b"], [], ())),
     ("port = 1\nmax_queue = 3\n" + A, "port = 2\nmax_queue = 4\n" + A, ([], [], [], ("port", "max_queue"))),
     ("models_max = 1\n" + A, "models_max = 2\n" + A, ([], [], [], ())),
-    ("model = 'm'", A, (["a"], [], [""], ())),
-    ("model = 'm'", "model = 'k'", ([], [""], [], ())),
+    ("model = 'm'", A, (["a"], [], [""], ("model",))),
+    ("model = 'm'", "model = 'k'\nn = 3", ([], [""], [], ("model", "n"))),
 ]
 
 

@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -46,6 +47,15 @@ def test_the_image_does_not_run_as_root_and_has_a_health_check() -> None:
     assert re.search(r"^USER [1-9]\d*$", last, re.MULTILINE)
     assert re.search(r"^HEALTHCHECK .*\n.*/health'", last, re.MULTILINE)
     assert "API_KEY" not in last
+
+
+def test_the_extras_that_the_image_and_the_unit_name_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for name in ("Dockerfile", "llama-srb.service"):
+        named = re.findall(r"(?:EXTRAS=|llama-srb\[)([a-z,]+)", (PACKAGING / name).read_text())
+        assert [one for text in named for one in text.split(",")] == ["grpc", "memory"]
+    assert {"grpc", "memory"} <= extras.keys()
+    assert '--editable ".[${EXTRAS}]"' in (PACKAGING / "Dockerfile").read_text()
 
 
 @pytest.mark.skipif(not HADOLINT.exists(), reason="hadolint is installed on x86-64 Linux only")

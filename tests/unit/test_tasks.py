@@ -11,7 +11,7 @@ import pytest
 from llama_srb.config import SettingsError, load
 from llama_srb.dialects import anthropic, chat, events, koboldai, llamacpp, ollama, openai, responses, textgen
 from llama_srb.dialects.common.reply import ServerInfo
-from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.fields import CompletionRequest, Recalled
 from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.shapes import Part
 from llama_srb.request.values import RequestError
@@ -196,8 +196,12 @@ def test_what_only_goes_on_gets_no_text() -> None:
     assert applied(STORY, request_from({"continue": {"id": "1", "index": 0}})).prompt == ""
 
 
+def chunks(*texts: str) -> tuple[Recalled, ...]:
+    return tuple(Recalled("m", str(i), "d", 0.5, text) for i, text in enumerate(texts))
+
+
 def test_recalled_texts_stand_before_their_turn_or_behind_the_prelude() -> None:
-    recalled = ask("hi", "ho", "so").model_copy(update={"recalled": {1: ("A.", "B.")}})
+    recalled = ask("hi", "ho", "so").model_copy(update={"recalled": {1: chunks("A.", "B.")}})
     assert parts_of(applied(STORY, recalled)) == "([P])(<u>)hi(<a>)hoA.\nB.\n(<u>)so(<a>)"
     in_front = Task("t", prelude="[P]", prefix="<u>", recall=Recall("m", position="prelude"))
     assert parts_of(applied(in_front, recalled)) == "([P])A.\nB.\n(<u>)hiho(<u>)so"
@@ -206,7 +210,7 @@ def test_recalled_texts_stand_before_their_turn_or_behind_the_prelude() -> None:
 
 
 def test_without_prefix_and_postfix_the_template_of_the_model_divides_a_chat() -> None:
-    made = applied(PLAIN, ask("hi", "ho", "so").model_copy(update={"recalled": {1: ("A.",)}}))
+    made = applied(PLAIN, ask("hi", "ho", "so").model_copy(update={"recalled": {1: chunks("A.")}}))
     assert json.loads(made.messages or "") == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "hi"},

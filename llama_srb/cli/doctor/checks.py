@@ -23,6 +23,7 @@ from llama_srb.cli import fetching
 from llama_srb.config import Settings, child_environment, folders
 from llama_srb.http import server
 from llama_srb.http.auth.access import Access, AccessError, tls
+from llama_srb.http.listening import grpc_host, socket_fault
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import Cache, HubError, name_from
 from llama_srb.models.gguf_header import ModelFileError
@@ -169,7 +170,10 @@ def _memory() -> int | None:
 
 
 def _port(settings: Settings) -> Finding:
-    return _free(settings.host, settings.port, "--port")
+    if settings.socket is None:
+        return _free(settings.host, settings.port, "--port")
+    fault = socket_fault(settings.socket)
+    return Finding("bad", fault) if fault else Finding("ok", f"{settings.socket} is free")
 
 
 def _free(host: str, port: int, option: str) -> Finding:
@@ -187,7 +191,7 @@ def _grpc(settings: Settings) -> Finding:
     for package in ("grpc", "grpc_health", "grpc_reflection"):
         if importlib.util.find_spec(package) is None:
             return Finding("bad", f"there is no package {package}", server.INSTALL_GRPC)
-    return _free(settings.host, settings.grpc, "--grpc")
+    return _free(grpc_host(settings), settings.grpc, "--grpc")
 
 
 def _access(settings: Settings) -> Finding:

@@ -12,6 +12,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from llama_srb.engine.events import Error, TokenList
+from llama_srb.request.fields import CompletionRequest
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Vector: TypeAlias = tuple[float, ...]
@@ -29,6 +30,24 @@ class Frames:
 
 class Warned(TypedDict, total=False):
     warnings: tuple[str, ...]
+
+
+class RecalledChunk(TypedDict):
+    """A chunk of a memory in the prompt. score: the cosine of its vector and that of the client's text."""
+
+    memory: str
+    id: str
+    document: str
+    score: float
+
+
+class Noted(Warned, total=False):
+    """recalled: what a task has recalled for the last turn, if it found something."""
+
+    recalled: list[RecalledChunk]
+
+
+NOTHING: Noted = {}
 
 
 class PromptSize(TypedDict, total=False):
@@ -62,6 +81,24 @@ class Token(TypedDict):
 def warned(warnings: tuple[str, ...]) -> Warned:
     """The field warnings of an answer; no field if there are no warnings."""
     return {"warnings": warnings} if warnings else {}
+
+
+def noted(first: CompletionRequest, *others: CompletionRequest) -> Noted:
+    """The fields of an answer about its prompts: warnings of the first, what a task has recalled for all."""
+    notes: Noted = {}
+    if first.warnings:
+        notes["warnings"] = first.warnings
+    if chunks := [chunk for one in (first, *others) for chunk in recalled_for(one)]:
+        notes["recalled"] = chunks
+    return notes
+
+
+def recalled_for(request: CompletionRequest) -> list[RecalledChunk]:
+    """The chunks that stand in the prompt for the user's last turn."""
+    chunks = request.recalled[max(request.recalled)] if request.recalled else ()
+    return [
+        {"memory": one.memory, "id": one.id, "document": one.document, "score": one.score} for one in chunks
+    ]
 
 
 def size_in(error: Error) -> PromptSize:

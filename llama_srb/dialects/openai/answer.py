@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, PromptSize, Warned, size_in
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Noted, PromptSize, size_in
 from llama_srb.dialects.common.reply import OneText, Transcript
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
@@ -85,8 +85,8 @@ class Head(TypedDict):
     system_fingerprint: str
 
 
-class ChunkExtras(Warned, total=False):
-    """Fields of the first chunk (warnings) and of the last one (usage, ranking)."""
+class ChunkExtras(Noted, total=False):
+    """Fields of the first chunk (warnings, recalled) and of the last one (usage, ranking)."""
 
     ranking: tuple[Count, ...]
     usage: Usage | None
@@ -210,15 +210,15 @@ class ChunkWriter:
         self._added = b"," + orjson.dumps(fields)[1:-1] if fields else b""
         self.tail = self._added + (b',"usage":null}\n\n' if self._wants_usage else b"}\n\n")
 
-    def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras = NO_EXTRAS) -> bytes:
+    def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras | Noted = NO_EXTRAS) -> bytes:
         """One chunk as a frame."""
         fields = orjson.dumps({"choices": choices, **extras})[1:-1]
         tail = self._added + b"}\n\n" if "usage" in extras else self.tail
         return b"%b,%b%b" % (self.head, fields, tail)
 
-    def begin(self, warnings: tuple[str, ...], choices: Sequence[Mapping[str, Any]] = ()) -> bytes:
-        """The first chunk with the warnings; empty if there are none."""
-        return self.frame(choices, {"warnings": warnings}) if warnings else b""
+    def begin(self, notes: Noted, choices: Sequence[Mapping[str, Any]] = ()) -> bytes:
+        """The first chunk with what there is to tell about the prompt; empty if there is nothing."""
+        return self.frame(choices, notes) if notes else b""
 
     def end(self, done: Done) -> bytes:
         """The last chunk, if there is a ranking or usage to send, and the end of the stream."""

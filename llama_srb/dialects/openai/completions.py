@@ -12,7 +12,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Frames, Warned, as_json, warned
+from llama_srb.dialects.common.answers import Count, Finish, Frames, Noted, as_json, noted
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
     ChunkExtras,
@@ -63,7 +63,7 @@ class Choice(RankingFields):
     finish_reason: Finish
 
 
-class Completion(Head, Warned):
+class Completion(Head, Noted):
     object: Literal["text_completion"]
     choices: list[Choice]
     usage: Usage
@@ -240,7 +240,7 @@ class Chunks:
         self.writer = ChunkWriter(KIND, PREFIX, form, origin)
         self.empty_choice = _chunk_choice(0, "", None, None)
         self._choices = ChoiceWriter(request, self.writer)
-        self._warnings = request.warnings
+        self._notes = noted(request)
 
     def render(self, events: list[Event]) -> bytes:
         """The frames of events that follow those of the last call."""
@@ -263,7 +263,7 @@ class Chunks:
         match event:
             case Start():
                 self.writer.name(event.id)
-                return self.writer.begin(self._warnings, [self.empty_choice])
+                return self.writer.begin(self._notes, [self.empty_choice])
             case Done():
                 return self.writer.end(event)
         return self._choices.render(event) or self.writer.other(event)
@@ -315,7 +315,7 @@ class Body:
             "system_fingerprint": self._origin.fingerprint(),
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
-            **warned(self._request.warnings),
+            **noted(self._request),
         }
 
     def _choice(self, index: int, text: EchoedText, stop: Stop | None) -> Choice:

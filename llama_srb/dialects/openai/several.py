@@ -11,6 +11,7 @@ from itertools import accumulate
 
 import orjson
 
+from llama_srb.dialects.common.answers import noted
 from llama_srb.dialects.openai.answer import ChunkWriter, Origin, usage_of
 from llama_srb.dialects.openai.completions import (
     KIND,
@@ -30,8 +31,8 @@ class ChunksOfMany:
     """Renders the events of several generations as chunks with one id; requests: by generation id."""
 
     def __init__(self, requests: Mapping[str, CompletionRequest], form: Form, origin: Origin) -> None:
-        self._named = next(iter(requests))  # the generation whose id and warnings the answer has
-        self._warnings = requests[self._named].warnings
+        self._named = next(iter(requests))  # the generation whose id the answer has
+        self._notes = noted(*requests.values())
         self._writer = ChunkWriter(KIND, PREFIX, form, origin)
         firsts = accumulate((request.n for request in requests.values()), initial=0)
         self._first = dict(zip(requests, firsts, strict=False))
@@ -59,7 +60,7 @@ class ChunksOfMany:
         match event:
             case Start():
                 self._writer.name(self._named)
-                return self._writer.begin(self._warnings) if event.id == self._named else b""
+                return self._writer.begin(self._notes) if event.id == self._named else b""
             case Done():
                 self._done.append(event)
                 return self._writer.end(_sum(self._done)) if len(self._done) == len(self._choices) else b""
@@ -98,6 +99,7 @@ class BodyOfMany:
     """Builds one body from the events of several generations; requests: by generation id."""
 
     def __init__(self, requests: Mapping[str, CompletionRequest], origin: Origin) -> None:
+        self._notes = noted(*requests.values())
         self._parts = {id: Body(request, origin) for id, request in requests.items()}
         self._done: list[Done] = []
 
@@ -113,7 +115,7 @@ class BodyOfMany:
         choices: list[Choice] = []
         for body in bodies:
             choices += [_moved_choice(choice, len(choices)) for choice in body["choices"]]
-        return {**bodies[0], "choices": choices, "usage": usage_of(_sum(self._done))}
+        return {**bodies[0], "choices": choices, "usage": usage_of(_sum(self._done)), **self._notes}
 
     def json(self) -> bytes:
         """The body as JSON."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NotRequired, TypeAlias, TypeVar
 
 from typing_extensions import TypedDict
 
@@ -13,6 +13,7 @@ from llama_srb.dialects.common.answers import Count, Warned, warned
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.shapes import Part
 
+T = TypeVar("T")
 PartKind: TypeAlias = Literal[
     "begin", "prelude", "recall", "prefix", "prompt", "postfix", "answer", "system", "template", "message"
 ]
@@ -24,20 +25,26 @@ class PromptPart(TypedDict):
     """A part of a prompt, with the ids of the tokens that begin in it.
 
     kind: begin is a token that the model's tokenizer adds; template and message are parts of a chat, the
-    others those of a task. special: the names of control tokens in it are these tokens.
+    others those of a task. special: the names of control tokens in it are these tokens. pieces: the texts of
+    the tokens; a token may have a part of a character, which is then U+FFFD. Prompts that are given as token
+    ids have none.
     """
 
     kind: PartKind
     text: str
     special: bool
     tokens: list[Count]
+    pieces: NotRequired[list[str]]
 
 
 class MadePrompt(Warned):
+    """control: the ids of control tokens in the prompt."""
+
     model: str
     prompt: str
     prompt_tokens: Count
     parts: list[PromptPart]
+    control: NotRequired[list[Count]]
 
 
 def texts_of(request: CompletionRequest, *, is_chat: bool) -> Texts:
@@ -53,22 +60,26 @@ def made_prompt(model: str, texts: Texts, result: Mapping[str, Any], warnings: t
     """The answer. result: that of the engine's command tokenize, with pieces."""
     ids, pieces = list(result["tokens"]), list(map(bytes, result["pieces"]))
     at = _places([text.encode() for _, text, _ in texts], pieces)
-    begin: list[PromptPart] = [{"kind": "begin", "text": "", "special": True, "tokens": _at(None, ids, at)}]
-    parts: list[PromptPart] = [
-        {"kind": kind, "text": text, "special": special, "tokens": _at(i, ids, at)}
-        for i, (kind, text, special) in enumerate(texts)
-    ]
+    texts_of_tokens = [piece.decode(errors="replace") for piece in pieces]
+
+    def part(i: int | None, kind: PartKind, text: str, special: bool) -> PromptPart:
+        tokens, pieces = _at(i, ids, at), _at(i, texts_of_tokens, at)
+        return {"kind": kind, "text": text, "special": special, "tokens": tokens, "pieces": pieces}
+
+    begin = [part(None, "begin", "", True)]
+    parts = [part(i, *one) for i, one in enumerate(texts)]
     made: MadePrompt = {
         "model": model,
         "prompt": "".join(text for _, text, _ in texts),
         "prompt_tokens": len(ids),
         "parts": (begin if begin[0]["tokens"] else []) + parts,
+        "control": list(result["control"]),
     }
     return {**made, **warned(warnings)}
 
 
-def _at(part: int | None, ids: Iterable[int], places: Iterable[int | None]) -> list[int]:
-    return [id for id, place in zip(ids, places, strict=True) if place == part]
+def _at(part: int | None, values: Iterable[T], places: Iterable[int | None]) -> list[T]:
+    return [value for value, place in zip(values, places, strict=True) if place == part]
 
 
 def _places(texts: Sequence[bytes], pieces: Iterable[bytes]) -> list[int | None]:

@@ -9,9 +9,9 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects import events
-from llama_srb.dialects.common.answers import Count
+from llama_srb.dialects.common.answers import NOTHING, Count, Noted
 from llama_srb.dialects.messages import with_fields
-from llama_srb.engine.events import Event, Start
+from llama_srb.engine.events import Event
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import RequestError, is_text, wrong
 
@@ -34,17 +34,8 @@ class TurnQueued(events.QueuedEvent, Turned):
     pass
 
 
-class RecalledChunk(TypedDict):
-    """A chunk of a memory, by its id; score: the cosine of its vector and that of the user's text."""
-
-    id: str
-    score: float
-
-
 class TurnStart(events.StartEvent, Turned):
-    """recalled: the chunks that stand before the turn's prefix, if there are some."""
-
-    recalled: NotRequired[list[RecalledChunk]]
+    pass
 
 
 class TurnPrompt(events.PromptEvent, Turned):
@@ -141,18 +132,11 @@ def parse(message: str | bytes) -> Command:
     return Command(op, body, text)
 
 
-def render(
-    turn: int,
-    batch: Iterable[Event],
-    warnings: tuple[str, ...] = (),
-    recalled: Iterable[tuple[str, float]] = (),
-) -> Iterator[str]:
-    """Events as messages with the turn's number. recalled: ids and scores, for the start event."""
-    chunks: list[RecalledChunk] = [{"id": id, "score": score} for id, score in recalled]
+def render(turn: int, batch: Iterable[Event], notes: Noted = NOTHING) -> Iterator[str]:
+    """Events as messages with the turn's number."""
     for event in batch:
-        more: dict[str, Any] = {"recalled": chunks} if chunks and isinstance(event, Start) else {}
-        if frame := events.render([event], warnings):
-            yield with_fields(frame.decode().removeprefix("data: ").rstrip("\n"), turn=turn, **more)
+        if frame := events.render([event], notes):
+            yield with_fields(frame.decode().removeprefix("data: ").rstrip("\n"), turn=turn)
 
 
 def chosen(turn: int, index: int) -> str:

@@ -86,7 +86,7 @@ class Pool:
         self.requests = Requests(self.change)
         self.refusal: Refusal | None = None  # while it is unloaded or failed, requests get this error
         self.adapters = Adapters(self.engines, self.change, self.command, one_engine=mode == "resident")
-        self.pins = Pins(self.engines, self.adapters)
+        self.pins = Pins(self.adapters)
         self.hosting = Hosting(
             partial(Resident, self.engines, self.requests, self.change, self.pins)
             if mode == "resident"

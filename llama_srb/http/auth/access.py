@@ -11,6 +11,7 @@ When the keys change, open requests are checked again; they end with their key (
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import ipaddress
 import re
 import socket
@@ -26,8 +27,10 @@ from llama_srb.http.auth import api_keys, jwt
 from llama_srb.http.auth.api_keys import Grant, KeyFileError
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.auth.jwt import JwtError, JwtVerifier
+from llama_srb.http.auth.lines import Lines, Owner
 from llama_srb.http.auth.sessions import Session
 from llama_srb.http.foreign import Scopes
+from llama_srb.http.route import pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.values import RequestError
 
@@ -55,6 +58,7 @@ class Access:
         self._settings = settings
         self._names = _names_of_this_server(settings)
         self._sessions: set[Session] = set()  # the open ones
+        self.lines: Lines | None = None  # of batches; is set before requests come
         self.reload()
 
     def reload(self) -> None:
@@ -80,7 +84,8 @@ class Access:
     def require_safe(self) -> None:
         """AccessError if other computers can connect and no key is needed."""
         host = self._settings.host
-        if not (_is_local(host) or self.needs_key or self._settings.insecure):
+        is_local = self._settings.socket is not None or _is_local(host)
+        if not (is_local or self.needs_key or self._settings.insecure):
             raise AccessError(
                 f"--host {host} lets other computers in, and there are no keys: --api-key-file FILE (made by "
                 "llama-srb keys add), --api-key KEY, or --insecure"
@@ -119,20 +124,24 @@ class Access:
     # Keys
 
     @contextlib.contextmanager
-    def authorized(self, scopes: Scopes, key: str | None) -> Iterator[Caller]:
-        """The caller, with an open session if the route needs a key. RequestError 401 or 403."""
+    def authorized(self, scopes: Scopes, key: str | Owner | None) -> Iterator[Caller]:
+        """The caller, with an open session if the route needs a key. RequestError 401 or 403.
+
+        key: an owner: the request is a line of its batch.
+        """
+        caller = Caller(is_line=isinstance(key, Owner))
         if not self.needs_key or not scopes:
-            yield Caller()
+            yield caller
             return
         with Session(lambda: self._grant(scopes, key)) as session:
             self._sessions.add(session)
             try:
-                yield Caller(session.grant, session)
+                yield dataclasses.replace(caller, grant=session.grant, session=session)
             finally:
                 self._sessions.discard(session)
 
-    def _grant(self, scopes: Scopes, key: str | None) -> Grant:
-        found = self._grant_of(key)
+    def _grant(self, scopes: Scopes, key: str | Owner | None) -> Grant:
+        found = self._grant_of_owner(key) if isinstance(key, Owner) else self._grant_of(key)
         if not found.may(scopes):
             message = (
                 f"{found.name} has the scopes {' '.join(found.scopes)}; this needs {' or '.join(scopes)}"
@@ -155,6 +164,22 @@ class Access:
         except JwtError as error:
             raise _unknown(f"the token is not accepted: {error}") from None
 
+    def grant_of(self, owner: Owner) -> Grant | None:
+        """What an owner's key grants now; None if no key is needed. RequestError 401 if it has ended."""
+        return self._grant_of_owner(owner) if self.needs_key else None
+
+    def _grant_of_owner(self, owner: Owner) -> Grant:
+        if owner.token is not None:
+            if owner.token.is_over or self._jwt_verifier is None:
+                raise _unknown(
+                    f"the token of {owner.token.name} has expired, or no tokens are accepted any more"
+                )
+            return owner.token
+        for key in self._keys:
+            if key.client == owner.client and not key.is_over:
+                return key
+        raise _unknown(f"the {owner.client or 'client without a key'} has no access any more")
+
     # The middleware
 
     def middleware(self) -> Middleware:
@@ -166,9 +191,10 @@ class Access:
             self._require_name(host)
             self._require_origin(request.headers.get("Origin"), host)
             scopes, path = _route_of(request)
+            owner = self.lines.owner_of(request) if self.lines is not None else None
             query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
             key = key_in(request.headers) or query_key
-            with self.authorized(scopes, key) as request[CALLER]:
+            with self.authorized(scopes, owner or key) as request[CALLER]:
                 return await handler(request)
 
         return authorize
@@ -198,11 +224,11 @@ def renew_tls(settings: Settings, context: ssl.SSLContext | None) -> None:
 
 def _route_of(request: web.Request) -> tuple[Scopes, str]:
     """The scopes that the route needs, and its path. Answers 404 and 405 need none: they reveal nothing."""
-    resource = request.match_info.route.resource
-    if resource is None:
+    pattern = pattern_of(request)
+    if pattern is None:
         return (), request.path
     method = "GET" if request.method == "HEAD" else request.method
-    return SCOPES.get((method, resource.canonical), ADMIN), resource.canonical
+    return SCOPES.get((method, pattern), ADMIN), pattern
 
 
 def _unknown(message: str) -> RequestError:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-Scope: TypeAlias = Literal["complete", "chat", "embed", "memory", "metrics", "admin"]
+Scope: TypeAlias = Literal["complete", "chat", "embed", "memory", "batch", "metrics", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 USUAL: tuple[Scope, ...] = ("complete", "chat", "embed")
 KEY_PREFIX = "srb-"  # so that scanners recognise a leaked key

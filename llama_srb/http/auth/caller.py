@@ -25,14 +25,16 @@ class Caller:
     """The caller of one request.
 
     grant, session: those of its key; None if no key is needed. hang_up ends its connection at once, without
-    writing the rest. priority: 0, or BATCH for what may wait for everybody else. dialect: of the answer.
-    is_accepted: a drain lets it finish, because it belongs to something that has begun.
+    writing the rest. is_line: the request is a line of a batch that this server runs. priority: 0, or BATCH
+    for what may wait for everybody else. dialect: of the answer. is_accepted: a drain lets it finish, because
+    it belongs to something that has begun.
     """
 
     grant: Grant | None = None
     session: Session | None = None
     address: str = ""
     hang_up: Callable[[], None] = _nothing
+    is_line: bool = False
     priority: int = 0
     dialect: str = "none"
     is_accepted: bool = False
@@ -42,6 +44,11 @@ class Caller:
     def client(self) -> str:
         """The client's name for limits and scheduling: by key or JWT; by address if no key is needed."""
         return f"address {self.address}" if self.grant is None else self.grant.client
+
+    @property
+    def owner(self) -> str:
+        """The owner of files and batches that it stores; empty if no key is needed."""
+        return "" if self.grant is None else self.grant.client
 
     def on(
         self, address: str, hang_up: Callable[[], None] | None, urgency: str = "", dialect: str = "none"

@@ -19,6 +19,7 @@ from llama_srb.http.grpc.calls import Calls, code_of, text_of, trailing_of
 from llama_srb.http.grpc.messages import SERVICE
 from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.health import health_of
+from llama_srb.http.listening import grpc_host
 from llama_srb.http.middleware import fault_of
 from llama_srb.http.reload.faults import StartError
 from llama_srb.request.values import RequestError
@@ -104,7 +105,7 @@ class GrpcServer:
         await server.start()
         self._registry.residency.listeners.append(self._changed.set)
         self._watch = begin(self._tell_health(), "gRPC health")
-        log.info("gRPC listens on %s port %d", self._settings.host, self.port)
+        log.info("gRPC listens on %s port %d", grpc_host(self._settings), self.port)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -121,7 +122,7 @@ class GrpcServer:
         self._changed.set()
 
     def _bind(self, server: grpc.aio.Server) -> int:
-        host, port = self._settings.host, self._settings.grpc
+        host, port = grpc_host(self._settings), self._settings.grpc
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if self.certificate is None:

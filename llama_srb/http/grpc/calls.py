@@ -20,6 +20,7 @@ import grpc
 
 from llama_srb.config import Settings
 from llama_srb.dialects import chat, embeddings, events
+from llama_srb.dialects.common.answers import Noted, noted
 from llama_srb.engine.events import Done, Error
 from llama_srb.http.auth.access import Access, key_in
 from llama_srb.http.auth.caller import Caller
@@ -155,18 +156,18 @@ class Calls:
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)
             work = work_of(request, reservation, self._responder.max_held, as_events=True)
-            await self._stream(call, work, request.warnings)
+            await self._stream(call, work, noted(request))
 
     async def _chosen(self, call: Call, body: dict[str, Any]) -> Chosen:
         """The model of a body, or of the task that it names; it is in use until the call is over."""
         return await in_use(call.held, self._registry.chosen(body, call.caller))
 
-    async def _stream(self, call: Call, work: Work, warnings: tuple[str, ...]) -> None:
+    async def _stream(self, call: Call, work: Work, notes: Noted) -> None:
         """Sends the events of a generation, which ends with the call."""
         async with self._responder.opened(work) as generation:
             async for batch in generation:
                 last, ranked = batch[-1], await work.rank(batch)
-                for message in messages.messages_of(ranked, warnings, recalled_chunks.get()):
+                for message in messages.messages_of(ranked, notes):
                     await self._write(call, message)
                 if ranked and isinstance(ranked[-1], Error):
                     last = ranked[-1]

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 
+from llama_srb.dialects.common.answers import NOTHING, Noted
 from llama_srb.dialects.embeddings import Embeddings
 from llama_srb.engine import events as engine
 from llama_srb.engine.events import Event, TokenList
@@ -141,20 +142,13 @@ _WRITTEN: Mapping[type[Any], tuple[str, ...]] = {
 }
 
 
-def messages_of(
-    events: Iterable[Event], warnings: tuple[str, ...], recalled: Iterable[tuple[str, float]] = ()
-) -> Iterator[Any]:
-    """Events as messages, in order. Internal events are skipped.
-
-    The start event gets the warnings, and the ids and scores of recalled chunks.
-    """
+def messages_of(events: Iterable[Event], notes: Noted = NOTHING) -> Iterator[Any]:
+    """Events as messages, in order; the start event gets the notes. Internal events are skipped."""
     for event in events:
         kind = type(event)
         if kind in NAMES and not (kind is engine.Loading and not event.id):  # type: ignore[union-attr]
             fields = _fields(event, _WRITTEN[kind])
-            if kind is engine.Start:
-                chunks = [{"id": id, "score": score} for id, score in recalled]
-                fields |= {"warnings": warnings, "recalled": chunks}
+            fields |= notes if kind is engine.Start else {}
             yield _EVENT(**{NAMES[kind]: fields})
 
 

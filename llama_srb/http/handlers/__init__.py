@@ -6,6 +6,8 @@ from aiohttp import web
 
 from llama_srb.config import Settings
 from llama_srb.http.auth.access import Access
+from llama_srb.http.batches.handlers import BatchRoutes
+from llama_srb.http.batches.service import BatchService
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.adapters import Adapters
 from llama_srb.http.handlers.chosen import Registry, uses_model
@@ -18,12 +20,29 @@ from llama_srb.http.handlers.loads import Loads
 from llama_srb.http.memories.access import MemoryAccess
 from llama_srb.http.memories.handlers import MemoryRoutes
 from llama_srb.http.middleware import Handler, headers_for, middlewares
+from llama_srb.http.route import API_PREFIX
 from llama_srb.http.routes import ROUTES
 from llama_srb.http.streaming import Responder
 from llama_srb.http.tasks.handlers import TaskRoutes
 
-GROUPS = (Generate, Compatibility, Control, Info, Health, Adapters, Loads, TaskRoutes, MemoryRoutes)
+GROUPS = (
+    Generate,
+    Compatibility,
+    Control,
+    Info,
+    Health,
+    Adapters,
+    Loads,
+    TaskRoutes,
+    MemoryRoutes,
+    BatchRoutes,
+)
 """Each handler is a method of one of them."""
+
+
+async def _to_studio(request: web.Request) -> web.StreamResponse:
+    """The studio's page, whose own addresses are relative, has a slash at its end."""
+    raise web.HTTPPermanentRedirect(f"{request.path}/")
 
 
 class Api:
@@ -34,6 +53,7 @@ class Api:
     ) -> None:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, self.responder = Connections(settings), Responder(settings)
+        self.batches = BatchService(settings, access)
         registry.memories = memories
         self._control = Control(registry, self.responder, self.connections)
         info, generate = Info(registry), Generate(registry, self.responder)
@@ -47,7 +67,8 @@ class Api:
             Adapters(registry),
             self._loads,
             TaskRoutes(registry, generate),
-            MemoryRoutes(registry, memories),
+            MemoryRoutes(registry),
+            BatchRoutes(registry, self.batches),
         )
 
     def app(self) -> web.Application:
@@ -61,9 +82,12 @@ class Api:
             ],
             client_max_size=self.settings.max_body,
         )
+        prefix = app[API_PREFIX] = self.settings.api_prefix
         for route in ROUTES:
             for method in route.methods:
-                app.router.add_route(method, route.pattern, self._handler(route.handler))
+                app.router.add_route(method, prefix + route.pattern, self._handler(route.handler))
+        if prefix:
+            app.router.add_get(prefix, _to_studio)
         app.on_response_prepare.append(headers_for(self.access))
         app.on_shutdown.extend((self._control.close_sockets, self._loads.end_streams))
         return app

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 from aiohttp import web
 
 from llama_srb.http.connections import BODY, LARGE
+from llama_srb.http.route import pattern_of
 from llama_srb.request.parse import parse_body
 
 P = ParamSpec("P")
@@ -41,6 +42,6 @@ async def parsed(http: web.Request, parse: Callable[P, T], *args: P.args, **kwar
 
 def path_of(http: web.Request) -> str:
     """The path of the request's route."""
-    resource = http.match_info.route.resource
-    assert resource is not None
-    return resource.canonical
+    pattern = pattern_of(http)
+    assert pattern is not None
+    return pattern

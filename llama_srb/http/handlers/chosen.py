@@ -44,11 +44,15 @@ INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the mode
 class Recalling(Protocol):
     """Memories, as tasks see them."""
 
+    def require(self, name: str, caller: Caller, /) -> None: ...
+
     async def recall(
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = ..., /
     ) -> list[Found]: ...
 
     async def store(self, name: str, text: str, caller: Caller, /) -> object: ...
+
+    def use(self) -> contextlib.AbstractContextManager[object]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,11 @@ class Chosen:
 
     def reserve(self, count: int = 1, *, yields: bool = False) -> Reservation:
         return self.admission.reserve(self.caller, self.facts.served, count, yields=yields)
+
+    def hold_memories(self, held: contextlib.ExitStack) -> None:
+        """The memories that its task recalls from stay open until `held` is closed."""
+        if self.memories is not None:
+            held.enter_context(self.memories.use())
 
     def checked(self, request: CompletionRequest) -> CompletionRequest:
         """The request, if what it continues is of this model."""
@@ -134,20 +143,22 @@ class Registry:
         self.residency = residency
         self.is_starting = False  # models are being loaded before the server is ready
         self.presets = presets
-        self.configured = tasks  # may be replaced
-        self.memories: Recalling | None = None  # is set before requests come
+        self.configured = tasks
+        self.memories: Recalling | None = None  # are set before requests come
         self.traces = NO_TRACES  # may be replaced before requests come
         self.names = Names[ModelFacts](())
         self._leaving: tuple[ModelFacts, ...] = ()  # were removed, and may have requests
         for one in served:
-            self.prepare(one)
+            self.prepare(one, settings, tasks)
         self.replace(settings, served)
 
-    def prepare(self, model: ServedModel) -> None:
-        """A new model: each start of an engine is counted, and each engine pins the preludes of its tasks."""
+    def prepare(self, model: ServedModel, settings: Settings, tasks: Tasks) -> None:
+        """A new model: each start of an engine is counted, and each engine pins the preludes of its tasks.
+
+        settings: of the server that will serve it.
+        """
         model.pool.engines.on_start = self.admission.metrics.of(model.name).engine_started
-        for name, request in pins_of(model.settings, self.settings, self.configured):
-            model.pool.pins.set(name, request)
+        model.pool.pins.set(pins_of(model.settings, settings, tasks))
 
     def replace(self, settings: Settings, served: Sequence[ServedModel]) -> None:
         """Takes the models of new settings; those that were here before keep their facts."""
@@ -218,7 +229,7 @@ class Registry:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
         named = _name_in(body, FIELDS.get(dialect, ("model",)))
         asked, is_ollama = named or query, dialect == "ollama"
-        name = asked if not asked or self._is_name(asked) or not is_ollama else asked.split(":")[0]
+        name = asked if not asked or _is_name(self, asked) or not is_ollama else asked.split(":")[0]
         if not name and not self.allowed(caller) and (own := list(self.tasks(caller))):
             name = own[0][0].name  # the key may use only tasks
         if name and name in self.configured.names:
@@ -233,16 +244,33 @@ class Registry:
         shown = asked if asked and name == choice.name else choice.name
         return _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown)
 
-    def of_task(self, name: str, body: Mapping[str, Any], caller: Caller, shown: str = "") -> Chosen:
-        """The model of a task; RequestError if there is no such task, or the body has what it locks."""
-        task = self.configured.require(name, None if caller.grant is None else caller.grant.tasks)
+    def of_task(
+        self,
+        name: str,
+        body: Mapping[str, Any],
+        caller: Caller,
+        shown: str = "",
+        before: Chosen | None = None,
+    ) -> Chosen:
+        """The model of a task; RequestError if there is no such task, or the body has what it locks.
+
+        before: an earlier request, whose task and memories are taken, whatever a reload has changed.
+        """
+        tasks, memories = self.configured, self.memories
+        if before is not None and before.task is not None:
+            tasks, memories = Tasks([before.task]), before.memories
+        task = tasks.require(name, None if caller.grant is None else caller.grant.tasks)
         choice = self._model_of(task, caller)
-        task.check(body)
-        if infill := [field for field in INFILL if body.get(field)]:
-            message = f"{infill[0]} is for a model; the task {name} has texts of its own around a prompt"
-            raise RequestError(message, param=infill[0])
         chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown or name)
-        return dataclasses.replace(chosen, task=task, memories=self.memories)
+        return _with_task(chosen, task, body, memories)
+
+    def of_draft(self, task: Task, body: Mapping[str, Any], caller: Caller) -> Chosen:
+        """The model of a task that is not configured: the caller must be allowed its model and its memory."""
+        choice = self.names.choose(task.model, allowed_to(caller), is_known=task.model is not None)
+        if task.recall is not None and self.memories is not None:
+            self.memories.require(task.recall.memory, caller)
+        chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), task.name)
+        return _with_task(chosen, task, body, self.memories)
 
     def _model_of(self, task: Task, caller: Caller) -> Choice[ModelFacts]:
         """A key that names tasks may use them whatever their models; others must be allowed the model."""
@@ -265,10 +293,6 @@ class Registry:
         choice = self.names.choose(name, allowed_to(caller), is_known=True, also=also)
         return _chosen(self.admission, choice, caller, {}, choice.name)
 
-    def _is_name(self, name: str) -> bool:
-        """Ollama's names end with a colon and a tag, which names here may lack."""
-        return self.names.find(name) is not None or name in self.configured.names
-
     def allowed(self, caller: Caller) -> tuple[ModelFacts, ...]:
         """The models that a caller may use, in order."""
         return self.names.allowed(allowed_to(caller))
@@ -290,12 +314,13 @@ class Registry:
 
 
 async def in_use(held: contextlib.ExitStack, chosen: Chosen) -> Chosen:
-    """The model is in use until `held` is closed.
+    """The model is in use until `held` is closed, and so are the memories of its task.
 
     It was loaded once when this returns, if the request needs its infill tokens.
     """
     chosen.facts.served.begin_use()
     held.callback(chosen.facts.served.end_use)
+    chosen.hold_memories(held)
     if not chosen.facts.is_known and any(chosen.body.get(name) for name in INFILL):
         with chosen.reserve() as reservation:
             await chosen.facts.known(reservation.command)
@@ -325,6 +350,20 @@ def _chosen(
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:
     """The names of the models that a caller may use; None: all."""
     return caller.grant.models if caller.grant is not None else None
+
+
+def _with_task(chosen: Chosen, task: Task, body: Mapping[str, Any], memories: Recalling | None) -> Chosen:
+    """The same for a task; RequestError if the body has what it locks."""
+    task.check(body)
+    if infill := [field for field in INFILL if body.get(field)]:
+        message = f"{infill[0]} is for a model; the task {task.name} has texts of its own around a prompt"
+        raise RequestError(message, param=infill[0])
+    return dataclasses.replace(chosen, task=task, memories=memories if task.recall is not None else None)
+
+
+def _is_name(registry: Registry, name: str) -> bool:
+    """Ollama's names end with a colon and a tag, which names here may lack."""
+    return registry.names.find(name) is not None or name in registry.configured.names
 
 
 def _name_in(body: Mapping[str, Any], fields: tuple[str, ...]) -> str | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from aiohttp import WSCloseCode, web
 
 from llama_srb.dialects.common.answers import warned
 from llama_srb.http.answers import Cancelled, DrainState, Extended
-from llama_srb.http.auth.caller import CALLER, Caller
+from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import Connections
-from llama_srb.http.handlers.chosen import Chosen, Registry
+from llama_srb.http.handlers.chosen import HELD, Registry
 from llama_srb.http.middleware import error_response, json_response, log_summary
 from llama_srb.http.streaming import Responder
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
@@ -119,12 +119,13 @@ class Control:
     async def task_socket(self, http: web.Request) -> web.StreamResponse:
         """A chat with a task on one connection, until it is closed."""
         name = http.match_info["name"]
-        self.registry.of_task(name, {}, http[CALLER])  # an unknown name is an error before the handshake
+        begun = self.registry.of_task(
+            name, {}, http[CALLER]
+        )  # an unknown name is an error before the handshake
+        begun.hold_memories(http[HELD])
+        choose = partial(self.registry.of_task, name, before=begun)
 
         def conversation(socket: web.WebSocketResponse, delivered: Delivered) -> Conversation:
-            def choose(body: Mapping[str, Any], caller: Caller) -> Chosen:
-                return self.registry.of_task(name, body, caller)
-
             return Conversation(socket, http[CALLER], choose, delivered, self.responder.max_held)
 
         return await self._serve(http, conversation)

@@ -20,6 +20,7 @@ from llama_srb.request.parse import Defaults, canonical, refuse_locked
 from llama_srb.request.presets import Preset
 from llama_srb.request.truncate import Command
 from llama_srb.request.values import INT32_MAX, RequestError, wrong
+from llama_srb.tasks import Task, pin_of
 
 
 class ModelFacts:
@@ -108,11 +109,13 @@ class ModelFacts:
             return ready.n_ctx_sequence
         return min(self.model.context or 0, self.settings.ctx or INT32_MAX)
 
-    @property
-    def room(self) -> int:
-        """Tokens that any prompt and its answer may have together: fewer than the context beside pins."""
-        ready = self.pool.ready
-        return self.context if ready is None else self.pool.pins.room(self.context, ready.n_ctx)
+    def room(self, task: Task | None = None) -> int:
+        """Tokens that a prompt and its answer may have together: fewer than the context beside pins.
+
+        task: the prompt begins with its prelude.
+        """
+        ready, begins = self.pool.ready, None if task is None else pin_of(task, self.settings)
+        return self.context if ready is None else self.pool.pins.room(self.context, ready.n_ctx, begins)
 
     def fingerprint(self) -> str:
         """`system_fingerprint`: commit, model and adapters; they are known once an engine is ready."""

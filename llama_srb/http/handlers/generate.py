@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from llama_srb.dialects import chat, embeddings, events, fim, llamacpp, openai, responses, scores
-from llama_srb.dialects.common.answers import warned
+from llama_srb.dialects.common.answers import noted, warned
 from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.answers import Computed
-from llama_srb.http.handlers.bodies import parsed
+from llama_srb.http.handlers.bodies import parsed, path_of
 from llama_srb.http.handlers.chosen import Chosen, Registry
 from llama_srb.http.handlers.work import prepared, templated, without_messages, work_of
 from llama_srb.http.middleware import DIALECT, FORM_RULE, json_response, log_summary, refused
@@ -45,7 +46,7 @@ class Generate:
 
     def form_of(self, http: web.Request, body: Mapping[str, Any]) -> AnswerForm:
         asked = Asked.of(
-            http.path,
+            path_of(http),
             body,
             accept=",".join(http.headers.getall("Accept", ())),
             agent=http.headers.get("User-Agent", ""),
@@ -63,9 +64,8 @@ class Generate:
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)
             work = work_of(request, reservation, self.responder.max_held, as_events=True)
-            return await self.responder.stream(
-                http, work, begun_with(first, lambda batch: events.render(batch, request.warnings))
-            )
+            render = partial(events.render, notes=noted(request))
+            return await self.responder.stream(http, work, begun_with(first, render))
 
     async def _openai(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
         bodies = openai.prompts(chosen.body)

@@ -27,6 +27,7 @@ from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.middleware import json_response
+from llama_srb.http.route import API_PREFIX
 from llama_srb.request.aliases import CONVERTED
 from llama_srb.request.fields import request_table, samplers_table
 from llama_srb.request.parse import Defaults
@@ -36,11 +37,11 @@ STATUS_TIMEOUT = 1.0  # seconds; a scrape must not wait for the prefill of a lon
 HEALTHY: Healthy = {"status": "ok"}
 
 
-def described(defaults: Defaults) -> dict[str, Any]:
+def described(defaults: Defaults, prefix: str = "") -> dict[str, Any]:
     """Makes the OpenAPI document; its modules are imported here, so that start-up is short."""
     from llama_srb.http.openapi import document
 
-    return document(defaults, __version__)
+    return document(defaults, __version__, prefix)
 
 
 def with_defaults(rows: list[dict[str, Any]], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -160,8 +161,8 @@ class Info:
 
     async def openapi(self, http: web.Request) -> web.Response:
         """The API as an OpenAPI document."""
-        answer = await asyncio.to_thread(described, (await self._registry.of(http)).defaults)
-        return json_response(answer)
+        defaults, prefix = (await self._registry.of(http)).defaults, http.app[API_PREFIX]
+        return json_response(await asyncio.to_thread(described, defaults, prefix))
 
     async def studio(self, http: web.Request) -> web.Response:
         """A file of the studio; `/` is its page."""

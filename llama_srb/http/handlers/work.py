@@ -33,10 +33,12 @@ async def prepared(
     request = await facts.tools.for_request(request, reservation.command)
     if limit is None:
         return request
+    await facts.known(reservation.command)
+    room = shared = facts.room()
     if chosen.task is not None:
         limit = replace(limit, head=chosen.task.prelude)
-    await facts.known(reservation.command)
-    return await truncate_prompt(request, limit, facts.room, reservation.command)
+        shared = facts.room(chosen.task) if request.messages is None and request.shares_cells else room
+    return await truncate_prompt(request, limit, room, reservation.command, shared - room)
 
 
 async def templated(

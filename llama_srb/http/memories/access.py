@@ -1,24 +1,25 @@
 """The memories of a server for a caller: those that its key may use, as the owner that it is.
 
-Vectors are computed by a reservation of the caller, so that its limits and budgets count them.
+Vectors are computed by a reservation of the caller, so that its limits and budgets count them. A reload makes
+another object; the requests that have begun with this one finish with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from hashlib import sha256
 
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.memory.embedding import Vectoriser
 from llama_srb.memory.filters import NO_FILTER, Filter
 from llama_srb.memory.memory import Memory
-from llama_srb.memory.named import Memories
+from llama_srb.memory.named import Memories, OpenStores
 from llama_srb.memory.records import OPERATOR, EmbeddingModel, Found, MemorySettings, MemoryUnusable, Stored
 from llama_srb.models.gguf_header import ModelInfo
+from llama_srb.models.served import ServedModel
 from llama_srb.request.truncate import Command
 from llama_srb.request.values import RequestError
 
@@ -28,26 +29,61 @@ PER_TOKEN = 32  # characters, more than tokens have: of a longer text only the e
 
 
 class MemoryAccess:
-    """What callers may do with the memories; tasks use it, too. `open` it first, `close` it at the end."""
+    """What callers may do with the memories; tasks use it, too. `open` it first, `close` it at the end.
 
-    def __init__(self, settings: list[MemorySettings], registry: Registry) -> None:
+    stores: those that are open; others may have them, too.
+    """
+
+    def __init__(self, settings: list[MemorySettings], registry: Registry, stores: OpenStores) -> None:
+        self.stores = stores
         self._registry = registry
         self._vectorisers: dict[str, tuple[ModelInfo, Vectoriser]] = {}  # by model; they read a file
-        self._memories = Memories(settings, self._model_of)
+        self._memories = Memories(settings, self._model_of, stores)
+        self._coming: Mapping[str, ServedModel] = {}
+        self._users = 0
+        self._unused = asyncio.Event()
 
-    async def open(self) -> None:
-        """Checks all memories, and opens those that are files; MemoryUnusable."""
-        for settings in self._memories.settings.values():
-            (await self._vectoriser_of(self._facts_of(settings.embedding_model))).check(settings)
+    @property
+    def settings(self) -> Mapping[str, MemorySettings]:
+        """The settings of each memory by its name."""
+        return self._memories.settings
+
+    async def open(self, coming: Mapping[str, ServedModel] | None = None) -> None:
+        """Checks all memories, and opens those that are files; MemoryUnusable.
+
+        coming: models by name that will be served with them, in place of those that are.
+        """
+        self._coming = coming or {}
+        for settings in self.settings.values():
+            (await self._vectoriser_of(self._served(settings.embedding_model))).check(settings)
         await self._memories.open_files()
+        self._coming = {}
 
     async def close(self) -> None:
         await self._memories.close()
 
+    @contextlib.contextmanager
+    def use(self) -> Iterator[MemoryAccess]:
+        """The memories stay open during the block, also if a reload takes others."""
+        self._users += 1
+        try:
+            yield self
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._unused.set()
+
+    async def leave(self) -> None:
+        """Closes the memories when nobody uses them any more."""
+        while self._users:
+            self._unused.clear()
+            await self._unused.wait()
+        await self.close()
+
     def allowed(self, caller: Caller) -> list[MemorySettings]:
         """The memories that a caller may use."""
         names = None if caller.grant is None else caller.grant.memories
-        return [one for one in self._memories.settings.values() if names is None or one.name in names]
+        return [one for one in self.settings.values() if names is None or one.name in names]
 
     # For handlers
 
@@ -69,16 +105,16 @@ class MemoryAccess:
     ) -> AsyncIterator[tuple[Memory, Command]]:
         """yields: the request has a slot already, so that its vectors need none."""
         memory = await self._memories.get(name)
-        facts = self._facts_of(memory.settings.embedding_model)
-        vectoriser = await self._vectoriser_of(facts)
+        served = self._served(memory.settings.embedding_model)
+        vectoriser = await self._vectoriser_of(served)
         admission = self._registry.admission
-        with admission.reserve(caller, facts.served, yields=yields, again=True) as reservation:
-            yield memory.using(vectoriser.model(reservation)), reservation.command
+        with admission.reserve(caller, served, yields=yields, again=True) as reservation:
+            yield await memory.using(vectoriser.model(reservation)), reservation.command
 
     def require(self, name: str, caller: Caller) -> None:
         """RequestError if the caller may not use this memory, or if there is none of this name."""
         allowed = [one.name for one in self.allowed(caller)]
-        if name in self._memories.settings and name not in allowed:
+        if name in self.settings and name not in allowed:
             may = "the memories " + ", ".join(allowed[:8]) if allowed else "no memory"
             message = f"this key may use {may}, not {name}"
             raise RequestError(message, param="memory", status=403, code=NOT_ALLOWED)
@@ -104,20 +140,22 @@ class MemoryAccess:
 
     async def _model_of(self, name: str) -> EmbeddingModel:
         """The model by its own pool, for opening a memory."""
-        facts = self._facts_of(name)
-        return (await self._vectoriser_of(facts)).model(facts.pool)
+        served = self._served(name)
+        return (await self._vectoriser_of(served)).model(served.pool)
 
-    def _facts_of(self, name: str) -> ModelFacts:
+    def _served(self, name: str) -> ServedModel:
+        if (coming := self._coming.get(name)) is not None:
+            return coming
         if (choice := self._registry.names.find(name)) is None:
             raise MemoryUnusable(f"the embedding model {name} is not served any more")
-        return choice.model
+        return choice.model.served
 
-    async def _vectoriser_of(self, facts: ModelFacts) -> Vectoriser:
-        info, known = self._vectorisers.get(facts.name, (None, None))
-        if known is None or info is not facts.model:
-            info = facts.model
-            known = await asyncio.to_thread(Vectoriser.of, facts.settings, info)
-            self._vectorisers[facts.name] = (info, known)
+    async def _vectoriser_of(self, served: ServedModel) -> Vectoriser:
+        info, known = self._vectorisers.get(served.name, (None, None))
+        if known is None or info is not served.info:
+            info = served.info
+            known = await asyncio.to_thread(Vectoriser.of, served.settings, info)
+            self._vectorisers[served.name] = (info, known)
         return known
 
 

@@ -7,7 +7,7 @@ import asyncio
 from aiohttp import web
 
 from llama_srb.http.auth.caller import CALLER
-from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.handlers.chosen import HELD, Registry
 from llama_srb.http.memories.access import MemoryAccess, owner_of
 from llama_srb.http.memories.answers import (
     DeletedDocument,
@@ -21,7 +21,7 @@ from llama_srb.http.memories.answers import (
 )
 from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_of
 from llama_srb.http.memories.progress import streamed, wants_events
-from llama_srb.http.memories.uploads import Uploads
+from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, log_summary
 from llama_srb.memory.documents import DocumentLimits, kind_of, text_in, type_of
 from llama_srb.memory.memory import OnProgress
@@ -43,16 +43,22 @@ READERS = 2  # subprocesses that read documents at the same time; each may take 
 class MemoryRoutes:
     """Handlers of routes.py."""
 
-    def __init__(self, registry: Registry, access: MemoryAccess) -> None:
+    def __init__(self, registry: Registry) -> None:
         settings = registry.settings
-        self._registry, self._access, self._pause = registry, access, settings.keep_alive
+        self._registry, self._pause = registry, settings.keep_alive
         self._limits = DocumentLimits(body=settings.max_document)
-        self._uploads = Uploads(self._limits, settings.body_timeout)
+        self._uploads = DocumentUploads(self._limits, settings.body_timeout)
         self._readers = asyncio.Semaphore(READERS)
+
+    def _access(self, http: web.Request) -> MemoryAccess:
+        """The memories, which stay open until the request is over."""
+        access = self._registry.memories
+        assert isinstance(access, MemoryAccess)
+        return http[HELD].enter_context(access.use())
 
     async def list_memories(self, http: web.Request) -> web.Response:
         """The memories that the caller may use."""
-        data = [_memory(one) for one in self._access.allowed(http[CALLER])]
+        data = [_memory(one) for one in self._access(http).allowed(http[CALLER])]
         answer: MemoryList = {"object": "list", "data": data}
         return json_response(answer)
 
@@ -64,8 +70,8 @@ class MemoryRoutes:
             content_type = type_of(id) or content_type
         kind_of(content_type)
         metadata = metadata_of(list(http.query.items()), http.headers.get(METADATA))
-        caller = http[CALLER]
-        memory = await self._access.reading(name, caller)  # an error before the body is read
+        caller, access = http[CALLER], self._access(http)
+        memory = await access.reading(name, caller)  # an error before the body is read
         store = memory.settings.store
         folder = store.path.parent if isinstance(store, FileStore) else None
         async with self._uploads.received(http, folder) as file:
@@ -73,7 +79,7 @@ class MemoryRoutes:
             async def storing(on_progress: OnProgress) -> StoredDocument:
                 async with self._readers:
                     text = await text_in(file, content_type, self._limits)
-                async with self._access.computing(name, caller) as (memory, _):
+                async with access.computing(name, caller) as (memory, _):
                     stored = await memory.put(
                         id, text, metadata=metadata, owner=owner_of(caller), on_progress=on_progress
                     )
@@ -94,7 +100,7 @@ class MemoryRoutes:
     async def list_documents(self, http: web.Request) -> web.Response:
         """The documents that the caller finds, in order of their ids, without texts."""
         caller, page = http[CALLER], Page.of(http.query)
-        memory = await self._access.reading(http.match_info["memory"], caller)
+        memory = await self._access(http).reading(http.match_info["memory"], caller)
         after, owner = (page.after, OPERATOR), owner_of(caller)
         rows = await memory.documents(owner, after, page.limit + page.skip + 1)
         rows = rows[page.skip :]
@@ -107,7 +113,7 @@ class MemoryRoutes:
     async def get_document(self, http: web.Request) -> web.Response:
         """A document with its text."""
         caller, id = http[CALLER], http.match_info["document"]
-        memory = await self._access.reading(http.match_info["memory"], caller)
+        memory = await self._access(http).reading(http.match_info["memory"], caller)
         owner = owner_of(caller)
         if (found := await memory.get(id, owner)) is None:
             raise no_such("document", id)
@@ -117,7 +123,7 @@ class MemoryRoutes:
     async def delete_document(self, http: web.Request) -> web.Response:
         """Deletes a document of the caller."""
         caller, id = http[CALLER], http.match_info["document"]
-        memory = await self._access.reading(http.match_info["memory"], caller)
+        memory = await self._access(http).reading(http.match_info["memory"], caller)
         if not await memory.delete(id, owner_of(caller)):
             if await memory.get(id, owner_of(caller)) is None:
                 raise no_such("document", id)
@@ -130,7 +136,7 @@ class MemoryRoutes:
         """The chunks whose vectors are nearest to that of a query."""
         caller, name = http[CALLER], http.match_info["memory"]
         search = search_of(await self._registry.bodies.read(http), strict=self._registry.settings.strict)
-        async with self._access.computing(name, caller) as (memory, _):
+        async with self._access(http).computing(name, caller) as (memory, _):
             found = await memory.search(search.query, search.k, search.filter, owner_of(caller))
         log_summary.set(f" {name} found={len(found)}")
         answer: FoundChunks = {

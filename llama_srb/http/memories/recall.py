@@ -5,7 +5,7 @@ from __future__ import annotations
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.middleware import recalled_chunks
 from llama_srb.memory.filters import parse_filter
-from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.fields import CompletionRequest, Recalled
 from llama_srb.tasks import last_turn, query_of
 
 
@@ -22,6 +22,8 @@ async def with_recalled(
     found = await memories.recall(recall.memory, text, recall.retrieve, caller, filter)
     if stores and recall.store_prompts and text.strip():
         await memories.store(recall.memory, text, caller)
-    recalled_chunks.set((*recalled_chunks.get(), *((one.id, round(one.score, 4)) for one in found)))
-    texts = tuple(one.text for one in found)
-    return request.model_copy(update={"recalled": {**request.recalled, last_turn(request): texts}})
+    chunks = tuple(
+        Recalled(recall.memory, one.id, one.document, round(one.score, 4), one.text) for one in found
+    )
+    recalled_chunks.set((*recalled_chunks.get(), *chunks))
+    return request.model_copy(update={"recalled": {**request.recalled, last_turn(request): chunks}})

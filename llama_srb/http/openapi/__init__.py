@@ -23,8 +23,8 @@ Errors have the form of their path's dialect. A wrong method of a path is 405 wi
 OPTIONS answers 204, at llama-server's paths 200, for pages of the origins that --cors allows."""
 
 
-def document(defaults: Defaults, version: str) -> Schema:
-    """The whole API as an OpenAPI 3.1 document; defaults: the server's."""
+def document(defaults: Defaults, version: str, prefix: str = "") -> Schema:
+    """The whole API as an OpenAPI 3.1 document; defaults: the server's; prefix: of its paths."""
     answers = answer_schemas()
     paths: dict[str, Schema] = {}
     for route in ROUTES:
@@ -37,6 +37,7 @@ def document(defaults: Defaults, version: str) -> Schema:
             "description": ABOUT,
             "license": {"name": "MIT", "identifier": "MIT"},
         },
+        "servers": [{"url": prefix or "/"}],
         "paths": paths,
         "components": {"schemas": {**schemas(defaults), **answers.components}, "securitySchemes": KEYS},
     }

@@ -10,6 +10,7 @@ from typing import Any
 from llama_srb.http import foreign
 from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
+from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
@@ -265,6 +266,11 @@ PREFIX: Schema = {
     "description": "The prompt or messages. It may be the whole later request; other fields are not used.",
     "properties": {"continue": {"type": "null"}},
 }
+TRIAL: Schema = {
+    "allOf": [{"$ref": "#/components/schemas/Request"}],
+    "description": "A request, and the task that is tried: by its name as model, or its table as toml.",
+    "properties": {"toml": _maybe("string", "One table [tasks.NAME], as the file of settings has them.")},
+}
 
 
 def _named_sequence(*needed: str) -> Schema:
@@ -365,10 +371,12 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "ChatRequest": _chat_request(defaults),
         "FimRequest": FIM,
         "Prefix": PREFIX,
+        "Trial": TRIAL,
         "Extension": EXTENSION,
         "Score": SCORE,
         "EmbeddingInput": EMBEDDING_INPUT,
         "MemorySearch": MEMORY_SEARCH,
+        "BatchInput": BATCH,
         "AdapterToLoad": TO_LOAD,
         "AdapterToUnload": TO_UNLOAD,
         "SequenceName": _named_sequence("id", "index"),

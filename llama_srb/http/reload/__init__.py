@@ -14,15 +14,15 @@ from llama_srb.http.auth.access import renew_tls
 from llama_srb.http.handlers import Api
 from llama_srb.http.reload.faults import kept, presets_of
 from llama_srb.http.reload.files import ReplacedFiles
-from llama_srb.http.reload.models import ChangedModels
+from llama_srb.http.reload.settings import ChangedSettings
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
 
 class Reload:
-    """Reads keys, certificate and presets again; then the settings of models by name, and models' files.
+    """Reads keys, certificate and presets again; then the settings, and models' files.
 
-    reread: the settings that their sources have now, called in a thread. The models have a task of their
+    reread: the settings that their sources have now, called in a thread. These have a task of their
     own: their loads may take long, and a key that was revoked must end at once.
     """
 
@@ -35,8 +35,8 @@ class Reload:
     ) -> None:
         self._settings, self._api, self._certificate = settings, api, certificate
         self._files = ReplacedFiles(api.registry)
-        self._models = ChangedModels(api.registry, self._files, reread) if reread is not None else None
-        self._asked = asyncio.Event()  # the models' task has work
+        self._changed = ChangedSettings(api.registry, self._files, reread) if reread is not None else None
+        self._asked = asyncio.Event()  # the task of settings and models has work
         self._started = asyncio.Event()
         self.renewals: list[Callable[[], None]] = []  # of certificates that others have read
 
@@ -62,7 +62,7 @@ class Reload:
         try:
             yield
         finally:
-            tasks |= self._models.tasks if self._models is not None else set()
+            tasks |= self._changed.tasks if self._changed is not None else set()
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -83,9 +83,9 @@ class Reload:
 
     async def _take_settings(self) -> bool:
         """Whether the models are those of the settings: on a server of one model always."""
-        if self._models is None or not self._api.registry.are_several:
-            return True
-        with kept("the models stay as they were"):
-            await self._models.take()
-            return True
-        return False
+        is_taken = False
+        with kept("models, tasks and memories stay as they were"):
+            if self._changed is not None:
+                await self._changed.take()
+            is_taken = True
+        return is_taken or not self._api.registry.are_several

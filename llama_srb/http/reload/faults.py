@@ -8,11 +8,14 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 from llama_srb import bundled
+from llama_srb.batch.database import StoreError
 from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import AccessError
+from llama_srb.http.batches.service import BatchService
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.memories.access import MemoryAccess
+from llama_srb.memory.named import OpenStores
 from llama_srb.memory.records import MemoryUnusable
 from llama_srb.memory.tables import check_filters
 from llama_srb.memory.tables import read as read_memories
@@ -31,7 +34,7 @@ class StartError(Exception):
     """The server cannot start; the message is one line for the operator."""
 
 
-FAULTS = (AccessError, EngineError, HubError, ModelFileError, SettingsError, StartError)
+FAULTS = (AccessError, EngineError, HubError, MemoryUnusable, ModelFileError, SettingsError, StartError)
 
 
 @contextlib.contextmanager
@@ -66,23 +69,33 @@ def tasks_of(settings: Settings) -> Tasks:
 
 
 def memories_of(settings: Settings, registry: Registry) -> MemoryAccess:
-    """The memories, which are not open yet; StartError."""
+    """The memories of a server that starts, which are not open yet; StartError."""
     try:
-        return MemoryAccess(read_memories(settings), registry)
+        return MemoryAccess(read_memories(settings), registry, OpenStores())
     except SettingsError as error:
         raise StartError(str(error)) from None
 
 
 @contextlib.asynccontextmanager
 async def opened(memories: MemoryAccess) -> AsyncIterator[None]:
-    """The memories are open during the block; StartError."""
+    """The memories are open during the block, and those that a reload makes of them; StartError."""
     try:
         await memories.open()
         yield
     except MemoryUnusable as error:
         raise StartError(str(error)) from None
     finally:
-        await memories.close()
+        await memories.stores.close_all()
+
+
+@contextlib.asynccontextmanager
+async def files_of(batches: BatchService) -> AsyncIterator[str | None]:
+    """The files and batches are open during the block; yields the path of their socket. StartError."""
+    try:
+        async with batches.opened() as socket:
+            yield socket
+    except StoreError as error:
+        raise StartError(str(error)) from None
 
 
 def check_defaults(settings: Settings) -> None:

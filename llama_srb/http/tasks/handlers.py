@@ -1,4 +1,4 @@
-"""Handlers of tasks: completions, chats, a stream for EventSource; the tasks as a list; exact prompts."""
+"""Handlers of tasks: completions, chats, a stream for EventSource, trials; a list; exact prompts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from llama_srb.http.handlers.work import without_messages
 from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.middleware import json_response
 from llama_srb.http.reservations import Reservation
+from llama_srb.http.tasks.drafts import FIELD, draft_of, without_storing
 from llama_srb.request.fields import CompletionRequest
-from llama_srb.request.values import RequestError
+from llama_srb.request.values import RequestError, wrong
 from llama_srb.tasks import Task, pieces_of
 
 LAST_ID = "Last-Event-ID"  # an EventSource that connects again sends it
@@ -78,7 +79,33 @@ class TaskRoutes:
 
     async def exact_prompt(self, http: web.Request) -> web.Response:
         """The prompt of a completion or a chat, in parts with their tokens; nothing is generated."""
-        chosen = await self._registry.of(http)
+        return await self._exact(http, await self._registry.of(http))
+
+    async def trial(self, http: web.Request) -> web.StreamResponse:
+        """n continuations, or answers to a chat, by a draft or a configured task, as the event stream."""
+        return await self._generate.stream(http, await self._tried(http))
+
+    async def trial_prompt(self, http: web.Request) -> web.Response:
+        """The prompt of a trial."""
+        return await self._exact(http, await self._tried(http))
+
+    async def _tried(self, http: web.Request) -> Chosen:
+        """The model of a body's draft, or of the task that it names; no memory gets its prompt."""
+        body, caller = dict(await self._registry.bodies.read(http)), http[CALLER]
+        if (toml := body.pop(FIELD, None)) is None:
+            chosen = self._registry.of_task(_name_in(body), body, caller)
+        elif body.get("model") is not None:
+            raise RequestError(
+                f"model and {FIELD} are given; the draft's own table names its model", param="model"
+            )
+        else:
+            draft = await parsed(http, draft_of, toml, self._registry.settings)
+            chosen = self._registry.of_draft(draft, body, caller)
+        assert chosen.task is not None
+        await in_use(http[HELD], chosen)
+        return dataclasses.replace(chosen, task=without_storing(chosen.task))
+
+    async def _exact(self, http: web.Request, chosen: Chosen) -> web.Response:
         bodies = openai.prompts(chosen.body)
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
@@ -92,6 +119,13 @@ class TaskRoutes:
         with chosen.reserve() as reservation:
             request = await with_recalled(request, chosen, stores=False)
             return json_response(await _made(request, chosen, reservation))
+
+
+def _name_in(body: Mapping[str, Any]) -> str:
+    name = body.get("model")
+    if not isinstance(name, str):
+        raise wrong("model", name, f"the name of a task, unless {FIELD} is given")
+    return name
 
 
 async def _made(request: CompletionRequest, chosen: Chosen, reservation: Reservation) -> MadePrompt:
@@ -137,6 +171,7 @@ def _entry(task: Task, model: str, caller: Caller) -> TaskEntry:
         "object": "task",
         "about": task.about,
         "model": model,
+        "named_model": task.model,
         "prelude": task.prelude,
         "prefix": task.prefix,
         "postfix": task.postfix,

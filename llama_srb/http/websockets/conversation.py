@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from llama_srb.dialects import events
+from llama_srb.dialects.common.answers import noted
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.tasks import turns
 from llama_srb.engine.events import Error
@@ -25,11 +26,10 @@ from llama_srb.engine.ranking import joining, ranking
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.handlers.work import prepared
-from llama_srb.http.middleware import recalled_chunks
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import unranked
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
-from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.fields import CompletionRequest, Recalled
 from llama_srb.request.values import RequestError, whole
 
 
@@ -47,7 +47,7 @@ class _Turn:
     generation: Exchange | None = None
     is_cancelled: bool = False
     answer: str | None = None
-    recalled: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    recalled: Mapping[int, tuple[Recalled, ...]] = field(default_factory=dict)
 
     @property
     def is_running(self) -> bool:
@@ -118,7 +118,7 @@ class Conversation(ClientSocket):
         trace = held.enter_context(self.caller.trace.request())
         chosen = self._choose({**command.body, "messages": messages}, self.caller.traced(trace))
         request = chosen.checked(events.parse(chosen.body, chosen.defaults))
-        recalled = {key: texts for turn in self._turns for key, texts in turn.recalled.items()}
+        recalled = {key: found for turn in self._turns for key, found in turn.recalled.items()}
         request = request.model_copy(update={"recalled": recalled})
         reservation = held.enter_context(chosen.reserve())
         transcript = Transcript(request.n, Text, Text.add_text)
@@ -144,11 +144,12 @@ class Conversation(ClientSocket):
         if turn.is_cancelled:
             generation.cancel()
         rank, join = ranking(request, self._max_held), joining(request, unranked)
+        notes = noted(request)
         async with generation:
             async for batch in generation:
                 ranked = await rank(batch)
                 turn.transcript.take(await join(ranked))
-                for text in turns.render(turn.number, ranked, request.warnings, recalled_chunks.get()):
+                for text in turns.render(turn.number, ranked, notes):
                     await self.send(text)
                 if ranked and isinstance(ranked[-1], Error):
                     return False

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from aiohttp import web
 
 from llama_srb.dialects import events, messages
+from llama_srb.dialects.common.answers import noted
 from llama_srb.dialects.messages import Command
 from llama_srb.engine.events import Error, Start
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange
@@ -142,6 +143,7 @@ class Connection(ClientSocket):
         request = chosen.checked(events.parse(chosen.body, chosen.defaults))
         # reserved here, not in the task: more commands may be in the same packet
         running = _Running(chosen, request, held.enter_context(chosen.reserve()))
+        chosen.hold_memories(held)
         if chosen.task is None and not chosen.facts.tools.may_change(request):
             running.begin()
         self._running[command.id] = running
@@ -168,12 +170,12 @@ class Connection(ClientSocket):
         return True
 
     async def _send_all(self, id: str, request: CompletionRequest, generation: Exchange) -> None:
-        rank = ranking(request, self._max_held)
+        rank, notes = ranking(request, self._max_held), noted(request)
         async with generation:
             async for batch in generation:
                 self._remember(id, batch)
                 ranked = await rank(batch)
-                for text in messages.render(id, ranked, request.warnings):
+                for text in messages.render(id, ranked, notes):
                     await self.send(text)
                 if ranked and isinstance(ranked[-1], Error):
                     break

@@ -51,6 +51,12 @@ class Store(Protocol):
     @property
     def facts(self) -> Facts: ...
 
+    async def require(self, facts: Facts) -> None:
+        """MemoryOutdated if the vectors are another model's, also after a rebuild by another process.
+
+        A memory without texts takes these facts.
+        """
+
     async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
         """Stores a document with a new text, in place of one of its name; whether there was one."""
 

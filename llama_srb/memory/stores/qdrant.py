@@ -33,7 +33,7 @@ class QdrantStore:
         self._writing = ThreadPoolExecutor(1, "memory-write")
         # The local mode is not made for two threads.
         self._reading = self._writing if self._points.is_local else ThreadPoolExecutor(1, "memory-read")
-        self._facts: Facts
+        self.facts: Facts
         self._missing: Iterator[dict[str, Any]] | None = None  # texts that a rebuild has not computed yet
 
     @classmethod
@@ -45,15 +45,16 @@ class QdrantStore:
         try:
             await store._in(store._writing, lambda: store._open(facts))
             if not rebuilding:
-                store._facts.require(name, facts)
+                store.facts.require(name, facts)
         except BaseException:
             await store.close()
             raise
         return store
 
-    @property
-    def facts(self) -> Facts:
-        return self._facts
+    async def require(self, facts: Facts) -> None:
+        if not self.facts.fit(facts):
+            await self._in(self._writing, lambda: self._open(facts))
+            self.facts.require(self._name, facts)
 
     async def close(self) -> None:
         for thread in (self._reading, self._writing):
@@ -137,7 +138,7 @@ class QdrantStore:
             if text is not None:
                 return text, text["text"]
             self._points.switch(target, facts)
-            self._missing, self._facts = None, facts
+            self._missing, self.facts = None, facts
             return None
 
         return await self._in(self._writing, following)
@@ -160,12 +161,12 @@ class QdrantStore:
             points.point_alias(f"{points.alias}.1")
         if (found := points.facts()) is None:
             raise MemoryUnusable(f"memory {self._name}: Qdrant's collection {points.alias} is no memory")
-        self._facts = found
+        self.facts = found
         is_empty = next(points.scroll("text"), None) is None
         if is_empty and found != facts:  # a memory without texts takes the given facts
             points.prepare(points.target(), facts)
             points.switch(points.target(), facts)
-            self._facts = facts
+            self.facts = facts
 
     def _texts_missing_in(self, target: str) -> Iterator[dict[str, Any]]:
         for point in self._points.scroll("text"):
@@ -198,7 +199,7 @@ class QdrantStore:
             "metadata": dict(document.metadata), "stored_at": time.time(), "chunks": text["chunks"],
             "characters": len(document.text),
         }  # fmt: skip
-        self._points.upsert([(key, payload, [0.0] * self._facts.width)])
+        self._points.upsert([(key, payload, [0.0] * self.facts.width)])
         if old is not None and old["hash"] != hash:
             self._remove_unnamed(document.owner, old["hash"])
         return old is not None

@@ -68,7 +68,7 @@ class SqliteStore:
         self._writer: sqlite3.Connection
         self._reader: sqlite3.Connection
         self._connections: list[sqlite3.Connection] = []
-        self._facts: Facts
+        self.facts: Facts
         self._generation = 0
         self._accepted: set[tuple[str, int]] = set()  # fingerprints and widths that vectors may have
         self._rows: Rows
@@ -86,9 +86,9 @@ class SqliteStore:
             raise
         return store
 
-    @property
-    def facts(self) -> Facts:
-        return self._facts
+    async def require(self, facts: Facts) -> None:
+        if not self.facts.fit(facts):
+            await self._write_thread(lambda: self._take(facts))
 
     async def close(self) -> None:
         """Closes the file after the write that has begun; a second call does nothing."""
@@ -182,7 +182,7 @@ class SqliteStore:
 
         self._accepted.add((facts.fingerprint, facts.width))
         if (text := await self._write(following)) is None:
-            self._facts = facts
+            self.facts = facts
         return text
 
     async def rebuild_text(self, key: Any, chunks: Sequence[Chunk], vectors: Vector) -> None:
@@ -204,9 +204,10 @@ class SqliteStore:
         generation, changes, removals = db.execute(
             "SELECT generation, changes, removals FROM state"
         ).fetchone()
-        if self._seen[:2] == (generation, changes):
+        is_other = self._seen[0] != generation or self._rows.width != self.facts.width
+        if self._seen[:2] == (generation, changes) and not is_other:
             return
-        if self._seen[0] != generation:
+        if is_other:
             width = self._accepted_facts(db, generation).width
             self._rows, self._seen = Rows(width, self._ann_rows), (generation, 0, removals, 0)
         highest = self._seen[3]
@@ -229,19 +230,26 @@ class SqliteStore:
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # it has what clients store
             self._connections += (_connect(self._path), _connect(self._path))
             self._writer, self._reader = self._connections
-            with _transaction(self._writer, "BEGIN IMMEDIATE") as db:
-                self._prepare(db, facts)
+            self._take(facts, rebuilding)
         except (OSError, sqlite3.Error) as error:
             raise MemoryUnusable(f"memory {self._name}: cannot use {self._path}: {error}") from None
-        self._accepted.add((self._facts.fingerprint, self._facts.width))
+
+    def _take(self, facts: Facts, rebuilding: bool = False) -> None:
+        """Reads the facts of the file's vectors, which must be these unless they are rebuilt."""
+        with _transaction(self._writer, "BEGIN IMMEDIATE") as db:
+            self._prepare(db, facts)
+        self._accepted.add((self.facts.fingerprint, self.facts.width))
         if not rebuilding:
-            self._facts.require(self._name, facts)
+            self.facts.require(self._name, facts)
 
     def _accepted_facts(self, db: sqlite3.Connection, generation: int) -> Facts:
         """The facts of the file's vectors; MemoryUnusable if a rebuild has made them with another model."""
         facts = _facts_of(db, generation)
         if facts is None or (facts.fingerprint, facts.width) not in self._accepted:
-            raise MemoryUnusable(f"memory {self._name} was rebuilt by another process: restart the server")
+            raise MemoryUnusable(
+                f"memory {self._name} was rebuilt by another process with another model: make that its "
+                "embedding_model, then send SIGHUP or restart the server"
+            )
         return facts
 
     def _prepare(self, db: sqlite3.Connection, facts: Facts) -> None:
@@ -263,7 +271,7 @@ class SqliteStore:
         if found is None or db.execute("SELECT 1 FROM texts LIMIT 1").fetchone() is None:
             db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (self._generation, written(facts)))
             found = facts
-        self._facts = found
+        self.facts = found
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def write() -> T:

@@ -1,0 +1,1 @@
+"""Files and batches over HTTP, in OpenAI's form; the lines of a batch are requests of its owner."""

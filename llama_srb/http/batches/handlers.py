@@ -1,0 +1,199 @@
+"""Handlers of files and batches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from aiohttp import web
+from typing_extensions import TypedDict
+
+from llama_srb.batch.records import Batch, StoredFile, new_id
+from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.batches.answers import (
+    BatchEntry,
+    BatchFault,
+    BatchList,
+    DeletedFile,
+    FileEntry,
+    FileList,
+)
+from llama_srb.http.batches.bodies import DEFAULT_BATCHES, DEFAULT_FILES, Page, batch_of, file_expiry
+from llama_srb.http.batches.routes import JSONL
+from llama_srb.http.batches.service import BatchService
+from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.middleware import json_response, log_summary
+from llama_srb.http.uploads.multipart import read_form
+from llama_srb.http.uploads.receiving import Uploads
+from llama_srb.request.values import RequestError, wrong
+
+PIECE = 256 << 10  # bytes of a content that are read at once
+
+
+class BatchRoutes:
+    """Handlers of routes.py."""
+
+    def __init__(self, registry: Registry, batches: BatchService) -> None:
+        self._registry, self._batches = registry, batches
+        self._seconds = registry.settings.body_timeout
+        self._uploads = Uploads("file", self._seconds)
+
+    # Files
+
+    async def create_file(self, http: web.Request) -> web.Response:
+        """Stores a file."""
+        caller, store, id = http[CALLER], self._batches.store, new_id("file-")
+        await self._batches.require_room(caller, 0)
+        path, size = store.upload(id), 0
+
+        async def receive(name: str, pieces: AsyncIterator[bytes]) -> None:
+            nonlocal size
+            with path.open("xb") as file:
+                size = await self._uploads.receive(pieces, file, self._batches.require_size)
+
+        try:
+            with self._uploads.slot(caller.client):
+                form = await read_form(http, receive, self._seconds)
+                keep = _checked(form)
+                await self._batches.require_room(caller, size)
+                now, name = int(time.time()), form["file"]
+                relative = store.relative(path)
+                file = StoredFile(id, caller.owner, name, size, "batch", now, now + keep, relative)
+                await store.add_file(file)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        log_summary.set(f" {id} bytes={size}")
+        return json_response(_file(file))
+
+    async def list_files(self, http: web.Request) -> web.Response:
+        """The files of the caller."""
+        page = Page.of(http.query, DEFAULT_FILES)
+        found = await self._batches.files(page, http[CALLER])
+        data = [_file(one) for one in found[: page.limit]]
+        ends = _ends([one["id"] for one in data])
+        answer: FileList = {"object": "list", "data": data, **ends, "has_more": len(found) > len(data)}
+        return json_response(answer)
+
+    async def get_file(self, http: web.Request) -> web.Response:
+        """A file of the caller."""
+        return json_response(_file(await self._file(http)))
+
+    async def file_content(self, http: web.Request) -> web.StreamResponse:
+        """The content of a file, in pieces."""
+        file = await self._file(http)
+        try:
+            content = await asyncio.to_thread(self._batches.store.content(file).open, "rb")
+        except FileNotFoundError:
+            message = f"the content of {file.id} is lost"
+            raise RequestError(message, status=404, code="no_such_file") from None
+        with content:
+            response = web.StreamResponse(headers={"Content-Type": JSONL})
+            response.content_length = file.bytes
+            await response.prepare(http)
+            while piece := await asyncio.to_thread(content.read, PIECE):
+                await response.write(piece)
+        return response
+
+    async def delete_file(self, http: web.Request) -> web.Response:
+        """Deletes a file of the caller."""
+        file = await self._file(http)
+        await self._batches.delete(file)
+        answer: DeletedFile = {"id": file.id, "object": "file", "deleted": True}
+        return json_response(answer)
+
+    async def _file(self, http: web.Request) -> StoredFile:
+        return await self._batches.file(http.match_info["file_id"], http[CALLER])
+
+    # Batches
+
+    async def create_batch(self, http: web.Request) -> web.Response:
+        """Begins a batch."""
+        body = await self._registry.bodies.read(http)
+        asked = batch_of(body, strict=self._registry.settings.strict)
+        batch = await self._batches.create(asked, http[CALLER])
+        log_summary.set(f" {batch.id}")
+        return json_response(_batch(batch))
+
+    async def list_batches(self, http: web.Request) -> web.Response:
+        """The batches of the caller."""
+        page = Page.of(http.query, DEFAULT_BATCHES)
+        found = await self._batches.batches(page, http[CALLER])
+        data = [_batch(one) for one in found[: page.limit]]
+        ends = _ends([one["id"] for one in data])
+        answer: BatchList = {"object": "list", "data": data, **ends, "has_more": len(found) > len(data)}
+        return json_response(answer)
+
+    async def get_batch(self, http: web.Request) -> web.Response:
+        """A batch of the caller."""
+        return json_response(_batch(await self._batch(http)))
+
+    async def cancel_batch(self, http: web.Request) -> web.Response:
+        """Cancels a batch of the caller."""
+        return json_response(_batch(await self._batches.cancel(await self._batch(http))))
+
+    async def _batch(self, http: web.Request) -> Batch:
+        return await self._batches.batch(http.match_info["batch_id"], http[CALLER])
+
+
+def _checked(form: Mapping[str, str]) -> int:
+    """The seconds that the file of a form is kept; RequestError if the form is wrong."""
+    for name in ("file", "purpose"):
+        if name not in form:
+            raise RequestError(f"the form has no part {name}; file and purpose are needed", param=name)
+    if form["purpose"] != "batch":
+        raise wrong("purpose", form["purpose"], '"batch"')
+    return file_expiry(form)
+
+
+class _Ends(TypedDict):
+    first_id: str | None
+    last_id: str | None
+
+
+def _ends(ids: Sequence[str]) -> _Ends:
+    return {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
+
+
+def _file(file: StoredFile) -> FileEntry:
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.bytes,
+        "created_at": file.created_at,
+        "expires_at": file.expires_at,
+        "filename": file.filename,
+        "purpose": file.purpose,
+        "status": "processed",
+    }
+
+
+def _batch(batch: Batch) -> BatchEntry:
+    faults: list[BatchFault] = [
+        {"code": one.code, "message": one.message, "line": one.line, "param": one.param}
+        for one in batch.errors
+    ]
+    at = batch.times.get
+    return {
+        "id": batch.id,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "errors": {"object": "list", "data": faults} if faults else None,
+        "input_file_id": batch.input_file_id,
+        "completion_window": batch.completion_window,
+        "status": batch.status,
+        "output_file_id": batch.output_file_id,
+        "error_file_id": batch.error_file_id,
+        "created_at": batch.created_at,
+        "in_progress_at": at("in_progress"),
+        "expires_at": batch.expires_at,
+        "finalizing_at": at("finalizing"),
+        "completed_at": at("completed"),
+        "failed_at": at("failed"),
+        "expired_at": at("expired"),
+        "cancelling_at": at("cancelling"),
+        "cancelled_at": at("cancelled"),
+        "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
+        "metadata": None if batch.metadata is None else dict(batch.metadata),
+    }

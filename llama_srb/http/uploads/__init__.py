@@ -1,0 +1,1 @@
+"""Files that clients send: received piece by piece, so that none is held in memory."""
