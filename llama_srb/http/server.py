@@ -68,7 +68,6 @@ async def serve(
     registry = _registered(settings)
     residency, memories = registry.residency, memories_of(settings, registry)
     access, certificate = _guarded(settings)
-    registry.traces = _traces(settings)
     api = Api(settings, registry, access, memories)
     reload = Reload(settings, api, certificate, reread)
     runner = web.AppRunner(
@@ -83,8 +82,7 @@ async def serve(
     )
     helpers: list[asyncio.Task[None]] = []
     with _signals(handled=signals) as (hangup, *stopping):
-        async with opened(memories), contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(registry.traces.close)
+        async with opened(memories), registry.traces, contextlib.AsyncExitStack() as stack:
             try:
                 lines = await stack.enter_async_context(files_of(api.batches))
                 async with listening(runner, settings, certificate, lines) as site:
@@ -127,7 +125,9 @@ def _registered(settings: Settings) -> Registry:
     if settings.models:
         CacheBudget(residency, settings.cache_ram)
     admission = Admission(load, by_model=bool(settings.models))
-    return Registry(settings, admission, served, presets, residency, tasks)
+    registry = Registry(settings, admission, served, presets, residency, tasks)
+    registry.traces = _traces(settings)
+    return registry
 
 
 def _traces(settings: Settings) -> Traces:

@@ -23,7 +23,7 @@ from tests.support.places import FAKE, ROOT
 from tests.support.rpc import Rpc, all_of, port_in
 from tests.support.served import Served, Serving
 from tests.support.sockets import connected, event, until
-from tests.support.waiting import soon
+from tests.support.waiting import PATIENCE
 from tests.support.waiting import until as holds
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -354,30 +354,27 @@ async def test_a_dead_collector_costs_no_request_and_one_line(
     assert "opentelemetry" not in caplog.text
 
 
-async def test_of_a_collector_that_hangs_a_bounded_number_of_spans_is_kept(
-    collector: Collector,
-) -> None:
+async def test_of_a_collector_that_hangs_a_bounded_number_of_spans_is_kept(collector: Collector) -> None:
     collector.open.clear()
-    traces = OtelTraces(load({"otlp_traces_endpoint": collector.url}, environ={}))
-    for _ in range(MAX_BATCH):
-        with traces.request("before", {}, {}):
-            pass
-    await holds(lambda: collector.messages)
-    for _ in range(2 * MAX_SPANS):
-        with traces.request("then", {}, {}):
-            pass
-    collector.open.set()
-    await soon(traces.close())
+    async with OtelTraces(load({"otlp_traces_endpoint": collector.url}, environ={})) as traces:
+        for _ in range(MAX_BATCH):
+            with traces.request("before", {}, {}):
+                pass
+        await holds(lambda: collector.messages)
+        for _ in range(2 * MAX_SPANS):
+            with traces.request("then", {}, {}):
+                pass
+        collector.open.set()
     names = [one.name for one in collector.spans]
     assert MAX_SPANS - MAX_BATCH <= names.count("then") <= MAX_SPANS
 
 
 async def test_a_collector_that_hangs_does_not_hold_up_the_end(collector: Collector) -> None:
     collector.open.clear()
-    traces = OtelTraces(load({"otlp_traces_endpoint": collector.url}, environ={}))
-    with traces.request("x", {}, {}):
-        pass
-    await soon(traces.close())
+    async with asyncio.timeout(PATIENCE):
+        async with OtelTraces(load({"otlp_traces_endpoint": collector.url}, environ={})) as traces:
+            with traces.request("x", {}, {}):
+                pass
     assert collector.spans == []
 
 

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
 from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -102,7 +103,9 @@ class OtelTraces(Traces):
         finally:
             span.end()
 
-    async def close(self) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_GRACE):
                 await in_thread(self._provider.shutdown)

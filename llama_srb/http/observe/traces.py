@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Self
 
 from aiohttp import web
 
@@ -48,18 +50,23 @@ NO_TRACE = Trace()
 
 
 class Traces:
-    """The traces of a server."""
+    """The traces of a server; at the end of its block what is left is sent, for a moment at most."""
 
     is_on = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left."""
 
     def request(
         self, name: str, carrier: Mapping[str, str], attributes: Mapping[str, str]
     ) -> AbstractContextManager[Trace]:
         """A request. carrier: its headers, which may name the trace that it belongs to."""
         return contextlib.nullcontext(NO_TRACE)
-
-    async def close(self) -> None:
-        """Sends what is left, for a moment at most."""
 
 
 NO_TRACES = Traces()
