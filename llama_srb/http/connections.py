@@ -22,7 +22,7 @@ from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.middleware import dialect_of
-from llama_srb.http.observe.traces import NO_TRACE, TRACE
+from llama_srb.http.observe.traces import TRACE
 from llama_srb.http.route import pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.values import RequestError
@@ -176,7 +176,7 @@ class Connections:
                 hang_up = getattr(transport, "abort", transport.close)
             urgency = request.headers.get("Priority", "")
             caller = request[CALLER].on(request.remote or "", hang_up, urgency, dialect_of(request))
-            request[CALLER] = caller.traced(request.get(TRACE, NO_TRACE))
+            request[CALLER] = caller.traced(request[TRACE]) if TRACE in request else caller
             _require_plain(request)
             _require_short(request)
             with contextlib.ExitStack() as held:
