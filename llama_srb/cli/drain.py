@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-import httpx
 
-from llama_srb.client import ClientError, RequestRefused
-from llama_srb.client.core import CONNECT_TIMEOUT, URL, Connection, as_client_errors, refusal
+from llama_srb.client import Client, ClientError, RequestRefused
+from llama_srb.client.core import CONNECT_TIMEOUT, URL, Call
 
 from . import Failed, Refused, say
 
@@ -17,35 +14,25 @@ def _drain(url: str, api_key: str | None, wait: float, undo: bool) -> None:
     if wait and undo:
         raise click.UsageError("--wait and --undo exclude each other.", click.get_current_context())
     keys = (api_key or "").split()  # the server's variable may have several
-    server = Connection(url, keys[0] if keys else None)
+    call = Call(f"/drain?wait={wait:g}", None, dict, method="DELETE" if undo else "POST")
     try:
-        state = _ask(server, wait, "DELETE" if undo else "POST")
+        with Client(url, api_key=keys[0] if keys else None, timeout=wait + CONNECT_TIMEOUT) as server:
+            state, place = server.ask(call), server.place
     except ClientError as error:
         raise (Refused if isinstance(error, RequestRefused) else Failed)(error) from error
     requests, sockets = state["requests_open"], state["websockets_open"]
     left = f"{requests} requests and {sockets} WebSockets are open"
-    say(f"{server.url} is {state['status']}: {left}")
+    say(f"{place} is {state['status']}: {left}")
     if wait and (requests or sockets):
         raise Failed(f"{left} after {wait:g} s")
-
-
-def _ask(server: Connection, wait: float, method: str) -> Any:
-    timeout, query = (
-        httpx.Timeout(CONNECT_TIMEOUT, read=wait + CONNECT_TIMEOUT),
-        {"wait": wait} if wait else {},
-    )
-    with as_client_errors(server.url), httpx.Client(timeout=timeout) as http:
-        response = http.request(method, f"{server.url}/drain", params=query, headers=server.headers)
-    if response.status_code != 200:
-        raise refusal(response)
-    return response.json()
 
 
 COMMAND = click.Command(
     "drain",
     callback=_drain,
     params=[
-        click.Option(["--url"], default=URL, metavar="URL", show_default=True, help="The server."),
+        click.Option(["--url"], default=URL, metavar="URL", show_default=True,
+                     help="The server; also unix:FILE, its Unix socket."),
         click.Option(["--api-key"], envvar="LLAMA_SRB_API_KEY", metavar="KEY",
                      help="A key with the scope admin; LLAMA_SRB_API_KEY has it, too."),
         click.Option(["--wait"], type=click.FloatRange(0, 3600), default=0, metavar="SECONDS",

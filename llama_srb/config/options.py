@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin
 
 from pydantic import BeforeValidator
 
-from .readers import duration, file_mode, json_object, named_files, size
+from .readers import collector, duration, file_mode, json_object, named_files, size
 from .rows import Rows
 
 
@@ -40,6 +40,7 @@ _READ: dict[object, str] = {
     file_mode: "MODE",
     named_files: "NAME=FILE,…",
     json_object: "JSON",
+    collector: "URL",
 }
 FILES = frozenset(
     {"api_key_file", "jwt_keys", "prompt_file", "tls_cert", "tls_key"}

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 def size(value: object) -> object:
@@ -93,3 +94,13 @@ def adapter(path: Path) -> Path:
     if set(str(path)) & set(':,"'):
         raise ValueError('a path without : , and "')
     return path
+
+
+def collector(value: object) -> object:
+    """Reads a collector's address; one without a path gets that of OTLP's traces."""
+    if not isinstance(value, str):
+        return value
+    found = urlsplit(value.strip())
+    if found.scheme not in ("http", "https") or not found.hostname:
+        raise ValueError("an address as http://localhost:4318")
+    return found._replace(path=found.path.rstrip("/") or "/v1/traces").geturl()

@@ -12,6 +12,7 @@ from llama_srb import bundled
 from .readers import (
     adapter,
     at_home,
+    collector,
     duration,
     file_mode,
     files,
@@ -178,12 +179,16 @@ class Rows(BaseModel):
         description="Seconds of silence after which a stream gets a comment line: so proxies keep it open.")
     stop_grace: float = Field(5.0, ge=0, le=3600,
         description="Seconds that running requests may take to finish when the server stops.")
+    otlp_traces_endpoint: Annotated[str | None, BeforeValidator(collector)] = Field(None,
+        description="Address of a collector that gets OpenTelemetry's traces by OTLP over HTTP, as "
+        "http://localhost:4318 (default: no traces). It needs the extra llama-srb[otel].")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info",
         description="Lowest level of the messages that are logged to stderr.")
     log_format: Literal["text", "json"] = Field("text",
         description="Log lines as text for people, or as JSON for programs.")
     log_prompts: bool = Field(False,
-        description="Log the lines to and from engines at the level debug; they have all prompts and texts.")
+        description="Log the lines to and from engines at the level debug; they have all prompts and texts. "
+        "Traces have the beginnings of texts, too.")
     engine_args: Annotated[tuple[str, ...], BeforeValidator(words_of_shell)] = Field((),
         description="Flags of llama.cpp, of which docs/flags.md has the list; on the command line after --.")
     # fmt: on

@@ -22,6 +22,7 @@ from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.middleware import dialect_of
+from llama_srb.http.observe.traces import TRACE
 from llama_srb.http.route import pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.values import RequestError
@@ -174,7 +175,8 @@ class Connections:
                 # close() would wait for the reader; uvloop's transports are no asyncio.Transport
                 hang_up = getattr(transport, "abort", transport.close)
             urgency = request.headers.get("Priority", "")
-            request[CALLER] = request[CALLER].on(request.remote or "", hang_up, urgency, dialect_of(request))
+            caller = request[CALLER].on(request.remote or "", hang_up, urgency, dialect_of(request))
+            request[CALLER] = caller.traced(request[TRACE]) if TRACE in request else caller
             _require_plain(request)
             _require_short(request)
             with contextlib.ExitStack() as held:

@@ -21,8 +21,10 @@ from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, size_in
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
 from llama_srb.http.auth.access import Access
+from llama_srb.http.foreign import METRICS
 from llama_srb.http.observe.logs import name_request, request_id
 from llama_srb.http.observe.metrics import Metrics
+from llama_srb.http.observe.traces import TRACE, SocketTrace, Traces
 from llama_srb.http.route import API_PREFIX, pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.memory.records import MemoryOutdated, MemoryUnusable
@@ -55,6 +57,8 @@ ERROR_FORMS = {
 DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
 FORM_RULE: web.RequestKey[str] = web.RequestKey("form_rule", str)  # that guessed the form of the answer
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
+SOCKETS = {f"{route.method} {route.path}" for route in ROUTES if 101 in route.answers}
+TRACED = {f"{route.method} {route.path}" for route in ROUTES if route.scopes not in ((), METRICS)}
 DIALECT_OF = {route.path: route.dialect for route in ROUTES}
 UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; the first match counts
     ("/v1/messages/", "anthropic"),
@@ -70,9 +74,10 @@ log_summary: ContextVar[str] = ContextVar("log_summary", default="")
 """What a handler adds to the log line of its request; it runs in the context of its middlewares."""
 
 
-def middlewares(metrics: Metrics) -> tuple[Middleware, ...]:
+def middlewares(metrics: Metrics, traces: Traces) -> tuple[Middleware, ...]:
     """All middlewares of this module, the outermost first."""
-    return (_one_line_each, _counted(metrics), _preflight, _errors_in_own_form, _errors_as_json)
+    own = (_one_line_each, _counted(metrics), _preflight, _errors_in_own_form, _errors_as_json)
+    return (_traced(traces), *own) if traces.is_on else own
 
 
 def error_response(
@@ -293,6 +298,26 @@ def _counted(metrics: Metrics) -> Middleware:
             metrics.answered(path, request.get(DIALECT, DIALECT_OF.get(path, "none")), outcome)
 
     return count
+
+
+def _traced(traces: Traces) -> Middleware:
+    """Traces requests of routes that need a key, if keys are needed, but not the looks at metrics."""
+
+    @web.middleware
+    async def trace(request: web.Request, handler: Handler) -> web.StreamResponse:
+        path = pattern_of(request) or ""
+        name = f"{request.method} {path}"
+        if name in SOCKETS:
+            request[TRACE] = SocketTrace(traces, name, request.headers)
+        if name in SOCKETS or name not in TRACED:
+            return await handler(request)
+        attributes = {"http.request.method": request.method, "http.route": path}
+        with traces.request(name, request.headers, attributes) as request[TRACE]:
+            response = await handler(request)
+            request[TRACE].answered(response.status, request_id.get())
+            return response
+
+    return trace
 
 
 @web.middleware

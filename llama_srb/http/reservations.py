@@ -219,6 +219,7 @@ class Reservation(Observer):
         generation = self._pool.generate(request, self._terms)
         generation.locked = request.locked
         self._adapters[generation] = _adapter_of(request, self._model)
+        self.caller.trace.asked(request, self._model.name)
         return generation
 
     def generate_all(self, requests: list[CompletionRequest]) -> MultiGeneration:
@@ -227,12 +228,14 @@ class Reservation(Observer):
         several = self._pool.generate_all(requests, self._terms)
         for generation, request in zip(several.parts, requests, strict=True):
             self._adapters[generation] = _adapter_of(request, self._model)
+        self.caller.trace.asked(requests[0], self._model.name)
         return several
 
     def prefix(self, request: CompletionRequest) -> Exchange:
         return self._pool.prefix(request, self._terms)
 
     def run(self, op: str, **arguments: Any) -> Exchange:
+        self.caller.trace.ran(op, self._model.name)
         return self._pool.run(op, self._terms, **arguments)
 
     async def command(self, op: str, **arguments: Any) -> Mapping[str, Any]:
@@ -265,6 +268,8 @@ class Reservation(Observer):
             return
         if exchange.n:
             clock.take(events)
+            if self.caller.trace.takes_texts:
+                self.caller.trace.took(exchange.id, events)
         else:
             self._computed += sum(map(_computed, events))
         if exchange.unread > self._admission.load.max_unread // SHARE and not exchange.cancelled:
@@ -281,7 +286,9 @@ class Reservation(Observer):
     def over(self, exchange: Exchange) -> None:
         if (clock := self._running.pop(exchange, None)) is None:
             return
-        clock.over(exchange.last, exchange.n)
+        if exchange.n:
+            clock.over(exchange.last, exchange.n)
+            self.caller.trace.ended(exchange.id, clock, exchange.last)
         if self.caller.session is not None:
             self.caller.session.discard(exchange)
         if isinstance(exchange.last, Result):

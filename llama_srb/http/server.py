@@ -24,6 +24,7 @@ from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
 from llama_srb.http.listening import address_of, listening
 from llama_srb.http.observe.freed_memory import trim_when_grown
+from llama_srb.http.observe.traces import NO_TRACES, Traces
 from llama_srb.http.reload import Reload
 from llama_srb.http.reload.faults import (
     StartError,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
-INSTALL_GRPC = "pip install 'llama-srb[grpc]'"
+INSTALL_GRPC, INSTALL_OTEL = (f"pip install 'llama-srb[{extra}]'" for extra in ("grpc", "otel"))
 WRITE_GRACE = 1.0  # seconds for clients to read the last frames of a server that stops
 
 
@@ -81,7 +82,7 @@ async def serve(
     )
     helpers: list[asyncio.Task[None]] = []
     with _signals(handled=signals) as (hangup, *stopping):
-        async with opened(memories), contextlib.AsyncExitStack() as stack:
+        async with opened(memories), registry.traces, contextlib.AsyncExitStack() as stack:
             try:
                 lines = await stack.enter_async_context(files_of(api.batches))
                 async with listening(runner, settings, certificate, lines) as site:
@@ -124,7 +125,21 @@ def _registered(settings: Settings) -> Registry:
     if settings.models:
         CacheBudget(residency, settings.cache_ram)
     admission = Admission(load, by_model=bool(settings.models))
-    return Registry(settings, admission, served, presets, residency, tasks)
+    registry = Registry(settings, admission, served, presets, residency, tasks)
+    registry.traces = _traces(settings)
+    return registry
+
+
+def _traces(settings: Settings) -> Traces:
+    """Where traces go; StartError if the packages are missing."""
+    if settings.otlp_traces_endpoint is None:
+        return NO_TRACES
+    try:
+        from llama_srb.http.observe.otel import OtelTraces
+    except ModuleNotFoundError as error:
+        message = f"--otlp-traces-endpoint needs the package {error.name}: {INSTALL_OTEL}"
+        raise StartError(message) from None
+    return OtelTraces(settings)
 
 
 class _NoGrpc:

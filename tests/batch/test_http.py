@@ -116,6 +116,23 @@ async def test_an_input_in_use_is_not_deleted(serving: Serving, tmp_path: Path) 
     )
 
 
+async def test_a_drain_pauses_a_batch_and_its_end_continues_it(serving: Serving, tmp_path: Path) -> None:
+    served = await serving(*SLOW, files_dir=str(tmp_path / "files"), parallel=2)
+    files = Files(served)
+    batch = await files.begin(lines(60))
+    await files.until_done(batch["id"], 1)
+    async with served.http.post(served.url + "/drain?wait=15") as response:
+        assert (await response.json())["requests_open"] == 0
+    paused = await files.batch(batch["id"])
+    assert (paused["status"], paused["request_counts"]["failed"]) == ("in_progress", 0)
+    assert paused["request_counts"]["completed"] < 60
+    async with served.http.delete(served.url + "/drain") as response:
+        assert response.status == 200
+    ended = await files.until(batch["id"])
+    assert (ended["status"], ended["request_counts"]["failed"]) == ("completed", 0)
+    assert numbers(await files.lines(ended["output_file_id"])) == list(range(60))
+
+
 async def test_a_cancelled_batch_keeps_its_answers(serving: Serving, tmp_path: Path) -> None:
     files = Files(await serving(*SLOW, files_dir=str(tmp_path / "files"), parallel=2))
     id = (await files.begin(lines(400)))["id"]

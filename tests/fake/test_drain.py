@@ -221,3 +221,10 @@ async def test_the_command_says_in_one_line_what_is_wrong(serving: Serving) -> N
     ):
         ended = await command(*arguments)
         assert (ended[0], told in ended[1], ended[1].count("\n")) == (code, True, 1), ended
+
+
+async def test_the_command_speaks_to_a_socket(serving: Serving, tmp_path: Path) -> None:
+    place = f"unix:{tmp_path / 's'}"
+    await serving(host=place)
+    expected = f"llama-srb: {place} is draining: 0 requests and 0 WebSockets are open\n"
+    assert await command("--url", place, "--wait", "1") == (0, expected)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from llama_srb.http.auth.api_keys import Grant
 from llama_srb.http.auth.sessions import Session
+from llama_srb.http.observe.traces import NO_TRACE, Trace
 
 BATCH = 1
 """The engine's priority of requests with the header `Priority: u=7`, the least urgent (RFC 9218, 4.1)."""
@@ -37,6 +38,7 @@ class Caller:
     priority: int = 0
     dialect: str = "none"
     is_accepted: bool = False
+    trace: Trace = NO_TRACE
 
     @property
     def client(self) -> str:
@@ -59,6 +61,10 @@ class Caller:
     def answered_as(self, dialect: str) -> Caller:
         """The same caller, whose answer has another dialect than its path."""
         return dataclasses.replace(self, dialect=dialect)
+
+    def traced(self, trace: Trace) -> Caller:
+        """The same caller with the trace of its request."""
+        return dataclasses.replace(self, trace=trace)
 
     @property
     def accepted(self) -> Caller:

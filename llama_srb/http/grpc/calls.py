@@ -237,7 +237,12 @@ class Calls:
         self, name: str, scopes: Scopes, metadata: Mapping[str, str], context: Context
     ) -> AsyncIterator[Call]:
         """The call, if its caller is allowed to make it. Its caller's hang_up ends it with an error."""
-        with self._access.authorized(scopes, key_in(metadata)) as caller, contextlib.ExitStack() as held:
+        attributes = {"rpc.system": "grpc", "rpc.service": messages.SERVICE, "rpc.method": name}
+        with (
+            self._registry.traces.request(f"{messages.SERVICE}/{name}", metadata, attributes) as trace,
+            self._access.authorized(scopes, key_in(metadata)) as caller,
+            contextlib.ExitStack() as held,
+        ):
             scope = asyncio.timeout(None)
 
             def hang_up() -> None:
@@ -245,6 +250,7 @@ class Calls:
                     scope.reschedule(asyncio.get_running_loop().time())
 
             caller = caller.on(_address(context.peer()), hang_up, metadata.get("priority", ""), "grpc")
+            caller = caller.traced(trace)
             try:
                 async with scope:
                     yield Call(name, context, caller, held)

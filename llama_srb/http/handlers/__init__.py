@@ -75,7 +75,7 @@ class Api:
         """The aiohttp application. Its runner needs handler_cancellation, to notice clients that leave."""
         app = web.Application(
             middlewares=[
-                *middlewares(self.registry.admission.metrics),
+                *middlewares(self.registry.admission.metrics, self.registry.traces),
                 self.access.middleware(),
                 self.connections.middleware(),
                 uses_model,

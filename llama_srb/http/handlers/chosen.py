@@ -20,6 +20,7 @@ from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import Bodies, path_of
 from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.middleware import DIALECT_OF, Handler
+from llama_srb.http.observe.traces import NO_TRACES
 from llama_srb.http.reservations import Admission, Reservation
 from llama_srb.memory.filters import Filter
 from llama_srb.memory.records import Found
@@ -144,6 +145,7 @@ class Registry:
         self.presets = presets
         self.configured = tasks
         self.memories: Recalling | None = None  # are set before requests come
+        self.traces = NO_TRACES  # may be replaced before requests come
         self.names = Names[ModelFacts](())
         self._leaving: tuple[ModelFacts, ...] = ()  # were removed, and may have requests
         for one in served:

@@ -215,6 +215,11 @@ class Clock:
             self._ended["error"] = left
         self._metrics.finished(self._ended)
 
+    @property
+    def reasons(self) -> list[str]:
+        """The finish_reason of each sequence that has ended, in no order."""
+        return [reason for reason, count in self._ended.items() for _ in range(count)]
+
     def _stop(self, stop: Stop) -> None:
         reason = stop.finish_reason
         self._ended[reason] = self._ended.get(reason, 0) + 1

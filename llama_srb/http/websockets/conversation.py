@@ -115,7 +115,8 @@ class Conversation(ClientSocket):
             raise RequestError(f"turn {running} is running; wait for done, choose, or cancel it", param="op")
         messages = [message for turn in self._turns for message in _messages_of(turn)]
         messages.append({"role": "user", "content": command.text})
-        chosen = self._choose({**command.body, "messages": messages}, self.caller)
+        trace = held.enter_context(self.caller.trace.request())
+        chosen = self._choose({**command.body, "messages": messages}, self.caller.traced(trace))
         request = chosen.checked(events.parse(chosen.body, chosen.defaults))
         recalled = {key: found for turn in self._turns for key, found in turn.recalled.items()}
         request = request.model_copy(update={"recalled": recalled})

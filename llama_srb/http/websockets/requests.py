@@ -138,7 +138,8 @@ class Connection(ClientSocket):
             raise RequestError(f"request {command.id} is running; another one needs another id", param="id")
         if len(self._running) >= MAX_RUNNING:
             raise RequestError(f"{MAX_RUNNING} requests are running, which is the maximum", param="id")
-        chosen = self._choose(self._with_own_id(command.body), self.caller)
+        trace = held.enter_context(self.caller.trace.request())
+        chosen = self._choose(self._with_own_id(command.body), self.caller.traced(trace))
         request = chosen.checked(events.parse(chosen.body, chosen.defaults))
         # reserved here, not in the task: more commands may be in the same packet
         running = _Running(chosen, request, held.enter_context(chosen.reserve()))
