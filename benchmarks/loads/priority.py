@@ -2,7 +2,7 @@
 """What a full batch costs a writer beside it: .venv/bin/python benchmarks/loads/priority.py MODEL.gguf
 
 Serves the model, and sends a writer's requests one after the other: some alone, some beside a batch, whose
-requests (`Priority: u=7`) fill all sequences; alone and beside alternate. Prints for both the median and the
+requests (`Priority: u=7`, of mixed lengths) fill all sequences; alone and beside alternate. Prints for both the median and the
 90th percentile of the time to the first token, less one step of the batch, and of the time between tokens,
 with the ratios, and the batch's rate. It exits with 1 if a request did not end with done. Nothing else
 should run beside it.
@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 WORDS = ("once", "upon", "a", "time", "dog", "cat", "river", "said", "old", "house", "under", "moon")
 BATCH = {"Priority": "u=7"}
 PATIENCE = 300.0  # seconds that a request may take
-REST = 1.0  # seconds in which the batch is filled, or the last one's end is over
+REST = 1.0  # seconds
 
 
 @dataclass
@@ -72,8 +71,8 @@ async def serving(given: argparse.Namespace) -> AsyncIterator[str]:
 async def ask(
     url: str, http: aiohttp.ClientSession, body: dict[str, Any], seen: Seen, **headers: str
 ) -> None:
-    """One request of one sequence: the time of each of its tokens."""
-    times, last = [time.monotonic()], ""
+    """One request of one sequence: the time of each of its tokens, seen as it comes."""
+    last, before, begun = "", time.monotonic(), False
     try:
         async with (
             asyncio.timeout(PATIENCE),
@@ -83,15 +82,13 @@ async def ask(
                 if line.startswith(b"data:"):
                     last = json.loads(line[5:])["event"]
                     if last == "stream":
-                        times.append(time.monotonic())
-                        seen.tokens += 1
+                        now = time.monotonic()
+                        (seen.gaps if begun else seen.firsts).append(now - before)
+                        seen.tokens, before, begun = seen.tokens + 1, now, True
     except (TimeoutError, aiohttp.ClientError) as error:
         last = repr(error)
-    if last != "done" or len(times) < 2:
+    if last != "done" or not begun:
         seen.wrong.append(last)
-        return
-    seen.firsts.append(times[1] - times[0])
-    seen.gaps += [after - before for before, after in pairwise(times[1:])]
 
 
 def body_of(dice: random.Random, words: int, tokens: int) -> dict[str, Any]:
@@ -123,11 +120,15 @@ async def batch(
 
     async def line() -> None:
         while True:
-            await ask(url, http, body_of(dice, given.words, given.batch_tokens), seen, **BATCH)
+            tokens = dice.randint(given.batch_tokens // 2, given.batch_tokens * 3 // 2)
+            await ask(url, http, body_of(dice, given.words, tokens), seen, **BATCH)
 
     lines = [asyncio.create_task(line()) for _ in range(given.parallel + given.parallel // 4)]
     try:
-        await asyncio.sleep(REST)
+        full = len(seen.firsts) + given.parallel
+        while len(seen.firsts) < full:
+            await asyncio.sleep(REST)
+        seen.gaps.clear()  # those of the steps that computed all the prompts
         yield
     finally:
         for one in lines:
@@ -140,7 +141,7 @@ async def step_of_batch(url: str, http: aiohttp.ClientSession, given: argparse.N
     """Seconds between two tokens of a sequence of the full batch, when no writer is there."""
     seen = Seen()
     async with batch(url, http, seen, given):
-        await asyncio.sleep(4 * REST)
+        await asyncio.sleep(6 * REST)
         return statistics.median(seen.gaps)
 
 
