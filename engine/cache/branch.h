@@ -45,7 +45,8 @@ struct cell_counts {
 
 int32_t n_used(const branch_list & branches);
 // `replaced` does not count as a pin.
-cell_counts count_cells(const branch_list & branches, const cell_facts & facts, const branch * replaced = nullptr);
+cell_counts count_cells(const branch_list & branches, const cell_facts & facts,
+                        const branch * replaced = nullptr);
 
 // Of the branch's first `length` cells, those that a live branch has, too: evicting does not free them. by_pins: those
 // that a pin has.
