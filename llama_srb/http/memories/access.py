@@ -161,7 +161,7 @@ class MemoryAccess:
 
 def owner_of(caller: Caller) -> str:
     """The owner of what a caller stores. An admin is the operator, and so is each caller without keys."""
-    return OPERATOR if caller.grant is None or caller.grant.is_admin else caller.grant.client
+    return OPERATOR if caller.grant is None or caller.is_admin else caller.grant.client
 
 
 async def end_of(text: str, tokens: int, command: Command) -> str:
