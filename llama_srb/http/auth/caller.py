@@ -77,6 +77,11 @@ class Caller:
         return dataclasses.replace(self, is_accepted=True)
 
     @property
+    def detached(self) -> Caller:
+        """The same client without its connection, for work that goes on when its request is over."""
+        return Caller(self.grant, address=self.address)
+
+    @property
     def now(self) -> Caller:
         """The same caller with its key's current grant."""
         return self if self.session is None else dataclasses.replace(self, grant=self.session.grant)

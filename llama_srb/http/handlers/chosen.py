@@ -50,7 +50,7 @@ class Recalling(Protocol):
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = ..., /
     ) -> list[Found]: ...
 
-    async def store(self, name: str, text: str, caller: Caller, /) -> object: ...
+    def store(self, name: str, text: str, caller: Caller, /) -> None: ...
 
     def use(self) -> contextlib.AbstractContextManager[object]: ...
 
@@ -90,7 +90,14 @@ class Chosen:
         return self.facts.info(self.defaults, self.name, self.agent)
 
     def reserve(self, count: int = 1, *, yields: bool = False) -> Reservation:
-        return self.admission.reserve(self.caller, self.facts.served, count, yields=yields)
+        return self.admission.reserve(
+            self.caller, self.facts.served, count, yields=yields, on_begun=self._store_prompt
+        )
+
+    def _store_prompt(self, request: CompletionRequest) -> None:
+        """Begins to store the client's text, if its task says so: now the request was not refused."""
+        if request.to_store is not None and self.memories is not None:
+            self.memories.store(*request.to_store, self.caller)
 
     def hold_memories(self, held: contextlib.ExitStack) -> None:
         """The memories that its task recalls from stay open until `held` is closed."""
