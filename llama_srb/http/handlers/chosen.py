@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from llama_srb.config import Settings
+from llama_srb.dialects import openllm
 from llama_srb.dialects.common.reply import ModelState, ServerInfo
 from llama_srb.dialects.openai import Origin
 from llama_srb.engine.exchange import Exchange
@@ -34,6 +35,7 @@ from llama_srb.request.values import RequestError, wrong
 from llama_srb.tasks import Task, Tasks, applied, pins_of
 
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
+MERGED = {"openllm": openllm.merged}  # by dialect: whose fields stand in an object of the body
 NO_SUCH: Mapping[str, str] = {"ollama": "model '{}' not found"}  # what a dialect's clients look for
 NO_SUCH_MODEL = "there is no model {} here"
 HELD: web.RequestKey[contextlib.ExitStack] = web.RequestKey("held", contextlib.ExitStack)
@@ -234,6 +236,7 @@ class Registry:
         self, body: Mapping[str, Any], caller: Caller, dialect: str = "", query: str | None = None
     ) -> Chosen:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
+        body = MERGED[dialect](dict(body)) if dialect in MERGED else body
         named = _name_in(body, FIELDS.get(dialect, ("model",)))
         asked, is_ollama = named or query, dialect == "ollama"
         name = asked if not asked or _is_name(self, asked) or not is_ollama else asked.split(":")[0]
