@@ -80,7 +80,7 @@ recall = { memory = "bible", retrieve = 2, store_prompts = true }
 
 def test_tasks_and_memories_are_checked(bench: Bench) -> None:
     code, lines, said = checked(bench, BLOCK)
-    about = r"storyteller: the preludes of continue_story need about 1 of about \d+ tokens, as long as it is loaded"
+    about = r"storyteller: the preludes of continue_story need about 1 of about \d+ tokens, as long as .*"
     assert (code, len(lines), len(said)) == (0, 2, 1)
     assert re.fullmatch(about, said[0])
     for wrong, fault in (

@@ -325,7 +325,7 @@ async def test_a_chat_of_ten_turns_computes_only_what_is_new(story: Server, task
 
 @pytest.mark.parametrize("ctx", ["", "ctx = 512\n"], ids=["without ctx", "with ctx"])
 def test_the_check_of_a_file_refuses_no_prelude_that_the_start_takes(tmp_path: Path, ctx: str) -> None:
-    """Above half of the model's training length, below half of the cells; and with ctx above it by estimate."""
+    """Above half of the model's training length, below half of the cells; with ctx above it by estimate."""
     file, prelude = tmp_path / "srb.toml", "Once upon a time, " * 150 if not ctx else " little" * 150
     file.write_text(f'{ctx}[tasks.long]\nprelude = "{prelude}"\n')
     command = [sys.executable, "-m", "llama_srb.cli", "config", "check", str(file)]
