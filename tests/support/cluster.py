@@ -1,0 +1,102 @@
+"""`llama-srb cluster up` as a process, and questions to its smg and its workers."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.waiting import PATIENCE
+
+
+@dataclass
+class Cluster:
+    """A running cluster. workers: addresses by name. metrics: the address of smg's own."""
+
+    url: str
+    workers: dict[str, str]
+    metrics: str
+    pid: int
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=4 * PATIENCE))
+
+    def ask(self, path: str = "/v1/completions", at: str = "", **body: Any) -> httpx.Response:
+        """One request to the gateway, or to another address."""
+        return self.http.post((at or self.url) + path, json={"model": "storyteller", **body})
+
+    @contextlib.contextmanager
+    def stream(self, path: str = "/v1/completions", **body: Any) -> Iterator[tuple[str, Iterator[str]]]:
+        """A stream by the gateway: its worker's name, and its frames without `data: `."""
+        given = {"model": "storyteller", "stream": True, **body}
+        with self.http.stream("POST", self.url + path, json=given) as response:
+            assert response.status_code == 200, response.read()
+            lines = response.iter_lines()
+            frames = (line.removeprefix("data: ") for line in lines if line.startswith("data: "))
+            yield response.headers["X-Worker"], frames
+
+    def healthy(self) -> set[str]:
+        """The names of the workers that smg sends requests to."""
+        found = self.http.get(f"{self.url}/workers").json()["workers"]
+        urls = {one["url"] for one in found if one["is_healthy"]}
+        return {name for name, url in self.workers.items() if url in urls}
+
+    def loads(self, metric: str) -> dict[str, float]:
+        """What smg's metrics say of each worker."""
+        text = self.http.get(f"{self.metrics}/metrics").text
+        found = dict(re.findall(rf'^smg_engine_{metric}{{.*?worker="(.*?)".*}} (\S+)$', text, re.M))
+        return {name: float(found[url]) for name, url in self.workers.items()}
+
+    def generated(self) -> dict[str, int]:
+        """The tokens that each worker has generated."""
+        stats = {name: self.http.get(f"{url}/v1/stats").json() for name, url in self.workers.items()}
+        return {name: one["completion_tokens"] for name, one in stats.items()}
+
+    def pid_of(self, worker: str) -> int | None:
+        """The process of a worker, while there is one."""
+        for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                if "--worker-name" in words and words[words.index("--worker-name") + 1] == worker:
+                    return int(pid)
+        return None
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Polls until the condition holds."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def cluster(*arguments: str) -> Iterator[Cluster]:
+    """Runs `llama-srb cluster up` on free ports for the length of the block."""
+    command = [sys.executable, "-m", "llama_srb.cli", "cluster", "up", "--port=0", "--worker-port=0"]
+    command += ["--metrics-port=0", "--drain=0", *arguments]
+    with (
+        tempfile.TemporaryFile("w+") as told,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told, text=True) as process,
+    ):
+        try:
+            assert process.stdout
+            url = process.stdout.readline().strip()
+            told.seek(0)
+            text = told.read()
+            assert url.startswith("http://"), f"{command} did not start: {text}"
+            workers = dict(re.findall(r"(w\d+) (http://127\.0\.0\.1:\d+)", text))
+            (metrics,) = re.findall(r"metrics of smg: (\S+)/metrics", text)
+            running = Cluster(url, workers, metrics, process.pid)
+            with running.http:
+                yield running
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
