@@ -49,10 +49,10 @@ class Cluster:
         return {name for name, url in self.workers.items() if url in urls}
 
     def loads(self, metric: str) -> dict[str, float]:
-        """What smg's metrics say of each worker."""
+        """What smg's metrics say of each worker; NaN: nothing yet."""
         text = self.http.get(f"{self.metrics}/metrics").text
         found = dict(re.findall(rf'^smg_engine_{metric}{{.*?worker="(.*?)".*}} (\S+)$', text, re.M))
-        return {name: float(found[url]) for name, url in self.workers.items()}
+        return {name: float(found.get(url, "nan")) for name, url in self.workers.items()}
 
     def generated(self) -> dict[str, int]:
         """The tokens that each worker has generated."""
