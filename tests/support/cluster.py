@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,6 +69,24 @@ class Cluster:
                 if "--worker-name" in words and words[words.index("--worker-name") + 1] == worker:
                     return int(pid)
         return None
+
+    def kill(self, worker: str) -> int:
+        """Ends a worker by SIGKILL; returns its process id."""
+        pid = self.pid_of(worker)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def recover(self, worker: str, killed: int) -> None:
+        """Waits until a killed worker has a new process, which smg has found."""
+        eventually(lambda: self.pid_of(worker) not in (None, killed))
+        eventually(lambda: self._is_well(worker))
+        eventually(lambda: self.healthy() == self.workers.keys())
+
+    def _is_well(self, worker: str) -> bool:
+        with contextlib.suppress(httpx.ConnectError):
+            return self.http.get(f"{self.workers[worker]}/health").status_code == 200
+        return False
 
 
 def eventually(condition: Callable[[], object]) -> None:
