@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,9 +24,12 @@ from click.testing import CliRunner
 from llama_srb import Client
 from llama_srb.cli import MAIN
 from llama_srb.client.events import Stop
+from tests.real.test_protocol import suit_storyteller
 from tests.support.cluster import Cluster, cluster, eventually
+from tests.support.models import write_adapter
+from tests.support.places import STORYTELLER
 from tests.support.proxy import documented, nginx
-from tests.support.waiting import soon
+from tests.support.waiting import PATIENCE, soon
 
 DRAINED = float(os.environ.get("CLUSTER_DRAIN_SECONDS", "0"))  # of a stream, if smg notices the drain earlier
 LONG_CONTEXT = ("--override-kv", "llama.context_length=int:65536")
@@ -34,6 +37,18 @@ ENDLESS: dict[str, Any] = {"prompt": "Once upon a time", "n": 1, "max_tokens": 6
 FEW: dict[str, Any] = {"prompt": "Once upon a time", "n": 2, "max_tokens": 4, "stream": False}
 HELLO = [{"role": "user", "content": "Tell me a story!"}]
 TASK = '[tasks.tale]\nprelude = "Tales.\\n"\n'
+
+MODELS = """
+[models.first]
+path = "{model}"
+preload = true
+[models.first.adapters]
+pirate = "pirate.gguf"
+[models.second]
+path = "{model}"
+[tasks.tale]
+model = "first"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -264,54 +279,75 @@ async def told(connection: aiohttp.ClientWebSocketResponse) -> list[str]:
 # The command
 
 
-def up(*arguments: str) -> tuple[int, str]:
-    """The exit code and the message of a cluster that cannot start."""
-    command = [sys.executable, "-m", "llama_srb.cli", "cluster", "up", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return ended.returncode, ended.stderr
+def test_a_killed_gateway_is_started_again(three: Cluster) -> None:
+    three.recover("smg", three.kill("smg"))
+    assert three.ask(**FEW).status_code == 200
 
 
-def test_all_processes_end_with_the_command_and_a_key_is_for_all(tmp_path: Path) -> None:
-    with cluster("--workers", "1", "--api-key", "sesame", "--stop-grace", "0") as one:
-        pid = one.pid_of("w1")
-        one.http.headers["Authorization"] = "Bearer sesame"
-        assert one.ask(**FEW).status_code == 200
+def test_smg_knows_the_default_model_of_a_worker_and_one_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_adapter(tmp_path / "pirate.gguf", "llama", 0, change=suit_storyteller)
+    (tmp_path / "models.toml").write_text(MODELS.format(model=STORYTELLER))
+    monkeypatch.setenv("LLAMA_SRB_API_KEY", "sesame")
+    with cluster("--workers", "1", "--config", str(tmp_path / "models.toml"), "--stop-grace", "0") as one:
         one.http.headers["Authorization"] = "Bearer other"
-        assert one.ask(**FEW).status_code == 401
+        assert one.ask(**FEW, model="first").status_code == 401
         assert one.ask(at=one.workers["w1"], **FEW).status_code == 401
-    assert not Path(f"/proc/{pid}").exists()
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(one.url)
+        one.http.headers["Authorization"] = "Bearer sesame"
+        listed = [one["id"] for one in one.http.get(f"{one.workers['w1']}/v1/models").json()["data"]]
+        assert listed == ["first", "pirate", "second", "tale"]
+        status = {name: one.ask(**FEW, model=name).status_code for name in listed}
+        assert status == {"first": 200, "pirate": 404, "second": 404, "tale": 404}
+        scored = {"model": "first", "max_tokens": 1, "temperature": 0, "logprobs": 1, "stream": False}
+        adapted = {"lora": [{"name": "pirate", "scale": 1}]}
+        plain, other = (one.ask(prompt="Once", **scored, **more).json() for more in ({}, adapted))
+        assert plain["choices"][0]["logprobs"] != other["choices"][0]["logprobs"]
+
+
+def test_the_first_signal_lets_requests_go_on_and_the_second_ends_them() -> None:
+    settings = ("--workers", "1", "--drain=60", "--ctx", "65536", "--", *LONG_CONTEXT)
+    with cluster(*settings) as one, one.stream(**ENDLESS) as (_, frames):
+        next(frames)
+        os.kill(one.pid, signal.SIGTERM)
+        for _ in range(200):
+            next(frames)
+        os.kill(one.pid, signal.SIGTERM)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(frames)
+
+
+def refused(*arguments: str) -> str:
+    """The message of a cluster that cannot start."""
+    ended = CliRunner().invoke(MAIN, ["cluster", "up", *arguments])
+    assert ended.exit_code == 2
+    return ended.output
 
 
 def test_a_worker_that_does_not_start_ends_the_cluster(tmp_path: Path) -> None:
     (tmp_path / "no.gguf").write_bytes(b"no model")
-    free = ("--port=0", "--worker-port=0", "--metrics-port=0")
-    code, message = up("--workers", "2", *free, "--model", str(tmp_path / "no.gguf"))
-    assert code == 1
-    assert "no.gguf" in message
-    assert "did not start (exit code 2)" in message
+    command = [sys.executable, "-m", "llama_srb.cli", "cluster", "up", "--workers=2", "--port=0"]
+    command += ["--worker-port=0", "--metrics-port=0", "--model", str(tmp_path / "no.gguf")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
+    assert ended.returncode == 1
+    assert "no.gguf" in ended.stderr
+    assert "did not start (exit code 2)" in ended.stderr
 
 
 def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, message = up("--metrics-port", str(port))
-    assert (code, f"cannot listen on 127.0.0.1:{port}: Address already in use" in message) == (2, True)
+        message = refused("--port=0", "--worker-port=0", "--metrics-port", str(port))
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in message
 
 
 @pytest.mark.parametrize(
     "option", ["--host=0.0.0.0", "--api-prefix", "--worker-name", "--grpc", "--tls-cert"]
 )
 def test_an_option_that_the_cluster_sets_is_refused(option: str) -> None:
-    code, message = up(option, "x")
-    assert (code, f"{option} is not for a cluster: " in message) == (2, True), message
+    assert f"{option} is not for a cluster: " in refused(option, "x")
 
 
 def test_without_smg_the_message_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        "llama_srb.cli.cluster.find_spec", lambda name: None if name == "smg" else found(name)
-    )
-    ended = CliRunner().invoke(MAIN, ["cluster", "up"])
-    assert (ended.exit_code, "pip install 'llama-srb[cluster]'" in ended.output) == (2, True)
+    monkeypatch.setattr("llama_srb.cli.cluster.find_spec", lambda name: None)
+    assert "cluster needs the package smg: pip install 'llama-srb[cluster]'" in refused()

@@ -20,6 +20,10 @@ import httpx
 from tests.support.waiting import PATIENCE
 
 
+NO_REUSE = httpx.Limits(max_keepalive_connections=0)
+"""smg may close a connection behind a refused body, and a request that was sent on it meanwhile is lost."""
+
+
 @dataclass
 class Cluster:
     """A running cluster. workers: addresses by name. metrics: the address of smg's own."""
@@ -28,7 +32,7 @@ class Cluster:
     workers: dict[str, str]
     metrics: str
     pid: int
-    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=4 * PATIENCE))
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=4 * PATIENCE, limits=NO_REUSE))
 
     def ask(self, path: str = "/v1/completions", at: str = "", **body: Any) -> httpx.Response:
         """One request to the gateway, or to another address."""
@@ -61,31 +65,32 @@ class Cluster:
         stats = {name: self.http.get(f"{url}/v1/stats").json() for name, url in self.workers.items()}
         return {name: one["completion_tokens"] for name, one in stats.items()}
 
-    def pid_of(self, worker: str) -> int | None:
-        """The process of a worker, while there is one."""
+    def pids(self) -> dict[str, int]:
+        """The processes of the command by name: w1, …, and smg."""
+        found = {}
         for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-                if "--worker-name" in words and words[words.index("--worker-name") + 1] == worker:
-                    return int(pid)
-        return None
+                is_worker = "--worker-name" in words
+                found[words[words.index("--worker-name") + 1] if is_worker else "smg"] = int(pid)
+        return found
 
-    def kill(self, worker: str) -> int:
-        """Ends a worker by SIGKILL; returns its process id."""
-        pid = self.pid_of(worker)
-        assert pid is not None
+    def kill(self, name: str) -> int:
+        """Ends a process by SIGKILL; returns its id."""
+        pid = self.pids()[name]
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    def recover(self, worker: str, killed: int) -> None:
-        """Waits until a killed worker has a new process, which smg has found."""
-        eventually(lambda: self.pid_of(worker) not in (None, killed))
-        eventually(lambda: self._is_well(worker))
+    def recover(self, name: str, killed: int) -> None:
+        """Waits until a killed process is there again, and smg has found all workers."""
+        at = self.workers.get(name, self.url)
+        eventually(lambda: self.pids().get(name, killed) != killed)
+        eventually(lambda: self._is_well(at))
         eventually(lambda: self.healthy() == self.workers.keys())
 
-    def _is_well(self, worker: str) -> bool:
-        with contextlib.suppress(httpx.ConnectError):
-            return self.http.get(f"{self.workers[worker]}/health").status_code == 200
+    def _is_well(self, at: str) -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return self.http.get(f"{at}/health").status_code == 200
         return False
 
 
@@ -99,7 +104,7 @@ def eventually(condition: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def cluster(*arguments: str) -> Iterator[Cluster]:
-    """Runs `llama-srb cluster up` on free ports for the length of the block."""
+    """Runs `llama-srb cluster up` on free ports for the length of the block, whose processes all end."""
     command = [sys.executable, "-m", "llama_srb.cli", "cluster", "up", "--port=0", "--worker-port=0"]
     command += ["--metrics-port=0", "--drain=0", *arguments]
     with (
@@ -117,6 +122,8 @@ def cluster(*arguments: str) -> Iterator[Cluster]:
             running = Cluster(url, workers, metrics, process.pid)
             with running.http:
                 yield running
+            pids = running.pids().values()
         finally:
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(2 * PATIENCE)
+        assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
