@@ -2,10 +2,10 @@
 """What a full batch costs a writer beside it: .venv/bin/python benchmarks/loads/priority.py MODEL.gguf
 
 Serves the model, and sends a writer's requests one after the other: some alone, some beside a batch, whose
-requests (`Priority: u=7`, of mixed lengths) fill all sequences; alone and beside alternate. Prints for both the median and the
-90th percentile of the time to the first token, less one step of the batch, and of the time between tokens,
-with the ratios, and the batch's rate. It exits with 1 if a request did not end with done. Nothing else
-should run beside it.
+requests (`Priority: u=7`, of mixed lengths) fill all sequences; alone and beside alternate. Prints for both
+the median and the 90th percentile of the time to the first token, less one step of the batch, and of the time
+between tokens, with the ratios, and the batch's rate. It exits with 1 if a request did not end with done.
+Nothing else should run beside it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ async def batch(
     lines = [asyncio.create_task(line()) for _ in range(given.parallel + given.parallel // 4)]
     try:
         full = len(seen.firsts) + given.parallel
-        while len(seen.firsts) < full:
+        while len(seen.firsts) < full:  # noqa: ASYNC110 (many set it, each time)
             await asyncio.sleep(REST)
         seen.gaps.clear()  # those of the steps that computed all the prompts
         yield

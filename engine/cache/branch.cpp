@@ -40,15 +40,17 @@ int32_t n_used(const branch_list & branches) {
     return n;
 }
 
-cell_counts count_cells(const branch_list & branches, int32_t n_cells, const branch * replaced) {
+cell_counts count_cells(const branch_list & branches, const cell_facts & facts, const branch * replaced) {
     cell_counts counts;
     count_pins(counts, branches, replaced);
     note_held(branches);
-    counts.n_cells = n_cells;
+    counts.n_cells = facts.n_cells;
+    counts.n_ids   = facts.n_ids - 1;
     counts.n_used  = n_used(branches);
     for (const branch & b : branches) {
         counts.n_idle += b.n_freeable();
         counts.n_shared += b.n_shared;
+        counts.n_ids -= b.live ? 1 : 0;
     }
     return counts;
 }

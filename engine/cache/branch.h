@@ -2,7 +2,7 @@
 // and here is decided which idle one is evicted next; nothing here changes a cell.
 #pragma once
 
-#include "llama.h"
+#include "cache/cells.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -37,6 +37,7 @@ struct cell_counts {
     int32_t n_pinned = 0; // of pins, each once
     int32_t n_pins   = 0;
     int32_t n_shared = 0; // that would be used besides if each branch had cells of its own
+    int32_t n_ids    = 0; // for new branches, after all idle ones were evicted
 
     int32_t n_free() const { return n_cells - n_used; }
     int32_t n_room() const { return n_free() + n_idle; } // after all idle branches were evicted
@@ -44,7 +45,8 @@ struct cell_counts {
 
 int32_t n_used(const branch_list & branches);
 // `replaced` does not count as a pin.
-cell_counts count_cells(const branch_list & branches, int32_t n_cells, const branch * replaced = nullptr);
+cell_counts count_cells(const branch_list & branches, const cell_facts & facts,
+                        const branch * replaced = nullptr);
 
 // Of the branch's first `length` cells, those that a live branch has, too: evicting does not free them. by_pins: those
 // that a pin has.

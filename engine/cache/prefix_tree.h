@@ -64,7 +64,7 @@ class prefix_tree {
 
     // `replaced` does not count as a pin.
     cell_counts counts(const branch * replaced = nullptr) const {
-        return count_cells(branches, memory.facts.n_cells, replaced);
+        return count_cells(branches, memory.facts, replaced);
     }
     // Of the branch's first `length` cells, those that a live branch, or a pin, has, too.
     int32_t n_held(const branch & b, int32_t length, bool by_pins = false) const {

@@ -1,6 +1,9 @@
 #include "schedule/admission.h"
 
+#include "schedule/planner.h"
+
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "ggml.h"
@@ -37,8 +40,20 @@ size_t admission::next_in_queue(const request_lists & requests) const {
     return std::min_element(requests.queue.begin(), requests.queue.end(), before) - requests.queue.begin();
 }
 
+// Tokens of the prompt that no live branch has.
+static int32_t n_missing(const request & r, const prefix_tree & tree) {
+    if (r.prompt.ready) {
+        return 0;
+    }
+    if (r.prompt.cells) {
+        return r.n_prompt() - r.prompt.cells->n_past();
+    }
+    const auto match = tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, r.command->adapters.key);
+    return r.n_prompt() - (match.from ? tree.n_held(*match.from, match.length) : 0);
+}
+
 // There must be cells for the prompt and for some decoding; if none is active, a request always fits. Requests of a later
-// priority do not count: they have no cells while this one waits (preempt_later).
+// priority do not count: they are paused while this one runs (preempt_later).
 bool admission::fits(const request & r, const request_lists & requests, const prefix_tree & tree) const {
     const auto counts   = [&](const auto & other) { return other->priority() <= r.priority(); };
     const auto n_active = std::count_if(requests.active.begin(), requests.active.end(), counts);
@@ -48,13 +63,50 @@ bool admission::fits(const request & r, const request_lists & requests, const pr
     if (n_active >= n_parallel) {
         return false;
     }
-    const int32_t n_live = requests.n_live();
+    const int32_t n_live = requests.n_live(r.priority());
     const int32_t n_new  = std::min((int32_t) r.sequences.size(), std::max(n_parallel - n_live, 1));
     const int32_t n_room = tree.counts().n_room() - n_reserved(n_live + n_new);
-    if (n_room < 0) {
-        return false; // whatever cells the prompt shares
+    return n_room >= 0 && n_missing(r, tree) <= n_room; // below 0: whatever cells the prompt shares
+}
+
+// The first priority of a request that does not wait for the disk; none: all of them wait.
+static int32_t first_priority(const request_lists & requests, const prefix_cache & cache) {
+    int32_t    first = std::numeric_limits<int32_t>::max();
+    const auto look  = [&](const std::unique_ptr<request> & r) {
+        const bool waits = !r->prompt.cells && cache.is_open(r->prompt.search);
+        first            = waits ? first : std::min(first, r->priority());
+    };
+    std::for_each(requests.active.begin(), requests.active.end(), look);
+    std::for_each(requests.queue.begin(), requests.queue.end(), look);
+    return first;
+}
+
+// Whether the requests up to this priority, as many as may run together, have cells for their prompts and for some
+// decoding, and ids for their prompts and sequences.
+bool admission::has_room(int32_t priority, const request_lists & requests, const prefix_tree & tree) const {
+    int32_t    n_sequences = 0, n_ids = 0, n_cells = 0;
+    const auto count = [&](const std::unique_ptr<request> & r) {
+        if (r->priority() > priority || n_sequences >= n_parallel) {
+            return;
+        }
+        const int32_t n_left = (int32_t) r->sequences.size() - r->n_over;
+        const int32_t n      = std::min(n_left, n_parallel - n_sequences);
+        n_sequences += n;
+        n_ids += std::max(n - r->n_live, 0) + (r->prompt.cells ? 0 : 1);
+        n_cells += n_missing(*r, tree) + n_reserved(n);
+    };
+    std::for_each(requests.active.begin(), requests.active.end(), count);
+    std::for_each(requests.queue.begin(), requests.queue.end(), count);
+    const cell_counts counts = tree.counts();
+    return n_cells <= counts.n_room() && n_ids <= counts.n_ids;
+}
+
+void admission::preempt_later(request_lists & requests, prefix_cache & cache) const {
+    if (requests.active.empty()) {
+        return;
     }
-    const auto    match  = tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, r.command->adapters.key);
-    const int32_t n_held = match.from ? tree.n_held(*match.from, match.length) : 0;
-    return r.n_prompt() - n_held <= n_room;
+    const int32_t first = first_priority(requests, cache);
+    while (requests.active.back()->priority() > first && !has_room(first, requests, cache.tree) &&
+           preempt_youngest(requests, cache.tree, first)) {
+    }
 }

@@ -3,7 +3,6 @@
 #include "schedule/prompt_planner.h"
 
 #include <algorithm>
-#include <limits>
 
 static const int64_t t_prefill_us = 100000;     // of prefill in a step in which sequences decode, too
 static const size_t  n_row_bytes  = 128u << 20; // of logits, of the texts that are scored in one step
@@ -130,7 +129,7 @@ void sequence_planner::plan_background() {
 // recurrent. They share the prompt but for its last token, decode that token again, and have a row of logits of their
 // own. Requests with the fewest running sequences come first, so that a large n does not keep others out.
 void sequence_planner::plan_late_starts() {
-    while (may_start(tree, requests.n_live(), params.n_parallel)) {
+    while (may_start(tree, requests.n_live(plan.whose.priority), params.n_parallel)) {
         request * next = nullptr;
         for (auto & r : requests.active) {
             if (r->priority() == plan.whose.priority && r->prompt.cells && r->prompt.ready &&
@@ -237,38 +236,14 @@ void planner::undo(const step_plan & plan, request_lists & requests, prefix_tree
     }
 }
 
-// The first priority of a request that does not wait for the disk; none: all of them wait.
-static int32_t first_priority(const request_lists & requests, const prefix_cache & cache) {
-    int32_t    first = std::numeric_limits<int32_t>::max();
-    const auto look  = [&](const std::unique_ptr<request> & r) {
-        const bool waits = !r->prompt.cells && cache.is_open(r->prompt.search);
-        first            = waits ? first : std::min(first, r->priority());
-    };
-    std::for_each(requests.active.begin(), requests.active.end(), look);
-    std::for_each(requests.queue.begin(), requests.queue.end(), look);
-    return first;
-}
-
-void preempt_later(request_lists & requests, prefix_cache & cache) {
-    const int32_t first = first_priority(requests, cache);
-    for (auto it = requests.active.rbegin(); it != requests.active.rend() && (*it)->priority() > first;
-         ++it) {
-        for (sequence & s : (*it)->sequences) {
-            if (s.cells) {
-                free_sequence(cache.tree, **it, s, true);
-            }
-        }
-        if ((*it)->prompt.cells) {
-            drop_prompt(cache.tree, **it);
-        }
-    }
-}
-
 // The oldest request keeps one sequence, or its prompt, so that something progresses.
-bool preempt_youngest(request_lists & requests, prefix_tree & tree) {
+bool preempt_youngest(request_lists & requests, prefix_tree & tree, std::optional<int32_t> later_than) {
     for (auto it = requests.active.rbegin(); it != requests.active.rend(); ++it) {
         request &  r      = **it;
-        const bool oldest = &r == requests.active.front().get();
+        const bool oldest = !later_than && &r == requests.active.front().get();
+        if (later_than && r.priority() <= *later_than) {
+            return false;
+        }
         for (auto s = r.sequences.rbegin(); s != r.sequences.rend(); ++s) {
             if (s->cells && !(oldest && r.n_live == 1)) {
                 free_sequence(tree, r, *s, true);
@@ -292,7 +267,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
         if (s.over || s.cells || !s.generated.empty() || r.is_full(s)) {
             continue;
         }
-        if (!may_start(tree, requests.n_live(), params.n_parallel) ||
+        if (!may_start(tree, requests.n_live(r.priority()), params.n_parallel) ||
             !(s.cells = tree.open(r.command->adapters.key, r.prompt.cells, r.n_prompt()))) {
             continue;
         }

@@ -32,7 +32,6 @@ class planner {
     uint64_t             last_adapters    = 0;  // key of the last step's set
 };
 
-// Preempts all of the requests that come later than another one that could go on now: they resume when that has ended.
-void preempt_later(request_lists & requests, prefix_cache & cache);
-// Preempts the youngest sequence or prompt. False: only the oldest request's last one has cells.
-bool preempt_youngest(request_lists & requests, prefix_tree & tree);
+// Preempts the youngest sequence or prompt, of the requests of a later priority if one is given. False: none of those, or
+// only the oldest request's last one, has cells.
+bool preempt_youngest(request_lists & requests, prefix_tree & tree, std::optional<int32_t> later_than = {});

@@ -40,8 +40,9 @@ bool prompt_planner::may_begin(const request & r) const {
     if (n_oldest > 0 && cache.tree.counts().n_room() < n_oldest + r.n_prompt()) {
         return false;
     }
-    const bool first  = r.prompt.n_cached < 0;
-    const bool starts = r.n_waiting() > 0 && may_start(cache.tree, requests.n_live(), params.n_parallel);
+    const bool first = r.prompt.n_cached < 0;
+    const bool starts =
+        r.n_waiting() > 0 && may_start(cache.tree, requests.n_live(r.priority()), params.n_parallel);
     return (first || r.prefix_only() || starts) && !cache.is_open(r.prompt.search) && !waits_for_another(r);
 }
 

@@ -23,10 +23,10 @@ request * request_lists::find(const std::string & id) const {
     return nullptr;
 }
 
-int32_t request_lists::n_live() const {
+int32_t request_lists::n_live(int32_t last_priority) const {
     int32_t n = 0;
     for (const auto & r : active) {
-        n += r->n_live;
+        n += r->priority() <= last_priority ? r->n_live : 0;
     }
     return n;
 }

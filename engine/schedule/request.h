@@ -165,8 +165,9 @@ struct request_lists {
 
     bool      empty() const { return queue.empty() && active.empty(); }
     request * find(const std::string & id) const; // nullptr: no request that has not ended has this id
-    int32_t   n_live() const;                     // sequences that run
-    void      admit(std::unique_ptr<request> r);
+    // Sequences that run, or are paused while those of an earlier priority run; of priorities up to this one.
+    int32_t n_live(int32_t last_priority = INT32_MAX) const;
+    void    admit(std::unique_ptr<request> r);
 };
 
 // Cells

@@ -54,7 +54,7 @@ void scheduler::step() {
         end_full(*r, updates);
     }
     sweep(); // cancelled requests take no part in this step
-    preempt_later(requests, kept.prefixes);
+    admits.preempt_later(requests, kept.prefixes);
     admits.admit(requests, kept.prefixes.tree);
     const step_plan plan = plans.plan(requests, kept.prefixes, kept.rows);
     if (plan.empty()) {

@@ -171,7 +171,11 @@ CANCELLED = {
     **FAILED,
 }
 
-OPENAI = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}")
+OPENAI = (
+    *("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}"),
+    *("/v1/files", "/v1/files/{file_id}", "/v1/files/{file_id}/content"),
+    *("/v1/batches", "/v1/batches/{batch_id}", "/v1/batches/{batch_id}/cancel"),
+)
 SAME = {  # a path → the path whose row it shares
     **{path.removeprefix("/v1"): path for path in ("/v1/models", "/v1/chat/completions")},  # llama-server's
     **{"/openai" + path: path for path in OPENAI},  # a client of /openai/v1/completions has one base URL

@@ -17,12 +17,12 @@ from tests.support.serving import serving
 from tests.support.waiting import PATIENCE
 
 
-@pytest.fixture(scope="module")
-def openai(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
+@pytest.fixture(scope="module", params=["/v1", "/openai/v1"])
+def openai(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
     folder = tmp_path_factory.mktemp("files")
     with (
         serving("--ctx", "8192", "--files-dir", str(folder)) as server,
-        OpenAI(base_url=server.url + "/v1", api_key="-", max_retries=0) as client,
+        OpenAI(base_url=server.url + request.param, api_key="-", max_retries=0) as client,
     ):
         yield client
 

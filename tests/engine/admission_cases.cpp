@@ -125,7 +125,7 @@ static void run(const admission_row & row) {
             }
         }
     }
-    preempt_later(w.requests, w.prefixes);
+    w.admits.preempt_later(w.requests, w.prefixes);
     w.admits.admit(w.requests, w.prefixes.tree);
     expect_equal(row.expected, w.lists());
 }

@@ -30,12 +30,11 @@ static void run_first_priority() {
                  "tokens 0-2: cells 3 from 0: 5 6 7*\n"
                  "b: completes its prompt with row 2\n",
                  w.step("z"));
-    expect_equal("b.0", w.running());
+    expect_equal("b.0 a.0 a.1", w.running()); // a is paused
     w.step("$");
     w.take_events();
-    expect_equal("a: completes its prompt with its known row\n", w.step());
-    expect_equal("tokens 0: cells 6 from 5: 24*\n" // all other cells were kept
-                 "tokens 1: cells 7 from 5: 25*\n"
+    expect_equal("tokens 0: cells 1 from 5: 24*\n"
+                 "tokens 1: cells 2 from 5: 25*\n"
                  "a.0: row 0\n"
                  "a.1: row 1\n",
                  w.step("pq"));
@@ -46,6 +45,33 @@ static void run_first_priority() {
                  "a stop index=1 length=4 stop=1 finish_reason=stop\n"
                  "a done count=2 prompt_tokens=4 cached_tokens=0 completion_tokens=8\n",
                  w.take_events());
+}
+
+// a has 6 of 80 cells, of which one is its second sequence's; b wants those of its prompt and 32.
+static void run_first_priority_in_few_cells() {
+    for (const auto & [n_prompt, expected] : {std::pair{42, "a.0 a.1"}, {43, "a.0"}, {44, ""}}) {
+        world_params p;
+        p.n_cells = 80;
+        world w(p);
+        w.ask(later("a", "abcd", 2));
+        w.step("xy");
+        w.step("xy");
+        w.ask({"b", std::string((size_t) n_prompt, 'e')});
+        w.step();
+        expect_equal(expected, w.running());
+    }
+}
+
+static void run_first_priority_takes_ids() {
+    world_params p;
+    p.n_ids      = 6; // for 5 branches
+    p.n_parallel = 4;
+    world w(p);
+    w.ask(later("a", "abcd", 3));
+    w.step("xyz");
+    w.ask({"b", "efg", 3});
+    w.step("xyz");
+    expect_equal("b.0 b.1 b.2 a.0", w.running());
 }
 
 //
@@ -336,7 +362,9 @@ void add_step_cases(std::vector<test_case> & cases) {
     }
     const test_case others[] = {
         {"prefill budget, two prompts share it", run_budget_of_two},
-        {"priority, the first one preempts, and the other resumes", run_first_priority},
+        {"priority, later ones are paused", run_first_priority},
+        {"priority, later ones are preempted for cells, as far as need be", run_first_priority_in_few_cells},
+        {"priority, later ones are preempted for ids", run_first_priority_takes_ids},
         {"prefix, a known prompt is not decoded again", run_known_prompt},
         {"prefix, what a prompt has in common with a running one is shared", run_longer_prompt},
         {"prefix, a text is found that is split otherwise", run_other_split},

@@ -191,7 +191,7 @@ step_plan world::plan() {
         end_full(*r, updates);
     }
     requests.active.remove_if([this](auto & r) { return finish_request(*r, history, updates); });
-    preempt_later(requests, prefixes);
+    admits.preempt_later(requests, prefixes);
     admits.admit(requests, prefixes.tree);
     step_plan plan = plans.plan(requests, prefixes, rows);
     for (const request * r : plan.begun) {
