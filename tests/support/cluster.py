@@ -19,7 +19,6 @@ import httpx
 
 from tests.support.waiting import PATIENCE
 
-
 NO_REUSE = httpx.Limits(max_keepalive_connections=0)
 """smg may close a connection behind a refused body, and a request that was sent on it meanwhile is lost."""
 
