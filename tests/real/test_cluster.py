@@ -29,6 +29,7 @@ from tests.support.cluster import Cluster, cluster, eventually
 from tests.support.models import write_adapter
 from tests.support.places import STORYTELLER
 from tests.support.proxy import documented, nginx
+from tests.support.served import key_file
 from tests.support.waiting import PATIENCE, soon
 
 DRAINED = float(os.environ.get("CLUSTER_DRAIN_SECONDS", "0"))  # of a stream, if smg notices the drain earlier
@@ -332,6 +333,15 @@ def test_a_worker_that_does_not_start_ends_the_cluster(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "no.gguf" in ended.stderr
     assert "did not start (exit code 2)" in ended.stderr
+
+
+def test_workers_with_keys_of_a_file_need_one_for_smg(tmp_path: Path) -> None:
+    file = key_file(tmp_path / "keys", {"name": "ann", "scopes": ["complete"]})
+    command = [sys.executable, "-m", "llama_srb.cli", "cluster", "up", "--workers=1", "--port=0"]
+    command += ["--worker-port=0", "--metrics-port=0", "--api-key", "ann", "--api-key-file", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
+    assert ended.returncode == 1
+    assert "answers 403 to smg: --api-key must be a key of the workers with the scope metrics" in ended.stderr
 
 
 def test_a_port_in_use_is_named() -> None:

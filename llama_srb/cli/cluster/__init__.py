@@ -61,8 +61,9 @@ def _up(
     _refuse_ours(server, context)
     if find_spec("smg") is None:
         raise Refused(f"cluster needs the package smg: {gateway.INSTALL}")
-    if api_key is not None and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
-        server = ("--api-key", api_key, *server)
+    is_given = context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE
+    if is_given and not any(word.startswith("--api-key-file") for word in server):
+        server = ("--api-key", str(api_key), *server)  # with a file it is a key of the file
     ports = _ports([port, metrics_port, *(worker_port and worker_port + i for i in range(workers))])
     named = {f"w{i}": each for i, each in enumerate(ports[2:], 1)}
     keys = (api_key or "").split()  # the server's variable may have several
@@ -76,6 +77,8 @@ def _up(
     )
     try:
         asyncio.run(until_a_signal(lambda: _run(_Plan(named, server, front))))
+    except NotStarted as error:
+        raise Failed(error) from None
     except ExceptionGroup as group:
         if (others := group.split(NotStarted)[1]) is not None:
             raise others from None
@@ -114,6 +117,8 @@ async def _run(plan: _Plan) -> None:
             async with asyncio.TaskGroup() as starting:
                 for program in programs:
                     starting.create_task(program.start())
+            if programs is workers:
+                await plan.gateway.check()
         listed = ", ".join(f"{name} http://{HOST}:{port}" for name, port in plan.workers.items())
         say(f"workers: {listed}; metrics of smg: http://{HOST}:{plan.gateway.metrics_port}/metrics")
         print(plan.gateway.address, flush=True)
@@ -143,7 +148,8 @@ COMMAND = click.Group(
                 click.Option(["--drain"], type=click.IntRange(0, 3600), default=30, metavar="SECONDS",
                              show_default=True, help="Seconds that requests may take to finish at the end."),
                 click.Option(["--api-key"], envvar="LLAMA_SRB_API_KEY", metavar="KEY",
-                             help="The one key of gateway and workers; LLAMA_SRB_API_KEY has it, too."),
+                             help="The one key of gateway and workers; LLAMA_SRB_API_KEY has it, too. With "
+                             "--api-key-file one of that file, with the scope metrics."),
                 click.Argument(["server"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTION OF SERVE]…"),
             ],
             help="Start servers, w1, w2 and so on, and smg in front of them, on 127.0.0.1; start each again "

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
+import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import httpx
 
-from .programs import Process, Program
+from .programs import NotStarted, Process, Program
 
 INSTALL = "pip install 'llama-srb[cluster]'"
 POLICIES = (
@@ -24,6 +26,7 @@ SETTINGS = {  # of smg, which the command line of a cluster does not have
     "--log-level": "warn",
 }
 INTERVAL = 0.1  # seconds between two questions whether it is ready
+PATIENCE = 60.0  # seconds for smg to find workers that are ready, which takes it less than one
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Gateway:
 
     def program(self) -> Program:
         """Its process, which is ready when it has found every worker."""
-        return Program("smg", self._command(), self._has_workers)
+        return Program("smg", self._command(), self._has_workers, stdout=sys.stderr)
 
     def _command(self) -> list[str]:
         at = urlsplit(self.address)
@@ -57,15 +60,34 @@ class Gateway:
         launch = [sys.executable, "-P", "-m", "smg", "launch", "--disable-tokenizer-autoload", *pairs]
         return [*launch, "--worker-urls", *self.workers]
 
-    async def _has_workers(self, process: Process) -> bool:
-        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
-        async with httpx.AsyncClient(headers=headers, trust_env=False) as http:
-            while process.returncode is None:
+    async def check(self) -> None:
+        """NotStarted if a worker does not tell smg its load: it would wait for it without an end."""
+        async with self._client() as http:
+            for worker in self.workers:
                 try:
-                    found = (await http.get(f"{self.address}/workers")).json()["workers"]
-                    if sum(one["is_healthy"] for one in found) == len(self.workers):
-                        return True
-                except (httpx.HTTPError, KeyError, ValueError):
-                    pass  # it does not answer yet
+                    status = (await http.get(f"{worker}/v1/loads")).status_code
+                except httpx.HTTPError as error:
+                    raise NotStarted(f"{worker} does not answer: {error}") from None
+                if status in (401, 403):
+                    raise NotStarted(
+                        f"{worker} answers {status} to smg: --api-key must be a key of the workers with the "
+                        "scope metrics and those of the clients"
+                    )
+
+    async def _has_workers(self, process: Process) -> bool:
+        found, until = 0, time.monotonic() + PATIENCE
+        async with self._client() as http:
+            while process.returncode is None:
+                with contextlib.suppress(httpx.HTTPError, KeyError, ValueError):  # it does not answer yet
+                    workers = (await http.get(f"{self.address}/workers")).json()["workers"]
+                    found = sum(one["is_healthy"] for one in workers)
+                if found == len(self.workers):
+                    return True
+                if time.monotonic() > until:
+                    raise NotStarted(f"smg found {found} of {len(self.workers)} workers in {PATIENCE:g} s")
                 await asyncio.sleep(INTERVAL)
         return False
+
+    def _client(self) -> httpx.AsyncClient:
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        return httpx.AsyncClient(headers=headers, trust_env=False)

@@ -5,31 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Sequence
 from subprocess import DEVNULL
-from typing import TypeAlias
+from typing import TextIO, TypeAlias
 
-from llama_srb.background import begin
 from llama_srb.cli import say
 
 __all__ = ["NotStarted", "Process", "Program", "kept", "prints_address", "stopped"]
 
 Ready: TypeAlias = Callable[[Process], Awaitable[bool]]
-"""Waits until a process is ready; False if it ends before."""
+"""Waits until a process is ready; False if it ends before, NotStarted if it takes too long."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a process that has ended is started again
 
 
 class NotStarted(Exception):
-    """A process ended before it was ready; its own last line on stderr says why."""
+    """A process is not ready; its own last lines on stderr say why."""
 
 
 class Program:
-    """One process at a time of a command. Its stderr is ours, and so is its stdout once it is ready."""
+    """One process at a time of a command, whose stderr is ours. stdout: where it prints."""
 
-    def __init__(self, name: str, command: Sequence[str], ready: Ready) -> None:
-        self.name, self._command, self._ready = name, command, ready
+    def __init__(self, name: str, command: Sequence[str], ready: Ready, stdout: int | TextIO = PIPE) -> None:
+        self.name, self._command, self._ready, self._stdout = name, command, ready, stdout
         self._process: Process | None = None
 
     async def start(self) -> None:
@@ -37,7 +35,7 @@ class Program:
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=DEVNULL,
-            stdout=PIPE,
+            stdout=self._stdout,
             start_new_session=True,  # ^C is for this process, which ends the others in their order
         )
         if not await self._ready(process):
@@ -48,22 +46,13 @@ class Program:
         pause = FIRST_PAUSE
         while True:
             assert self._process is not None
-            reader = begin(self._pass_on(self._process), f"stdout of {self.name}")
             code = await self._process.wait()
-            reader.cancel()
             say(f"{self.name} ended (exit code {code}); it is started again in {pause:g} s")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
             with contextlib.suppress(NotStarted):
                 await self.start()
                 pause = FIRST_PAUSE
-
-    async def _pass_on(self, process: Process) -> None:
-        """Writes what it prints to stderr: a full pipe would block it."""
-        assert process.stdout is not None
-        while part := await process.stdout.read(1 << 16):
-            sys.stderr.buffer.write(part)
-            sys.stderr.flush()
 
     async def stop(self) -> None:
         """Ends it and waits for its end; at once if this is cancelled."""
@@ -80,7 +69,7 @@ class Program:
 
 
 async def prints_address(process: Process) -> bool:
-    """Ready: it prints a line with its address."""
+    """Ready: it prints a line with its address, and nothing after it."""
     assert process.stdout is not None
     return bool(await process.stdout.readline())
 
