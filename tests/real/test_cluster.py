@@ -14,11 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
 import openai
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from llama_srb import Client
@@ -27,7 +29,8 @@ from llama_srb.client.events import Stop
 from tests.real.test_protocol import suit_storyteller
 from tests.support.cluster import Cluster, cluster, eventually
 from tests.support.models import write_adapter
-from tests.support.places import STORYTELLER
+from tests.support.places import ROOT, STORYTELLER
+from tests.support.prometheus import prometheus, query
 from tests.support.proxy import documented, nginx
 from tests.support.served import key_file
 from tests.support.waiting import PATIENCE, soon
@@ -84,6 +87,25 @@ def test_a_storys_prompts_go_to_the_worker_that_has_their_beginning(three: Clust
         assert len({worker for worker, *_ in turns}) == 1, told
         grown = pairwise(turns)
         assert all(cached >= before[1] - 1 for before, (_, _, cached) in grown), told
+
+
+def test_prometheus_watches_it_by_composes_configuration(three: Cluster, tmp_path: Path) -> None:
+    """The topology of packaging/compose as processes; Grafana is left out."""
+    config = yaml.safe_load((ROOT / "packaging/compose/prometheus.yml").read_text())
+    ours, smg = config["scrape_configs"]
+    del ours["authorization"]  # this cluster has no key
+    ours["static_configs"][0]["targets"] = [urlsplit(url).netloc for url in three.workers.values()]
+    smg["static_configs"][0]["targets"] = [urlsplit(three.metrics).netloc]
+    config["rule_files"] = [str(ROOT / "packaging/monitoring/alerts.yml")]
+    with prometheus(tmp_path, config) as url:
+
+        def values(expr: str) -> list[str]:
+            found = query(url, "/api/v1/query", query=expr)["result"]
+            return [one["value"][1] for one in found]
+
+        eventually(lambda: values("up") == ["1"] * 4)
+        assert values("sum(vllm:num_requests_waiting)") == ["0"]
+        assert len(values("smg_worker_health")) == 3
 
 
 def test_many_continuations_are_whole_on_one_worker(three: Cluster) -> None:

@@ -1,7 +1,4 @@
-"""packaging/monitoring on a real Prometheus that scrapes servers under load.
-
-As root on Debian a missing Prometheus is installed.
-"""
+"""packaging/monitoring on a real Prometheus that scrapes servers under load."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ import contextlib
 import json
 import math
 import re
-import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -18,13 +13,13 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.places import ROOT, STORYTELLER
-from tests.support.processes import installed
+from tests.support.prometheus import PATIENCE, program, prometheus
+from tests.support.prometheus import query as ask
 from tests.support.served import key_file
 from tests.support.serving import Server, serving
 
@@ -35,8 +30,7 @@ TARGETS = [
     for panel in PANELS
     for target in panel["targets"]
 ]
-WINDOW, SCRAPE = "10s", "1s"
-PATIENCE = 60.0  # seconds; a rate needs two scrapes
+WINDOW = "10s"
 SCRAPER = "prometheus"  # a key
 SEVERAL = f"""
 [models.tale]
@@ -48,13 +42,6 @@ preload = true
 """
 
 
-def program(name: str) -> str:
-    found = installed("prometheus", name)
-    if found is None:
-        pytest.skip("no Prometheus here; as root on Debian the tests install it")
-    return found
-
-
 @dataclass
 class Loaded:
     """Servers under load by name, and a Prometheus that scrapes them."""
@@ -63,10 +50,7 @@ class Loaded:
     url: str
 
     def get(self, path: str, **query: str) -> Any:
-        with urllib.request.urlopen(
-            f"{self.url}{path}?{urllib.parse.urlencode(query)}", timeout=10
-        ) as answer:
-            return json.load(answer)["data"]
+        return ask(self.url, path, **query)
 
     def values(self, expr: str) -> list[float]:
         """The last value of each series of a query."""
@@ -95,42 +79,12 @@ def load(server: Server, models: list[str], key: str, over: threading.Event) -> 
         at += 1
 
 
-@contextlib.contextmanager
-def prometheus(folder: Path, servers: dict[str, Server]) -> Iterator[str]:
-    """Runs Prometheus with the alerts, scraping the servers; yields its address."""
-    shutil.copy(FOLDER / "alerts.yml", folder)
+def scraping(servers: dict[str, Server]) -> dict[str, Any]:
+    """Prometheus' configuration, with the alerts."""
     targets = [urllib.parse.urlsplit(server.url).netloc for server in servers.values()]
     job = {"job_name": "llama-srb", "static_configs": [{"targets": targets}]}
     scrape = {**job, "authorization": {"credentials": SCRAPER}}
-    config = {
-        "global": {"scrape_interval": SCRAPE, "scrape_timeout": SCRAPE, "evaluation_interval": SCRAPE},
-        "rule_files": ["alerts.yml"],
-        "scrape_configs": [scrape],
-    }
-    (folder / "prometheus.yml").write_text(json.dumps(config))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [
-        program("prometheus"),
-        f"--config.file={folder}/prometheus.yml",
-        f"--web.listen-address={address}",
-    ]
-    command += [f"--storage.tsdb.path={folder}/data", "--log.level=error"]
-    with subprocess.Popen(command, cwd=folder) as process:
-        try:
-            deadline = time.monotonic() + PATIENCE
-            while not _answers(f"http://{address}/-/ready"):
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-            yield f"http://{address}"
-        finally:
-            process.terminate()
-
-
-def _answers(url: str) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-        return bool(answer.status == 200)
-    return False
+    return {"rule_files": [str(FOLDER / "alerts.yml")], "scrape_configs": [scrape]}
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +100,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
         for name, options, models, key in start:
             servers[name] = stack.enter_context(serving("--ctx", "2048", *options))
             threads.append(threading.Thread(target=load, args=(servers[name], models, key, over)))
-        url = stack.enter_context(prometheus(folder, servers))
+        url = stack.enter_context(prometheus(folder, scraping(servers)))
         for thread in threads:
             thread.start()
         try:

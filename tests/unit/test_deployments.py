@@ -81,7 +81,8 @@ def test_kedas_object_names_what_is_there() -> None:
 def test_the_volumes_files_are_there() -> None:
     for service in services().values():
         for volume in service.get("volumes", ()):
-            source = re.sub(r"\$\{\w+:-(.*)\}", r"\1", volume.rsplit(":", 2 if volume.endswith(":ro") else 1)[0])
+            source = volume.removesuffix(":ro").rsplit(":", 1)[0]
+            source = re.sub(r"\$\{\w+:-(.*)\}", r"\1", source)
             assert not source.startswith(".") or (COMPOSE / source).exists(), volume
 
 
@@ -114,9 +115,7 @@ def test_the_gateway_knows_every_worker() -> None:
 
 def test_variables_are_settings() -> None:
     given = [name for service in services().values() for name in service.get("environment", {})]
-    given += [
-        one["name"] for one in pod("StatefulSet", "llama-srb-worker")["containers"][0].get("env", ())
-    ]
+    given += [one["name"] for one in pod("StatefulSet", "llama-srb-worker")["containers"][0].get("env", ())]
     ours = {name.removeprefix("LLAMA_SRB_").lower() for name in given if name.startswith("LLAMA_SRB_")}
     assert ours
     assert ours <= set(Rows.model_fields)
