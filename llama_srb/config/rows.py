@@ -85,6 +85,9 @@ class Rows(BaseModel):
         "gRPC). It needs the extra llama-srb[grpc].")
     api_prefix: str = Field("", pattern=r"^(/[A-Za-z0-9._~-]+)*$",
         description="Beginning of every path, as /llm, for a proxy that passes a part of its paths on.")
+    worker_name: str | None = Field(None, pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        description="Name of this server behind a gateway: each answer has it in the header X-Worker "
+        "(default: none).")
     reuse_port: bool = Field(False,
         description="Let several servers listen on the same port; the system divides the connections.")
     n: int = Field(8, ge=1,

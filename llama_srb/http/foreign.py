@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, openllm, responses, textgen
+from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, openllm, responses, sglang, textgen
 from llama_srb.dialects.koboldai.info import (
     CountValue,
     DetokenizedText,
@@ -346,6 +346,13 @@ PATHS = (
         {"max_tokens": ANY, "stream": MAYBE_SWITCH, "stop_sequences": MAYBE_LIST, **ANTHROPIC}),
     Path("anthropic", "POST", "/v1/messages/count_tokens", CHAT, "count_tokens",
         "The tokens of the prompt of a chat.", {JSON: anthropic.CountedTokens}, ANTHROPIC),
+
+    Path("sglang", "GET", "/server_info", EVERY_KEY, "ask",
+        "SGLang: the server, as gateways ask for it.", {JSON: sglang.SglangServer}),
+    Path("sglang", "GET", "/model_info", EVERY_KEY, "ask", "SGLang: the model.", {JSON: sglang.SglangModel}),
+    Path("sglang", "GET", "/v1/loads", METRICS, "engine_loads",
+        "SGLang: how loaded the engine of each model is, which gateways balance by.",
+        {JSON: sglang.EngineLoads}),
 )
 # fmt: on
 

@@ -67,6 +67,7 @@ UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; th
     ("/api/", "ollama"),
 )
 
+WORKER = "X-Worker"  # the header with --worker-name: a client finds the server behind a gateway by it
 RECALLED = "X-Recalled"  # the header of an answer that names what a task has recalled for it
 recalled_chunks: ContextVar[tuple[Recalled, ...]] = ContextVar("recalled_chunks", default=())
 """The chunks that a task has recalled for the request."""
@@ -263,12 +264,16 @@ def log_line(what: str, outcome: str, seconds: float, name: str) -> None:
     log.info("%s %s%s %.3f s %s", *line, extra={"fields": fields})
 
 
-def headers_for(access: Access) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Makes the hook that adds the server's name, the request's id and CORS headers to each response."""
+def headers_for(
+    access: Access, worker: str | None
+) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Makes the hook that adds the server's names, the request's id and CORS headers to each response."""
 
     async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
         response.headers["Server"] = f"llama-srb/{__version__}"
         response.headers["X-Request-Id"] = request_id.get()
+        if worker is not None:
+            response.headers[WORKER] = worker
         if dialect_of(http) == "anthropic":
             response.headers["Request-Id"] = request_id.get()  # its clients show this one
         if found := recalled_chunks.get():

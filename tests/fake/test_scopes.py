@@ -69,6 +69,8 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /models/sse
         GET /v1/model/draft/list
         GET /v1/lora/list
+        GET /server_info
+        GET /model_info
     """,
     "complete admin": """
         POST /v1/completions
@@ -147,6 +149,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
     "metrics admin": """
         GET /metrics
         GET /v1/stats
+        GET /v1/loads
     """,
     "admin": """
         POST /v1/trials

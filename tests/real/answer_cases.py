@@ -188,7 +188,7 @@ CASES = [
     *of("GET /openapi.json"), *of("GET /health"), *of("GET /health/live"), *of("GET /health/ready"),
     *of("POST /drain"), *of("POST /drain", path="/drain?wait=5"), *of("DELETE /drain"),
     *of("POST /drain", status=400, path="/drain?wait=soon"),
-    *of("GET /v1/stats"), *of("GET /metrics", form=PLAIN), *of("GET /", form=HTML),
+    *of("GET /v1/stats"), *of("GET /v1/loads"), *of("GET /server_info"), *of("GET /model_info"), *of("GET /metrics", form=PLAIN), *of("GET /", form=HTML),
     *of("GET /studio/{file}", form=HTML, path="/studio/index.html"),
     *of("GET /studio/{file}", form=CSS, path="/studio/style.css"),
     *of("GET /studio/{file}", form=SCRIPT, path="/studio/app.js"),

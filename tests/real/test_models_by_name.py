@@ -69,6 +69,9 @@ def test_an_adapters_name_is_its_model_with_the_adapter_and_without_a_name_it_is
 CASES: list[tuple[str, Any, int, str]] = [
     ("GET /v1/models", None, 200, JSON),
     ("GET /v1/stats", None, 200, JSON),
+    ("GET /v1/loads", None, 200, JSON),
+    ("GET /server_info", None, 200, JSON),
+    ("GET /model_info", None, 200, JSON),
     ("GET /health", None, 200, JSON),
     ("GET /api/tags", None, 200, JSON),
     ("GET /api/ps", None, 200, JSON),

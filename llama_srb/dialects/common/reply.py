@@ -52,6 +52,7 @@ class ServerInfo:
     chat_template: str = ""
     slots: bool = True  # whether /slots is answered
     special_tokens: Mapping[str, str] = field(default_factory=dict)  # by Hugging Face's names: bos_token, …
+    only_embeds: bool = False  # the model makes vectors, and generates no text
     cpu: str = ""  # the CPU that the engine's kernels are compiled for
     infill: Mapping[str, str] = field(default_factory=dict)
     version: str = ""

@@ -88,7 +88,7 @@ class Api:
                 app.router.add_route(method, prefix + route.pattern, self._handler(route.handler))
         if prefix:
             app.router.add_get(prefix, _to_studio)
-        app.on_response_prepare.append(headers_for(self.access))
+        app.on_response_prepare.append(headers_for(self.access, self.settings.worker_name))
         app.on_shutdown.extend((self._control.close_sockets, self._loads.end_streams))
         return app
 

@@ -10,7 +10,17 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import anthropic, chat, koboldai, llamacpp, ollama, openllm, responses, textgen
+from llama_srb.dialects import (
+    anthropic,
+    chat,
+    koboldai,
+    llamacpp,
+    ollama,
+    openllm,
+    responses,
+    sglang,
+    textgen,
+)
 from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Event
@@ -29,7 +39,7 @@ from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import parse_body
 from llama_srb.request.truncate import chat_length, truncate_text
 
-OTHERS = (llamacpp, koboldai, ollama, textgen, anthropic, openllm)  # the dialects of other servers
+OTHERS = (llamacpp, koboldai, ollama, textgen, anthropic, openllm, sglang)  # the dialects of other servers
 REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
     path: make for dialect in OTHERS for path, make in getattr(dialect, "REPLIES", {}).items()
 }

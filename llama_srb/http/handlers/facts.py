@@ -173,6 +173,7 @@ class ModelFacts:
             agent=agent,
             chat_template=self._chat_template or str(model.metadata.get("tokenizer.chat_template", "")),
             slots=self.settings.slots,
+            only_embeds=bool(self.pool.ready and self.pool.ready.embedding.get("only")),
             cpu=self.pool.ready.cpu if self.pool.ready else "",
             infill=self.infill,
             special_tokens=model.special_tokens,

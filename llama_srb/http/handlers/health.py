@@ -10,7 +10,9 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
+from llama_srb import __version__
 from llama_srb.background import begin
+from llama_srb.dialects import sglang
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool.terms import OWN
 from llama_srb.http.answers import Healthy, ModelStats, Stats, StatsByModel, Unhealthy
@@ -63,6 +65,23 @@ class Health:
         began = str(int(counts.began))  # llama-server's clients find a restart by it
         headers = {"Content-Type": CONTENT_TYPE, "Process-Start-Time-Unix": began}
         return web.Response(body=counts.text(model), headers=headers)
+
+    async def engine_loads(self, http: web.Request) -> web.Response:
+        """The load of each model's engine, in SGLang's form."""
+        now = await self._measure()
+        loads = (
+            sglang.engine_load(
+                rank,
+                running=now[one.name].running,
+                waiting=now[one.name].waiting,
+                used=now[one.name].cells_held,
+                cells=now[one.name].cells,
+                parallel=one.settings.parallel,
+            )
+            for rank, one in enumerate(self.registry)
+            if one.name in now
+        )
+        return json_response(sglang.loads(loads, __version__))
 
     async def stats(self, http: web.Request) -> web.Response:
         """The metrics in JSON, without the histograms."""

@@ -71,10 +71,27 @@ class ModelNow:
     @property
     def kv_cache_usage(self) -> float:
         """The share of the KV cache's cells that nothing can evict, 0 to 1; NaN if it is not known."""
-        if not self.engine.get("cells"):
-            return math.nan
-        in_use: int = self.engine["cells_used"] - self.engine["cells_idle"]
-        return in_use / int(self.engine["cells"])
+        return self.cells_held / self.cells if self.cells else math.nan
+
+    @property
+    def cells(self) -> int:
+        """The cells of the KV cache; 0 if that is not known."""
+        return int(self.engine.get("cells", 0))
+
+    @property
+    def cells_held(self) -> int:
+        """The cells that nothing can evict."""
+        return int(self.engine.get("cells_used", 0)) - int(self.engine.get("cells_idle", 0))
+
+    @property
+    def running(self) -> int:
+        """The sequences that share each decode step."""
+        return int(self.engine.get("sequences", self.begun))
+
+    @property
+    def waiting(self) -> int:
+        """The sequences that wait to be scheduled, those of queued requests included."""
+        return int(self.engine.get("sequences_waiting", 0)) + self.not_begun
 
     def beside(self, old: ModelNow) -> ModelNow:
         """The values of both. old: a model with this name that is being removed."""

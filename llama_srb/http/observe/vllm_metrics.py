@@ -29,10 +29,7 @@ class VllmGauges:
 
     def set(self, model: str, now: ModelNow) -> None:
         """Sets the current values of a model."""
-        engine, usage = now.engine, now.kv_cache_usage
-        running = engine.get("sequences", now.begun)
-        waiting = engine.get("sequences_waiting", 0) + now.not_begun
-        for name, value in zip(GAUGES, (running, waiting, usage), strict=True):
+        for name, value in zip(GAUGES, (now.running, now.waiting, now.kv_cache_usage), strict=True):
             gauge = self._gauges[name].labels(model)
             if not math.isnan(value):
                 gauge.set(value)
