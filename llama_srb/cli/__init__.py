@@ -18,6 +18,7 @@ from llama_srb import __version__
 
 COMMANDS = {
     "batch": "Answer a file of requests, in OpenAI's batch format.",
+    "cluster": "Run several servers behind one address.",
     "complete": "Continue a prompt n times, side by side.",
     "completion": "Print the script that completes llama-srb's options in a shell.",
     "config": "Check the TOML file of --config.",

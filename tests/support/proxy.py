@@ -1,4 +1,4 @@
-"""nginx in front of a server, as docs/operations.md has it."""
+"""nginx in front of a server, as docs/operations.md and docs/cluster.md have it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ http {{
 """
 
 
-def documented(server: str) -> str:
-    """The location of docs/operations.md, to a server at this address."""
-    found = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs/operations.md").read_text(), re.S)
-    (location,) = (block for block in found if "location /llm/" in block)
-    return re.sub(r"(?<=proxy_pass )\S+(?=;)", server, str(location))
+def documented(*servers: str, page: str = "operations", holds: str = "location /llm/") -> str:
+    """The recipe of a page of docs/ that holds this text, to servers at these addresses, in its order."""
+    found = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.S)
+    (recipe,) = (block for block in found if holds in block)
+    addresses = iter(servers)
+    replaced = re.sub(r"(?<=proxy_pass )\S+?(?=/?;)", lambda _: next(addresses), str(recipe))
+    assert next(addresses, None) is None, "each server is in the recipe"
+    return replaced
 
 
 @contextlib.contextmanager

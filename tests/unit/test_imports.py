@@ -30,9 +30,16 @@ ROOMS: dict[str, set[str]] = {
 FLOORS, MOST_ROOMS, MOST_FLAT, MOST_IN_A_FOLDER = 6, 15, 8, 12
 ONLY = {  # names that only these modules may use
     "aiohttp": {"http", "batch.servers"},
-    "subprocess": {"cli.doctor.checks", "engine.process", "client.server_process", "memory.documents"},
+    "subprocess": {
+        "cli.cluster.programs",
+        "cli.doctor.checks",
+        "engine.process",
+        "client.server_process",
+        "memory.documents",
+    },
     "argv": {"config", "memory.documents.child"},  # of its own process
-    "create_task": {"background", "http.server", "batch.run"},  # the last two await their tasks
+    "create_task": {"background", "http.server", "batch.run", "cli.cluster", "cli.cluster.programs"},
+    # all but the first await them
     "ensure_future": {"engine.process"},  # process.py awaits its task
     "environ": {"config"},
 }
