@@ -1,4 +1,4 @@
-"""The queue that benchmarks/capacity.py simulates, where theory or a pencil knows the answer."""
+"""The queue that benchmarks/capacity/run.py simulates, where theory or a pencil knows the answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from benchmarks.queueing import Costs, Job, arrivals, quantile, simulate
+from benchmarks.capacity.queueing import Costs, Job, arrivals, quantile, simulate
 
 COSTS = Costs(steps=((1, 0.010), (2, 0.012), (4, 0.020)), token=0.001, step=0.005, outside=0.004)
 

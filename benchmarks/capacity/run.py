@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many writers a machine serves: .venv/bin/python benchmarks/capacity.py MODEL.gguf
+"""How many writers a machine serves: .venv/bin/python benchmarks/capacity/run.py MODEL.gguf
 
 Measures what steps of one server cost, simulates its queue with that (queueing.py), checks the simulation on
 runs at 30, 60 and 85 % of the capacity that it foresees, and prints how many such servers 1,000 to a million
@@ -25,11 +25,11 @@ from typing import Any
 
 import aiohttp
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.answers import words  # noqa: E402
-from benchmarks.queueing import Costs, Job, Seen, arrivals, quantile, simulate  # noqa: E402
+from benchmarks.capacity.queueing import Costs, Job, Seen, arrivals, quantile, simulate  # noqa: E402
 
 EVENT = re.compile(rb'"event": ?"(\w+)"')
 PATIENCE = 300.0  # seconds that a request may take
