@@ -92,6 +92,7 @@ STORING: list[
     ("POST /v1/batches", ASKED, 200, JSON),
     ("POST /v1/batches/{batch_id}/cancel", None, 200, JSON),
 ]
+PREFIXES = ("", "/openai")
 TASK = """
 [memories.notes]
 store = { file = "notes.db" }
@@ -160,7 +161,10 @@ def test_answers_are_as_described(
 def test_every_route_has_an_answer_here_in_each_of_its_forms() -> None:
     answered = {(case.route, case.form) for case in CASES if case.status == 200}
     answered |= {(route, JSON) for route in OF_RUNNING}
-    answered |= {(route, form) for route, _, status, form in STORING if status == 200}
+    storing = [(route, form) for route, _, status, form in STORING if status == 200]
+    answered |= {
+        (route.replace("/", prefix + "/", 1), form) for route, form in storing for prefix in PREFIXES
+    }
     answered |= {(route, form) for route, _, _, status, form in LOADING if status == 200} | {(EVENTS, SSE)}
     described = {
         (f"{route.method} {route.path}", form)
@@ -219,21 +223,27 @@ def test_routes_that_load_answer_as_described(description: Description) -> None:
         description.check(EVENTS, 200, SSE, told)
 
 
-def test_files_and_batches_answer_as_described(storyteller: Server, description: Description) -> None:
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_files_and_batches_answer_as_described(
+    storyteller: Server, description: Description, prefix: str
+) -> None:
     ids = {"file": "", "batch": ""}
-    for route, body, wanted, wanted_form in STORING:
+    for plain, body, wanted, wanted_form in STORING:
+        route = plain.replace("/", prefix + "/", 1)
         method, path = route.split()
         filled = (
             json.loads(json.dumps(body).replace("{file}", ids["file"])) if isinstance(body, dict) else body
         )
         at = path.format(file_id=ids["file"], batch_id=ids["batch"])
-        status, headers, data = storyteller.call(method, at, filled, FORM if path == "/v1/files" else JSON)
+        status, headers, data = storyteller.call(
+            method, at, filled, FORM if plain == "POST /v1/files" else JSON
+        )
         assert (status, headers.get_content_type()) == (wanted, wanted_form), (route, data)
         description.check(route, status, wanted_form, data)
         if method == "POST" and status == 200:
             told = json.loads(data)
             ids[told["object"]] = told["id"]
-        if (route, wanted) == ("GET /v1/batches", 200):
+        if (plain, wanted) == ("GET /v1/batches", 200):
             until_over(storyteller, ids["batch"])
 
 
