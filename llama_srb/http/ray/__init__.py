@@ -1,4 +1,4 @@
-"""Ray Serve: each replica is a whole server on a Unix socket, with one ingress before all. Needs the extra `ray`.
+"""Ray Serve: each replica is a whole server, and an ingress is in front of them. Needs the extra `ray`.
 
 packaging/ray.yaml names `app`; docs/ray.md says how it is run.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,10 @@ WORKER = re.compile(r"/w/([A-Za-z0-9_-]{1,64})(?=/)")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request. target: its path and query. prompt: text that begins as the prompts do that share cells with it."""
+    """A request.
+
+    target: its path and query. prompt: what the router compares: prompts that begin alike may share cells.
+    """
 
     method: str
     target: str
@@ -39,10 +42,22 @@ class Head:
     status: int
     headers: Headers
 
+    @property
+    def is_event_stream(self) -> bool:
+        return any(
+            name.lower() == "content-type" and value.startswith("text/event-stream")
+            for name, value in self.headers
+        )
+
 
 def without(names: Set[str], headers: Headers) -> Headers:
     """The headers that are passed on."""
     return [(name, value) for name, value in headers if name.lower() not in names]
+
+
+def texts(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Headers as Ray's and aiohttp's bytes have them."""
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
 
 
 def parsed(body: bytes) -> dict[str, Any]:

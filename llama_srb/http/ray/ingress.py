@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterable, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import orjson
@@ -20,18 +20,18 @@ from llama_srb.http.ray.call import (
     WORKER,
     Call,
     Head,
-    Headers,
     id_of,
     parsed,
     prompt_of,
     refusal,
+    texts,
     without,
 )
 
 MAX_BODY = 64 << 20  # bytes; the most that --max-body may say
-LOST = "the replica that had this request is gone; send it again"
-SSE = "text/event-stream"
-GOING_AWAY = 1001  # a WebSocket's code
+LOST, LOST_CODE = "the replica that had this request is gone; send it again", "replica_lost"
+FAULTS = (RayError, RayServeException)
+TRY_AGAIN_LATER = 1013  # a WebSocket's code
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -48,7 +48,7 @@ class Ingress:
         self._say = servers.options(method_name="say")
 
     def __serve_build_asgi_app__(self) -> Callable[[Message, Receive, Send], Awaitable[None]]:
-        """Ray calls it. uvicorn takes a method for ASGI 2, so this is a function."""
+        """Ray calls it. The result is a function because uvicorn takes a method for ASGI 2."""
         kinds = {"http": self._http, "websocket": self._websocket, "lifespan": _lifespan}
 
         async def asgi(scope: Message, receive: Receive, send: Send) -> None:
@@ -56,12 +56,16 @@ class Ingress:
 
         return asgi
 
+    async def _asked(self, method: str, **given: Any) -> list[str]:
+        """What all replicas say to a question; a replica that is lost says nothing."""
+        answers = await self._servers.broadcast(method, **given).results_async(return_exceptions=True)
+        return sorted(one for one in answers if isinstance(one, str))
+
     # HTTP
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["path"] == "/w":
-            names = await self._servers.broadcast("named").results_async(return_exceptions=True)
-            listed = orjson.dumps({"workers": sorted(one for one in names if isinstance(one, str))})
+            listed = orjson.dumps({"workers": await self._asked("named")})
             await _pass([Head(200, [("Content-Type", "application/json")]), listed], send)
             return
         body = await _body(receive)
@@ -69,76 +73,72 @@ class Ingress:
             await _pass(refusal(413, f"the body is larger than {MAX_BODY} bytes", "too_large"), send)
             return
         fields = parsed(body) if scope["method"] == "POST" else {}
-        call, named = _call(scope, body, prompt_of(fields))
-        replica = named or await self._owner(id_of(call.target, fields))
-        args, more = ((call,), {}) if call.prompt else ((), {"call": call})  # what has no prompt, any may answer
-        answer = self._answer.remote(*args, **more, replica=replica)
+        call, replica = _call(scope, body, prompt_of(fields))
+        if replica is None and (id := id_of(call.target, fields)):
+            replica = next(iter(await self._asked("has", id=id)), None)
+        # Ray's router reads the prompt of each positional argument, and fails at one without text.
+        by_prompt, other = ((call,), {}) if call.prompt else ((), {"call": call})
+        answer = self._answer.remote(*by_prompt, **other, replica=replica)
         leaving = begin(_until_left(receive, answer), "a client that leaves")
         try:
             await _pass_on(answer, send)
-        except RequestCancelledError:
-            pass  # the client has left
         finally:
             leaving.cancel()
             answer.cancel()
-
-    async def _owner(self, id: str | None) -> str | None:
-        """The replica that has made the request with this id."""
-        if id is None:
-            return None
-        found = await self._servers.broadcast("has", id=id).results_async(return_exceptions=True)
-        return next((one for one in found if isinstance(one, str)), None)
 
     # WebSockets
 
     async def _websocket(self, scope: Message, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
-        call, named = _call(scope, b"", "")
+        call, replica = _call(scope, b"", "")
         id = secrets.token_hex(16)
-        messages = self._socket.remote(call=call, id=id, replica=named)
+        messages = self._socket.remote(call=call, id=id, replica=replica)
+        close: Message = {"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": LOST}
         reader: asyncio.Task[None] | None = None
         try:
             async for message in messages:
                 if reader is None:  # the first message is the replica's name
                     await send({"type": "websocket.accept"})
                     reader = begin(self._read(receive, id, message, messages), "a client's messages")
+                elif isinstance(message, int):  # the last one is the server's code
+                    close = {"type": "websocket.close", "code": message}
                 else:
                     await send({"type": "websocket.send", _kind(message): message})
-            await send({"type": "websocket.close", "code": GOING_AWAY, "reason": "the server has closed it"})
         except RequestCancelledError:
-            pass  # the client has left
-        except (RayError, RayServeException):
-            await send({"type": "websocket.close", "code": GOING_AWAY, "reason": LOST})
+            return  # the client has left
+        except FAULTS:
+            pass
         finally:
+            messages.cancel()
             if reader is not None:
                 reader.cancel()
-            messages.cancel()
+        await send(close)
 
     async def _read(self, receive: Receive, id: str, replica: str, messages: Any) -> None:
         """Passes a client's messages to its replica, until it leaves."""
         while (message := await receive())["type"] != "websocket.disconnect":
             data = message.get("text")
-            with contextlib.suppress(RayError, RayServeException):  # then `messages` ends with the same error
-                await self._say.remote(id=id, message=message["bytes"] if data is None else data, replica=replica)
+            data = message["bytes"] if data is None else data
+            with contextlib.suppress(*FAULTS):  # `messages` ends with the same fault
+                await self._say.remote(id=id, message=data, replica=replica)
         messages.cancel()
 
 
 def _call(scope: Message, body: bytes, prompt: str) -> tuple[Call, str | None]:
     """The call, and the replica that its path names."""
     path = scope.get("raw_path") or scope["path"].encode()
-    target = b"?".join(filter(None, (path.partition(b"?")[0], scope["query_string"]))).decode("latin-1")
-    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-    if scope["type"] == "websocket":
-        headers = [one for one in headers if not one[0].startswith("sec-websocket")]
-    named = WORKER.match(target)
-    target = target[named.end() :] if named else target
-    headers = without(HOP_BY_HOP, headers)
+    parts = (path.partition(b"?")[0], scope["query_string"])
+    target = b"?".join(filter(None, parts)).decode("latin-1")
+    if named := WORKER.match(target):
+        target = target[named.end() :]
+    headers = without(HOP_BY_HOP, texts(scope["headers"]))
     return Call(scope.get("method", "GET"), target, headers, body, prompt), named and named[1]
 
 
 async def _body(receive: Receive) -> bytes | None:
     """The whole body; None if it is too large."""
-    parts, size, is_more = [], 0, True
+    parts: list[bytes] = []
+    size, is_more = 0, True
     while is_more:
         message = await receive()
         parts.append(message.get("body", b""))
@@ -156,11 +156,30 @@ async def _until_left(receive: Receive, answer: Any) -> None:
     answer.cancel()
 
 
-async def _pass(parts: list[Head | bytes], send: Send) -> None:
-    """Sends an answer that is made here."""
+async def _pass(parts: Iterable[Head | bytes], send: Send) -> None:
+    """Sends an answer that is made here, or its end."""
     for part in parts:
         await _send(part, send)
     await send({"type": "http.response.body", "body": b""})
+
+
+async def _pass_on(answer: AsyncIterable[Head | bytes], send: Send) -> None:
+    """Sends a replica's answer. When the replica is lost it ends with an error, or the connection breaks."""
+    head: Head | None = None
+    try:
+        async for part in answer:
+            head = part if isinstance(part, Head) else head
+            await _send(part, send)
+        await _pass((), send)
+    except RequestCancelledError:
+        return  # the client has left
+    except FAULTS:
+        if head is None:
+            await _pass(refusal(503, LOST, LOST_CODE, [("Retry-After", "1")]), send)
+        elif head.is_event_stream:
+            await _pass([_last_event()], send)
+        else:
+            raise
 
 
 async def _send(part: Head | bytes, send: Send) -> None:
@@ -171,29 +190,11 @@ async def _send(part: Head | bytes, send: Send) -> None:
         await send({"type": "http.response.body", "body": part, "more_body": True})
 
 
-async def _pass_on(answer: AsyncIterable[Head | bytes], send: Send) -> None:
-    """Sends a replica's answer. When the replica is lost, the answer ends with an error, or is cut visibly."""
-    head: Head | None = None
-    try:
-        async for part in answer:
-            head = part if isinstance(part, Head) else head
-            await _send(part, send)
-        await send({"type": "http.response.body", "body": b""})
-    except RequestCancelledError:
-        raise
-    except (RayError, RayServeException):
-        if head is None:
-            await _pass(refusal(503, LOST, "replica_lost", [("Retry-After", "1")]), send)
-        elif dict((name.lower(), value) for name, value in head.headers)["content-type"].startswith(SSE):
-            await _pass([_last_event()], send)
-        else:
-            raise  # the connection closes before the answer is complete
-
-
 def _last_event() -> bytes:
     """An event that is our error and OpenAI's. The empty line ends an event that came in part."""
-    error = {"event": "error", "code": "replica_lost", "message": LOST}
-    return b"\n\ndata: " + orjson.dumps(error | error_body(LOST, code="replica_lost", is_clients=False)) + b"\n\n"
+    ours = {"event": "error", "code": LOST_CODE, "message": LOST}
+    theirs = error_body(LOST, code=LOST_CODE, is_clients=False)
+    return b"\n\ndata: " + orjson.dumps({**ours, **theirs}) + b"\n\n"
 
 
 def _kind(message: str | bytes) -> str:

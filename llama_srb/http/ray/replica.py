@@ -9,25 +9,25 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aiohttp import ClientSession, ClientTimeout, UnixConnector, WSMsgType
+from aiohttp import ClientSession, ClientTimeout, ClientWebSocketResponse, UnixConnector, WSMsgType
 from ray import serve
 from yarl import URL
 
 from llama_srb import config
 from llama_srb.background import begin
 from llama_srb.http import server
-from llama_srb.http.ray.call import NEW_ID, OF_THIS_END, Call, Head, refusal, without
+from llama_srb.http.ray.call import NEW_ID, OF_THIS_END, Call, Head, refusal, texts, without
 
-MAX_IDS = 20_000  # ids that a replica remembers; the engine keeps the tokens of fewer requests
+MAX_IDS = 20_000  # requests whose replica is found; the engine keeps the tokens of fewer
 FOREVER = ClientTimeout(total=None)  # the server has its own limits
-NAMED_BY = "X-Worker"
+NOT_ADDED = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")  # what aiohttp would add
 
 
 class Replica:
     """What Ray Serve starts and calls."""
 
-    async def __init__(self, settings: dict[str, Any]) -> None:
-        """Answers once the model is loaded. StartError, SettingsError: the settings are wrong."""
+    async def __init__(self, settings: dict[str, Any]) -> None:  # type: ignore[misc] # Ray awaits it
+        """Returns when the model is loaded; SettingsError, StartError, ModelFileError, EngineError."""
         self.name: str = serve.get_replica_context().replica_id.unique_id
         self._folder = tempfile.TemporaryDirectory(prefix="llama-srb-")
         path = f"{self._folder.name}/server"
@@ -35,11 +35,13 @@ class Replica:
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         running = server.serve(loaded, on_loading=lambda _: None, on_ready=ready.set_result, signals=False)
         self._server = begin(running, "server")
-        await asyncio.wait({self._server, ready}, return_when=asyncio.FIRST_COMPLETED)
+        self._server.add_done_callback(lambda _: ready.cancel())
+        with contextlib.suppress(asyncio.CancelledError):
+            await ready
         if self._server.done():
             self._server.result()
         self._http = ClientSession(
-            connector=UnixConnector(path, limit=0), timeout=FOREVER, auto_decompress=False, raise_for_status=False
+            connector=UnixConnector(path, limit=0), timeout=FOREVER, auto_decompress=False
         )
         self._ids: OrderedDict[str, None] = OrderedDict()
         self._sockets: dict[str, asyncio.Queue[str | bytes]] = {}
@@ -57,44 +59,40 @@ class Replica:
             await asyncio.wait({self._server})
         self._folder.cleanup()
 
-    async def has(self, id: str) -> str | None:
-        """The replica's name if it has made the request with this id."""
-        return self.name if id in self._ids else None
-
     async def named(self) -> str:
         """The replica's name."""
         return self.name
 
-    async def answer(self, call: Call | None = None, **given: Any) -> AsyncIterator[Head | bytes]:
-        """The server's answer, as it comes. given: the call when the router is not to compare prompts; replica."""
-        asked: Call = call or given["call"]
-        if refused := self._refusal(given.get("replica")):
-            for part in refused:
+    async def has(self, id: str) -> str | None:
+        """The replica's name if it has made the request with this id."""
+        return self.name if id in self._ids else None
+
+    # HTTP
+
+    async def answer(self, call: Call, replica: str | None = None) -> AsyncIterator[Head | bytes]:
+        """The server's answer, as it comes. replica: the name of the one that was asked for."""
+        if replica not in (None, self.name):
+            for part in refusal(
+                404, f"there is no worker {replica}; GET /w lists those that run", "not_found"
+            ):
                 yield part
             return
-        url = URL(f"http://localhost{asked.target}", encoded=True)
         async with self._http.request(
-            asked.method,
-            url,
-            headers=asked.headers,
-            data=asked.body or None,
+            call.method,
+            _url(call),
+            headers=call.headers,
+            data=call.body or None,
             allow_redirects=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
+            skip_auto_headers=NOT_ADDED,
         ) as response:
-            headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.raw_headers]
-            yield Head(response.status, [*without(OF_THIS_END, headers), (NAMED_BY, self.name)])
+            headers = without(OF_THIS_END, texts(response.raw_headers))
+            yield Head(response.status, [*headers, ("X-Worker", self.name)])
             is_first = True
             async for chunk in response.content.iter_any():
                 if is_first and (found := NEW_ID.search(chunk)):
                     self._remember(found[1].decode())
                 is_first = False
                 yield chunk
-
-    def _refusal(self, wanted: str | None) -> list[Head | bytes]:
-        """An answer for a call that is for another replica, which is gone; empty if there is none."""
-        if wanted is None or wanted == self.name:
-            return []
-        return refusal(404, f"there is no replica {wanted}; GET /w lists those that run", "not_found")
 
     def _remember(self, id: str) -> None:
         self._ids[id] = None
@@ -103,13 +101,16 @@ class Replica:
 
     # WebSockets
 
-    async def socket(self, call: Call, id: str, replica: str | None = None) -> AsyncIterator[str | bytes]:
-        """The server's messages on a WebSocket; the first is the replica's name. say() sends messages to it."""
+    async def socket(
+        self, call: Call, id: str, replica: str | None = None
+    ) -> AsyncIterator[str | bytes | int]:
+        """The replica's name, a WebSocket's messages from the server, its code. say() has those to it."""
+        if replica not in (None, self.name):
+            return
         said: asyncio.Queue[str | bytes] = asyncio.Queue()
         self._sockets[id] = said
         try:
-            url = URL(f"http://localhost{call.target}", encoded=True)
-            async with self._http.ws_connect(url, headers=call.headers, max_msg_size=0) as socket:
+            async with self._http.ws_connect(_url(call), headers=_without_handshake(call)) as socket:
                 yield self.name
                 sender = begin(_send_all(socket, said), "messages of a WebSocket")
                 try:
@@ -118,17 +119,26 @@ class Replica:
                             yield message.data
                 finally:
                     sender.cancel()
+                yield socket.close_code or 1000
         finally:
             del self._sockets[id]
 
     async def say(self, id: str, message: str | bytes, replica: str) -> None:
-        """A client's message on a WebSocket that is open here."""
-        with contextlib.suppress(KeyError):
+        """A client's message on a WebSocket that is open here; without effect if it has closed."""
+        if id in self._sockets:
             self._sockets[id].put_nowait(message)
 
 
-async def _send_all(socket: Any, said: asyncio.Queue[str | bytes]) -> None:
+async def _send_all(socket: ClientWebSocketResponse, said: asyncio.Queue[str | bytes]) -> None:
     while True:
         message = await said.get()
         await (socket.send_str(message) if isinstance(message, str) else socket.send_bytes(message))
 
+
+def _url(call: Call) -> URL:
+    return URL(f"http://localhost{call.target}", encoded=True)
+
+
+def _without_handshake(call: Call) -> list[tuple[str, str]]:
+    """A WebSocket's headers; aiohttp makes its own handshake."""
+    return [one for one in call.headers if not one[0].lower().startswith("sec-websocket")]

@@ -1,9 +1,9 @@
-"""Which replica gets a request: the named one, else the one that Ray's prefix tree has the prompt's beginning for.
+"""Which replica gets a request: the named one, else one that has had a prompt with the same beginning.
 
-Ray's router is imported from its module: the public name, ray.serve.llm.request_router, imports vLLM or SGLang
-with it. Its tree is one actor for all ingress replicas. By itself Ray starts that actor on any node; when that
-node is lost, no request finds a replica any more. So it is started on the head node, without which there is no
-cluster.
+Ray's router decides the latter. It is imported from its own module, because the public name,
+ray.serve.llm.request_router, needs vLLM or SGLang. It compares prompts by a tree in one actor, which all ingress
+replicas ask. Ray would start that actor on any node, and when that node is lost no request finds a replica any
+more. So it is started on the head node, without which there is no cluster.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from ray.serve.request_router import PendingRequest, RunningReplica
 ON_HEAD = {"node:__internal_head__": 0.001}  # a resource that only the head node has
 NAMESPACE = "llama-srb"
 
+Ranked = list[list[RunningReplica]]
 
-class AffinityRouter(PrefixCacheAffinityRouter):  # type: ignore[misc]
+
+class AffinityRouter(PrefixCacheAffinityRouter):  # type: ignore[misc] # Ray has no types here
     """A call has its prompt in its first argument's `prompt`, and may name its replica: replica=NAME."""
 
     def initialize_state(self, **options: Any) -> None:
         """Ray calls it. options: request_router_kwargs."""
         tree = PrefixTreeActor.options(
-            name=f"prefixes-{self.app_name}",
+            name=f"prefixes of {self.app_name}",
             namespace=NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
@@ -36,11 +38,10 @@ class AffinityRouter(PrefixCacheAffinityRouter):  # type: ignore[misc]
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
-    ) -> list[list[RunningReplica]]:
+    ) -> Ranked:
         """The replicas for one request, by rank."""
         wanted = pending_request and pending_request.kwargs.get("replica")
-        named = [one for one in candidate_replicas if wanted and one.replica_id.unique_id == wanted]
-        if named:
+        if named := [one for one in candidate_replicas if one.replica_id.unique_id == wanted]:
             return [named]
-        chosen: list[list[RunningReplica]] = await super().choose_replicas(candidate_replicas, pending_request)
-        return chosen
+        ranked: Ranked = await super().choose_replicas(candidate_replicas, pending_request)
+        return ranked
