@@ -57,8 +57,11 @@ class Ingress:
         return asgi
 
     async def _asked(self, method: str, **given: Any) -> list[str]:
-        """What all replicas say to a question; a replica that is lost says nothing."""
-        answers = await self._servers.broadcast(method, **given).results_async(return_exceptions=True)
+        """What all replicas say to a question; one that is lost says nothing."""
+        try:
+            answers = await self._servers.broadcast(method, **given).results_async(return_exceptions=True)
+        except FAULTS:
+            return []  # there is no replica
         return sorted(one for one in answers if isinstance(one, str))
 
     # HTTP

@@ -32,6 +32,7 @@ class AffinityRouter(PrefixCacheAffinityRouter):  # type: ignore[misc] # Ray has
             namespace=NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
+            num_cpus=0,  # by default it waits for a free one, which there may never be
             resources=ON_HEAD,
         ).remote()
         super().initialize_state(**{"tree_actor": tree, **options})
