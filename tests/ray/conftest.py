@@ -1,4 +1,4 @@
-"""Clusters of Ray on this computer. scripts/check-ray runs these tests; without Ray they are not collected."""
+"""Clusters of Ray on this computer. scripts/check-ray runs these tests; without Ray none is collected."""
 
 from __future__ import annotations
 
@@ -36,18 +36,29 @@ def no_orphans() -> None:
     """Ray's processes live as long as the module's cluster, which ends them."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A cluster of one node, on loopback; it ends with the module."""
+@contextlib.contextmanager
+def cluster_of(cpus: int) -> Iterator[Any]:
+    """A cluster of one node, on loopback, with room for so many servers."""
     with tempfile.TemporaryDirectory(prefix="srb-", dir="/tmp") as folder:  # paths of sockets are short
         os.environ |= {**LOOPBACK, "RAY_TMPDIR": folder, "PYTHONPATH": str(ROOT)}
         from ray.cluster_utils import Cluster  # it reads the variables
 
-        made = Cluster(initialize_head=True, head_node_args=node(num_cpus=2))
+        made = Cluster(initialize_head=True, head_node_args=node(num_cpus=cpus))
         try:
             yield made
         finally:
             made.shutdown()
+
+
+def open_at(served: Server, worker: str) -> int:
+    """How many requests a server has."""
+    status, stats = served.json("GET", f"/w/{worker}/v1/stats")
+    assert status == 200
+    return int(stats["requests_open"])
+
+
+def open_at_all(served: Server) -> int:
+    return sum(open_at(served, worker) for worker in workers_of(served))
 
 
 def node(**arguments: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import aiohttp
 import openai
 import pytest
 
-from tests.ray.conftest import STORE, application, until, workers_of
+from tests.ray.conftest import STORE, application, cluster_of, open_at, open_at_all, until, workers_of
 from tests.support.serving import Server
 from tests.support.waiting import PATIENCE
 
@@ -24,8 +24,8 @@ SHORT: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 8, "ignore_
 
 
 @pytest.fixture(scope="module")
-def served(cluster: Any) -> Iterator[Server]:
-    with application(cluster, workers=2) as made:
+def served() -> Iterator[Server]:
+    with cluster_of(cpus=2) as cluster, application(cluster, workers=2) as made:
         yield made
 
 
@@ -41,12 +41,6 @@ def opened(served: Server, **fields: Any) -> Any:
 
 def rest(stream: Any) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(b"data: ")) for line in stream if line.startswith(b"data: ")]
-
-
-def open_at(served: Server, worker: str) -> int:
-    status, stats = served.json("GET", f"/w/{worker}/v1/stats")
-    assert status == 200
-    return int(stats["requests_open"])
 
 
 def test_eight_sequences_stream_as_events(served: Server) -> None:
@@ -169,9 +163,9 @@ def test_a_client_that_leaves_ends_its_sequences(served: Server) -> None:
 def test_a_client_that_leaves_before_the_answer_begins_ends_its_request(served: Server) -> None:
     connection = served.connect()
     connection.request("POST", "/openai/v1/completions", json.dumps({**LONG, "n": 8}))
-    until(lambda: sum(open_at(served, worker) for worker in workers_of(served)) == 1)
+    until(lambda: open_at_all(served) == 1)
     connection.close()
-    until(lambda: sum(open_at(served, worker) for worker in workers_of(served)) == 0)
+    until(lambda: open_at_all(served) == 0)
 
 
 async def test_a_websocket_carries_requests_and_cancels(served: Server) -> None:
@@ -188,8 +182,8 @@ async def test_a_websocket_carries_requests_and_cancels(served: Server) -> None:
         assert "cancelled" in {e["finish_reason"] for e in events if e["event"] == "stop"}
         await socket.send_json({"op": "generate", "id": "c", **LONG, "n": 2})
         assert (await socket.receive_json())["event"] == "start"
-        assert sum(open_at(served, worker) for worker in workers_of(served)) == 1
-    until(lambda: sum(open_at(served, worker) for worker in workers_of(served)) == 0)
+        assert open_at_all(served) == 1
+    until(lambda: open_at_all(served) == 0)
 
 
 async def test_a_websocket_reaches_the_server_that_its_path_names(served: Server) -> None:

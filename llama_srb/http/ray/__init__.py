@@ -11,7 +11,10 @@ from ray import serve
 from ray.serve import Application
 
 from llama_srb.http.ray.ingress import Ingress
+from llama_srb.http.ray.loopback import bind_here
 from llama_srb.http.ray.replica import Replica
+
+bind_here()  # every process of the application imports this module before it listens
 
 
 def app(args: dict[str, Any]) -> Application:

@@ -1,9 +1,9 @@
 """Which replica gets a request: the named one, else one that has had a prompt with the same beginning.
 
 Ray's router decides the latter. It is imported from its own module, because the public name,
-ray.serve.llm.request_router, needs vLLM or SGLang. It compares prompts by a tree in one actor, which all ingress
-replicas ask. Ray would start that actor on any node, and when that node is lost no request finds a replica any
-more. So it is started on the head node, without which there is no cluster.
+ray.serve.llm.request_router, needs vLLM or SGLang. It compares prompts by a tree in one actor, which all
+ingress replicas ask. Ray would start that actor on any node, and when that node is lost no request finds a
+replica any more. So it is started on the head node, without which there is no cluster.
 """
 
 from __future__ import annotations
