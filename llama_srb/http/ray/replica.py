@@ -29,7 +29,7 @@ class Replica:
     async def __init__(self, settings: dict[str, Any]) -> None:  # type: ignore[misc] # Ray awaits it
         """Returns when the model is loaded; SettingsError, StartError, ModelFileError, EngineError."""
         self.name: str = serve.get_replica_context().replica_id.unique_id
-        self._folder = tempfile.TemporaryDirectory(prefix="llama-srb-")
+        self._folder = tempfile.TemporaryDirectory(prefix="llama-srb-ray-")
         path = f"{self._folder.name}/server"
         loaded = config.load({**settings, "host": f"unix:{path}"})
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
