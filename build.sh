@@ -19,12 +19,12 @@ sdist_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 # option, one of its CMake flags (or a dot), description
 options() {
     cat << 'END'
---dev       .                              also install what the tests and scripts/check need, and compile engine-tests
+--dev       .                              also install what tests and checks need, and compile engine-tests
 --cuda      -DGGML_CUDA=ON                 NVIDIA GPUs (the default if nvcc and a GPU are found)
 --metal     -DGGML_METAL=ON                Apple GPUs (the default on Apple silicon)
 --vulkan    -DGGML_VULKAN=ON               GPUs by Vulkan
 --hip       -DGGML_HIP=ON                  AMD GPUs by ROCm
---rpc       -DGGML_RPC=ON                  layers on other machines
+--rpc       .                              also compile ggml-rpc-server, for a machine that lends its memory
 --portable  -DGGML_NATIVE=OFF              runs on every CPU of this architecture: it loads the best of several modules
 --portable  -DGGML_CPU_ALL_VARIANTS=ON
 --portable  -DGGML_BACKEND_DL=ON
@@ -56,6 +56,7 @@ flags=(
     -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF # static: one file that runs from anywhere
     -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=OFF
     -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_SUBPROCESS=OFF
+    -DGGML_RPC=ON # small, and used only by an engine that is started with --rpc
     -DLLAMA_BUILD_COMMIT="${commit:0:9}" -DLLAMA_BUILD_NUMBER=0
     -DGGML_CCACHE=OFF # it would also use sccache, whose server would inherit our lock
 )
@@ -66,6 +67,7 @@ main() {
     find_compiler
     if [ -n "$source_only" ]; then give_source && return; fi
     choose_backend
+    choose_rdma
     choose_rpath
     use_ccache
     read_venv_stamp
@@ -82,7 +84,7 @@ main() {
 }
 
 set_up() {
-    dev='' dry_run='' has_reported='' left_out=''
+    dev='' rpc='' dry_run='' has_reported='' left_out=''
     cache=$(absolute "${LLAMA_SRB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/llama-srb}")
     given_tree=${LLAMA_CPP_DIR:+$(absolute "$LLAMA_CPP_DIR")}
     root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -172,6 +174,7 @@ read_options() {
         done < <(options)
         case $given in
             --dev) dev=dev ;;
+            --rpc) rpc=rpc ;;
             --source) source_only=yes ;;
             --dry-run) dry_run=yes log=/dev/null ;;
             --help) usage && exit ;;
@@ -231,6 +234,9 @@ choose_backend() {
 }
 
 has_nvidia_gpu() { [[ $(nvidia-smi -L 2> /dev/null) == *GPU* ]]; }
+
+# RDMA is for those who ask for --rpc: a build for all would need its library where it runs.
+choose_rdma() { [ -n "$rpc" ] || flags+=(-DGGML_RPC_RDMA=OFF); }
 
 choose_rpath() { # the binary's own folder has another name on macOS
     if is_portable && [ "$(uname -s)" = Darwin ]; then flags+=(-DCMAKE_INSTALL_RPATH=@loader_path); fi
@@ -434,7 +440,7 @@ apply() {
 # ---- llama-batched ---------------------------------------------------------------------------------------------------
 # build/bin is a link to bin.a or bin.b. Each folder has a binary with its libraries, modules and stamp. The stamp's
 # words: key, hash of engine/ (with --dev also of tests/engine/), name of the tree of objects. With --dev a folder has
-# engine-tests, too.
+# engine-tests, too, and with --dev or --rpc ggml-rpc-server.
 
 binary_is_current() {
     [ -x build/bin/llama-batched ] && [[ $(cat build/bin/stamp 2> /dev/null) == "$binary_wanted "* ]]
@@ -444,6 +450,8 @@ ensure_binary() {
     ! binary_is_current || return 0
     ensure_build_tools
     ensure_source
+    programs=(llama-batched ${dev:+engine-tests})
+    if [ -n "$dev$rpc" ]; then programs+=(ggml-rpc-server); fi
     leave_out "$(cat "$without" 2> /dev/null)"
     compile
     until passes_self_test; do
@@ -457,7 +465,7 @@ ensure_binary() {
 compile() {
     configure
     say "llama-batched: compiling (a few minutes the first time)"
-    run "$cmake" --build "$objects" --target llama-batched ${dev:+engine-tests} --parallel "$(getconf _NPROCESSORS_ONLN)" ||
+    run "$cmake" --build "$objects" --target "${programs[@]}" --parallel "$(getconf _NPROCESSORS_ONLN)" ||
         fail_with_log "llama-batched does not compile; mend what the log names and run it again"
     fill_folder
 }
@@ -479,7 +487,7 @@ fill_folder() {
     local file
     run rm -rf build/bin.new
     run mkdir build/bin.new
-    run cp "$objects/bin/llama-batched" ${dev:+"$objects/bin/engine-tests"} build/bin.new
+    for file in "${programs[@]}"; do run cp "$objects/bin/$file" build/bin.new; done
     for file in "$objects"/bin/lib*.so "$objects"/bin/lib*.dylib; do # of --portable; macOS has both kinds
         if [ -e "$file" ]; then run cp "$file" build/bin.new; fi
     done

@@ -18,6 +18,7 @@ from llama_srb.memory.stores.sqlite import SqliteStore
 from llama_srb.models import cache, defaults, fingerprint, gguf_header
 from llama_srb.models.cache import Cache, HubError
 from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.models.memory import cells_of
 from llama_srb.tasks import Task, pins
 
 from . import Refused, fetching, say
@@ -34,6 +35,7 @@ class _Checked:
     path: Path
     size_bytes: int | None = None  # None: it is not downloaded
     context: int | None = None
+    cells: int | None = None  # about, of its engine's KV cache
     file: Path | None = None  # of a model of a hub, where it is
     faults: list[str] = field(default_factory=list)
 
@@ -51,7 +53,7 @@ def _check(file: str) -> None:
         raise Refused(error) from error
     checked = [_examine(model) for model in settings.served]
     for one in checked:
-        one.faults += _faults_of_pins(one, pins.pinned(pins.tasks_of(one.settings, settings, found)))
+        _tell_of_pins(one, pins.pinned(pins.tasks_of(one.settings, settings, found)))
     faults = [fault for one in checked for fault in one.faults]
     faults += [fault for memory in memories for fault in _faults_of_memory(memory, checked)]
     for fault in faults:
@@ -96,6 +98,7 @@ def _examine_files(checked: _Checked, path: Path) -> None:
     parts = [gguf_header.read_model(part) for part in fingerprint.parts_of(path)]
     checked.size_bytes = sum(part.size_bytes for part in parts)
     checked.context = checked.settings.ctx or parts[0].context
+    checked.cells = cells_of(parts[0], checked.settings.engine_command)
 
 
 def _faults_of_memory(memory: MemorySettings, checked: Iterable[_Checked]) -> Iterator[str]:
@@ -127,17 +130,16 @@ def _faults_of_adapters(model: Settings) -> Iterator[str]:
             yield f"{model.place}{key}: {error}"
 
 
-def _faults_of_pins(one: _Checked, pinned: list[Task]) -> Iterator[str]:
-    """A fault if preludes need more than half of the context; else a line says how much they need."""
-    if not pinned or one.context is None or one.settings.engine_mode == "per-request":
+def _tell_of_pins(one: _Checked, pinned: list[Task]) -> None:
+    """A line says about how much preludes need; only the engine, which counts them, refuses too many."""
+    if not pinned or one.cells is None or one.settings.engine_mode == "per-request":
         return
     name, need = one.settings.model_names[0], pins.estimated(pinned)
     names = ", ".join(task.name for task in pinned)
-    about = f"{name}: the preludes of {names} need about {need} of its {one.context} tokens"
-    if need > one.context // 2:
-        yield f"{about}; they may need half: shorten them, or raise ctx"
-    else:
-        say(f"{about}, as long as it is loaded")
+    size = f"its {one.cells}" if one.settings.ctx else f"about {one.cells}"
+    about = f"{name}: the preludes of {names} need about {need} of {size} tokens, as long as it is loaded"
+    too_many = "; more than half of them are refused at the start: shorten the preludes, or raise ctx"
+    say(about + (too_many if need > one.cells // 2 else ""))
 
 
 def _row(one: _Checked, server: Settings) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from llama_srb.client.errors import ServerError
 from llama_srb.client.events import Done, Event, Prompt, Start, Stop, Text, Then
 from llama_srb.client.reader import read_as
 
-RECALLED = re.compile(r"([^\s;,]+);score=(-?\d+(?:\.\d+)?(?:e-?\d+)?)")
+RECALLED = "X-Recalled"  # the header of an answer for which a task has recalled something
 MAX_SEQUENCES = 1 << 20  # of one answer; each takes memory before its first text
 
 
@@ -69,9 +68,9 @@ class Recalled:
     document: str = ""
 
 
-def recalled_in(header: str) -> tuple[Recalled, ...]:
-    """Reads the header X-Recalled: ids and scores."""
-    return tuple(Recalled(id, float(score)) for id, score in RECALLED.findall(header))
+def recalled_of(start: Start | None) -> tuple[Recalled, ...]:
+    """The chunks that the start event names."""
+    return tuple(read_as(Recalled, one) for one in start.recalled) if start else ()
 
 
 class _Text:
@@ -175,7 +174,7 @@ class Answer:
     @property
     def recalled(self) -> tuple[Recalled, ...]:
         """The chunks that the start event names."""
-        return tuple(read_as(Recalled, one) for one in self.start.recalled) if self.start else ()
+        return recalled_of(self.start)
 
     @property
     def choices(self) -> list[Choice]:

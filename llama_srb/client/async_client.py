@@ -44,7 +44,10 @@ class AsyncStream(Reading):
         self._more = more
 
     async def __aenter__(self) -> Self:
-        """Sends the request and waits for its first event. Raises if the server refuses the request."""
+        """Sends the request and waits for its first event, if a task has recalled something for the start.
+
+        Raises if the server refuses the request.
+        """
         with as_client_errors(self._place):
             await self._client.check(self._more)
             self._response = await self._client.http.send(self._post(self._client.http), stream=True)
@@ -54,7 +57,7 @@ class AsyncStream(Reading):
                     raise refusal(self._response)
                 self._begin(self._response)
                 self._chunks = self._response.aiter_raw()
-                while not self._events:
+                while not self._has_begun:
                     self._feed(await anext(self._chunks, None))
             except BaseException:
                 await self._response.aclose()

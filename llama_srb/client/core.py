@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import httpx
 
-from llama_srb.client.answer import Answer, Choice, Recalled, Score, recalled_in
+from llama_srb.client.answer import RECALLED, Answer, Choice, Recalled, Score, recalled_of
 from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
 from llama_srb.client.events import Error, Event, Loading, Queued, Start, event_from, failure
 from llama_srb.client.models import Model, models_from
@@ -245,7 +245,7 @@ class Reading:
         self._caller = client
         self._place = client.place
         self._body, self._path = body, path
-        self._recalled: tuple[Recalled, ...] = ()
+        self._recalls = False  # the start event, which may not have come yet, names what was recalled
         self._frames = Frames()
         self._events: deque[Event] = deque()
 
@@ -257,7 +257,8 @@ class Reading:
     @property
     def recalled(self) -> tuple[Recalled, ...]:
         """The chunks that a task has recalled for the prompt, best first."""
-        return self.answer.recalled or self._recalled
+        unread = next((event for event in self._events if isinstance(event, Start)), None)
+        return recalled_of(self.answer.start or unread)
 
     def _post(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         return self._caller.post(http, self._path, self._body, EVENT_STREAM)
@@ -267,7 +268,13 @@ class Reading:
         if not is_event_stream(response):
             kind = response.headers.get("Content-Type") or "nothing"
             raise ServerError(f"{response.url} answers {kind}, which is no event stream")
-        self._recalled = recalled_in(response.headers.get("X-Recalled", ""))
+        self._recalls = RECALLED in response.headers
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether the first event is there; of a task that has recalled something the start event."""
+        waits = (Loading, Queued) if self._recalls else ()
+        return not all(isinstance(event, waits) for event in self._events)
 
     def _feed(self, chunk: bytes | None) -> None:
         if chunk is None:

@@ -40,7 +40,10 @@ class Stream(Reading):
         self._client = client
 
     def __enter__(self) -> Self:
-        """Sends the request and waits for its first event. Raises if the server refuses the request."""
+        """Sends the request and waits for its first event, if a task has recalled something for the start.
+
+        Raises if the server refuses the request.
+        """
         with as_client_errors(self._place):
             self._response = self._client.http.send(self._post(self._client.http), stream=True)
             try:
@@ -49,7 +52,7 @@ class Stream(Reading):
                     raise refusal(self._response)
                 self._begin(self._response)
                 self._chunks = self._response.iter_raw()
-                while not self._events:
+                while not self._has_begun:
                     self._feed(next(self._chunks, None))
             except BaseException:
                 self._response.close()

@@ -25,8 +25,13 @@ _SECRET = re.compile(rf"{PREFIX}|.*PASSW(OR)?D|(.*_)?(TOKEN|SECRET|CREDENTIAL|KE
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of a child process: without this server's settings and variables with secret names."""
-    return {name: value for name, value in os.environ.items() if not _SECRET.match(name)}
+    """The environment of a child process: without this server's settings and variables with secret names.
+
+    An engine that aborts ends at once, and its last line says why: ggml's backtrace by gdb would take
+    seconds, and push that line out of the log.
+    """
+    ours = {name: value for name, value in os.environ.items() if not _SECRET.match(name)}
+    return {"GGML_NO_BACKTRACE": "1"} | ours
 
 
 def environment(settings: Mapping[str, Any]) -> dict[str, str]:

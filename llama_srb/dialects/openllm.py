@@ -56,14 +56,18 @@ class ConfiguredVectors(Warned):
     prompt_tokens: Count
 
 
-class Answer(Reply):
-    """The answer of /complete and /chat, as one body."""
+def merged(body: Json) -> Json:
+    """The body with the fields of its configuration beside it, where those of other dialects stand."""
+    configuration = body.get("configuration") or {}
+    if not isinstance(configuration, dict):
+        raise wrong("configuration", configuration, "an object of request fields")
+    return {**body, **configuration, "configuration": configuration}
 
-    def __init__(self, body: Json, about: ServerInfo) -> None:
-        configuration = body.get("configuration") or {}
-        if not isinstance(configuration, dict):
-            raise wrong("configuration", configuration, "an object of request fields")
-        fields = {**body, **configuration}
+
+class Answer(Reply):
+    """The answer of /complete and /chat, as one body; `fields` are merged."""
+
+    def __init__(self, fields: Json, about: ServerInfo) -> None:
         if switch(fields, "stream", False):
             message = (
                 "stream is true; this path answers with one body: /v1/events and /v1/chat/completions stream"
@@ -73,7 +77,7 @@ class Answer(Reply):
         request = request_from(self.beginning(fields), defaults, known=READ_HERE)
         super().__init__(request, about, stream=False)
         counts = {"n": request.n, "max_tokens": request.max_tokens}
-        self._configuration = {**configuration, **counts}
+        self._configuration = {**fields["configuration"], **counts}
 
     def beginning(self, fields: Json) -> Json:
         """The fields with the prompt or the messages."""

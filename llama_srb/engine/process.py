@@ -18,6 +18,7 @@ from typing import Literal, Self, TypeAlias
 
 from llama_srb import bundled
 from llama_srb.background import begin
+from llama_srb.engine import rpc
 from llama_srb.engine.codec import PROTOCOL, Lines, ProtocolError
 from llama_srb.engine.events import Loading, Ready
 from llama_srb.engine.exchange import EngineError, EngineUnavailable, Exchange
@@ -56,6 +57,7 @@ class Engine:
         self._on_change = on_change
         self._errors = ErrorOutput()
         self._fault = self._details = ""  # why it was killed, for clients; more about it, only for the log
+        self._lost = ""  # the RPC servers that did not answer when it ended, in words
         self._lines = 0  # sent so far
         self._draining = False
         self._loaded = asyncio.Event()  # also set when the process ends before it has loaded
@@ -143,7 +145,8 @@ class Engine:
         if code is None:
             return "the engine is running"
         how = f"exit code {code}" if code >= 0 else f"signal {_signal_name(-code)}"
-        return f"the engine ended while {'loading' if self.ready is None else 'running'}: {how}"
+        when = "loading" if self.ready is None else "running"
+        return f"the engine ended while {when}: {how}" + (f"; {self._lost}" if self._lost else "")
 
     @property
     def cause_with_log(self) -> str:
@@ -187,6 +190,8 @@ class Engine:
         try:
             await self._read_events()
             await _reap(self._process, self.settings.stop_grace)
+            if not self._draining and (lost := await rpc.silent(rpc.servers_of(self.settings.command))):
+                self._lost = rpc.told(lost)
         finally:
             self.kill()  # still needed if this task was cancelled because the event loop is closing
             guard.cancel()

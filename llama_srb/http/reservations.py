@@ -22,6 +22,7 @@ from llama_srb.engine.pool.terms import Observer, Terms, TimeLimit
 from llama_srb.http.auth.api_keys import Grant, Key
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.limits import Budgets, Load
+from llama_srb.http.observe.beginnings import Beginnings, OnBegun
 from llama_srb.http.observe.metrics import Metrics
 from llama_srb.http.observe.model_metrics import Clock
 from llama_srb.http.observe.request_metrics import OTHER, Labels, adapter_label
@@ -31,6 +32,7 @@ from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.values import RequestError, wrong
 
 log = logging.getLogger(__name__)
+
 
 SHARE = (
     256  # the most requests of one WebSocket: fewer unread events than max_unread / SHARE are never too many
@@ -66,14 +68,24 @@ class Admission:
             raise RequestError(message, status=503, code="draining", retry_after=DRAIN_RETRY)
 
     def reserve(
-        self, caller: Caller, model: ServedModel, count: int = 1, *, yields: bool = False, again: bool = False
+        self,
+        caller: Caller,
+        model: ServedModel,
+        count: int = 1,
+        *,
+        yields: bool = False,
+        again: bool = False,
+        owed: bool = False,
+        on_begun: OnBegun | None = None,
     ) -> Reservation:
         """Returns a reservation of `count` slots, which are granted all or none when its block is entered.
 
         yields: the engine runs other requests first, so it does not count as one of those that run at once.
         again: a slot is free for another request of the block when its request is over.
+        owed: a request that was accepted needs it, so no limit refuses or ends it; its tokens count.
+        on_begun: called for each request, when all generations of the block have their first token.
         """
-        return Reservation(self, caller, model, count, yields, again)
+        return Reservation(self, caller, model, count, yields, again, owed, on_begun)
 
     async def extend(self, generation: Exchange, extension: Extension, caller: Caller) -> Extend | None:
         """Adds sequences to a generation, which has its slot already; None if it has just ended."""
@@ -85,13 +97,8 @@ class Admission:
     # For reservations
 
     def grant(self, reservation: Reservation) -> None:
-        self.require_no_drain(reservation.caller)
-        if not reservation.is_line:
-            self._require_queue(reservation.count)
-        if (grant := reservation.grant) is not None:
-            if not reservation.yields:
-                self._require_slots(grant, reservation.count)
-            self._require_tokens(grant)
+        if not reservation.owed:
+            self._require_room(reservation)
         self._open.add(reservation)
 
     def release(self, reservation: Reservation) -> None:
@@ -101,6 +108,15 @@ class Admission:
     def unread_on_connection(self, reservation: Reservation) -> int:
         """Events that wait for the reader of the reservation's connection, in all of its requests."""
         return sum(other.unread for other in self._open if other.hang_up == reservation.hang_up)
+
+    def _require_room(self, reservation: Reservation) -> None:
+        self.require_no_drain(reservation.caller)
+        if not reservation.is_line:
+            self._require_queue(reservation.count)
+        if (grant := reservation.grant) is not None:
+            if not reservation.yields:
+                self._require_slots(grant, reservation.count)
+            self._require_tokens(grant)
 
     def _require_queue(self, count: int) -> None:
         waiting = sum(one.waiting for one in self._open if not one.is_line)
@@ -144,12 +160,15 @@ class Reservation(Observer):
         count: int,
         yields: bool,
         again: bool = False,
+        owed: bool = False,
+        on_begun: OnBegun | None = None,
     ) -> None:
         self._model, self._pool, self._again = model, model.pool, again
         self.caller, self.grant, self.client = caller, caller.grant, caller.client
         self.hang_up = caller.hang_up
-        self.is_line = caller.is_line
-        self.count, self.yields = count, yields or caller.is_line
+        self.owed, self.is_line = owed, caller.is_line or owed
+        self.count, self.yields = count, yields or self.is_line
+        self._beginnings = Beginnings(count, on_begun)
         self._admission, self._metrics = admission, admission.metrics.of(model.name)
         self._in_block = False
         self._unused = 0
@@ -219,6 +238,7 @@ class Reservation(Observer):
         generation = self._pool.generate(request, self._terms)
         generation.locked = request.locked
         self._adapters[generation] = _adapter_of(request, self._model)
+        self._beginnings.expect(generation, request)
         self.caller.trace.asked(request, self._model.name)
         return generation
 
@@ -228,6 +248,7 @@ class Reservation(Observer):
         several = self._pool.generate_all(requests, self._terms)
         for generation, request in zip(several.parts, requests, strict=True):
             self._adapters[generation] = _adapter_of(request, self._model)
+            self._beginnings.expect(generation, request)
         self.caller.trace.asked(requests[0], self._model.name)
         return several
 
@@ -266,6 +287,7 @@ class Reservation(Observer):
     def received(self, exchange: Exchange, events: list[Event]) -> None:
         if (clock := self._running.get(exchange)) is None:
             return
+        self._beginnings.take(exchange, events)
         if exchange.n:
             clock.take(events)
             if self.caller.trace.takes_texts:
@@ -284,6 +306,7 @@ class Reservation(Observer):
             self.hang_up()
 
     def over(self, exchange: Exchange) -> None:
+        self._beginnings.discard(exchange)
         if (clock := self._running.pop(exchange, None)) is None:
             return
         if exchange.n:

@@ -23,6 +23,7 @@ from llama_srb.http.handlers import Api
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
 from llama_srb.http.listening import address_of, listening
+from llama_srb.http.memories.pending import Pending
 from llama_srb.http.observe.freed_memory import trim_when_grown
 from llama_srb.http.observe.traces import NO_TRACES, Traces
 from llama_srb.http.reload import Reload
@@ -105,7 +106,7 @@ async def serve(
                                     await stopping[0].wait()
                         log.info("stopping")
                         await asyncio.gather(site.stop(), rpc.drain())
-                        await _stop(residency, settings.stop_grace, stopping[1])
+                        await _stop(residency, memories.pending, settings.stop_grace, stopping[1])
             finally:
                 for helper in helpers:
                     helper.cancel()
@@ -265,9 +266,9 @@ async def _loaded(residency: Residency, model: ServedModel, report: Callable[[fl
         await asyncio.wait({load})
 
 
-async def _stop(residency: Residency, grace: float, at_once: asyncio.Event) -> None:
-    """Lets requests finish for `grace` seconds, unless a second signal comes."""
-    stop = begin(residency.stop(grace), "models stop")
+async def _stop(residency: Residency, pending: Pending, grace: float, at_once: asyncio.Event) -> None:
+    """Lets requests finish and their prompts be stored for `grace` seconds, unless a second signal comes."""
+    stop = begin(_end(residency, pending, grace), "models stop")
     hurry = begin(at_once.wait(), "second signal")
     try:
         await asyncio.wait({stop, hurry}, return_when=asyncio.FIRST_COMPLETED)
@@ -276,3 +277,12 @@ async def _stop(residency: Residency, grace: float, at_once: asyncio.Event) -> N
         await asyncio.wait({stop})
     finally:
         hurry.cancel()
+
+
+async def _end(residency: Residency, pending: Pending, grace: float) -> None:
+    """Stops the models when they have computed the vectors of the prompts that are being stored."""
+    end = asyncio.get_running_loop().time() + grace
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await pending.wait_for_all()
+    await residency.stop(max(0.0, end - asyncio.get_running_loop().time()))

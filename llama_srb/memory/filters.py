@@ -109,13 +109,21 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """before: limits the chunks of which the k best are taken; after: limits these k, so few may be left."""
+    """before: limits the chunks of which the k best are taken; after: limits these k, so few may be left.
+
+    lacking: texts that none of the k chunks has.
+    """
 
     before: tuple[Condition, ...] = ()
     after: tuple[Condition, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     def takes(self, score: float, metadata: Metadata) -> bool:
         return all(one.holds(score, metadata) for one in self.before)
+
+    def lets(self, text: Callable[[], str]) -> bool:
+        """Whether a chunk has none of the texts that it must lack; `text` reads it."""
+        return not self.lacking or not any(map(text().__contains__, self.lacking))
 
     def ends_at(self, score: float) -> bool:
         """Whether chunks with this score or a lower one cannot pass."""

@@ -127,10 +127,23 @@ class Memory:
         return await self._store.get(checked_id(id), self._reader(owner))
 
     async def documents(
-        self, owner: str = OPERATOR, after: tuple[str, str] = ("", ""), limit: int = 100
-    ) -> list[Document]:
-        """What a client sees, without texts, by (id, owner); `after` is that of the last one of a page."""
-        return await self._store.documents(self._reader(owner), after, whole("limit", limit, 1, MAX_LISTED))
+        self, owner: str = OPERATOR, after: tuple[str, str] = ("", ""), limit: int = 100, *,
+        of_all: bool = False,
+    ) -> list[Document]:  # fmt: skip
+        """What a client sees, without texts, by (id, owner); `after` is that of the last one of a page.
+
+        of_all: the documents of all clients.
+        """
+        reader = Reader(owner, shared=of_all or self.settings.shared)
+        return await self._store.documents(reader, after, whole("limit", limit, 1, MAX_LISTED))
+
+    async def named(self, id: object, owner: str | None = None) -> list[Document]:
+        """The documents of this id, those of all owners or of one, without texts; the operator's first."""
+        name = checked_id(id)
+        first = await self._store.get(name, Reader(OPERATOR))
+        others = await self.documents(after=(name, OPERATOR), limit=MAX_LISTED, of_all=True)
+        found = [*([first] if first else []), *(one for one in others if one.id == name)]
+        return [one for one in found if owner in (None, one.owner)]
 
     async def search(
         self, query: object, k: object = 5, filter: Filter = NO_FILTER, owner: str = OPERATOR

@@ -50,7 +50,7 @@ def needed(settings: Settings, info: ModelInfo, n_ctx: int | None = None, backen
 def growth(settings: Settings, info: ModelInfo, n_ctx: int | None = None) -> int:
     """The bytes that an engine takes as its cells and buffers come into use after its load."""
     command = settings.engine_command
-    cells = (n_ctx or _n_ctx(info, command)) * cell_bytes(info, command)
+    cells = (n_ctx or cells_of(info, command)) * cell_bytes(info, command)
     return int(cells) + _work(info, command)
 
 
@@ -77,7 +77,7 @@ def _type_bytes(name: str | None) -> float:
     return size / elements
 
 
-def _n_ctx(info: ModelInfo, command: Sequence[str]) -> int:
+def cells_of(info: ModelInfo, command: Sequence[str]) -> int:
     """The cells of an engine: the setting, or as engine/model/fit.cpp chooses without it."""
     if given := _whole(_value(command, "-c", "--ctx-size")):
         return given

@@ -274,6 +274,7 @@ class CompletionRequest(_Row):
     warnings: tuple[str, ...] = Field((), exclude=True)
     locked: Mapping[str, str] = Field({}, exclude=True)  # an extend may not change them: what sets them
     recalled: Mapping[int, tuple[Recalled, ...]] = Field({}, exclude=True)  # by the number of the user's turn
+    to_store: tuple[str, str] | None = Field(None, exclude=True)  # a memory, and the text that goes into it
     # fmt: on
 
     @property

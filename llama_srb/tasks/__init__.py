@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_srb.tasks.pins import pin_of, pins_of
-from llama_srb.tasks.prompt import Piece, applied, last_turn, pieces_of, query_of
+from llama_srb.tasks.prompt import Piece, applied, harmless, last_turn, pieces_of, query_of
 from llama_srb.tasks.tables import FILE, read
 from llama_srb.tasks.task import Recall, Task
 from llama_srb.tasks.tasks import Tasks
@@ -15,6 +15,7 @@ __all__ = [
     "Task",
     "Tasks",
     "applied",
+    "harmless",
     "last_turn",
     "pieces_of",
     "pin_of",

@@ -56,6 +56,25 @@ def _refuse_private(private: Sequence[str], parts: Sequence[Part]) -> None:
             raise RequestError(f"prompt has {shown(found)}, which is one of private_tokens", param="prompt")
 
 
+def harmless(found: Sequence[Recalled], private: Sequence[str], asked: str) -> tuple[Recalled, ...]:
+    """The chunks that can stand before a client's text: with them the prompt has no more private tokens.
+
+    A private token may begin in a chunk and end in the text behind it.
+    """
+    taken, before = list[Recalled](), ""
+    behind = asked[: max(map(len, private), default=0)]
+    for one in found:
+        text = before + recalled_text(one)
+        if not any(token in text + behind for token in private):
+            taken, before = [*taken, one], text
+    return tuple(taken)
+
+
+def recalled_text(chunk: Recalled) -> str:
+    """A chunk as it stands in a prompt."""
+    return chunk.text + "\n"
+
+
 def pieces_of(task: Task, request: CompletionRequest, *, is_beginning: bool = False) -> list[Piece]:
     """The parts of a prompt that needs no template; one that goes on from a sequence has no prelude."""
     prelude = [Piece("prelude", task.prelude, special=True)] if request.continue_ is None else []
@@ -65,7 +84,7 @@ def pieces_of(task: Task, request: CompletionRequest, *, is_beginning: bool = Fa
     front, rest = list[Piece](), list[Piece]()
     for turn in turns:
         if turn[0].kind == "prefix":
-            found = [Piece("recall", one.text + "\n") for one in request.recalled.get(asked, ())]
+            found = [Piece("recall", recalled_text(one)) for one in request.recalled.get(asked, ())]
             (front if task.recalls_in_front else rest).extend(found)
             asked += 1
         rest += turn
@@ -145,7 +164,7 @@ def _with_system_message(
     made, front, asked = list[dict[str, Any]](), task.prelude, 0
     for message in messages:
         if message["role"] == USER:
-            found = "".join(one.text + "\n" for one in recalled.get(asked, ()))
+            found = "".join(map(recalled_text, recalled.get(asked, ())))
             asked += 1
             if found and task.recalls_in_front:
                 front += found

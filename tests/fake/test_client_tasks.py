@@ -21,7 +21,7 @@ from llama_srb.client import (
     Then,
     UnknownField,
 )
-from llama_srb.client.answer import Answer, recalled_in
+from llama_srb.client.answer import Answer
 from tests.fake_engine import story
 from tests.support.bench import Bench
 from tests.support.served import key_file
@@ -170,20 +170,6 @@ def test_a_prompt_is_shown_in_parts(caller: Client) -> None:
 
 
 # What a task recalls
-
-
-HEADERS: list[tuple[str, tuple[Recalled, ...]]] = [
-    ("", ()),
-    ("17;score=0.8124", (Recalled("17", 0.8124),)),
-    ("17;score=0.8, 5;score=-0.25", (Recalled("17", 0.8), Recalled("5", -0.25))),
-    ("9f-a;score=1e-05,b;score=1;more=2", (Recalled("9f-a", 1e-5), Recalled("b", 1.0))),
-    ("rubbish, ;score=, x;score=y", ()),
-]
-
-
-@pytest.mark.parametrize(("header", "chunks"), HEADERS)
-def test_the_header_of_recalled_chunks_is_read(header: str, chunks: tuple[Recalled, ...]) -> None:
-    assert recalled_in(header) == chunks
 
 
 def test_a_start_event_names_memory_and_document_too() -> None:

@@ -80,8 +80,9 @@ recall = { memory = "bible", retrieve = 2, store_prompts = true }
 
 def test_tasks_and_memories_are_checked(bench: Bench) -> None:
     code, lines, said = checked(bench, BLOCK)
-    about = "storyteller: the preludes of continue_story need about 1 of its 1024 tokens"
-    assert (code, len(lines), said) == (0, 2, [f"{about}, as long as it is loaded"])
+    about = r"storyteller: the preludes of continue_story need about 1 of about \d+ tokens, as long as .*"
+    assert (code, len(lines), len(said)) == (0, 2, 1)
+    assert re.fullmatch(about, said[0])
     for wrong, fault in (
         ('model = "storytelle"', "tasks.continue_story.model in srb.toml is 'storytelle'; there is no such "
          "model; did you mean storyteller?"),
@@ -104,12 +105,15 @@ PRELUDES = [  # of tasks, with a context of 100 tokens; the tokens that they are
 
 
 @pytest.mark.parametrize(("preludes", "tokens"), PRELUDES)
-def test_preludes_may_need_half_of_the_context(bench: Bench, preludes: list[str], tokens: int) -> None:
+def test_a_line_estimates_what_preludes_need_and_whether_it_is_too_much(
+    bench: Bench, preludes: list[str], tokens: int
+) -> None:
     tasks = "".join(f"[tasks.t{i}]\nprelude = '{text}'\n" for i, text in enumerate(preludes))
     text = f"model = 'models/storyteller.gguf'\nctx = 100\n{tasks}"
     code, _, said = checked(bench, text)
-    assert code == (0 if tokens <= 50 else 2)
+    assert code == 0, "it is an estimate: only the engine counts"
     assert f"need about {tokens} of its 100 tokens" in said[0]
+    assert ("more than half of them are refused" in said[0]) == (tokens > 50)
     assert checked(bench, "engine_mode = 'per-request'\n" + text)[2] == []
 
 

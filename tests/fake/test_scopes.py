@@ -182,6 +182,15 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /v1/batches
         GET /v1/batches/{batch_id}
         POST /v1/batches/{batch_id}/cancel
+        POST /openai/v1/files
+        GET /openai/v1/files
+        GET /openai/v1/files/{file_id}
+        GET /openai/v1/files/{file_id}/content
+        DELETE /openai/v1/files/{file_id}
+        POST /openai/v1/batches
+        GET /openai/v1/batches
+        GET /openai/v1/batches/{batch_id}
+        POST /openai/v1/batches/{batch_id}/cancel
     """,
 }
 EXPECTED = {

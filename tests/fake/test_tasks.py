@@ -98,6 +98,29 @@ async def test_a_task_puts_its_texts_around_the_prompt(asked: Asked) -> None:
     assert asked.got("tale") == []
 
 
+CONFIGURED = {"/complete": {"prompt": "hi"}, "/chat": {"message": "hi"}, "/embed": {"input": "hi"}}
+
+
+@pytest.mark.parametrize("path", CONFIGURED)
+async def test_the_model_in_a_configuration_is_the_one_that_answers(asked: Asked, path: str) -> None:
+    def of(model: str, **fields: Any) -> dict[str, Any]:
+        return {**CONFIGURED[path], "configuration": {"model": model, **fields}}
+
+    status, answer = await asked.json("POST", path, of("nonsense"))
+    assert (status, answer["error"]["code"]) == (404, "model_not_found")
+    assert (await asked.json("POST", path, of("poem"), key="tale"))[0] == 403
+    assert (await asked.json("POST", path, of("poem")))[0] == 200
+    assert (await asked.json("POST", path, {**of("poem"), "model": "nonsense"}))[0] == 200
+    assert asked.got("tale") == []
+    if path == "/embed":
+        return
+    status, answer = await asked.json("POST", path, of("story", n=2))
+    assert (status, answer["error"]["code"], answer["error"]["param"]) == (400, "locked", "n")
+    status, answer = await asked.json("POST", path, of("story"))
+    assert (status, len(answer["choices"])) == (200, 3)
+    assert parts_of(asked.got("poem")[-1]) == "(<p>)(<u>)hi(<a>)"
+
+
 async def test_the_form_of_an_answer_follows_the_rules_of_completions(asked: Asked) -> None:
     for path, body in (("/completions", {"prompt": "hi"}), ("/chat", {"messages": USER})):
         for more, kinds in (({}, ("loading", "start")), ({"stream": True}, ("chunk",))):

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from llama_srb.config import load
-from llama_srb.http.auth.api_keys import Grant
+from llama_srb.http.auth.api_keys import Grant, Key
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
-from llama_srb.http.memories.access import MemoryAccess
+from llama_srb.http.memories.access import MemoryAccess, owner_of
+from llama_srb.http.memories.pending import Pending
 from llama_srb.http.reservations import Admission
 from llama_srb.memory.filters import parse_filter
 from llama_srb.memory.named import OpenStores
@@ -23,9 +24,12 @@ from llama_srb.request.values import RequestError
 from llama_srb.tasks import Tasks
 
 TALES = '[memories.tales]\nstore = { file = "tales.db" }\nchunk_tokens = 32\n'
+WIKI = '[memories.wiki]\nstore = { file = "wiki.db" }\nshared = true\n'
 CAT = "The cat sleeps on the warm roof. It dreams of fish."
 SHIP = "A ship sails over the cold sea. The captain looks for an island."
-ALICE, BOB = (Caller(Grant(name=name, scopes=("complete",))) for name in ("alice", "bob"))
+HASH = "0" * 64
+ALICE, BOB = (Caller(Key(name=name, hash=HASH, scopes=("complete",))) for name in ("alice", "bob"))
+ROOT = Caller(Grant(name="root", scopes=("admin",)))
 BARRED = Caller(Grant(name="eve", memories=("wiki",)))
 
 
@@ -33,11 +37,11 @@ BARRED = Caller(Grant(name="eve", memories=("wiki",)))
 async def access(tmp_path: Path) -> AsyncIterator[MemoryAccess]:
     """The memory of a server that has loaded nothing yet."""
     file = tmp_path / "srb.toml"
-    file.write_text(TALES)
+    file.write_text(TALES + WIKI)
     settings = load({"ctx": 2048}, config=str(file), environ={})
     model, residency = of_settings(settings), Residency(limits_of(settings))
     registry = Registry(settings, Admission(Load()), [model], {}, residency, Tasks([]))
-    access = MemoryAccess(read(settings), registry, OpenStores())
+    access = MemoryAccess(read(settings), registry, OpenStores(), Pending())
     await access.open()
     async with residency:
         await residency.add(model)
@@ -46,9 +50,8 @@ async def access(tmp_path: Path) -> AsyncIterator[MemoryAccess]:
 
 
 async def test_a_prompt_is_recalled_by_its_own_key_only(access: MemoryAccess) -> None:
-    assert (await access.store("tales", CAT, ALICE)).embedded > 0
-    assert (await access.store("tales", CAT, ALICE)).embedded == 0, "it is stored once"
-    await access.store("tales", SHIP, BOB)
+    for text, caller in ((CAT, ALICE), (CAT, ALICE), (SHIP, BOB)):
+        access.store("tales", text, caller)
     found = await access.recall("tales", CAT, 9, ALICE)
     assert [one.text for one in found if "ship" in one.text] == []
     assert found[0].metadata == {"kind": "prompt"}
@@ -59,22 +62,55 @@ async def test_a_prompt_is_recalled_by_its_own_key_only(access: MemoryAccess) ->
     assert await access.recall("tales", CAT, 9, Caller(Grant(name="carol"))) == []
 
 
+@pytest.mark.parametrize(
+    ("memory", "expected"), [("wiki", ["key alice"]), ("tales", ["key alice", "key bob"])]
+)
+async def test_a_shared_memory_has_the_same_prompt_of_two_keys_once(
+    access: MemoryAccess, memory: str, expected: list[str]
+) -> None:
+    for caller in (ALICE, BOB, ALICE):
+        access.store(memory, CAT, caller)
+    await access.pending.wait_for_all()
+    documents = await (await access.reading(memory, ROOT)).documents(of_all=True)
+    assert [one.owner for one in documents] == expected
+    found = [(await access.recall(memory, CAT, 1, caller))[0].document for caller in (ALICE, BOB)]
+    assert found == [documents[0].id] * 2
+
+
+async def test_another_text_under_the_id_of_a_prompt_does_not_stand_for_it(access: MemoryAccess) -> None:
+    access.store("wiki", CAT, ALICE)
+    await access.pending.wait_for_all()
+    async with access.computing("wiki", ALICE) as (memory, _):
+        (prompt,) = await memory.documents(owner_of(ALICE))
+        await memory.put(prompt.id, SHIP, owner=owner_of(ALICE))
+    access.store("wiki", CAT, BOB)
+    assert (await access.recall("wiki", CAT, 1, BOB))[0].text in CAT
+
+
+async def test_a_prompt_that_cannot_be_stored_is_a_line_of_the_log(
+    access: MemoryAccess, caplog: pytest.LogCaptureFixture
+) -> None:
+    access.store("tales", "\x01", ALICE)
+    assert await access.recall("tales", CAT, 1, ALICE) == []
+    assert "memory tales: a prompt of key alice was not stored: text has no text" in caplog.text
+
+
 async def test_a_filter_limits_what_is_recalled(access: MemoryAccess) -> None:
-    await access.store("tales", CAT, ALICE)
+    access.store("tales", CAT, ALICE)
     assert await access.recall("tales", CAT, 9, ALICE, parse_filter({"metadata": {"kind": "book"}})) == []
     assert await access.recall("tales", CAT, 9, ALICE, parse_filter(None, {"score": {"gt": 2}})) == []
 
 
 async def test_a_long_prompt_is_recalled_by_its_end(access: MemoryAccess) -> None:
-    await access.store("tales", CAT, ALICE)
-    await access.store("tales", SHIP, ALICE)
+    access.store("tales", CAT, ALICE)
+    access.store("tales", SHIP, ALICE)
     by_end = await access.recall("tales", "Numbers and letters. " * 3000 + SHIP, 1, ALICE)
     assert "ship" in by_end[0].text or "captain" in by_end[0].text
     assert await access.recall("tales", " \n", 1, ALICE) == []
 
 
 async def test_a_key_without_a_memory_uses_it_only_by_tasks(access: MemoryAccess) -> None:
-    await access.store("tales", CAT, BARRED)
+    access.store("tales", CAT, BARRED)
     assert len(await access.recall("tales", CAT, 1, BARRED)) == 1
     for name, status in (("tales", 403), ("other", 404)):
         with pytest.raises(RequestError) as error:

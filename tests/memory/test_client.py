@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from llama_srb.client import AsyncClient, Client, Memory, RequestRefused, Stored, memories
+from llama_srb.client import AsyncClient, Client, Loading, Memory, RequestRefused, Stored, memories
 from tests.support.documents import epub
+from tests.support.places import STORYTELLER
 from tests.support.served import key_file
 from tests.support.serving import serving
 
@@ -160,9 +161,49 @@ def test_a_stream_names_what_its_task_has_recalled(caller: Client, tales: Memory
     [chunk] = tales.search("ship")
     with caller.task("told").stream("ship") as stream:
         [recalled] = stream.recalled
-    assert recalled.id == chunk.id
+    assert (recalled.id, recalled.memory, recalled.document) == (chunk.id, "tales", "ship.txt")
     assert recalled.score == pytest.approx(chunk.score, abs=1e-3)
     assert caller.prompt("ship", model="told").prompt.startswith(SHIP)
+
+
+TWO_MODELS = f"""
+[models.one]
+path = "{STORYTELLER}"
+[models.two]
+path = "{STORYTELLER}"
+preload = true
+[memories.tales]
+embedding_model = "two"
+store = {{ file = "tales.db" }}
+[tasks.told]
+model = "one"
+n = 1
+max_tokens = 2
+recall = {{ memory = "tales", retrieve = 1 }}
+"""
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_stream_names_it_before_an_event_is_read_also_if_the_model_loads(
+    tmp_path: Path, is_async: bool
+) -> None:
+    (tmp_path / "srb.toml").write_text(TWO_MODELS)
+    with (
+        serving("--ctx", "2048", "--config", str(tmp_path / "srb.toml")) as server,
+        Client(server.url) as caller,
+    ):
+        tales = caller.memory("tales")
+        tales.put("ship.txt", SHIP)
+        if is_async:
+            async with AsyncClient(server.url) as theirs, theirs.task("told").stream("ship") as stream:
+                recalled, first = stream.recalled, await anext(stream)
+        else:
+            with caller.task("told").stream("ship") as ours:
+                recalled, first = ours.recalled, next(ours)
+        assert isinstance(first, Loading), "it was not lost"
+        assert [(one.memory, one.document, one.id) for one in recalled] == [
+            ("tales", "ship.txt", tales.search("ship")[0].id)
+        ]
 
 
 async def test_the_asynchronous_client_gives_the_same(server: str, tales: Memory, tmp_path: Path) -> None:

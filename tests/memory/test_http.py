@@ -247,6 +247,30 @@ async def test_what_a_key_stores_only_that_key_finds(clients: dict[str, Api]) ->
     assert (await alice.ask("GET", "/tales/documents/mine"))[1]["text"] == "The operator has a dog."
 
 
+async def test_an_admin_sees_and_deletes_the_documents_of_all_keys(clients: dict[str, Api]) -> None:
+    alice, bob, root = clients["alice"], clients["bob"], clients["root"]
+    for memory in ("tales", "wiki"):
+        for client, text in ((alice, CAT), (bob, SHIP)):
+            assert (await client.put("mine", text, memory))[0] == 201
+        await alice.put("cat", CAT, memory)
+        path = f"/{memory}/documents"
+        _, listed = await root.ask("GET", path)
+        seen = [(one["id"], one["owner"], one["own"]) for one in listed["data"]]
+        assert seen == [("cat", "key alice", False), ("mine", "key alice", False), ("mine", "key bob", False)]
+        assert (await root.ask("GET", path + "/cat"))[1]["text"] == CAT
+        for method in ("GET", "DELETE"):
+            status, answer = await root.ask(method, path + "/mine")
+            assert (status, answer["error"]["code"]) == (409, "several_owners")
+            assert "key alice, key bob" in answer["error"]["message"]
+            assert (await root.ask(method, path + "/mine?owner=key%20carol"))[0] == 404
+        assert (await root.ask("GET", path + "/mine?owner=key%20bob"))[1]["text"] == SHIP
+        assert (await root.ask("DELETE", path + "/mine?owner=key%20bob"))[0] == 200
+        assert (await root.ask("DELETE", path + "/cat"))[0] == 200
+        assert await root.ids(memory) == await alice.ids(memory) == ["mine"]
+        assert (await root.ask("DELETE", path + "/cat"))[0] == 404
+    assert await root.found("cat", k=50) == [], "a search of an admin finds no other key's texts"
+
+
 async def test_in_a_shared_memory_all_find_all_and_change_their_own(clients: dict[str, Api]) -> None:
     alice, bob = clients["alice"], clients["bob"]
     await alice.put("cat", CAT, "wiki")

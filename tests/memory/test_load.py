@@ -31,7 +31,7 @@ prefix = "<u>"
 postfix = "<a>"
 max_tokens = 2
 n = 2
-recall = {{ memory = "m{i}", retrieve = 2 }}
+recall = {{ memory = "m{i}", retrieve = 2, store_prompts = {"false" if i else "true"} }}
 """
     for i in range(2)
 )
@@ -44,12 +44,15 @@ class Client:
         self._url, self._http, self._name = url, http, f"k{number}"
         self._drawn = random.Random(number)
         self.stored: dict[str, dict[str, str]] = {"m0": {}, "m1": {}}
+        self.prompts: set[str] = set()
+        self.requests = 0
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         data = json.dumps(body) if isinstance(body, Mapping) else body
         given = {**bearer(self._name), **headers}
         async with self._http.request(method, self._url + path, data=data, headers=given) as response:
             answer = await response.read()
+            self.requests += 1
             assert response.status < 300, answer
             return json.loads(answer) if response.content_type == "application/json" else answer
 
@@ -72,14 +75,18 @@ class Client:
                     found = await self.ask("POST", path + "/search", {"query": "animal by the river", "k": 9})
                     assert all(one["text"].startswith(self._name) for one in found["data"])
                 case _:
-                    body = {"prompt": f"{self._name} asks {number}.", "stream": False}
+                    text = f"{self._name} asks {number}."
+                    body = {"prompt": text, "stream": False}
+                    self.prompts |= {text} if memory == "m0" else set()
                     answer = await self.ask("POST", f"/v1/tasks/t{memory[1]}/completions", body)
                     assert len(answer["choices"]) == 2
 
     async def check(self) -> None:
         for memory, own in self.stored.items():
             listed = await self.ask("GET", f"/v1/memories/{memory}/documents?limit=500")
-            assert {one["id"] for one in listed["data"]} == own.keys()
+            prompts = [one for one in listed["data"] if one["metadata"] == {"kind": "prompt"}]
+            assert len(prompts) == (len(self.prompts) if memory == "m0" else 0)
+            assert {one["id"] for one in listed["data"] if one not in prompts} == own.keys()
             for id, text in list(own.items())[:3]:
                 assert (await self.ask("GET", f"/v1/memories/{memory}/documents/{id}"))["text"] == text
 
@@ -98,7 +105,8 @@ async def test_clients_lose_nothing_and_the_memory_of_the_server_is_flat(tmp_pat
             for one in clients:
                 await one.check()
             after = resident_of(server.pid)
-            print(f"{before >> 20} MiB before, {after >> 20} MiB after")
+            n_requests = sum(one.requests for one in clients)
+            print(f"{n_requests} requests, {before >> 20} MiB before, {after >> 20} MiB after")
             assert after - before < GROWTH
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -153,6 +154,17 @@ async def test_the_filter_before_takes_the_best_that_pass_and_the_one_after_leav
     strict = parse_filter({"score": {"gte": scores[0]}})
     assert [one.document for one in await memory.search("cat number 5", 20, strict)] == ["d005"]
     assert await memory.search("cat", 5, parse_filter({"metadata": {"none": {"exists": True}}})) == []
+
+
+async def test_the_next_best_chunk_takes_the_place_of_one_that_must_be_lacked(memory: Memory) -> None:
+    for i in range(9):
+        await memory.put(f"d{i}", f"The cat number {i} " + ("is <|secret|>." if i % 2 else "sleeps."))
+    for after, places in ((None, [0, 2, 4]), ({"metadata": {"kind": "book"}}, [])):
+        filter = replace(parse_filter(None, after), lacking=("<|none|>", "<|secret|>"))
+        found = await memory.search("The cat number sleeps", 3, filter)
+        assert len(found) == len(places)
+        assert [one.text for one in found if "<|secret|>" in one.text] == []
+    assert len(await memory.search("The cat number 1 is", 9, replace(filter, after=()))) == 5
 
 
 async def test_progress_is_reported_in_order(memory: Memory) -> None:

@@ -33,6 +33,18 @@ recall = { memory = "tales", retrieve = 2, store_prompts = true }
 prefix = "<u>"
 postfix = "<a>"
 max_tokens = 1
+[memories.wiki]
+store = { file = "wiki.db" }
+shared = true
+[tasks.notes]
+postfix = "<a>"
+max_tokens = 1
+private_tokens = ["<|secret|>", "end\\nFirst"]
+recall = { memory = "wiki", retrieve = 2 }
+[tasks.talk]
+max_tokens = 1
+private_tokens = ["<|secret|>"]
+recall = { memory = "wiki", retrieve = 2, store_prompts = true }
 [tasks.books.recall]
 memory = "tales"
 retrieve = 9
@@ -148,6 +160,25 @@ async def test_the_answer_names_the_chunks(
     assert named == [[found] * n_prompts]
     assert "recalled" in objects[0]
     assert len(header.split(", ")) == n_prompts
+
+
+HARMFUL = "The town of the sea has <|secret|> gates."
+
+
+async def test_a_chunk_with_a_private_token_is_left_out_for_the_next_best(clients: dict[str, Client]) -> None:
+    alice, bob = clients["alice"], clients["bob"]
+    for id, text in (("bad", HARMFUL), ("town", PUBLIC), ("cut", "The town by the sea is at its end")):
+        await alice.ask(f"/v1/memories/wiki/documents/{id}.txt", text.encode(), "PUT")
+    first, messages = "First, which town?", [{"role": "user", "content": ASKED}]
+    made = [await bob.ask("/v1/tasks/notes/completions", {"prompt": text}) for text in (ASKED, first)]
+    made.append(await bob.ask("/v1/tasks/talk/chat", {"messages": messages, "stream": False}))
+    for answer, _ in made:
+        events = [json.loads(line.removeprefix(b"data: ")) for line in answer.splitlines() if b"{" in line]
+        assert "bad.txt" not in [one["document"] for one in events[0]["recalled"]]
+    assert [len(header.split(", ")) for _, header in made] == [2, 1, 2]
+    asked = {"prompt": ASKED, "private_tokens": ["town"], "stream": False}
+    with pytest.raises(AssertionError, match="private_tokens"):
+        await bob.ask("/v1/tasks/notes/completions", asked)
 
 
 async def test_a_filter_of_a_task_takes_only_some_chunks(clients: dict[str, Client]) -> None:

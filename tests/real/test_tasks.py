@@ -321,3 +321,16 @@ async def test_a_chat_of_ten_turns_computes_only_what_is_new(story: Server, task
     grown = [after["prompt_tokens"] - before["prompt_tokens"] for before, after in pairwise(starts)]
     answers = [length - 4 for length in lengths]  # a text may be split into other tokens at its ends
     assert all(a <= b - c for a, b, c in zip(new, grown, answers, strict=False)), (new, grown, answers)
+
+
+@pytest.mark.parametrize("ctx", ["", "ctx = 512\n"], ids=["without ctx", "with ctx"])
+def test_the_check_of_a_file_refuses_no_prelude_that_the_start_takes(tmp_path: Path, ctx: str) -> None:
+    """Above half of the model's training length, below half of the cells; with ctx above it by estimate."""
+    file, prelude = tmp_path / "srb.toml", "Once upon a time, " * 150 if not ctx else " little" * 150
+    file.write_text(f'{ctx}[tasks.long]\nprelude = "{prelude}"\n')
+    command = [sys.executable, "-m", "llama_srb.cli", "config", "check", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the preludes of long need about" in done.stderr
+    with serving("--config", str(file)) as server:
+        assert server.json("POST", "/v1/tasks/long/completions", {"prompt": "x", "stream": False})[0] == 200

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from llama_srb.dialects.common.reply import ServerInfo
-from llama_srb.dialects.openllm import REPLIES
+from llama_srb.dialects.openllm import REPLIES, merged
 from llama_srb.engine.events import Done, Start, Stop, Stream
 from llama_srb.request.values import RequestError
 
@@ -17,7 +17,7 @@ STORY = [{"role": "system", "content": "Be brief."}]
 
 
 def answer(path: str, body: dict[str, Any], texts: list[str]) -> Any:
-    reply = REPLIES[path](body, ABOUT)
+    reply = REPLIES[path](merged(body), ABOUT)
     n = len(texts)
     reply.take([Start("a", n, 3, 0, 1)])
     for i, text in enumerate(texts):
@@ -28,7 +28,7 @@ def answer(path: str, body: dict[str, Any], texts: list[str]) -> Any:
 
 def test_the_configuration_has_the_request_s_fields_and_is_in_the_answer() -> None:
     body = {"prompt": "x", "configuration": {"n": 2, "max_tokens": 3, "temp": 0.5, "stop": ["#"]}}
-    request = REPLIES["/complete"](body, ABOUT).request
+    request = REPLIES["/complete"](merged(body), ABOUT).request
     assert (request.n, request.max_tokens, request.stop) == (2, 3, ("#",))
     assert request.sampling.temperature == 0.5
     got = answer("/complete", body, ["a", "b"])
@@ -41,7 +41,7 @@ def test_the_configuration_has_the_request_s_fields_and_is_in_the_answer() -> No
 
 def test_a_field_of_the_configuration_beats_one_beside_it() -> None:
     body = {"prompt": "x", "n": 2, "configuration": {"n": 3}}
-    assert REPLIES["/complete"](body, ABOUT).request.n == 3
+    assert REPLIES["/complete"](merged(body), ABOUT).request.n == 3
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_field_of_the_configuration_beats_one_beside_it() -> None:
     ],
 )
 def test_a_message_is_the_last_turn(body: dict[str, Any], messages: list[Any]) -> None:
-    assert orjson.loads(REPLIES["/chat"](body, ABOUT).request.messages) == messages
+    assert orjson.loads(REPLIES["/chat"](merged(body), ABOUT).request.messages) == messages
 
 
 def test_a_chat_has_a_message_or_with_more_than_one_choices() -> None:
@@ -80,7 +80,7 @@ def test_a_chat_has_a_message_or_with_more_than_one_choices() -> None:
 )
 def test_a_wrong_field_is_named(path: str, body: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as raised:
-        REPLIES[path](body, ABOUT)
+        REPLIES[path](merged(body), ABOUT)
     assert raised.value.param == param
 
 

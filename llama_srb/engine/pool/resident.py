@@ -1,6 +1,7 @@
 """The mode resident: one engine serves all requests. It is restarted after a crash, and can be renewed.
 
 After a crash running requests end with an error; waiting ones are served by the next engine, after a delay.
+While an RPC server of the command does not answer no engine is started, and requests end with its name.
 The first load must succeed. Engines that all die in their first step are not restarted (first_steps.py): then
 waiting requests end with an error, too, and only a retiring engine finishes its requests.
 """
@@ -13,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Literal, TypeAlias
 
+from llama_srb.engine import rpc
 from llama_srb.engine.commands import encode
 from llama_srb.engine.events import Ready
 from llama_srb.engine.exchange import EngineError, EngineUnavailable, Exchange, new_id
@@ -159,6 +161,12 @@ class Resident:
             if (verdict := self._first_steps.verdict) is not None:
                 self._give_up(EngineUnavailable(verdict))
                 return
+            servers = rpc.servers_of(self._engines.current.command)
+            if await rpc.wait_for(
+                servers, lambda why: self._give_up(EngineUnavailable(why)), lambda: self._is_resident
+            ):
+                self.failure = None
+                self._change.notify()
             if lived >= settings.stable_after:
                 delay = settings.restart_delay
             log.warning("the engine starts again in %.1f s", delay)
@@ -232,7 +240,7 @@ class Resident:
             await engine.stop()
 
     def _give_up(self, failure: EngineError) -> None:
-        """Starts no more engines: the first one did not load, or each one dies in its first step."""
+        """Starts no engines: the first one did not load, each dies in its first step, or a server is lost."""
         log.error("%s", failure)
         self.failure = failure
         if self.ready is None:  # no engine has ever been ready, so none has requests to finish

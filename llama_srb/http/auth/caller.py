@@ -50,6 +50,11 @@ class Caller:
         """The owner of files and batches that it stores; empty if no key is needed."""
         return "" if self.grant is None else self.grant.client
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether its key has the scope admin; without keys nobody has it."""
+        return self.grant is not None and self.grant.is_admin
+
     def on(
         self, address: str, hang_up: Callable[[], None] | None, urgency: str = "", dialect: str = "none"
     ) -> Caller:
@@ -70,6 +75,11 @@ class Caller:
     def accepted(self) -> Caller:
         """The same caller, whose requests a drain lets finish."""
         return dataclasses.replace(self, is_accepted=True)
+
+    @property
+    def detached(self) -> Caller:
+        """The same client without its connection, for work that goes on when its request is over."""
+        return Caller(self.grant, address=self.address)
 
     @property
     def now(self) -> Caller:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from llama_srb.config import Settings
+from llama_srb.dialects import openllm
 from llama_srb.dialects.common.reply import ModelState, ServerInfo
 from llama_srb.dialects.openai import Origin
 from llama_srb.engine.exchange import Exchange
@@ -34,6 +35,7 @@ from llama_srb.request.values import RequestError, wrong
 from llama_srb.tasks import Task, Tasks, applied, pins_of
 
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
+MERGED = {"openllm": openllm.merged}  # by dialect: whose fields stand in an object of the body
 NO_SUCH: Mapping[str, str] = {"ollama": "model '{}' not found"}  # what a dialect's clients look for
 NO_SUCH_MODEL = "there is no model {} here"
 HELD: web.RequestKey[contextlib.ExitStack] = web.RequestKey("held", contextlib.ExitStack)
@@ -50,7 +52,7 @@ class Recalling(Protocol):
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = ..., /
     ) -> list[Found]: ...
 
-    async def store(self, name: str, text: str, caller: Caller, /) -> object: ...
+    def store(self, name: str, text: str, caller: Caller, /) -> None: ...
 
     def use(self) -> contextlib.AbstractContextManager[object]: ...
 
@@ -90,7 +92,14 @@ class Chosen:
         return self.facts.info(self.defaults, self.name, self.agent)
 
     def reserve(self, count: int = 1, *, yields: bool = False) -> Reservation:
-        return self.admission.reserve(self.caller, self.facts.served, count, yields=yields)
+        return self.admission.reserve(
+            self.caller, self.facts.served, count, yields=yields, on_begun=self._store_prompt
+        )
+
+    def _store_prompt(self, request: CompletionRequest) -> None:
+        """Begins to store the client's text, if its task says so: now the request was not refused."""
+        if request.to_store is not None and self.memories is not None:
+            self.memories.store(*request.to_store, self.caller)
 
     def hold_memories(self, held: contextlib.ExitStack) -> None:
         """The memories that its task recalls from stay open until `held` is closed."""
@@ -227,6 +236,7 @@ class Registry:
         self, body: Mapping[str, Any], caller: Caller, dialect: str = "", query: str | None = None
     ) -> Chosen:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
+        body = MERGED[dialect](dict(body)) if dialect in MERGED else body
         named = _name_in(body, FIELDS.get(dialect, ("model",)))
         asked, is_ollama = named or query, dialect == "ollama"
         name = asked if not asked or _is_name(self, asked) or not is_ollama else asked.split(":")[0]

@@ -113,7 +113,7 @@ class Compatibility:
         prompt_of, counted = COUNTS[path_of(http)]
         request = await parsed(http, prompt_of, chosen.body, chosen.info)
         with chosen.reserve() as reservation:
-            request = await prepared(request, chosen, reservation, stores=False)
+            request = await prepared(request, chosen, reservation)
             tokens = await chat_length(request, reservation.command)
         return json_response(counted(tokens))
 

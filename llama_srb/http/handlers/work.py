@@ -20,15 +20,12 @@ async def prepared(
     chosen: Chosen,
     reservation: Reservation,
     limit: Limit | None = None,
-    *,
-    stores: bool = True,
 ) -> CompletionRequest:
     """The request as the engine gets it: with the texts of its task, without tools that no template knows.
 
-    limit: a longer prompt is truncated, as the client's API does; None: it is not. stores: the client's text
-    goes into the memory of its task, if that says so.
+    limit: a longer prompt is truncated, as the client's API does; None: it is not.
     """
-    facts, request = chosen.facts, await with_recalled(chosen.checked(request), chosen, stores=stores)
+    facts, request = chosen.facts, await with_recalled(chosen.checked(request), chosen)
     request = chosen.with_task(request)
     request = await facts.tools.for_request(request, reservation.command)
     if limit is None:

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from hashlib import sha256
 
+from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Registry
+from llama_srb.http.memories.pending import Named, Pending
+from llama_srb.memory.chunks import cleaned
 from llama_srb.memory.embedding import Vectoriser
 from llama_srb.memory.filters import NO_FILTER, Filter
 from llama_srb.memory.memory import Memory
 from llama_srb.memory.named import Memories, OpenStores
-from llama_srb.memory.records import OPERATOR, EmbeddingModel, Found, MemorySettings, MemoryUnusable, Stored
+from llama_srb.memory.records import OPERATOR, EmbeddingModel, Found, MemorySettings, MemoryUnusable
 from llama_srb.models.gguf_header import ModelInfo
 from llama_srb.models.served import ServedModel
 from llama_srb.request.truncate import Command
 from llama_srb.request.values import RequestError
+
+log = logging.getLogger(__name__)
 
 NOT_ALLOWED = "memory_not_allowed"
 PROMPT = {"kind": "prompt"}  # the metadata of a prompt that a task stores
@@ -31,11 +37,13 @@ PER_TOKEN = 32  # characters, more than tokens have: of a longer text only the e
 class MemoryAccess:
     """What callers may do with the memories; tasks use it, too. `open` it first, `close` it at the end.
 
-    stores: those that are open; others may have them, too.
+    stores: those that are open; pending: prompts that are being stored. Others may have them, too.
     """
 
-    def __init__(self, settings: list[MemorySettings], registry: Registry, stores: OpenStores) -> None:
-        self.stores = stores
+    def __init__(
+        self, settings: list[MemorySettings], registry: Registry, stores: OpenStores, pending: Pending
+    ) -> None:
+        self.stores, self.pending = stores, pending
         self._registry = registry
         self._vectorisers: dict[str, tuple[ModelInfo, Vectoriser]] = {}  # by model; they read a file
         self._memories = Memories(settings, self._model_of, stores)
@@ -90,25 +98,27 @@ class MemoryAccess:
     async def reading(self, name: str, caller: Caller) -> Memory:
         """A memory from which documents are read and deleted; RequestError, MemoryUnusable."""
         self.require(name, caller)
+        await self.pending.wait(name, owner_of(caller))
         return await self._memories.get(name)
 
     @contextlib.asynccontextmanager
     async def computing(self, name: str, caller: Caller) -> AsyncIterator[tuple[Memory, Command]]:
         """A memory that computes vectors, and the commands of its model; RequestError, MemoryUnusable."""
         self.require(name, caller)
+        await self.pending.wait(name, owner_of(caller))
         async with self._computing(name, caller) as computing:
             yield computing
 
     @contextlib.asynccontextmanager
     async def _computing(
-        self, name: str, caller: Caller, *, yields: bool = False
+        self, name: str, caller: Caller, *, yields: bool = False, owed: bool = False
     ) -> AsyncIterator[tuple[Memory, Command]]:
-        """yields: the request has a slot already, so that its vectors need none."""
+        """yields, owed: as of Admission.reserve()."""
         memory = await self._memories.get(name)
         served = self._served(memory.settings.embedding_model)
         vectoriser = await self._vectoriser_of(served)
         admission = self._registry.admission
-        with admission.reserve(caller, served, yields=yields, again=True) as reservation:
+        with admission.reserve(caller, served, yields=yields, again=True, owed=owed) as reservation:
             yield await memory.using(vectoriser.model(reservation)), reservation.command
 
     def require(self, name: str, caller: Caller) -> None:
@@ -126,15 +136,31 @@ class MemoryAccess:
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = NO_FILTER
     ) -> list[Found]:
         """The k chunks that are nearest to the end of a text, of those that the caller finds, best first."""
+        await self.pending.wait(name, owner_of(caller))
         async with self._computing(name, caller, yields=True) as (memory, command):
             query = await end_of(text, memory.settings.chunking.tokens, command)
             return await memory.search(query, k, filter, owner_of(caller)) if query.strip() else []
 
-    async def store(self, name: str, text: str, caller: Caller) -> Stored:
-        """Stores a prompt. Its id is a hash, so that the same prompt is stored once."""
+    def store(self, name: str, text: str, caller: Caller) -> None:
+        """Begins to store a prompt; all looks at the memory by this caller wait until it is there.
+
+        Its id is a hash, so that the same prompt is stored once: for each owner; in a shared memory for all.
+        """
         id = "prompt-" + sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
-        async with self._computing(name, caller, yields=True) as (memory, _):
-            return await memory.put(id, text, metadata=PROMPT, owner=owner_of(caller))
+        named = Named(name, owner_of(caller), id)
+        self.pending.begin(named, self._store(named, text, caller.detached))
+
+    async def _store(self, named: Named, text: str, caller: Caller) -> None:
+        """Nobody waits for an error, so it becomes a line of the log."""
+        name, owner, id = named
+        try:
+            with self.use():
+                async with self._computing(name, caller, owed=True) as (memory, _):
+                    known = await memory.get(id, owner) if memory.settings.shared else None
+                    if known is None or known.text != cleaned(text):
+                        await memory.put(id, text, metadata=PROMPT, owner=owner)
+        except (RequestError, MemoryUnusable, EngineError, EngineUnavailable) as error:
+            log.warning("memory %s: a prompt of %s was not stored: %s", name, owner or "the operator", error)
 
     # Models
 
@@ -161,7 +187,7 @@ class MemoryAccess:
 
 def owner_of(caller: Caller) -> str:
     """The owner of what a caller stores. An admin is the operator, and so is each caller without keys."""
-    return OPERATOR if caller.grant is None or caller.grant.is_admin else caller.grant.client
+    return OPERATOR if caller.grant is None or caller.is_admin else caller.grant.client
 
 
 async def end_of(text: str, tokens: int, command: Command) -> str:

@@ -28,7 +28,10 @@ class MemoryList(TypedDict):
 
 
 class DocumentEntry(TypedDict):
-    """A document. characters: of its text. created: seconds since 1970. own: the caller may change it."""
+    """A document. characters: of its text. created: seconds since 1970. own: it is the caller's.
+
+    owner: the client that has stored it; admins see it of documents that are not the operator's.
+    """
 
     id: str
     object: Literal["document"]
@@ -36,6 +39,7 @@ class DocumentEntry(TypedDict):
     characters: Count
     chunks: Count
     own: bool
+    owner: NotRequired[str]
     metadata: dict[str, Any]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from aiohttp import web
 
-from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.chosen import HELD, Registry
 from llama_srb.http.memories.access import MemoryAccess, owner_of
 from llama_srb.http.memories.answers import (
@@ -24,7 +24,7 @@ from llama_srb.http.memories.progress import streamed, wants_events
 from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, log_summary
 from llama_srb.memory.documents import DocumentLimits, kind_of, text_in, type_of
-from llama_srb.memory.memory import OnProgress
+from llama_srb.memory.memory import Memory, OnProgress
 from llama_srb.memory.records import (
     OPERATOR,
     Document,
@@ -102,10 +102,11 @@ class MemoryRoutes:
         caller, page = http[CALLER], Page.of(http.query)
         memory = await self._access(http).reading(http.match_info["memory"], caller)
         after, owner = (page.after, OPERATOR), owner_of(caller)
-        rows = await memory.documents(owner, after, page.limit + page.skip + 1)
+        rows = await memory.documents(owner, after, page.limit + page.skip + 1, of_all=caller.is_admin)
         rows = rows[page.skip :]
         shown = rows[: page.limit]
-        answer: DocumentList = {"object": "list", "data": [_document(row, owner) for row in shown]}
+        data = [_document(row, caller) for row in shown]
+        answer: DocumentList = {"object": "list", "data": data}
         if len(rows) > len(shown):
             answer["next"] = _next(shown, page)
         return json_response(answer)
@@ -114,18 +115,19 @@ class MemoryRoutes:
         """A document with its text."""
         caller, id = http[CALLER], http.match_info["document"]
         memory = await self._access(http).reading(http.match_info["memory"], caller)
-        owner = owner_of(caller)
+        owner = await _of_all(memory, id, http) if caller.is_admin else owner_of(caller)
         if (found := await memory.get(id, owner)) is None:
             raise no_such("document", id)
-        answer: DocumentWithText = {**_document(found, owner), "text": found.text}
+        answer: DocumentWithText = {**_document(found, caller), "text": found.text}
         return json_response(answer)
 
     async def delete_document(self, http: web.Request) -> web.Response:
-        """Deletes a document of the caller."""
+        """Deletes a document of the caller; an admin deletes anybody's."""
         caller, id = http[CALLER], http.match_info["document"]
         memory = await self._access(http).reading(http.match_info["memory"], caller)
-        if not await memory.delete(id, owner_of(caller)):
-            if await memory.get(id, owner_of(caller)) is None:
+        owner = await _of_all(memory, id, http) if caller.is_admin else owner_of(caller)
+        if not await memory.delete(id, owner):
+            if caller.is_admin or await memory.get(id, owner) is None:
                 raise no_such("document", id)
             message = "this document is another client's; only who has stored a document may delete it"
             raise RequestError(message, param="document", status=403, code="not_own")
@@ -170,16 +172,32 @@ def _memory(settings: MemorySettings) -> MemoryEntry:
     }
 
 
-def _document(row: Document, owner: str) -> DocumentEntry:
-    return {
+async def _of_all(memory: Memory, id: str, http: web.Request) -> str:
+    """The owner of the document that an admin means: the one in ?owner=, the operator, or the only one."""
+    found = await memory.named(id, http.query.get("owner"))
+    if not found:
+        raise no_such("document", id)
+    if len(found) > 1 and found[0].owner != OPERATOR:
+        owners = ", ".join(one.owner for one in found[:8])
+        message = f"{len(found)} clients have a document of this id; say in ?owner= whose: {owners}"
+        raise RequestError(message, param="owner", status=409, code="several_owners")
+    return found[0].owner
+
+
+def _document(row: Document, caller: Caller) -> DocumentEntry:
+    own = row.owner == owner_of(caller)
+    entry: DocumentEntry = {
         "id": row.id,
         "object": "document",
         "created": int(row.stored_at),
         "characters": row.characters,
         "chunks": row.chunks,
-        "own": row.owner == owner,
+        "own": own,
         "metadata": dict(row.metadata),
     }
+    if caller.is_admin and not own:
+        entry["owner"] = row.owner
+    return entry
 
 
 def _next(shown: list[Document], page: Page) -> str:

@@ -19,7 +19,11 @@ from llama_srb.memory.documents import KINDS
 UNUSABLE = {
     **FAILED,
     404: json_of("There is no such memory or document.", Error),
-    409: json_of("The memory's vectors are another model's: llama-srb memory rebuild.", Error),
+    409: json_of(
+        "The memory's vectors are another model's: llama-srb memory rebuild. Or several clients have a "
+        "document of this id, and an admin has not said whose.",
+        Error,
+    ),
     503: json_of("The memory cannot be opened, for the reason in the message.", Error),
 }
 READING = {
@@ -48,13 +52,15 @@ MEMORIES: tuple[Route, ...] = (
             415: json_of("The Content-Type is none of those that are read.", Error),
         }, files=tuple(KINDS)),
     Route("GET", DOCUMENTS, MEMORY, "list_documents",
-        "The documents that the key finds, by id, without texts.",
+        "The documents that the key finds, by id, without texts. An admin sees those of all keys.",
         {200: json_of("A page of the list.", DocumentList), **READING}),
     Route("GET", DOCUMENTS + "/{document}", MEMORY, "get_document",
-        "A document with its text: the key's own, the operator's, or another one of a shared memory.",
+        "A document with its text: the key's own, the operator's, or another one of a shared memory. "
+        "An admin reads anybody's; ?owner= says whose, if several keys have one of this id.",
         {200: json_of("The document.", DocumentWithText), **READING}),
     Route("DELETE", DOCUMENTS + "/{document}", MEMORY, "delete_document",
-        "Deletes a document of the key.",
+        "Deletes a document of the key. An admin deletes anybody's; ?owner= says whose, if several keys have "
+        "one of this id.",
         {200: json_of("It is deleted.", DeletedDocument), **READING}),
     Route("POST", "/v1/memories/{memory}/search", MEMORY, "search_memory",
         "The chunks whose vectors are nearest to the query's, best first.",

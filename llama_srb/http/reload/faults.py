@@ -15,6 +15,7 @@ from llama_srb.http.auth.access import AccessError
 from llama_srb.http.batches.service import BatchService
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.memories.access import MemoryAccess
+from llama_srb.http.memories.pending import Pending
 from llama_srb.memory.named import OpenStores
 from llama_srb.memory.records import MemoryUnusable
 from llama_srb.memory.tables import check_filters
@@ -71,7 +72,7 @@ def tasks_of(settings: Settings) -> Tasks:
 def memories_of(settings: Settings, registry: Registry) -> MemoryAccess:
     """The memories of a server that starts, which are not open yet; StartError."""
     try:
-        return MemoryAccess(read_memories(settings), registry, OpenStores())
+        return MemoryAccess(read_memories(settings), registry, OpenStores(), Pending())
     except SettingsError as error:
         raise StartError(str(error)) from None
 

@@ -42,7 +42,8 @@ class ChangedSettings:
         new = await in_thread(partial(plan, self._registry.settings, self._reread))
         served, loads = list(self._served(new)), list(self._to_load(new))
         async with contextlib.AsyncExitStack() as undo:
-            memories = MemoryAccess(new.memories, self._registry, self._memories.stores)
+            before = self._memories
+            memories = MemoryAccess(new.memories, self._registry, before.stores, before.pending)
             undo.push_async_callback(memories.close)
             await memories.open({model.name: model for model in served})
             await self._add(undo, new, loads)

@@ -117,7 +117,7 @@ class TaskRoutes:
             message = "continue is given; only the engine knows the tokens of an earlier request"
             raise RequestError(message, param="continue")
         with chosen.reserve() as reservation:
-            request = await with_recalled(request, chosen, stores=False)
+            request = await with_recalled(request, chosen)
             return json_response(await _made(request, chosen, reservation))
 
 

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from ..filters import Filter
@@ -119,7 +120,8 @@ class QdrantStore:
             points: list[Any] = []
             texts: list[tuple[str, str]] = []
             ranked = self._ranked(vector, k, reader, points, texts)
-            best = chosen(ranked, k, filter, lambda some: self._names(some, texts))
+            names_of = partial(self._names, texts=texts)
+            best = chosen(ranked, k, filter, names_of, lambda one: points[one.chunk].payload["text"])
             return [_found(points[one.chunk], one, name) for one, name in best]
 
         return await self._in(self._reading, search)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from ..filters import Filter
@@ -31,13 +32,18 @@ class Name:
 
 
 NamesOf = Callable[[Sequence[int]], dict[int, list[Name]]]
+TextOf = Callable[[Candidate], str]
 
 
 def chosen(
-    ranked: Iterable[Candidate], k: int, filter: Filter, names_of: NamesOf
+    ranked: Iterable[Candidate], k: int, filter: Filter, names_of: NamesOf, text_of: TextOf
 ) -> list[tuple[Candidate, Name]]:
-    """The k best chunks that pass filter.before, each with its first such document; then filter.after."""
-    best = list(islice(_passing(ranked, k, filter, names_of), k))
+    """The k best chunks that pass filter.before and lack what they must, each with its first such document.
+
+    Then filter.after.
+    """
+    passing = _passing(ranked, k, filter, names_of)
+    best = list(islice((pair for pair in passing if filter.lets(partial(text_of, pair[0]))), k))
     return [(one, name) for one, name in best if filter.keeps(one.score, name.metadata)]
 
 

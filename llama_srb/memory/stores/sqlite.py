@@ -8,52 +8,41 @@ write is one transaction. Vectors have a generation: a rebuild writes the next o
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Vector, extra
-from . import ANN_ROWS, NewDocument, Reader, read_facts, written
-from .search import Candidate, Name, chosen
+from . import ANN_ROWS, NewDocument, Reader, written
+from .search import Candidate, chosen
+from .statements import (
+    DOCUMENTS,
+    NEW_ROWS,
+    SCHEMA,
+    UNFINISHED,
+    document_of,
+    facts_of,
+    found_chunk,
+    insert_chunks,
+    insert_text,
+    name_text,
+    names_of,
+    part_of,
+    remove_unnamed,
+    seen_by,
+    text_number,
+)
 from .vectors import Rows
 
 BUSY_SECONDS = 30.0  # another process may write a large document
 FORMAT = 1
 _APPLICATION = 0x6C737262  # "lsrb"
-_SCHEMA = """
-CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER, changes INTEGER,
-                    removals INTEGER);
-CREATE TABLE facts (generation INTEGER PRIMARY KEY, facts TEXT);
-CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash BLOB, text TEXT,
-                    UNIQUE (owner, hash));
-CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, metadata TEXT, stored_at REAL,
-                        PRIMARY KEY (owner, id)) WITHOUT ROWID;
-CREATE INDEX documents_of_text ON documents (text);
-CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
-                     start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB);
-CREATE INDEX chunks_of_text ON chunks (text, generation);
-INSERT INTO state VALUES (1, 1, 0, 0);
-"""  # numbers of texts are never used again, so newer texts have higher ones
-_DOCUMENT = """
-SELECT d.id, d.owner, d.metadata, length(t.text), d.stored_at, d.text,
-       (SELECT count(*) FROM chunks c WHERE c.text = d.text AND c.generation = (SELECT generation FROM state))
-FROM documents d JOIN texts t ON t.number = d.text
-"""
-_NEW_ROWS = """
-SELECT c.number, c.text, c.vector, t.owner FROM chunks c JOIN texts t ON t.number = c.text
-WHERE c.text > ? AND c.generation = ? ORDER BY c.text, c.number
-"""
-_UNFINISHED = """
-SELECT number, text FROM texts t
-WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.text = t.number AND c.generation = ?) ORDER BY number LIMIT 1
-"""
 
 T = TypeVar("T")
 
@@ -101,20 +90,20 @@ class SqliteStore:
 
     async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
         def add(db: sqlite3.Connection) -> bool:
-            if (number := _text_number(db, document)) is None:
-                number = _insert_text(db, document)
-                _insert_chunks(db, self._generation, number, chunks, vectors)
-            return _name_text(db, document, number)
+            if (number := text_number(db, document)) is None:
+                number = insert_text(db, document)
+                insert_chunks(db, self._generation, number, chunks, vectors)
+            return name_text(db, document, number)
 
         return await self._write(add)
 
     async def link(self, document: NewDocument) -> tuple[int, bool] | None:
         def link(db: sqlite3.Connection) -> tuple[int, bool] | None:
-            if (number := _text_number(db, document)) is None:
+            if (number := text_number(db, document)) is None:
                 return None
             (count,) = db.execute("SELECT count(*) FROM chunks WHERE text = ? AND generation = ?",
                                   (number, self._generation)).fetchone()  # fmt: skip
-            return count, _name_text(db, document, number)
+            return count, name_text(db, document, number)
 
         return await self._write(link)
 
@@ -124,7 +113,7 @@ class SqliteStore:
                 "DELETE FROM documents WHERE owner = ? AND id = ? RETURNING text", (owner, id)
             ).fetchone()
             if old:
-                _remove_unnamed(db, old[0])
+                remove_unnamed(db, old[0])
             return old is not None
 
         return await self._write(remove)
@@ -133,22 +122,22 @@ class SqliteStore:
 
     async def get(self, id: str, reader: Reader) -> Document | None:
         def get(db: sqlite3.Connection) -> Document | None:
-            sql, values = _among(reader)
-            rows = db.execute(f"{_DOCUMENT} WHERE d.id = ? AND {sql}", (id, *values)).fetchall()
+            sql, values = seen_by(reader)
+            rows = db.execute(f"{DOCUMENTS} WHERE d.id = ? AND {sql}", (id, *values)).fetchall()
             if not rows:
                 return None
             row = min(rows, key=lambda row: reader.rank(row[1]))
             (text,) = db.execute("SELECT text FROM texts WHERE number = ?", (row[5],)).fetchone()
-            return _document(row, text)
+            return document_of(row, text)
 
         return await self._read(get)
 
     async def documents(self, reader: Reader, after: tuple[str, str], limit: int) -> list[Document]:
         def listed(db: sqlite3.Connection) -> list[Document]:
-            sql, values = _among(reader)
-            rows = db.execute(f"{_DOCUMENT} WHERE (d.id, d.owner) > (?, ?) AND {sql} "
+            sql, values = seen_by(reader)
+            rows = db.execute(f"{DOCUMENTS} WHERE (d.id, d.owner) > (?, ?) AND {sql} "
                               "ORDER BY d.id, d.owner LIMIT ?", (*after, *values, limit))  # fmt: skip
-            return [_document(row) for row in rows]
+            return [document_of(row) for row in rows]
 
         return await self._read(listed)
 
@@ -158,7 +147,8 @@ class SqliteStore:
             if len(vector) != self._rows.width:
                 raise MemoryUnusable(f"memory {self._name} is being rebuilt")
             ranked = (Candidate(*one) for one in self._rows.ranked(vector, reader.owners, k))
-            return [_found(db, one, name) for one, name in chosen(ranked, k, filter, lambda t: _names(db, t))]
+            best = chosen(ranked, k, filter, partial(names_of, db), lambda one: part_of(db, one)[2])
+            return [found_chunk(db, one, name) for one, name in best]
 
         return await self._read(search)
 
@@ -170,10 +160,10 @@ class SqliteStore:
         def following(db: sqlite3.Connection) -> tuple[object, str] | None:
             (current,) = db.execute("SELECT generation FROM state").fetchone()
             following = current + 1
-            if _facts_of(db, following) != facts:
+            if facts_of(db, following) != facts:
                 db.execute("DELETE FROM chunks WHERE generation = ?", (following,))
                 db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (following, written(facts)))
-            if (text := db.execute(_UNFINISHED, (following,)).fetchone()) is not None:
+            if (text := db.execute(UNFINISHED, (following,)).fetchone()) is not None:
                 return (text[0], following), text[1]
             db.execute("DELETE FROM chunks WHERE generation < ?", (following,))
             db.execute("DELETE FROM facts WHERE generation < ?", (following,))
@@ -192,7 +182,7 @@ class SqliteStore:
             if db.execute(
                 "SELECT 1 FROM texts WHERE number = ?", (number,)
             ).fetchone():  # or removed meanwhile
-                _insert_chunks(db, generation, number, chunks, vectors)
+                insert_chunks(db, generation, number, chunks, vectors)
 
         await self._write(insert)
 
@@ -214,7 +204,7 @@ class SqliteStore:
         if self._seen[2] != removals:
             left = np.fromiter((n for (n,) in db.execute("SELECT number FROM texts")), np.int64)
             self._rows.remove_all_but(left)
-        new = db.execute(_NEW_ROWS, (highest, generation))
+        new = db.execute(NEW_ROWS, (highest, generation))
         while some := new.fetchmany(65536):
             numbers, texts, vectors, owners = zip(*some, strict=True)
             matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(some), -1)
@@ -244,7 +234,7 @@ class SqliteStore:
 
     def _accepted_facts(self, db: sqlite3.Connection, generation: int) -> Facts:
         """The facts of the file's vectors; MemoryUnusable if a rebuild has made them with another model."""
-        facts = _facts_of(db, generation)
+        facts = facts_of(db, generation)
         if facts is None or (facts.fingerprint, facts.width) not in self._accepted:
             raise MemoryUnusable(
                 f"memory {self._name} was rebuilt by another process with another model: make that its "
@@ -257,7 +247,7 @@ class SqliteStore:
         (version,), (application,) = (db.execute(f"PRAGMA {name}").fetchone()
                                       for name in ("user_version", "application_id"))  # fmt: skip
         if (tables := db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]) == 0:
-            for statement in filter(str.strip, _SCHEMA.split(";")):
+            for statement in filter(str.strip, SCHEMA.split(";")):
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {FORMAT}")
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -267,7 +257,7 @@ class SqliteStore:
             )
             raise MemoryUnusable(f"memory {self._name}: {self._path} has {what}; wanted: format {FORMAT}")
         (self._generation,) = db.execute("SELECT generation FROM state").fetchone()
-        found = _facts_of(db, self._generation)
+        found = facts_of(db, self._generation)
         if found is None or db.execute("SELECT 1 FROM texts LIMIT 1").fetchone() is None:
             db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (self._generation, written(facts)))
             found = facts
@@ -296,11 +286,6 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._reading, read)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Parts of transactions
-# ----------------------------------------------------------------------------------------------------
-
-
 def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA journal_mode = WAL")
@@ -317,80 +302,3 @@ def _transaction(db: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connect
         db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
-
-
-def _text_number(db: sqlite3.Connection, document: NewDocument) -> int | None:
-    row = db.execute("SELECT number FROM texts WHERE owner = ? AND hash = ?",
-                     (document.owner, document.hash)).fetchone()  # fmt: skip
-    return int(row[0]) if row else None
-
-
-def _insert_text(db: sqlite3.Connection, document: NewDocument) -> int:
-    row = db.execute("INSERT INTO texts (owner, hash, text) VALUES (?, ?, ?) RETURNING number",
-                     (document.owner, document.hash, document.text)).fetchone()  # fmt: skip
-    return int(row[0])
-
-
-def _insert_chunks(db: sqlite3.Connection, generation: int, number: int, chunks: Sequence[Chunk],
-                   vectors: Vector) -> None:  # fmt: skip
-    db.executemany(
-        'INSERT INTO chunks (generation, text, start, "end", tokens, vector) VALUES (?, ?, ?, ?, ?, ?)',
-        ((generation, number, one.start, one.end, one.tokens, vector.astype("<f4").tobytes())
-         for one, vector in zip(chunks, vectors, strict=True)),
-    )  # fmt: skip
-
-
-def _name_text(db: sqlite3.Connection, document: NewDocument, number: int) -> bool:
-    """Lets a document's name mean this text; whether it meant another one, or this one, before."""
-    key = (document.owner, document.id)
-    old = db.execute("SELECT text FROM documents WHERE owner = ? AND id = ?", key).fetchone()
-    metadata = json.dumps(document.metadata)
-    db.execute(
-        "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", (*key, number, metadata, time.time())
-    )
-    if old and old[0] != number:
-        _remove_unnamed(db, old[0])
-    return old is not None
-
-
-def _remove_unnamed(db: sqlite3.Connection, number: int) -> None:
-    """Removes a text that no document has any more."""
-    if db.execute("SELECT 1 FROM documents WHERE text = ?", (number,)).fetchone() is None:
-        db.execute("DELETE FROM chunks WHERE text = ?", (number,))
-        db.execute("DELETE FROM texts WHERE number = ?", (number,))
-        db.execute("UPDATE state SET removals = removals + 1")
-
-
-def _facts_of(db: sqlite3.Connection, generation: int) -> Facts | None:
-    row = db.execute("SELECT facts FROM facts WHERE generation = ?", (generation,)).fetchone()
-    return read_facts(row[0]) if row else None
-
-
-def _among(reader: Reader) -> tuple[str, tuple[str, ...]]:
-    """The condition for the documents that a reader sees, and its values."""
-    if (owners := reader.owners) is None:
-        return "1", ()
-    return f"d.owner IN ({', '.join('?' * len(owners))})", tuple(owners)
-
-
-def _document(row: tuple[Any, ...], text: str = "") -> Document:
-    id, owner, metadata, characters, stored_at, _, chunks = row
-    return Document(id, owner, json.loads(metadata), characters, chunks, stored_at, text)
-
-
-def _names(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, list[Name]]:
-    """The documents of each text, the first stored one first."""
-    found: dict[int, list[Name]] = {text: [] for text in texts}
-    rows = db.execute("SELECT text, id, owner, metadata FROM documents WHERE text IN "
-                      f"({', '.join('?' * len(found))}) ORDER BY stored_at, id", tuple(found))  # fmt: skip
-    for text, id, owner, metadata in rows:
-        found[text].append(Name(id, owner, json.loads(metadata)))
-    return found
-
-
-def _found(db: sqlite3.Connection, one: Candidate, name: Name) -> Found:
-    start, end, text = db.execute(
-        'SELECT c.start, c."end", substr(t.text, c.start + 1, c."end" - c.start) FROM chunks c '
-        "JOIN texts t ON t.number = c.text WHERE c.number = ?", (one.chunk,)
-    ).fetchone()  # fmt: skip
-    return Found(str(one.chunk), name.id, text, one.score, name.metadata, name.owner, start, end)

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""How many writers a machine serves: .venv/bin/python benchmarks/capacity.py MODEL.gguf
+
+Measures what steps of one server cost, simulates its queue with that (queueing.py), checks the simulation on
+runs at 30, 60 and 85 % of the capacity that it foresees, and prints how many such servers 1,000 to a million
+writers need. Requests arrive at random (Poisson); most go on with a story whose prompt is known, the others
+are cold. It exits with 1 if a request did not end with done. Nothing else should run beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from benchmarks.answers import words  # noqa: E402
+from benchmarks.queueing import Costs, Job, Seen, arrivals, quantile, simulate  # noqa: E402
+
+EVENT = re.compile(rb'"event": ?"(\w+)"')
+PATIENCE = 300.0  # seconds that a request may take
+SHARES = (0.3, 0.6, 0.85)  # of the capacity
+BOUNDS = {0.5: 0.15, 0.99: 0.35}  # how far a quantile may be off
+LONGEST = 1200  # tokens of a story, before its writer begins another one
+WRITERS = (1_000, 10_000, 100_000, 1_000_000)
+
+
+@dataclass(slots=True)
+class Timed:
+    """What a client saw of one request: seconds from its begin to its first token and its end."""
+
+    first: float = 0.0
+    whole: float = 0.0
+    gap: float = 0.0  # mean time between tokens
+    wrong: str = ""
+
+
+@dataclass(slots=True)
+class Stories:
+    """Prompts of writers: a share of them is cold, the others go on with a story."""
+
+    given: argparse.Namespace
+    dice: random.Random
+    known: list[tuple[int, ...]] = field(default_factory=list)
+    made: int = 0
+
+    def next(self) -> tuple[tuple[int, ...], int]:
+        """A prompt, and how many of its tokens are new."""
+        self.made += 1
+        if not self.known or self.dice.random() < self.given.cold:
+            new = words(self.dice.randint(self.given.shortest, self.given.longest), ("cold", self.made))
+            self.known.append(new)
+            return new, len(new)
+        i = self.dice.randrange(max(len(self.known) - 20, 0), len(self.known))
+        more = words(self.given.more, ("more", self.made))
+        prompt = self.known[i] + more
+        self.known[i] = prompt
+        if len(prompt) > LONGEST:
+            del self.known[i]
+        return prompt, len(more)
+
+
+@contextlib.asynccontextmanager
+async def serving(given: argparse.Namespace) -> AsyncIterator[str]:
+    """Runs a server; its address."""
+    ours = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
+    flags = {"port": 0, "log-level": "warning", "model": given.model, "ctx": given.ctx}
+    flags |= {"parallel": given.parallel, "max-queue": 10_000}
+    words_of = [str(part) for name, value in flags.items() for part in (f"--{name}", value)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(ROOT / "api.py"), *words_of, stdout=asyncio.subprocess.PIPE, env=ours
+    )
+    try:
+        assert process.stdout is not None
+        yield (await process.stdout.readline()).decode().split()[0]
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def ask(http: aiohttp.ClientSession, prompt: Sequence[int], n: int, tokens: int) -> Timed:
+    body: dict[str, Any] = {"prompt": list(prompt), "n": n, "max_tokens": tokens, "ignore_eos": True}
+    seen, began, last, steps = Timed(), time.monotonic(), b"", 0
+    try:
+        async with asyncio.timeout(PATIENCE), http.post("/v1/events", json=body) as answer:
+            async for chunk in answer.content.iter_any():
+                events = EVENT.findall(chunk)
+                if b"stream" in events and not seen.first:
+                    seen.first = time.monotonic() - began
+                steps += events.count(b"stream")
+                last = events[-1] if events else last
+    except (TimeoutError, aiohttp.ClientError) as error:
+        last = repr(error).encode()
+    seen.whole = time.monotonic() - began
+    seen.gap = (seen.whole - seen.first) / max(tokens - 1, 1)
+    seen.wrong = "" if last == b"done" else last.decode()
+    return seen
+
+
+async def measure(http: aiohttp.ClientSession, given: argparse.Namespace) -> Costs:
+    """What a server's steps cost, by requests that come alone or all at once."""
+
+    async def median(count: int, size: int, known: bool) -> float:
+        prompts = [words(size, ("alone", size, 0 if known else i)) for i in range(count)]
+        found = [(await ask(http, prompt, 1, 1)).whole for prompt in prompts]
+        return statistics.median(found[1:])
+
+    outside = await median(20, 64, known=True)
+    short, long = await median(12, 64, known=False), await median(12, 448, known=False)
+    token = (long - short) / (448 - 64)
+    steps = []
+    for requests, n in [
+        (1, 1),
+        (1, 2),
+        (1, 4),
+        *((k, 4) for k in (2, 3, 4, 6, 8) if 4 * k <= given.parallel),
+    ]:
+        gaps = []
+        for i in range(4):
+            prompts = [words(given.longest, ("steps", requests, n, i, k)) for k in range(requests)]
+            await asyncio.gather(*(ask(http, prompt, 1, 1) for prompt in prompts))  # known from now on
+            found = await asyncio.gather(*(ask(http, prompt, n, 48) for prompt in prompts))
+            gaps += [one.gap for one in found]
+        steps.append((requests * n, statistics.median(gaps)))
+    return Costs(tuple(steps), token, max(short - outside - 64 * token, 0.0), outside)
+
+
+def jobs_of(stories: Stories, times: Iterator[float], given: argparse.Namespace) -> Iterator[tuple[Job, Any]]:
+    for at in times:
+        prompt, new = stories.next()
+        yield Job(at, new, given.n, given.tokens), prompt
+
+
+def capacity(costs: Costs, given: argparse.Namespace) -> float:
+    """Requests a second of a server that never waits for one."""
+    pairs = jobs_of(Stories(given, random.Random(1)), iter([0.0] * 2000), given)
+    seen = simulate([job for job, _ in pairs], costs, given.parallel)
+    return len(seen) / max(one.whole for one in seen)
+
+
+async def play(http: aiohttp.ClientSession, jobs: list[tuple[Job, Any]]) -> list[Timed]:
+    """Sends each request at its time."""
+    began = time.monotonic()
+
+    async def one(job: Job, prompt: Sequence[int]) -> Timed:
+        await asyncio.sleep(job.at - (time.monotonic() - began))
+        return await ask(http, prompt, job.n, job.tokens)
+
+    return await asyncio.gather(*(one(job, prompt) for job, prompt in jobs))
+
+
+def compared(share: float, real: list[Timed], foreseen: list[Seen]) -> Iterator[str]:
+    """Rows: measured and foreseen, and how far off; a miss of a bound is marked."""
+    for what in ("first", "whole"):
+        cells = []
+        for q, bound in BOUNDS.items():
+            a = quantile([getattr(one, what) for one in real], q)
+            b = quantile([getattr(one, what) for one in foreseen], q)
+            off = b / a - 1
+            cells += [
+                f"{1000 * a:.0f}",
+                f"{1000 * b:.0f}",
+                f"{off:+.0%}{' miss' if abs(off) > bound else ''}",
+            ]
+        yield f"| {share:.0%} | {what} | {' | '.join(cells)} |"
+
+
+async def check(http: aiohttp.ClientSession, costs: Costs, given: argparse.Namespace) -> list[str]:
+    """Runs at shares of the capacity, beside the simulation."""
+    print("| load | ms | median | foreseen | off | p99 | foreseen | off |\n|---|---|---|---|---|---|---|---|")
+    wrong, most = [], capacity(costs, given)
+    for share in SHARES:
+        dice = random.Random(f"check {share}")
+        times = arrivals(given.requests, share * most, dice)
+        jobs = list(jobs_of(Stories(given, dice), times, given))
+        real = await play(http, jobs)
+        foreseen = simulate([job for job, _ in jobs], costs, given.parallel)
+        print("\n".join(compared(share, real, foreseen)), flush=True)
+        wrong += [one.wrong for one in real if one.wrong]
+    return wrong
+
+
+def most_of(costs: Costs, given: argparse.Namespace) -> tuple[float, float, list[Seen]]:
+    """The largest rate, in requests a second, at which 95 % have their first token in time; its share."""
+    most, found = capacity(costs, given), (0.0, 0.0, list[Seen]())
+    for percent in range(10, 100, 5):
+        dice = random.Random(f"most {percent}")
+        rate = most * percent / 100
+        jobs = [job for job, _ in jobs_of(Stories(given, dice), arrivals(3000, rate, dice), given)]
+        seen = simulate(jobs, costs, given.parallel)
+        if quantile([one.first for one in seen], 0.95) > given.patience:
+            break
+        found = rate, percent / 100, seen
+    return found
+
+
+def table(costs: Costs, given: argparse.Namespace) -> Iterator[str]:
+    rate, share, seen = most_of(costs, given)
+    if not rate:
+        yield f"even at a tenth of the capacity 5 % wait more than {given.patience} s for their first token"
+        return
+    whole = statistics.mean(one.whole for one in seen)
+    yield f"A server takes {rate:.1f} requests/s ({share:.0%} of its capacity); one takes {whole:.2f} s."
+    yield "| writers | requests/s | streams at once | tokens/s | servers |\n|---|---|---|---|---|"
+    for writers in WRITERS:
+        all_of = writers / (given.think + whole)
+        cells = (all_of, all_of * whole, all_of * given.n * given.tokens, -(-all_of // rate))
+        yield f"| {writers:,} | {' | '.join(f'{one:,.0f}' for one in cells)} |"
+
+
+async def run(given: argparse.Namespace) -> int:
+    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
+    async with (
+        serving(given) as url,
+        aiohttp.ClientSession(url, connector=connector, timeout=timeout) as http,
+    ):
+        costs = await measure(http, given)
+        steps = ", ".join(f"{rows}: {1000 * one:.2f}" for rows, one in costs.steps)
+        print(f"steps, ms by rows: {steps}")
+        alone = replace(costs, steps=())
+        print(f"prefill {1e6 * alone.token:.0f} us a token, {1000 * alone.step:.1f} ms a step; ", end="")
+        print(f"outside {1000 * alone.outside:.1f} ms; capacity {capacity(costs, given):.1f} requests/s\n")
+        wrong = await check(http, costs, given)
+    print()
+    print("\n".join(table(costs, given)))
+    print("\n".join(f"WRONG: {line}" for line in wrong[:20]))
+    return int(bool(wrong))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    rows: tuple[tuple[str, float, str], ...] = (
+        ("requests", 1000, "in each run"),
+        ("n", 4, "sequences of a request"),
+        ("tokens", 32, "of each"),
+        ("cold", 0.2, "share of requests whose prompt is new"),
+        ("shortest", 80, "tokens of a new prompt"),
+        ("longest", 320, "tokens of a new prompt"),
+        ("more", 32, "new tokens of a story that goes on"),
+        ("think", 30.0, "seconds between a writer's requests"),
+        ("patience", 1.0, "seconds within which 95 % shall have their first token"),
+        ("ctx", 65536, "cells"),
+        ("parallel", 32, "sequences at once"),
+    )
+    for name, default, what in rows:
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{what} (default: {default})"
+        )
+    return asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The SQL of a memory's file: its tables, and what one transaction does to documents, texts and chunks."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ..records import Chunk, Document, Facts, Found, Vector
+from . import NewDocument, Reader, read_facts
+from .search import Candidate, Name
+
+SCHEMA = """
+CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER, changes INTEGER,
+                    removals INTEGER);
+CREATE TABLE facts (generation INTEGER PRIMARY KEY, facts TEXT);
+CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash BLOB, text TEXT,
+                    UNIQUE (owner, hash));
+CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, metadata TEXT, stored_at REAL,
+                        PRIMARY KEY (owner, id)) WITHOUT ROWID;
+CREATE INDEX documents_of_text ON documents (text);
+CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
+                     start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB);
+CREATE INDEX chunks_of_text ON chunks (text, generation);
+INSERT INTO state VALUES (1, 1, 0, 0);
+"""  # numbers of texts are never used again, so newer texts have higher ones
+DOCUMENTS = """
+SELECT d.id, d.owner, d.metadata, length(t.text), d.stored_at, d.text,
+       (SELECT count(*) FROM chunks c WHERE c.text = d.text AND c.generation = (SELECT generation FROM state))
+FROM documents d JOIN texts t ON t.number = d.text
+"""
+NEW_ROWS = """
+SELECT c.number, c.text, c.vector, t.owner FROM chunks c JOIN texts t ON t.number = c.text
+WHERE c.text > ? AND c.generation = ? ORDER BY c.text, c.number
+"""
+CHUNK = """
+SELECT c.start, c."end", substr(t.text, c.start + 1, c."end" - c.start)
+FROM chunks c JOIN texts t ON t.number = c.text WHERE c.number = ?
+"""
+UNFINISHED = """
+SELECT number, text FROM texts t
+WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.text = t.number AND c.generation = ?) ORDER BY number LIMIT 1
+"""
+
+
+def text_number(db: sqlite3.Connection, document: NewDocument) -> int | None:
+    row = db.execute("SELECT number FROM texts WHERE owner = ? AND hash = ?",
+                     (document.owner, document.hash)).fetchone()  # fmt: skip
+    return int(row[0]) if row else None
+
+
+def insert_text(db: sqlite3.Connection, document: NewDocument) -> int:
+    row = db.execute("INSERT INTO texts (owner, hash, text) VALUES (?, ?, ?) RETURNING number",
+                     (document.owner, document.hash, document.text)).fetchone()  # fmt: skip
+    return int(row[0])
+
+
+def insert_chunks(db: sqlite3.Connection, generation: int, number: int, chunks: Sequence[Chunk],
+                   vectors: Vector) -> None:  # fmt: skip
+    db.executemany(
+        'INSERT INTO chunks (generation, text, start, "end", tokens, vector) VALUES (?, ?, ?, ?, ?, ?)',
+        ((generation, number, one.start, one.end, one.tokens, vector.astype("<f4").tobytes())
+         for one, vector in zip(chunks, vectors, strict=True)),
+    )  # fmt: skip
+
+
+def name_text(db: sqlite3.Connection, document: NewDocument, number: int) -> bool:
+    """Lets a document's name mean this text; whether it meant another one, or this one, before."""
+    key = (document.owner, document.id)
+    old = db.execute("SELECT text FROM documents WHERE owner = ? AND id = ?", key).fetchone()
+    metadata = json.dumps(document.metadata)
+    db.execute(
+        "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", (*key, number, metadata, time.time())
+    )
+    if old and old[0] != number:
+        remove_unnamed(db, old[0])
+    return old is not None
+
+
+def remove_unnamed(db: sqlite3.Connection, number: int) -> None:
+    """Removes a text that no document has any more."""
+    if db.execute("SELECT 1 FROM documents WHERE text = ?", (number,)).fetchone() is None:
+        db.execute("DELETE FROM chunks WHERE text = ?", (number,))
+        db.execute("DELETE FROM texts WHERE number = ?", (number,))
+        db.execute("UPDATE state SET removals = removals + 1")
+
+
+def facts_of(db: sqlite3.Connection, generation: int) -> Facts | None:
+    row = db.execute("SELECT facts FROM facts WHERE generation = ?", (generation,)).fetchone()
+    return read_facts(row[0]) if row else None
+
+
+def seen_by(reader: Reader) -> tuple[str, tuple[str, ...]]:
+    """The condition for the documents that a reader sees, and its values."""
+    if (owners := reader.owners) is None:
+        return "1", ()
+    return f"d.owner IN ({', '.join('?' * len(owners))})", tuple(owners)
+
+
+def document_of(row: tuple[Any, ...], text: str = "") -> Document:
+    id, owner, metadata, characters, stored_at, _, chunks = row
+    return Document(id, owner, json.loads(metadata), characters, chunks, stored_at, text)
+
+
+def names_of(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, list[Name]]:
+    """The documents of each text, the first stored one first."""
+    found: dict[int, list[Name]] = {text: [] for text in texts}
+    rows = db.execute("SELECT text, id, owner, metadata FROM documents WHERE text IN "
+                      f"({', '.join('?' * len(found))}) ORDER BY stored_at, id", tuple(found))  # fmt: skip
+    for text, id, owner, metadata in rows:
+        found[text].append(Name(id, owner, json.loads(metadata)))
+    return found
+
+
+def part_of(db: sqlite3.Connection, one: Candidate) -> tuple[int, int, str]:
+    """Where a chunk begins and ends in its document's text, and its own text."""
+    start, end, text = db.execute(CHUNK, (one.chunk,)).fetchone()
+    return start, end, text
+
+
+def found_chunk(db: sqlite3.Connection, one: Candidate, name: Name) -> Found:
+    start, end, text = part_of(db, one)
+    return Found(str(one.chunk), name.id, text, one.score, name.metadata, name.owner, start, end)
