@@ -1,0 +1,90 @@
+"""A request on its way from the ingress to a replica, and what the ingress reads of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from llama_srb.dialects.openai import error_body
+
+Headers = list[tuple[str, str]]
+
+PROMPTS = ("system", "prompt", "messages", "message", "input", "input_prefix", "instructions")
+HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"})
+OF_THIS_END = HOP_BY_HOP | {"date", "server", "x-request-id"}  # what Ray's own HTTP server sets
+NEW_ID = re.compile(rb'"id": ?"(?:[a-z]+[-_])?([0-9a-f]{32})"')
+ID_IN_PATH = re.compile(r"/v1/completions/(?:[a-z]+[-_])?([0-9a-f]{32})(?:/|$)")
+WORKER = re.compile(r"/w/([A-Za-z0-9_-]{1,64})(?=/)")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request.
+
+    target: its path and query. prompt: what the router compares: prompts that begin alike may share cells.
+    """
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes = b""
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of an answer."""
+
+    status: int
+    headers: Headers
+
+    @property
+    def is_event_stream(self) -> bool:
+        return any(
+            name.lower() == "content-type" and value.startswith("text/event-stream")
+            for name, value in self.headers
+        )
+
+
+def without(names: Set[str], headers: Headers) -> Headers:
+    """The headers that are passed on."""
+    return [(name, value) for name, value in headers if name.lower() not in names]
+
+
+def texts(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Headers as Ray's and aiohttp's bytes have them."""
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """A JSON object; empty for any other body, of which the server says what is wrong."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def prompt_of(fields: dict[str, Any]) -> str:
+    """The text that the router compares: the fields that make the prompt, in its order."""
+    parts = [fields[name] for name in PROMPTS if fields.get(name)]
+    return "".join(part if isinstance(part, str) else orjson.dumps(part).decode() for part in parts)
+
+
+def id_of(path: str, fields: dict[str, Any]) -> str | None:
+    """The id of the earlier request that this one is about: it is in the path or in `continue`."""
+    if found := ID_IN_PATH.search(path):
+        return found[1]
+    named = fields.get("continue")
+    id = named.get("id") if isinstance(named, dict) else None
+    return id.rpartition("-")[2] if isinstance(id, str) else None
+
+
+def refusal(status: int, message: str, code: str, headers: Headers | None = None) -> list[Head | bytes]:
+    """An error in OpenAI's form."""
+    body = orjson.dumps(error_body(message, code=code, is_clients=status < 500))
+    return [Head(status, [("Content-Type", "application/json"), *(headers or [])]), body]
