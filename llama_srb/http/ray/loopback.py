@@ -1,7 +1,7 @@
 """Keeps a port of Ray's on loopback.
 
 Each replica listens on all interfaces for calls by gRPC, without a key, and what comes there is unpickled:
-whoever reaches the port can run code. No setting closes it. By default calls take another way
+a program that reaches the port can run code. No setting closes it. By default calls take another way
 (RAY_SERVE_USE_GRPC_BY_DEFAULT is 0), so nobody needs the port from elsewhere.
 """
 
