@@ -10,7 +10,7 @@ import bisect
 import random
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 BATCH = 512  # tokens of a step
 PREFILL = 0.1  # seconds of prefill in a step in which sequences decode, too (engine/schedule/planner.cpp)
@@ -45,6 +45,11 @@ class Costs:
         i = min(max(bisect.bisect_left(known, rows), 1), len(known) - 1)
         (a, low), (b, high) = self.steps[i - 1], self.steps[i]
         return max(low + (high - low) * (rows - a) / (b - a), 0.0)
+
+    def times(self, factor: float) -> Costs:
+        """The same, with steps that take so many times as long."""
+        steps = tuple((rows, factor * one) for rows, one in self.steps)
+        return replace(self, steps=steps, token=factor * self.token, step=factor * self.step)
 
     def of(self, rows: int, prefill: int) -> float:
         """A step of so many rows and tokens of prompts."""

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How many writers a machine serves: .venv/bin/python benchmarks/capacity/run.py MODEL.gguf
 
-Measures what steps of one server cost, simulates its queue with that (queueing.py), checks the simulation on
-runs at 30, 60 and 85 % of the capacity that it foresees, and prints how many such servers 1,000 to a million
-writers need. Requests arrive at random (Poisson); most go on with a story whose prompt is known, the others
-are cold. It exits with 1 if a request did not end with done. Nothing else should run beside it.
+Measures what steps of one server cost, simulates its queue with that (queueing.py), fits both on a run at
+45 % of the capacity that it foresees, checks the simulation on runs at 30, 60 and 85 %, and prints how many
+such servers 1,000 to a million writers need. Requests arrive at random (Poisson); most go on with a story
+whose prompt is known, the others are cold. It exits with 1 if a request did not end with done. Nothing else
+should run beside it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.capacity.queueing import Costs, Job, Seen, arrivals, quantile, s
 EVENT = re.compile(rb'"event": ?"(\w+)"')
 PATIENCE = 300.0  # seconds that a request may take
 SHARES = (0.3, 0.6, 0.85)  # of the capacity
+FIT = 0.45  # of the capacity
 BOUNDS = {0.5: 0.15, 0.99: 0.35}  # how far a quantile may be off
 LONGEST = 1200  # tokens of a story, before its writer begins another one
 WRITERS = (1_000, 10_000, 100_000, 1_000_000)
@@ -112,16 +114,25 @@ async def ask(http: aiohttp.ClientSession, prompt: Sequence[int], n: int, tokens
 
 
 async def measure(http: aiohttp.ClientSession, given: argparse.Namespace) -> Costs:
-    """What a server's steps cost, by requests that come alone or all at once."""
+    """What steps cost behind prompts of the usual length, by requests that come alone or all at once."""
+    stories = Stories(given, random.Random(2))
+    usual = round(statistics.mean(len(stories.next()[0]) for _ in range(1000)))
 
-    async def median(count: int, size: int, known: bool) -> float:
-        prompts = [words(size, ("alone", size, 0 if known else i)) for i in range(count)]
-        found = [(await ask(http, prompt, 1, 1)).whole for prompt in prompts]
-        return statistics.median(found[1:])
+    async def known(*what: object) -> tuple[int, ...]:
+        prompt = words(usual, what)
+        await ask(http, prompt, 1, 1)
+        return prompt
 
-    outside = await median(20, 64, known=True)
-    short, long = await median(12, 64, known=False), await median(12, 448, known=False)
-    token = (long - short) / (448 - 64)
+    async def median(more: int) -> float:
+        """Of requests whose prompts go on with a known one by so many tokens; 0: known prompts."""
+        found = []
+        for i in range(20):
+            prompt = await known("alone", more, i)
+            found.append((await ask(http, prompt + words(more, ("more", i)), 1, 1)).whole)
+        return statistics.median(found)
+
+    outside, short, long = await median(0), await median(32), await median(224)
+    token = (long - short) / (224 - 32)
     steps = []
     for requests, n in [
         (1, 1),
@@ -131,12 +142,12 @@ async def measure(http: aiohttp.ClientSession, given: argparse.Namespace) -> Cos
     ]:
         gaps = []
         for i in range(4):
-            prompts = [words(given.longest, ("steps", requests, n, i, k)) for k in range(requests)]
-            await asyncio.gather(*(ask(http, prompt, 1, 1) for prompt in prompts))  # known from now on
+            prompts = [await known("steps", requests, n, i, k) for k in range(requests)]
             found = await asyncio.gather(*(ask(http, prompt, n, 48) for prompt in prompts))
             gaps += [one.gap for one in found]
         steps.append((requests * n, statistics.median(gaps)))
-    return Costs(tuple(steps), token, max(short - outside - 64 * token, 0.0), outside)
+    print(f"prompts of {usual} tokens")
+    return Costs(tuple(steps), token, max(short - outside - 32 * token, 0.0), outside)
 
 
 def jobs_of(stories: Stories, times: Iterator[float], given: argparse.Namespace) -> Iterator[tuple[Job, Any]]:
@@ -177,6 +188,33 @@ def compared(share: float, real: list[Timed], foreseen: list[Seen]) -> Iterator[
                 f"{off:+.0%}{' miss' if abs(off) > bound else ''}",
             ]
         yield f"| {share:.0%} | {what} | {' | '.join(cells)} |"
+
+
+async def fitted(http: aiohttp.ClientSession, costs: Costs, given: argparse.Namespace) -> Costs:
+    """The costs beside all else that a loaded server does: one factor for steps, and the time outside.
+
+    They are chosen so that the medians of a run at FIT of the capacity are met.
+    """
+    rate = FIT * capacity(costs, given)
+    stories = Stories(given, random.Random("fit"))
+    jobs = list(jobs_of(stories, arrivals(given.requests // 2, rate, stories.dice), given))
+    real = await play(http, jobs)
+
+    def foreseen(factor: float) -> list[Seen]:
+        return simulate([job for job, _ in jobs], costs.times(factor), given.parallel)
+
+    def median(found: Sequence[Any], what: str) -> float:
+        return statistics.median(getattr(one, what) for one in found)
+
+    low, high = 0.5, 4.0
+    for _ in range(12):
+        factor = (low + high) / 2
+        off = median(real, "whole") - median(real, "first")
+        off -= median(foreseen(factor), "whole") - median(foreseen(factor), "first")
+        low, high = (factor, high) if off > 0 else (low, factor)
+    outside = costs.outside + median(real, "first") - median(foreseen(low), "first")
+    print(f"fitted at {FIT:.0%}: steps take {low:.2f} times as long, outside {1000 * outside:.1f} ms")
+    return replace(costs.times(low), outside=max(outside, 0.0))
 
 
 async def check(http: aiohttp.ClientSession, costs: Costs, given: argparse.Namespace) -> list[str]:
@@ -233,7 +271,9 @@ async def run(given: argparse.Namespace) -> int:
         print(f"steps, ms by rows: {steps}")
         alone = replace(costs, steps=())
         print(f"prefill {1e6 * alone.token:.0f} us a token, {1000 * alone.step:.1f} ms a step; ", end="")
-        print(f"outside {1000 * alone.outside:.1f} ms; capacity {capacity(costs, given):.1f} requests/s\n")
+        print(f"outside {1000 * alone.outside:.1f} ms; capacity {capacity(costs, given):.1f} requests/s")
+        costs = await fitted(http, costs, given)
+        print(f"capacity {capacity(costs, given):.1f} requests/s\n")
         wrong = await check(http, costs, given)
     print()
     print("\n".join(table(costs, given)))
