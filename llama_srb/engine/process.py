@@ -60,6 +60,7 @@ class Engine:
         self._lost = ""  # the RPC servers that did not answer when it ended, in words
         self._lines = 0  # sent so far
         self._draining = False
+        self._ending = False  # the process has ended, and it is not known yet why
         self._loaded = asyncio.Event()  # also set when the process ends before it has loaded
         self._ended = asyncio.Event()
 
@@ -69,7 +70,7 @@ class Engine:
     def state(self) -> EngineState:
         if self._ended.is_set():
             return "stopped"
-        if self._draining or self._fault:
+        if self._draining or self._ending or self._fault:
             return "draining"
         return "loading" if self.ready is None else "ready"
 
@@ -190,8 +191,9 @@ class Engine:
         try:
             await self._read_events()
             await _reap(self._process, self.settings.stop_grace)
-            if not self._draining and (lost := await rpc.silent(rpc.servers_of(self.settings.command))):
-                self._lost = rpc.told(lost)
+            if not self._draining:
+                self._ending = True
+                self._lost = await rpc.lost(self.settings.command, self._process.returncode)
         finally:
             self.kill()  # still needed if this task was cancelled because the event loop is closing
             guard.cancel()

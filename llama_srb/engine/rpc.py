@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -31,6 +32,14 @@ def told(servers: Sequence[str]) -> str:
     which = "server " + servers[0] if len(servers) == 1 else "servers " + ", ".join(servers)
     verb = "does" if len(servers) == 1 else "do"
     return f"the RPC {which} {verb} not answer (is ggml-rpc-server running there?)"
+
+
+async def lost(command: Sequence[str], code: int | None) -> str:
+    """Which servers are why an engine has ended with this code, in words; "" if none is."""
+    servers = servers_of(command)
+    if away := await silent(servers):
+        return told(away)
+    return f"an RPC server was lost: {' or '.join(servers)}" if servers and code == -signal.SIGABRT else ""
 
 
 async def wait_for(servers: Sequence[str], fail: Callable[[str], None], goes_on: Callable[[], bool]) -> bool:

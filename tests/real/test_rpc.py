@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.real.test_prefix import words
-from tests.support.places import BINARY, ROOT
+from tests.support.places import BINARY, ROOT, STORYTELLER
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
 
@@ -104,6 +107,34 @@ def test_a_lost_server_ends_requests_with_its_name_and_all_goes_on_when_it_is_ba
         lender.start()
         within(PATIENCE, lambda: server.call("GET", "/health")[0] == 200)
         assert len(set(texts(server))) == 8
+
+
+def test_a_server_that_is_back_already_is_named_too(lender: Lender) -> None:
+    with borrowing(lender, "--ctx", "4096") as server:
+        texts(server)
+        lender.kill()
+        lender.start()
+        status, error = server.json("POST", "/v1/completions", BODY | {"stream": False})
+        assert (status, lender.address in error["error"]["message"]) == (500, True), error
+        within(PATIENCE, lambda: server.call("GET", "/health")[0] == 200)
+        assert len(set(texts(server))) == 8
+
+
+def test_no_engine_is_renewed_beside_another(lender: Lender, tmp_path: Path) -> None:
+    model, log = shutil.copy(STORYTELLER, tmp_path / "model.gguf"), tmp_path / "log"
+    settings = ("--port", "0", "--ctx", "4096", "--model", str(model))
+    command = [ROOT / "api.py", *settings, "--", "--rpc", lender.address]
+    out = subprocess.PIPE
+    with log.open("w") as errors, subprocess.Popen(command, stdout=out, stderr=errors, text=True) as process:
+        try:
+            assert process.stdout
+            server = Server(process.stdout.readline().split()[0], process.pid)
+            os.utime(model, (0, 0))
+            process.send_signal(signal.SIGHUP)
+            within(PATIENCE, lambda: "one client at a time" in log.read_text())
+            assert len(set(texts(server))) == 8
+        finally:
+            process.terminate()
 
 
 def test_a_start_without_the_server_fails_with_its_name(lender: Lender) -> None:

@@ -97,6 +97,11 @@ class Resident:
 
     async def renew(self) -> None:
         """Does the work of Pool.renew()."""
+        if self.engine is not None and rpc.servers_of(self._engines.current.command):
+            raise EngineUnavailable(
+                "an RPC server has one client at a time, so no engine can load beside this one: "
+                "restart the server"
+            )
         loaded: asyncio.Future[EngineError | None] = asyncio.get_running_loop().create_future()
         successor = self._begin(self._succeed(loaded), "successor of the resident engine")
         try:
