@@ -96,14 +96,14 @@ async def serving(given: argparse.Namespace) -> AsyncIterator[str]:
 
 async def ask(http: aiohttp.ClientSession, prompt: Sequence[int], n: int, tokens: int) -> Timed:
     body: dict[str, Any] = {"prompt": list(prompt), "n": n, "max_tokens": tokens, "ignore_eos": True}
-    seen, began, last, steps = Timed(), time.monotonic(), b"", 0
+    seen, began, last, rest = Timed(), time.monotonic(), b"", b""
     try:
         async with asyncio.timeout(PATIENCE), http.post("/v1/events", json=body) as answer:
             async for chunk in answer.content.iter_any():
-                events = EVENT.findall(chunk)
+                *lines, rest = (rest + chunk).split(b"\n")
+                events = EVENT.findall(b"\n".join(lines))
                 if b"stream" in events and not seen.first:
                     seen.first = time.monotonic() - began
-                steps += events.count(b"stream")
                 last = events[-1] if events else last
     except (TimeoutError, aiohttp.ClientError) as error:
         last = repr(error).encode()
@@ -132,7 +132,7 @@ async def measure(http: aiohttp.ClientSession, given: argparse.Namespace) -> Cos
         return statistics.median(found)
 
     outside, short, long = await median(0), await median(32), await median(224)
-    token = (long - short) / (224 - 32)
+    token = max(long - short, 1e-4) / (224 - 32)  # of a cold start's noise it may be none
     steps = []
     for requests, n in [
         (1, 1),
@@ -252,6 +252,7 @@ def table(costs: Costs, given: argparse.Namespace) -> Iterator[str]:
         yield f"even at a tenth of the capacity 5 % wait more than {given.patience} s for their first token"
         return
     whole = statistics.mean(one.whole for one in seen)
+    yield f"{given.model.name}, a writer asks {given.think:g} s after an answer, n = {given.n} of {given.tokens} tokens."
     yield f"A server takes {rate:.1f} requests/s ({share:.0%} of its capacity); one takes {whole:.2f} s."
     yield "| writers | requests/s | streams at once | tokens/s | servers |\n|---|---|---|---|---|"
     for writers in WRITERS:

@@ -292,8 +292,8 @@ void scheduler::report_status(const std::string & id) {
     report.n_step_tokens = noted.count.n_step_tokens;
     report.t_steps       = noted.count.t_steps;
     report.t_model       = decodes.t_all_us();
-    for (const auto & r : requests.active) {
-        report.n_waiting += r->n_waiting();
+    for (const auto & r : requests.active) { // later priorities yield, so they make no server full
+        report.n_waiting += r->priority() == 0 ? r->n_waiting() : 0;
     }
     append_status(out, id, report);
 }

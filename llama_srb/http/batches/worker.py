@@ -263,10 +263,13 @@ class Worker:
     async def _sweep(self) -> None:
         """Runs for ever, and removes files that have expired, and rows of batches that ended long ago."""
         while True:
-            now = int(time.time())
-            for file in await self._store.expired(now):
-                await self._store.remove_file(file)
-            await self._store.forget_batches(now - KEPT)
+            try:
+                now = int(time.time())
+                for file in await self._store.expired(now):
+                    await self._store.remove_file(file)
+                await self._store.forget_batches(now - KEPT)
+            except Exception:  # a full disk, which this may end
+                log.exception("expired files: tried again in %d s", SWEEP)
             await asyncio.sleep(SWEEP)
 
 
