@@ -252,7 +252,7 @@ def table(costs: Costs, given: argparse.Namespace) -> Iterator[str]:
         yield f"even at a tenth of the capacity 5 % wait more than {given.patience} s for their first token"
         return
     whole = statistics.mean(one.whole for one in seen)
-    yield f"{given.model.name}, a writer asks {given.think:g} s after an answer, n = {given.n} of {given.tokens} tokens."
+    yield f"{given.model.name}; a writer thinks {given.think:g} s; n = {given.n} of {given.tokens} tokens."
     yield f"A server takes {rate:.1f} requests/s ({share:.0%} of its capacity); one takes {whole:.2f} s."
     yield "| writers | requests/s | streams at once | tokens/s | servers |\n|---|---|---|---|---|"
     for writers in WRITERS:
