@@ -79,9 +79,9 @@ def test_a_fault_is_found_and_named(tmp_path: Path, function: str, body: str, st
     flags = [flags_of("src/llama.cpp")[0], "-std=c++17", "-O1", f"-I{ROOT / 'engine'}"]
     flags += [f"-I{tree() / path}" for path in ("ggml/include", "vendor")]
     sources = ["main.cpp", str(ROOT / "engine/model/self_test.cpp")]
-    registry = next(Path(libraries()[0]).parent.parent.rglob("libggml.a"), None)
-    assert registry is not None
-    command = [*flags, *sources, str(registry), *libraries(), f"-Wl,--wrap={name}", "-o", "tests"]
+    built = Path(libraries()[0]).parent.parent
+    registry = [str(next(built.rglob(name))) for name in ("libggml.a", "libggml-rpc.a")]
+    command = [*flags, *sources, *registry, *libraries(), f"-Wl,--wrap={name}", "-o", "tests"]
     run(command, tmp_path)
     done = subprocess.run([tmp_path / "tests"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status, done.stderr
