@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import os
 import random
 import re
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks.answers import words  # noqa: E402
 from benchmarks.capacity.queueing import Costs, Job, Seen, arrivals, quantile, simulate  # noqa: E402
+from benchmarks.loads.serving import serving  # noqa: E402
 
 EVENT = re.compile(rb'"event": ?"(\w+)"')
 PATIENCE = 300.0  # seconds that a request may take
@@ -75,24 +74,6 @@ class Stories:
         if len(prompt) > LONGEST:
             del self.known[i]
         return prompt, len(more)
-
-
-@contextlib.asynccontextmanager
-async def serving(given: argparse.Namespace) -> AsyncIterator[str]:
-    """Runs a server; its address."""
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
-    flags = {"port": 0, "log-level": "warning", "model": given.model, "ctx": given.ctx}
-    flags |= {"parallel": given.parallel, "max-queue": 10_000}
-    words_of = [str(part) for name, value in flags.items() for part in (f"--{name}", value)]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(ROOT / "api.py"), *words_of, stdout=asyncio.subprocess.PIPE, env=ours
-    )
-    try:
-        assert process.stdout is not None
-        yield (await process.stdout.readline()).decode().split()[0]
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def ask(http: aiohttp.ClientSession, prompt: Sequence[int], n: int, tokens: int) -> Timed:
@@ -268,15 +249,14 @@ def table(costs: Costs, given: argparse.Namespace) -> Iterator[str]:
 async def run(given: argparse.Namespace) -> int:
     connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
     async with (
-        serving(given) as url,
+        serving(model=given.model, ctx=given.ctx, parallel=given.parallel, max_queue=10_000) as (url, _),
         aiohttp.ClientSession(url, connector=connector, timeout=timeout) as http,
     ):
         costs = await measure(http, given)
         steps = ", ".join(f"{rows}: {1000 * one:.2f}" for rows, one in costs.steps)
         print(f"steps, ms by rows: {steps}")
-        alone = replace(costs, steps=())
-        print(f"prefill {1e6 * alone.token:.0f} us a token, {1000 * alone.step:.1f} ms a step; ", end="")
-        print(f"outside {1000 * alone.outside:.1f} ms; capacity {capacity(costs, given):.1f} requests/s")
+        print(f"prefill {1e6 * costs.token:.0f} us a token, {1000 * costs.step:.1f} ms a step; ", end="")
+        print(f"outside {1000 * costs.outside:.1f} ms; capacity {capacity(costs, given):.1f} requests/s")
         costs = await fitted(http, costs, given)
         print(f"capacity {capacity(costs, given):.1f} requests/s\n")
         wrong = await check(http, costs, given)

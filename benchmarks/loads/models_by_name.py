@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import random
 import re
 import shutil
@@ -31,6 +30,7 @@ import aiohttp
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT)]
 
+from benchmarks.loads.serving import serving  # noqa: E402
 from llama_srb.config import load  # noqa: E402
 from llama_srb.models.memory import memory_of  # noqa: E402
 from llama_srb.models.served import served  # noqa: E402
@@ -85,7 +85,7 @@ def _milliseconds(found: list[float]) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, room: str, given: argparse.Namespace) -> AsyncIterator[Side]:
+async def serving_three(folder: Path, room: str, given: argparse.Namespace) -> AsyncIterator[Side]:
     """Runs a server of the three models."""
     file = folder / f"{room}.toml"
     top = f"ctx = {given.ctx}\nparallel = {given.parallel}\n"
@@ -93,25 +93,8 @@ async def serving(folder: Path, room: str, given: argparse.Namespace) -> AsyncIt
     file.write_text(top + tables)
     limit = ROOM[room] * served(load({}, config=str(file)).models[0]).need
     file.write_text(f"models_memory = {limit}\n{top}{tables}")
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
-    command = [
-        sys.executable,
-        str(ROOT / "api.py"),
-        "--port",
-        "0",
-        "--log-level",
-        "warning",
-        "--config",
-        str(file),
-    ]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=ours)
-    try:
-        assert process.stdout is not None
-        url = (await process.stdout.readline()).decode().split()[0]
+    async with serving(config=file) as (url, process):
         yield Side(room, url, process.pid, limit)
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def ask(side: Side, http: aiohttp.ClientSession, body: dict[str, Any]) -> None:
@@ -175,7 +158,7 @@ async def loads_of(side: Side) -> int:
 async def measure(folder: Path, given: argparse.Namespace) -> list[str]:
     """Both servers; returns what was wrong."""
     async with contextlib.AsyncExitStack() as stack:
-        sides = [await stack.enter_async_context(serving(folder, room, given)) for room in ROOM]
+        sides = [await stack.enter_async_context(serving_three(folder, room, given)) for room in ROOM]
         for seed in range(given.parts):
             for side in sides if seed % 2 else sides[::-1]:
                 await part(side, bodies(given.requests // given.parts, seed, given), given.clients)

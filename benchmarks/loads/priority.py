@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import statistics
 import sys
@@ -27,6 +26,10 @@ from typing import Any
 import aiohttp
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from benchmarks.loads.serving import serving  # noqa: E402
+
 WORDS = ("once", "upon", "a", "time", "dog", "cat", "river", "said", "old", "house", "under", "moon")
 BATCH = {"Priority": "u=7"}
 PATIENCE = 300.0  # seconds that a request may take
@@ -41,31 +44,6 @@ class Seen:
     gaps: list[float] = field(default_factory=list)
     tokens: int = 0
     wrong: list[str] = field(default_factory=list)
-
-
-@contextlib.asynccontextmanager
-async def serving(given: argparse.Namespace) -> AsyncIterator[str]:
-    """Runs a server; the address."""
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
-    flags = {
-        "port": 0,
-        "log-level": "warning",
-        "model": given.model,
-        "ctx": given.ctx,
-        "parallel": given.parallel,
-    }
-    command = [
-        str(ROOT / "api.py"),
-        *(str(part) for name, value in flags.items() for part in (f"--{name}", value)),
-    ]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=pipe, env=ours)
-    try:
-        assert process.stdout is not None
-        yield (await process.stdout.readline()).decode().split()[0]
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def ask(
@@ -158,7 +136,10 @@ def row(name: str, alone: list[float], beside: list[float], less: float) -> str:
 async def measure(given: argparse.Namespace) -> list[str]:
     dice, alone, beside, lines = random.Random(1), Seen(), Seen(), Seen()
     connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
-    async with serving(given) as url, aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+    async with (
+        serving(model=given.model, ctx=given.ctx, parallel=given.parallel) as (url, _),
+        aiohttp.ClientSession(connector=connector, timeout=timeout) as http,
+    ):
         step = await step_of_batch(url, http, given)
         for _ in range(given.parts):
             await write(url, http, dice, alone, given)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.real.test_prefix import words
+from tests.support.cluster import eventually
 from tests.support.places import BINARY, ROOT, STORYTELLER
 from tests.support.serving import LASTING, Server, serving
-from tests.support.waiting import PATIENCE
 
 BODY: dict[str, Any] = {"prompt": "Once upon a time", "n": 8, "max_tokens": 24, "ignore_eos": True, "seed": 5}
 
@@ -37,7 +36,7 @@ class Lender:
         command = [BINARY.with_name("ggml-rpc-server"), "-H", "127.0.0.1", "-p", str(self.port), "-t", "1"]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
-        within(PATIENCE, self._listens)
+        eventually(self._listens)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -50,13 +49,6 @@ class Lender:
         except OSError:
             return False
         return True
-
-
-def within(seconds: float, holds: Any) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -105,7 +97,7 @@ def test_a_lost_server_ends_requests_with_its_name_and_all_goes_on_when_it_is_ba
         assert (status, health["status"], lender.address in health["error"]) == (503, "failed", True)
 
         lender.start()
-        within(PATIENCE, lambda: server.call("GET", "/health")[0] == 200)
+        eventually(lambda: server.call("GET", "/health")[0] == 200)
         assert len(set(texts(server))) == 8
 
 
@@ -116,7 +108,7 @@ def test_a_server_that_is_back_already_is_named_too(lender: Lender) -> None:
         lender.start()
         status, error = server.json("POST", "/v1/completions", BODY | {"stream": False})
         assert (status, lender.address in error["error"]["message"]) == (500, True), error
-        within(PATIENCE, lambda: server.call("GET", "/health")[0] == 200)
+        eventually(lambda: server.call("GET", "/health")[0] == 200)
         assert len(set(texts(server))) == 8
 
 
@@ -131,7 +123,7 @@ def test_no_engine_is_renewed_beside_another(lender: Lender, tmp_path: Path) -> 
             server = Server(process.stdout.readline().split()[0], process.pid)
             os.utime(model, (0, 0))
             process.send_signal(signal.SIGHUP)
-            within(PATIENCE, lambda: "one client at a time" in log.read_text())
+            eventually(lambda: "one client at a time" in log.read_text())
             assert len(set(texts(server))) == 8
         finally:
             process.terminate()
