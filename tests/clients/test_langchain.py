@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
@@ -19,9 +20,16 @@ COMMON: dict[str, Any] = {"api_key": SecretStr("-"), "max_retries": 0}
 
 
 @pytest.fixture
-def completions(server: Server) -> OpenAI:
+def http() -> Iterator[httpx.Client]:
+    """The connections of a client that has no way to close its own."""
+    with httpx.Client(timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def completions(server: Server, http: httpx.Client) -> OpenAI:
     more: dict[str, Any] = {"model": "storyteller", "max_tokens": 6, "seed": 7, "top_p": 0.9}
-    return OpenAI(base_url=server.url + "/v1", **COMMON, **more)
+    return OpenAI(base_url=server.url + "/v1", http_client=http, **COMMON, **more)
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +54,20 @@ def test_a_text_streams(completions: OpenAI) -> None:
 
 async def test_a_chat_answers_n_times_streams_and_counts(chats: Server) -> None:
     more: dict[str, Any] = {"model": "chat", "max_tokens": 4, "seed": 7, "stream_usage": True}
-    chat = ChatOpenAI(base_url=chats.url + "/v1", **COMMON, **more, n=3)
-    [answers] = (await chat.agenerate([[HumanMessage("Hello")]])).generations
-    assert len(answers) == 3
-    one = ChatOpenAI(base_url=chats.url + "/v1", **COMMON, **more)
-    chunks = [chunk async for chunk in one.astream("Hello")]
-    assert "".join(str(chunk.content) for chunk in chunks)
-    assert [chunk.usage_metadata["output_tokens"] for chunk in chunks if chunk.usage_metadata] == [4]
+    async with httpx.AsyncClient(timeout=60) as http:
+        more["http_async_client"] = http
+        chat = ChatOpenAI(base_url=chats.url + "/v1", **COMMON, **more, n=3)
+        [answers] = (await chat.agenerate([[HumanMessage("Hello")]])).generations
+        assert len(answers) == 3
+        one = ChatOpenAI(base_url=chats.url + "/v1", **COMMON, **more)
+        chunks = [chunk async for chunk in one.astream("Hello")]
+        assert "".join(str(chunk.content) for chunk in chunks)
+        assert [chunk.usage_metadata["output_tokens"] for chunk in chunks if chunk.usage_metadata] == [4]
 
 
-def test_texts_become_vectors(server: Server) -> None:
-    vectors = OpenAIEmbeddings(
-        base_url=server.url + "/v1", model="storyteller", check_embedding_ctx_length=False, **COMMON
-    )
+def test_texts_become_vectors(server: Server, http: httpx.Client) -> None:
+    more: dict[str, Any] = {"model": "storyteller", "check_embedding_ctx_length": False, "http_client": http}
+    vectors = OpenAIEmbeddings(base_url=server.url + "/v1", **COMMON, **more)
     rows = vectors.embed_documents([ONCE, "The dog"])
     assert len(rows) == 2
     assert vectors.embed_query(ONCE) == pytest.approx(rows[0], abs=1e-3)

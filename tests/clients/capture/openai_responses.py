@@ -137,7 +137,8 @@ def main() -> None:
             at = urlsplit(server.url)
             with recording(0, (str(at.hostname), int(at.port or 0))) as proxy:
                 url = f"http://127.0.0.1:{proxy.port}/v1"
-                kept = list(play(OpenAI(base_url=url, api_key="-", max_retries=0), proxy))
+                with OpenAI(base_url=url, api_key="-", max_retries=0) as client:
+                    kept = list(play(client, proxy))
     with serving() as server:
         source = "the openai package, by tests/clients/capture/openai_responses.py"
         write("openai_responses.json", source, kept, Texts(server, QUESTION))
