@@ -14,8 +14,10 @@
 #include <fcntl.h>
 #include <random>
 #include <sstream>
+#include <string>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 // The types of weights in files. It takes seconds to quantise to some types, so their bits are drawn at random, except the
@@ -37,7 +39,10 @@ static const int    column_counts[] = {1, 2, 8, 32};
 static const int    n_columns_max   = 32;
 static const int    n_values        = 512; // of a row and of a column: two blocks of the largest kind
 static const int    n_rows    = 96;   // a multiple of what all layouts need: 32 for AMX, 8 or 16 for others
+static const int    n_used    = 2;    // experts of a column
 static const double max_error = 5e-4; // mean square, normalised as in llama.cpp's test-backend-ops
+
+static const int expert_counts[] = {1, 4}; // that the rows are divided among; 1: a product without experts
 
 //
 // signals
@@ -118,12 +123,31 @@ static double exact_product(const weights & w, int row, const float * column) {
     return sum;
 }
 
-static double error_of(const weights & w, const std::vector<float> & columns,
-                       const std::vector<float> & out) {
-    double wrong = 0.0, all = 0.0;
-    for (size_t i = 0; i < out.size(); i++) {
-        const double exact = exact_product(w, (int) i % n_rows, columns.data() + i / n_rows * n_values);
-        wrong += (out[i] - exact) * (out[i] - exact);
+// The experts that each column chooses, n_used of them or one: some get no column, one or several.
+static std::vector<int32_t> chosen_experts(int n_experts, int n_columns) {
+    if (n_experts == 1) {
+        return std::vector<int32_t>((size_t) n_columns, 0);
+    }
+    std::vector<int32_t> chosen;
+    for (int i = 0; i < n_columns; i++) {
+        const int first = i * i % n_experts; // 0 or 1 of four
+        chosen.push_back(first);
+        chosen.push_back(i % 3 == 0 ? n_experts - 1 : 1 - first);
+    }
+    return chosen;
+}
+
+// out: for each column and each expert that it chooses, the products with the expert's rows.
+static double error_of(const weights & w, int n_experts, const std::vector<float> & columns,
+                       const std::vector<int32_t> & chosen, const std::vector<float> & out) {
+    const int n_own       = n_rows / n_experts; // rows of an expert
+    const int n_of_column = (int) chosen.size() * n_values / (int) columns.size();
+    double    wrong = 0.0, all = 0.0;
+    for (int i = 0; i < (int) out.size(); i++) {
+        const int     row    = chosen[(size_t) (i / n_own)] * n_own + i % n_own;
+        const float * column = columns.data() + i / n_own / n_of_column * n_values;
+        const double  exact  = exact_product(w, row, column);
+        wrong += (out[(size_t) i] - exact) * (out[(size_t) i] - exact);
         all += exact * exact;
     }
     return wrong / all; // it may be NaN, so callers check that it is below a bound, not that it is above
@@ -142,11 +166,19 @@ ggml_context_ptr make_context() {
 struct product {
     ggml_context_ptr context = make_context();
     ggml_tensor *    columns;
+    ggml_tensor *    chosen = nullptr; // with experts
     ggml_tensor *    result;
 
     product(ggml_tensor * w, int n_columns) {
-        columns = ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_values, n_columns);
-        result  = ggml_mul_mat(context.get(), w, columns);
+        ggml_context * c = context.get();
+        if (w->ne[2] == 1) {
+            columns = ggml_new_tensor_2d(c, GGML_TYPE_F32, n_values, n_columns);
+            result  = ggml_mul_mat(c, w, columns);
+        } else {
+            columns = ggml_new_tensor_3d(c, GGML_TYPE_F32, n_values, 1, n_columns);
+            chosen  = ggml_new_tensor_2d(c, GGML_TYPE_I32, n_used, n_columns);
+            result  = ggml_mul_mat_id(c, w, columns, chosen);
+        }
     }
 };
 
@@ -157,8 +189,9 @@ struct loaded_weights {
     ggml_backend_buffer_ptr buffer;
 
     // The buffer is empty if this type of buffer does not take these weights.
-    loaded_weights(const weights & w, ggml_backend_dev_t device, ggml_backend_buffer_type_t type) {
-        tensor = ggml_new_tensor_2d(context.get(), w.type, n_values, n_rows);
+    loaded_weights(const weights & w, int n_experts, ggml_backend_dev_t device,
+                   ggml_backend_buffer_type_t type) {
+        tensor = ggml_new_tensor_3d(context.get(), w.type, n_values, n_rows / n_experts, n_experts);
         if (takes(device, type)) {
             buffer.reset(ggml_backend_alloc_ctx_tensors_from_buft(context.get(), type));
             ggml_backend_tensor_set(tensor, w.data.data(), 0, w.data.size());
@@ -197,18 +230,49 @@ static ggml_backend_ptr start_cpu(ggml_backend_dev_t cpu) {
 }
 
 static double measure(ggml_backend_t backend, const weights & w, ggml_tensor * tensor, int n_columns) {
-    const std::vector<float> columns = random_values(n_columns * n_values, 2);
-    std::vector<float>       out((size_t) (n_columns * n_rows),
-                                 NAN); // values that are not written stay NaN and fail
-    product                  p(tensor, n_columns);
-    ggml_backend_buffer_ptr  buffer(ggml_backend_alloc_ctx_tensors(p.context.get(), backend));
-    ggml_cgraph *            graph = ggml_new_graph(p.context.get());
+    const int                  n_experts = (int) tensor->ne[2];
+    const std::vector<float>   columns   = random_values(n_columns * n_values, 2);
+    const std::vector<int32_t> chosen    = chosen_experts(n_experts, n_columns);
+    product                    p(tensor, n_columns);
+    std::vector<float>      out((size_t) ggml_nelements(p.result), NAN); // values that are not written fail
+    ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors(p.context.get(), backend));
+    ggml_cgraph *           graph = ggml_new_graph(p.context.get());
     ggml_build_forward_expand(graph, p.result);
     ggml_backend_tensor_set(p.columns, columns.data(), 0, columns.size() * sizeof(float));
+    if (p.chosen) {
+        ggml_backend_tensor_set(p.chosen, chosen.data(), 0, chosen.size() * sizeof(int32_t));
+    }
     ggml_backend_tensor_set(p.result, out.data(), 0, out.size() * sizeof(float));
     ggml_backend_graph_compute(backend, graph);
     ggml_backend_tensor_get(p.result, out.data(), 0, out.size() * sizeof(float));
-    return error_of(w, columns, out);
+    return error_of(w, n_experts, columns, chosen, out);
+}
+
+// Tests the products of weights in one type of buffer; returns the numbers of right and of wrong ones.
+static std::pair<int, int> test_buffer(ggml_backend_t backend, ggml_backend_dev_t cpu, const weights & w,
+                                       int n_experts, ggml_backend_buffer_type_t buffer_type) {
+    const char *      type  = ggml_type_name(w.type);
+    const char *      where = ggml_backend_buft_name(buffer_type);
+    const std::string among = n_experts > 1 ? ", of " + std::to_string(n_experts) + " experts" : "";
+    snprintf(at_work, sizeof(at_work), "%s weights%s into a buffer %s", type, among.c_str(), where);
+    const loaded_weights loaded(w, n_experts, cpu, buffer_type);
+    int                  n_right = 0, n_wrong = 0;
+    for (const int n_columns : column_counts) {
+        if (!loaded.buffer) {
+            continue;
+        }
+        snprintf(at_work, sizeof(at_work), "%s weights%s in a buffer %s, %d columns", type, among.c_str(),
+                 where, n_columns);
+        const double error    = measure(backend, w, loaded.tensor, n_columns);
+        const bool   is_right = error <= max_error;
+        n_right += is_right;
+        n_wrong += !is_right;
+        if (!is_right) {
+            fprintf(stderr, "llama-batched: self-test: %s: the error is %g; it must be at most %g\n", at_work,
+                    error, max_error);
+        }
+    }
+    return {n_right, n_wrong};
 }
 
 int test_products() {
@@ -221,26 +285,12 @@ int test_products() {
     }
     const ggml_backend_ptr backend = start_cpu(cpu);
     for (const weight_type & kind : weight_types) {
-        const ggml_type type = kind.type;
-        const weights   w    = make_weights(kind);
+        const weights w = make_weights(kind);
         for (ggml_backend_buffer_type_t buffer_type : buffer_types(cpu)) {
-            const char * where = ggml_backend_buft_name(buffer_type);
-            snprintf(at_work, sizeof(at_work), "%s weights into a buffer %s", ggml_type_name(type), where);
-            const loaded_weights loaded(w, cpu, buffer_type);
-            for (const int n_columns : column_counts) {
-                if (!loaded.buffer) {
-                    continue;
-                }
-                snprintf(at_work, sizeof(at_work), "%s weights in a buffer %s, %d columns",
-                         ggml_type_name(type), where, n_columns);
-                const double error    = measure(backend.get(), w, loaded.tensor, n_columns);
-                const bool   is_right = error <= max_error;
-                n_right += is_right;
-                n_wrong += !is_right;
-                if (!is_right) {
-                    fprintf(stderr, "llama-batched: self-test: %s: the error is %g; it must be at most %g\n",
-                            at_work, error, max_error);
-                }
+            for (const int n_experts : expert_counts) {
+                const auto counts = test_buffer(backend.get(), cpu, w, n_experts, buffer_type);
+                n_right += counts.first;
+                n_wrong += counts.second;
             }
         }
     }
