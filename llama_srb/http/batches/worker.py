@@ -234,7 +234,7 @@ class Worker:
         return {"output": output, "error": output.with_name(output.name + ".errors.jsonl")}
 
     def _close(self, batch: Batch, ending: Ending) -> Counts:
-        """Writes errors of the lines without an answer, as far as there is room; none for an invalid input."""
+        """Writes errors for lines without an answer, as far as there is room; none for an invalid input."""
         counts = Counts(0)
         with contextlib.suppress(OSError, OutputError, NoRoom), ExitStack() as stack:
             source, output = self._open(batch, stack)

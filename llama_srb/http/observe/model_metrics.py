@@ -90,7 +90,7 @@ class ModelNow:
 
     @property
     def waiting(self) -> int:
-        """The sequences that wait to be scheduled, of requests that do not yield; those of queued ones included."""
+        """The sequences that wait to be scheduled, also of queued requests, not of those that yield."""
         return int(self.engine.get("sequences_waiting", 0)) + self.not_begun
 
     def beside(self, old: ModelNow) -> ModelNow:
