@@ -93,21 +93,42 @@ def test_a_storys_prompts_go_to_the_worker_that_has_their_beginning(three: Clust
 
 def test_prometheus_watches_it_by_composes_configuration(three: Cluster, tmp_path: Path) -> None:
     """The topology of packaging/compose as processes; Grafana is left out."""
-    config = yaml.safe_load((ROOT / "packaging/compose/prometheus.yml").read_text())
+    with prometheus(tmp_path, composed(three)) as url:
+        eventually(lambda: values(url, "up") == ["1"] * 4)
+        assert values(url, "sum(vllm:num_requests_waiting)") == ["0"]
+        assert len(values(url, "smg_worker_health")) == 3
+
+
+def test_prometheus_watches_a_cluster_with_a_key_by_composes_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_SRB_API_KEY", "sesame")
+    (tmp_path / "key").write_text("sesame")
+    with cluster("--workers", "1", "--ctx", "4096", "--stop-grace", "0") as one:
+        assert httpx.get(f"{one.workers['w1']}/metrics").status_code == 401
+        with prometheus(tmp_path, composed(one, tmp_path / "key")) as url:
+            eventually(lambda: values(url, "up") == ["1"] * 2)
+            assert values(url, "sum(vllm:num_requests_waiting)") == ["0"]
+
+
+def composed(running: Cluster, key: Path | None = None) -> dict[str, Any]:
+    """Compose's configuration with the addresses of a cluster. key: the file that has its key."""
+    config: dict[str, Any] = yaml.safe_load((ROOT / "packaging/compose/prometheus.yml").read_text())
     ours, smg = config["scrape_configs"]
-    del ours["authorization"]  # this cluster has no key
-    ours["static_configs"][0]["targets"] = [urlsplit(url).netloc for url in three.workers.values()]
-    smg["static_configs"][0]["targets"] = [urlsplit(three.metrics).netloc]
+    if key is None:
+        del ours["authorization"]
+    else:
+        ours["authorization"]["credentials_file"] = str(key)
+    ours["static_configs"][0]["targets"] = [urlsplit(url).netloc for url in running.workers.values()]
+    smg["static_configs"][0]["targets"] = [urlsplit(running.metrics).netloc]
     config["rule_files"] = [str(ROOT / "packaging/monitoring/alerts.yml")]
-    with prometheus(tmp_path, config) as url:
+    return config
 
-        def values(expr: str) -> list[str]:
-            found = query(url, "/api/v1/query", query=expr)["result"]
-            return [one["value"][1] for one in found]
 
-        eventually(lambda: values("up") == ["1"] * 4)
-        assert values("sum(vllm:num_requests_waiting)") == ["0"]
-        assert len(values("smg_worker_health")) == 3
+def values(prometheus: str, expr: str) -> list[str]:
+    """What Prometheus answers to an expression."""
+    found = query(prometheus, "/api/v1/query", query=expr)["result"]
+    return [one["value"][1] for one in found]
 
 
 def test_many_continuations_are_whole_on_one_worker(three: Cluster) -> None:
