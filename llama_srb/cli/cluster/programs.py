@@ -38,7 +38,7 @@ class Program:
     ready: Ready
     stdout: int | TextIO = PIPE
     secrets: Mapping[str, str] = field(default_factory=dict)
-    _process: Process | None = None
+    _process: Process | None = field(default=None, init=False)
 
     async def start(self) -> None:
         """Starts it, and waits until it is ready; NotStarted."""
