@@ -15,7 +15,7 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: n sequences with `tokens` tokens each. sampling: fields that only engines get."""
+    """One request: n sequences with `tokens` tokens each. sampling: the same fields for all sides."""
 
     prompt: tuple[int, ...]
     n: int

@@ -21,29 +21,30 @@ from benchmarks.answers import Ask, words  # noqa: E402
 from benchmarks.run import Row  # noqa: E402
 from benchmarks.sides import Load, Side, our_engine, piped  # noqa: E402
 
-SAMPLING = {
-    "default": (),
-    "top_p": (("top_k", 0), ("min_p", 0), ("top_p", 0.95)),  # the whole vocabulary
-}
 ROWS = {
-    "0.5b:512:1": ("default", Row("0.5b", 512, 1, 64)),
-    "0.5b:512:8": ("default", Row("0.5b", 512, 8, 48)),
-    "0.5b:512:8:top_p": ("top_p", Row("0.5b", 512, 8, 48)),
-    "0.5b:512:32": ("default", Row("0.5b", 512, 32, 32)),
-    "0.5b:8192:8": ("default", Row("0.5b", 8192, 8, 32)),
-    "1.5b:512:1": ("default", Row("1.5b", 512, 1, 32)),
-    "1.5b:512:8": ("default", Row("1.5b", 512, 8, 24)),
-    "1.5b:512:32": ("default", Row("1.5b", 512, 32, 16)),
-    "15m:256:8": ("default", Row("15m", 256, 8, 256)),
-    "15m:256:32": ("default", Row("15m", 256, 32, 128)),
+    row.name: row
+    for row in (
+        Row("0.5b", 512, 1, 64),
+        Row("0.5b", 512, 8, 48),
+        Row("0.5b", 512, 8, 48, settings="top_p"),
+        Row("0.5b", 512, 32, 32),
+        Row("0.5b", 8192, 8, 32),
+        Row("1.5b", 512, 1, 32),
+        Row("1.5b", 512, 8, 24),
+        Row("1.5b", 512, 32, 16),
+        *(Row(model, 512, n, 32) for model in ("gemma-270m", "experts") for n in (1, 8, 32)),
+        *(Row("gemma-270m", 512, n, 32, settings=one) for one in ("plain", "top_p") for n in (8, 32)),
+        Row("15m", 256, 8, 256),
+        Row("15m", 256, 32, 128),
+    )
 }
 
 
-def rates(engine: Path, load: Load, row: Row, sampling: str) -> dict[str, float]:
+def rates(engine: Path, load: Load, row: Row) -> dict[str, float]:
     """Tokens per second of a new process, and ms until the first token of a known prompt."""
     side = Side(str(engine), lambda load: [str(engine.resolve()), *our_engine(load)[1:]], piped)
     with side.started(load) as pipe:
-        ask = replace(row.ask(), sampling=SAMPLING[sampling])
+        ask = row.ask()
         pipe.ask(Ask(words(16, "wake up"), load.parallel, 4))
         first = pipe.rates(ask)
         decode = statistics.mean([first["decode"], pipe.rates(ask)["decode"]])
@@ -53,12 +54,12 @@ def rates(engine: Path, load: Load, row: Row, sampling: str) -> dict[str, float]
 
 
 def compare(builds: dict[str, Path], name: str, rounds: int, folder: Path) -> None:
-    sampling, row = ROWS[name]
+    row = ROWS[name]
     load = row.load(folder)
     found: dict[str, list[dict[str, float]]] = {build: [] for build in builds}
     for i in range(rounds):
         for build in reversed(builds) if i % 2 else builds:
-            found[build].append(rates(builds[build], load, row, sampling))
+            found[build].append(rates(builds[build], load, row))
     base = next(iter(builds))
     for phase in ("decode", "prefill", "known prompt, ms"):
         cells = []

@@ -53,8 +53,8 @@ async def read(engine: asyncio.subprocess.Process) -> bytes:
 async def answer(http: web.Request) -> web.StreamResponse:
     """Answers a request. The response is prepared while the engine already works."""
     body, engine = json.loads(await http.read()), http.app[ENGINE]
-    wanted = {"tokens": body["prompt"], "n": body["n"], "max_tokens": body["max_tokens"]}
-    command = {"op": "generate", "id": "1", **wanted, "sampling": {"ignore_eos": True}}
+    wanted = {"tokens": body.pop("prompt"), "n": body.pop("n"), "max_tokens": body.pop("max_tokens")}
+    command = {"op": "generate", "id": "1", **wanted, "sampling": body}
     assert engine.stdin
     engine.stdin.write(json.dumps(command).encode() + b"\n")
     response = Stream(headers={"Content-Type": "application/x-ndjson"})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +28,26 @@ class Shape:
     feed_forward: int
     vocabulary: str  # the name of one of llama.cpp's models/ggml-vocab-*.gguf
     weights: Kind
-    finer: Kind | None = None  # for half of attn_v and ffn_down, as llama-quantize does ("more bits")
+    finer: Kind | None = None  # for attn_v and ffn_down of half of the layers ("more bits")
     embedding: Kind = Kind.Q8_0
     output: Kind | None = None  # None: the embedding's weights are used
     context: int = 32768
     biases: bool = False
+    head_width: int | None = None  # None: width / heads
+    window: int | None = None  # tokens that five of six layers look back
+    experts: tuple[int, int] | None = None  # how many, and how many of them a token uses
+
+    def kind(self, columns: int, layer: int, name: str) -> Kind:
+        """The type that llama-quantize chooses (llama-quant.cpp, use_more_bits)."""
+        eighth = self.layers // 8
+        more = layer < eighth or layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
+        wanted = self.finer if self.finer and more and name in ("attn_v", "ffn_down") else self.weights
+        return wanted if columns % 256 == 0 else SMALLER_BLOCKS.get(wanted, wanted)
+
+
+# What llama-quantize takes for rows that are no multiple of 256.
+SMALLER_BLOCKS = {Kind.Q4_K: Kind.Q5_0, Kind.Q6_K: Kind.Q8_0}
+ENTROPY = 2.4  # nats of a row of logits, about what stories have
 
 
 SHAPES = {
@@ -40,6 +56,22 @@ SHAPES = {
     "1b": Shape("llama", 16, 2048, 32, 8, 8192, "llama-bpe", Kind.Q4_K, Kind.Q6_K, embedding=Kind.Q6_K),
     "1.5b": Shape(
         "qwen2", 28, 1536, 12, 2, 8960, "qwen2", Kind.Q4_K, Kind.Q6_K, embedding=Kind.Q6_K, biases=True
+    ),
+    "gemma-270m": Shape(
+        "gemma3",
+        18,
+        640,
+        4,
+        1,
+        2048,
+        "gemma-4",
+        Kind.Q4_K,
+        Kind.Q6_K,
+        head_width=256,
+        window=512,
+    ),
+    "experts": Shape(
+        "llama", 16, 1024, 16, 8, 1024, "qwen2", Kind.Q4_K, Kind.Q6_K, embedding=Kind.Q6_K, experts=(32, 4)
     ),
     "8b": Shape(
         "llama",
@@ -68,6 +100,42 @@ def write(shape: Shape, vocabulary: Path, path: Path) -> None:
     random = np.random.default_rng(1)
     writer = GGUFWriter(path, shape.architecture)
     n_vocab = _copy_vocabulary(GGUFReader(vocabulary), writer)
+    _add_facts(shape, writer, n_vocab)
+
+    def matrix(name: str, rows: int, columns: int, kind: Kind, experts: int = 0) -> None:
+        draw = _drawn_blocks if kind in BLOCKS else _quantised
+        drawn = draw(random, max(experts, 1) * rows, columns, kind)
+        if experts:
+            drawn = drawn.reshape(experts, rows, -1)
+        writer.add_tensor(name, drawn, raw_dtype=kind)
+
+    def norm(name: str, size: int, value: float = 1.0) -> None:
+        writer.add_tensor(name, np.full(size, value, np.float32))
+
+    matrix("token_embd.weight", n_vocab, shape.width, shape.embedding)
+    if shape.output is not None:
+        matrix("output.weight", n_vocab, shape.width, shape.output)
+    # The logits are normal variables with the norm's weight as their deviation s, and their entropy is
+    # ln(n_vocab) - s^2 / 2.
+    norm("output_norm.weight", shape.width, np.sqrt(2 * (np.log(n_vocab) - ENTROPY)))
+    for i in range(shape.layers):
+        for name, rows, columns, experts in _matrices(shape):
+            place = f"blk.{i}.{name}{'_exps' if experts else ''}"
+            matrix(f"{place}.weight", rows, columns, shape.kind(columns, i, name), experts)
+            if shape.biases and name in ("attn_q", "attn_k", "attn_v"):
+                writer.add_tensor(f"{place}.bias", np.zeros(rows, np.float32))
+        for name, size in _norms(shape):
+            norm(f"blk.{i}.{name}.weight", size)
+        if shape.experts:
+            gate = random.standard_normal((shape.experts[0], shape.width), dtype=np.float32)
+            writer.add_tensor(f"blk.{i}.ffn_gate_inp.weight", gate / np.sqrt(np.float32(shape.width)))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_facts(shape: Shape, writer: GGUFWriter, n_vocab: int) -> None:
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
     writer.add_block_count(shape.layers)
@@ -79,36 +147,34 @@ def write(shape: Shape, vocabulary: Path, path: Path) -> None:
     if shape.architecture == "llama":
         writer.add_rope_dimension_count(shape.width // shape.heads)
         writer.add_vocab_size(n_vocab)
+    if shape.head_width:
+        writer.add_key_length(shape.head_width)
+        writer.add_value_length(shape.head_width)
+    if shape.window:
+        writer.add_sliding_window(shape.window)
+    if shape.experts:
+        writer.add_expert_count(shape.experts[0])
+        writer.add_expert_used_count(shape.experts[1])
 
-    def matrix(name: str, rows: int, columns: int, kind: Kind) -> None:
-        draw = _drawn_blocks if kind in BLOCKS else _quantised
-        writer.add_tensor(name, draw(random, rows, columns, kind), raw_dtype=kind)
 
-    kv = shape.width // shape.heads * shape.kv_heads
-    matrix("token_embd.weight", n_vocab, shape.width, shape.embedding)
-    if shape.output is not None:
-        matrix("output.weight", n_vocab, shape.width, shape.output)
-    writer.add_tensor("output_norm.weight", np.ones(shape.width, np.float32))
-    for i in range(shape.layers):
-        for name, rows, columns in (
-            ("attn_q", shape.width, shape.width),
-            ("attn_k", kv, shape.width),
-            ("attn_v", kv, shape.width),
-            ("attn_output", shape.width, shape.width),
-            ("ffn_gate", shape.feed_forward, shape.width),
-            ("ffn_up", shape.feed_forward, shape.width),
-            ("ffn_down", shape.width, shape.feed_forward),
-        ):
-            fine = shape.finer if i % 2 and name in ("attn_v", "ffn_down") else None
-            matrix(f"blk.{i}.{name}.weight", rows, columns, fine or shape.weights)
-            if shape.biases and name in ("attn_q", "attn_k", "attn_v"):
-                writer.add_tensor(f"blk.{i}.{name}.bias", np.zeros(rows, np.float32))
-        for name in ("attn_norm", "ffn_norm"):
-            writer.add_tensor(f"blk.{i}.{name}.weight", np.ones(shape.width, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+def _matrices(shape: Shape) -> Iterator[tuple[str, int, int, int]]:
+    """A layer's weights: name, rows, columns, and how many experts have such a matrix each, or 0."""
+    head = shape.head_width or shape.width // shape.heads
+    q, kv, n = head * shape.heads, head * shape.kv_heads, shape.experts[0] if shape.experts else 0
+    yield "attn_q", q, shape.width, 0
+    yield "attn_k", kv, shape.width, 0
+    yield "attn_v", kv, shape.width, 0
+    yield "attn_output", shape.width, q, 0
+    yield "ffn_gate", shape.feed_forward, shape.width, n
+    yield "ffn_up", shape.feed_forward, shape.width, n
+    yield "ffn_down", shape.width, shape.feed_forward, n
+
+
+def _norms(shape: Shape) -> Iterator[tuple[str, int]]:
+    yield from (("attn_norm", shape.width), ("ffn_norm", shape.width))
+    if shape.architecture == "gemma3":
+        yield from (("post_attention_norm", shape.width), ("post_ffw_norm", shape.width))
+        yield from (("attn_q_norm", shape.head_width or 0), ("attn_k_norm", shape.head_width or 0))
 
 
 def _quantised(random: np.random.Generator, rows: int, columns: int, kind: Kind) -> np.ndarray:

@@ -42,16 +42,19 @@ class Row:
     tokens: int
     rounds: int = 5
     bare_every: int = 1
+    settings: str = "defaults"
 
     @property
     def name(self) -> str:
-        return f"{self.model}:{self.prompt}:{self.n}"
+        words = (Path(self.model).stem, self.prompt, self.n, self.settings)
+        return ":".join(map(str, words[:3] if self.settings == "defaults" else words))
 
     def load(self, folder: Path) -> Load:
         return Load(model_file(self.model, folder), self.n, self.prompt + self.n * self.tokens)
 
     def ask(self, *seed: object) -> Ask:
-        return Ask(words(self.prompt, (self.name, *seed)), self.n, self.tokens)
+        sampling = tuple(SETTINGS[self.settings].items())
+        return Ask(words(self.prompt, (self.name, *seed)), self.n, self.tokens, sampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Crowd:
 
     @property
     def name(self) -> str:
-        return f"{self.model}:{self.clients}x{self.n}"
+        return f"{Path(self.model).stem}:{self.clients}x{self.n}"
 
     def load(self, folder: Path) -> Load:
         cells = sum(len(ask.prompt) + ask.n * ask.tokens for ask in self.asks())
@@ -76,8 +79,22 @@ class Crowd:
 
     def asks(self, *seed: object) -> list[Ask]:
         lengths = [self.lengths[i % len(self.lengths)] for i in range(self.clients)]
-        return [Ask(words(length, (i, seed)), self.n, self.tokens) for i, length in enumerate(lengths)]
+        sampling = tuple(SETTINGS["defaults"].items())
+        return [
+            Ask(words(length, (i, seed)), self.n, self.tokens, sampling) for i, length in enumerate(lengths)
+        ]
 
+
+NO_LIMITS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+SETTINGS: dict[str, dict[str, float]] = {  # all that matters is said: the sides' defaults differ
+    "defaults": {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05},
+    "greedy": NO_LIMITS | {"temperature": 0.0},
+    "plain": NO_LIMITS,
+    "min_p": NO_LIMITS | {"min_p": 0.05},
+    "top_p": NO_LIMITS | {"top_p": 0.95},
+    "writer": NO_LIMITS
+    | {"min_p": 0.05, "xtc_probability": 0.5, "xtc_threshold": 0.1, "dry_multiplier": 0.8},
+}
 
 # fmt: off
 DECODE = (
@@ -86,6 +103,9 @@ DECODE = (
     Row("0.5b", 8192, 8, 32, bare_every=3),
     Row("1b", 512, 8, 32, rounds=3), Row("1b", 512, 32, 24, rounds=3),
     Row("1.5b", 512, 8, 24, rounds=3), Row("1.5b", 512, 32, 16, rounds=3),
+    Row("gemma-270m", 512, 1, 64), Row("gemma-270m", 512, 8, 48), Row("gemma-270m", 512, 32, 32),
+    *(Row("gemma-270m", 512, n, 32, settings=one) for one in SETTINGS if one != "defaults" for n in (8, 32)),
+    Row("experts", 512, 1, 64), Row("experts", 512, 8, 48), Row("experts", 512, 32, 32),
     Row("15m", 256, 1, 256), Row("15m", 256, 8, 256), Row("15m", 256, 32, 128), Row("15m", 256, 64, 64),
     Row("bundled", 256, 1, 256), Row("bundled", 256, 8, 256), Row("bundled", 256, 32, 128),
     Row("bundled", 256, 64, 64),
@@ -210,6 +230,8 @@ def model_file(name: str, folder: Path) -> Path:
     """The path of a model; one that is not bundled is written if it is missing."""
     if name == "bundled":
         return peers.ROOT / "models/storyteller.gguf"
+    if name.endswith(".gguf"):
+        return Path(name)
     path, shape = folder / f"{name}.gguf", models.SHAPES[name]
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -255,6 +277,7 @@ def options() -> argparse.Namespace:
     add("--quick", action="store_true", help="few rows, two rounds")
     add("--merge", action="store_true", help="add to the figures in results.json instead of beginning anew")
     add("--report", action="store_true", help="only print tables and draw plots of results.json")
+    add("--model", metavar="FILE", help="all rows on this GGUF file instead of the models of the tables")
     add("--models", type=Path, default=peers.cache() / "models", help="folder of the models")
     add(
         "--results",
@@ -287,9 +310,17 @@ def wanted(given: argparse.Namespace) -> Iterator[tuple[str, Row | Crowd, list[s
     """The part, row and sides of each measurement that is asked for."""
     for name in given.part or PARTS:
         sides = [side for side in PARTS[name].sides if side in (given.side or SIDES)]
-        for row in PARTS[name].rows if sides else ():
+        for row in rows_of(name, given.model) if sides else ():
             if any(fnmatch.fnmatch(row.name, only) for only in given.only or ("*",)):
                 yield name, row if given.rounds is None else replace(row, rounds=given.rounds), sides
+
+
+def rows_of(part: str, file: str | None) -> Sequence[Row | Crowd]:
+    """The rows of a part; with a file those that its name tells apart."""
+    if file is None:
+        return PARTS[part].rows
+    rows = [replace(row, model=str(Path(file).resolve())) for row in PARTS[part].rows]
+    return list({row.name: row for row in reversed(rows)}.values())[::-1]
 
 
 def leave(number: int, _: object) -> None:

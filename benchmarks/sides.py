@@ -346,12 +346,13 @@ def looping(side: Side, load: Load) -> Iterator[Bare]:
 
 
 def our_body(ask: Ask) -> Message:
-    return {"prompt": ask.prompt, "n": ask.n, "max_tokens": ask.tokens, "ignore_eos": True}
+    body = {"prompt": ask.prompt, "n": ask.n, "max_tokens": ask.tokens, "ignore_eos": True}
+    return body | dict(ask.sampling)
 
 
 def their_body(ask: Ask) -> Message:
     body = {"prompt": ask.prompt, "n": ask.n, "n_predict": ask.tokens, "ignore_eos": True}
-    return body | {"stream": True, "cache_prompt": True}
+    return body | {"stream": True, "cache_prompt": True} | dict(ask.sampling)
 
 
 def free_port() -> int:
