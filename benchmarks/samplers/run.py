@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Times the engine's draws alone, on rows of Gaussian logits: .venv/bin/python benchmarks/samplers/run.py
 
-Of 262,144 logits with a deviation of 4.5 the entropy is 2.4 nats, as in a real model's text; 3 gives 8, 2 gives 10.5.
-`build/bin/engine-tests --samplers` draws from n rows a step, on as many threads as the engine has, as the engine does
-(`./build.sh --dev` compiles it). Prints for each row of settings a step's time and how often the rows could be read in
-it. `--program` may be given several times, as for builds before and after a change: they alternate, row by row. On a busy
-machine `--threads 1 --best` is steadier: the shortest step, which on t threads takes about 1/t.
+Of 262,144 logits with a deviation of 4.5 the entropy is 2.4 nats, as in a real model's text; 3 gives 8, 2
+gives 10.5. `build/bin/engine-tests --samplers` draws from n rows a step, on as many threads as the engine
+has, as the engine does (`./build.sh --dev` compiles it). Prints for each row of settings a step's time and
+how often the rows could be read in it. `--program` may be given several times, as for builds before and after
+a change: they alternate, row by row. On a busy machine `--threads 1 --best` is steadier: the shortest step,
+which on t threads takes about 1/t.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Timer:
         )
 
     def time(self, row: dict[str, Any]) -> dict[str, float]:
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         print(json.dumps(row), file=self.process.stdin, flush=True)
         answer: dict[str, float] = json.loads(self.process.stdout.readline())
         return answer
