@@ -5,8 +5,8 @@ Of 262,144 logits with a deviation of 4.5 the entropy is 2.4 nats, as in a real 
 gives 10.5. `build/bin/engine-tests --samplers` draws from n rows a step, on as many threads as the engine
 has, as the engine does (`./build.sh --dev` compiles it). Prints for each row of settings a step's time and
 how often the rows could be read in it. `--program` may be given several times, as for builds before and after
-a change: they alternate, row by row. On a busy machine `--threads 1 --best` is steadier: the shortest step,
-which on t threads takes about 1/t.
+a change: they alternate, row by row. On a busy machine `--threads 1` is steadier: it takes the thread's own
+time, of which t threads take about 1/t.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Timer:
         return answer
 
 
-def measured(timers: list[Timer], row: dict[str, Any], rounds: int, prefix: str) -> list[tuple[float, float]]:
+def measured(timers: list[Timer], row: dict[str, Any], rounds: int) -> list[tuple[float, float]]:
     """For each program the step's time in ms, and the same over that of one read."""
     seen: list[list[dict[str, float]]] = [[] for _ in timers]
     for _ in range(rounds):
         for timer, times in zip(timers, seen, strict=True):
             times.append(timer.time(row))
     return [
-        (ms := statistics.median(t[prefix + "ms"] for t in times),
-         ms / statistics.median(t[prefix + "read_ms"] for t in times))
+        (ms := statistics.median(t["ms"] for t in times),
+         ms / statistics.median(t["read_ms"] for t in times))
         for times in seen
     ]  # fmt: skip
 
@@ -86,7 +86,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=0.5, help="of a row, a program and a round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--best", action="store_true", help="the shortest step instead of the median")
     parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS))
     options = parser.parse_args()
     timers = [Timer(program) for program in options.program or [PROGRAM]]
@@ -97,7 +96,7 @@ def main() -> None:
     ):
         row = {"n_vocab": n_vocab, "deviation": deviation, "n": n, "threads": options.threads}
         row |= {"seconds": options.seconds, "sampling": ROWS[name], "logprobs": 5 if name == LOGPROBS else -1}
-        columns = measured(timers, row, options.rounds, "best_" if options.best else "")
+        columns = measured(timers, row, options.rounds)
         cells = "".join(f" {ms:.2f} | {reads:.1f} |" for ms, reads in columns)
         print(f"| {n_vocab:,} | {deviation} | {n} | {name} |{cells}", flush=True)
 
