@@ -1,6 +1,6 @@
 #include "sampling/logprobs.h"
 
-#include "sampling/row_scan.h"
+#include "sampling/whole_row.h"
 
 // JSON has no NaN and no infinity, and sums of log probabilities must stay finite.
 static float finite_logprob(float logprob) {
@@ -26,9 +26,23 @@ token_logprob logprobs_of(const float * logits, int32_t n_vocab, llama_token tok
     return {token, finite_logprob(logits[token] - log_sum)};
 }
 
+// After a draw from the row itself.
+static token_logprob logprobs_of_row(whole_row & row, llama_token token, int32_t n_top,
+                                     std::vector<token_logprob> & top) {
+    const float log_sum = row.log_sum();
+    row.list_likeliest((size_t) std::max(n_top, 1));
+    for (const llama_token_data & c : buffer_of_thread().chosen) {
+        top.push_back({c.id, finite_logprob(c.logit - log_sum)});
+    }
+    return {token, finite_logprob(row.logits[token] / row.temperature - log_sum)};
+}
+
 token_logprob logprobs_of_draw(llama_token token, int32_t n_top, std::vector<token_logprob> & top) {
     candidate_buffer & buffer = buffer_of_thread();
     top.clear();
+    if (!row_of_thread().listed) {
+        return logprobs_of_row(row_of_thread(), token, n_top, top);
+    }
     const auto is_out = [](const llama_token_data & c) { return c.logit == -INFINITY; };
     buffer.chosen.erase(std::remove_if(buffer.chosen.begin(), buffer.chosen.end(), is_out),
                         buffer.chosen.end());

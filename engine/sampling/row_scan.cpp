@@ -1,12 +1,5 @@
 #include "sampling/row_scan.h"
 
-// A portable build has each scan for several CPUs; the loader takes the best one.
-#if defined(CPU_VARIANTS)
-#define SCAN __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define SCAN
-#endif
-
 static const int32_t n_lanes   = 16; // floats of a SIMD register of any kind
 static const int32_t n_block   = 64; // tokens of a block
 static const int32_t n_finer   = 16; // tokens of a block where a vocabulary has few blocks
@@ -38,13 +31,6 @@ void find_maxima(candidate_buffer & buffer, const float * logits, int32_t n_voca
     find_block_maxima(buffer, logits, n_vocab, n_block);
 }
 
-SCAN void choose_all(candidate_buffer & buffer, const float * logits, int32_t n_vocab) {
-    buffer.chosen.resize((size_t) n_vocab);
-    for (int32_t i = 0; i < n_vocab; i++) {
-        buffer.chosen[(size_t) i] = {i, logits[i], 0.0f};
-    }
-}
-
 SCAN bool all_finite(const candidate_buffer & buffer) {
     bool finite = true;
     for (const llama_token_data & c : buffer.chosen) {
@@ -53,17 +39,16 @@ SCAN bool all_finite(const candidate_buffer & buffer) {
     return finite;
 }
 
-// A value that at least n of the maxima reach, and not many more; -infinity where bisection does not find one.
-SCAN static float reached_by(const candidate_buffer & buffer, size_t n) {
-    const auto n_reach = [&buffer](float value) {
+SCAN float reached_by(const std::vector<float> & maxima, size_t n) {
+    const auto n_reach = [&maxima](float value) {
         int32_t count = 0;
-        for (const float max : buffer.maxima) {
+        for (const float max : maxima) {
             count += max >= value;
         }
         return (size_t) count;
     };
-    float high = buffer.maxima[0];
-    for (const float max : buffer.maxima) {
+    float high = maxima[0];
+    for (const float max : maxima) {
         high = max > high ? max : high;
     }
     float low = high - 64.0f; // e^-64
@@ -87,7 +72,7 @@ SCAN float choose_likeliest(candidate_buffer & buffer, const float * logits, int
     find_block_maxima(buffer, logits, n_vocab, many ? n_block : n_finer);
     const size_t n_blocks = buffer.maxima.size();
     const size_t n_each   = (size_t) n_vocab / n_blocks + 1; // tokens of a block, at most
-    const float  bound    = n < n_blocks ? reached_by(buffer, n) : -INFINITY;
+    const float  bound    = n < n_blocks ? reached_by(buffer.maxima, n) : -INFINITY;
     size_t       n_chosen = 0;
     for (size_t b = 0; b < n_blocks; b++) {
         if (buffer.maxima[b] < bound) {
@@ -126,6 +111,41 @@ SCAN float log_sum_exp(const candidate_buffer & buffer, const float * logits, in
         sum += exp_negative(logits[i] - max);
     }
     return max + (float) std::log(sum);
+}
+
+// Sorts all by a key of 32 bits, the last digit first; each pass keeps the order of equal digits, and has no branch.
+template <typename key_function> static void sort_by_digits(candidate_buffer & buffer, key_function key_of) {
+    buffer.ranked.resize(buffer.chosen.size());
+    for (int32_t shift = 0; shift < 32; shift += 8) {
+        size_t ends[257] = {0};
+        for (const llama_token_data & c : buffer.chosen) {
+            ends[(key_of(c.logit) >> shift & 255) + 1]++;
+        }
+        for (int32_t digit = 0; digit < 256; digit++) {
+            ends[digit + 1] += ends[digit];
+        }
+        for (const llama_token_data & c : buffer.chosen) {
+            buffer.ranked[ends[key_of(c.logit) >> shift & 255]++] = c;
+        }
+        buffer.chosen.swap(buffer.ranked);
+    }
+}
+
+static uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+void sort_by_logit(candidate_buffer & buffer) {
+    sort_by_digits(buffer, [](float logit) {
+        const uint32_t bits = bits_of(logit + 0.0f); // no -0
+        return bits >> 31 ? bits : ~(bits | 0x80000000u);
+    });
+}
+
+void sort_by_distance(candidate_buffer & buffer, float center) {
+    sort_by_digits(buffer, [center](float logit) { return bits_of(std::fabs(logit - center)); });
 }
 
 // Few candidates are sorted by counting, for each, how many are better: more comparisons, but no branch that the

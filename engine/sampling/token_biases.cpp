@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-token_biases::token_biases(std::vector<llama_logit_bias> list, int32_t n_vocab) : banned((size_t) n_vocab) {
+token_biases::token_biases(std::vector<llama_logit_bias> list, int32_t n_vocab) : bans((size_t) n_vocab) {
     std::stable_sort(list.begin(), list.end(),
                      [](const auto & a, const auto & b) { return a.token < b.token; });
     for (const llama_logit_bias & entry : list) {
-        if (entry.bias == -INFINITY) {
-            n_banned += banned[(size_t) entry.token] ? 0 : 1;
-            banned[(size_t) entry.token] = true;
+        if (entry.bias == -INFINITY && !is_banned(entry.token)) {
+            banned.push_back(entry.token);
+            bans[(size_t) entry.token] = true;
         }
     }
     for (const llama_logit_bias & entry : list) {

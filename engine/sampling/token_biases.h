@@ -12,13 +12,13 @@ class token_biases {
     // Several biases of a token add up; minus infinity bans it.
     token_biases(std::vector<llama_logit_bias> list, int32_t n_vocab);
 
-    bool   is_banned(llama_token token) const { return banned[(size_t) token]; }
-    float  of(llama_token token) const; // 0: it has none
-    size_t n_banned = 0;
+    bool  is_banned(llama_token token) const { return bans[(size_t) token]; }
+    float of(llama_token token) const; // 0: it has none
 
+    std::vector<llama_token> banned;  // in ascending order
     std::vector<llama_token> changed; // in ascending order, without the banned ones
 
   private:
     std::vector<float> biases; // of those
-    std::vector<bool>  banned; // by token
+    std::vector<bool>  bans;   // by token
 };

@@ -5,10 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 #include <utility>
-
-using params = common_params_sampling;
 
 namespace {
 
@@ -21,68 +18,14 @@ thread_local scratch mine;
 
 } // namespace
 
-//
-// the chain's traits
-//
+static const size_t n_allowed_listed = 4096; // tokens that a grammar allows; more are left in the row
 
-// The penalties look at so many of the last tokens; the sampler need not accept the rest of a long prompt.
-static size_t history_length(const params & sampling) {
-    const bool penalties =
-        sampling.penalty_repeat != 1.0f || sampling.penalty_freq != 0.0f || sampling.penalty_present != 0.0f;
-    const bool    dry = sampling.dry_multiplier > 0.0f;
-    const int32_t n =
-        std::max(penalties ? sampling.penalty_last_n : 0, dry ? sampling.dry_penalty_last_n : 0);
-    return (size_t) std::max(n, 0);
+static command_error not_numbers() {
+    return command_error("engine_error", "the model computed logits that are not numbers");
 }
 
-// A sampler that looks at several tokens at once needs all of them, unless top-k comes before it. Penalties and biases
-// change single tokens, and a temperature keeps the order. Returns how many of the likeliest tokens the chain needs;
-// 0: all.
-static size_t n_likeliest_needed(const params & sampling) {
-    if (sampling.mirostat != 0) {
-        return 0;
-    }
-    for (const common_sampler_type type : sampling.samplers) {
-        if (type == COMMON_SAMPLER_TYPE_TOP_K && sampling.top_k > 0) {
-            return (size_t) sampling.top_k;
-        }
-        const bool harmless = type == COMMON_SAMPLER_TYPE_PENALTIES || type == COMMON_SAMPLER_TYPE_DRY ||
-                              type == COMMON_SAMPLER_TYPE_TOP_K ||
-                              (type == COMMON_SAMPLER_TYPE_TEMPERATURE && sampling.dynatemp_range <= 0.0f) ||
-                              (type == COMMON_SAMPLER_TYPE_TOP_N_SIGMA && sampling.top_n_sigma <= 0.0f) ||
-                              (type == COMMON_SAMPLER_TYPE_TYPICAL_P && sampling.typ_p >= 1.0f) ||
-                              (type == COMMON_SAMPLER_TYPE_TOP_P && sampling.top_p >= 1.0f) ||
-                              (type == COMMON_SAMPLER_TYPE_MIN_P && sampling.min_p <= 0.0f) ||
-                              (type == COMMON_SAMPLER_TYPE_XTC && sampling.xtc_probability <= 0.0f);
-        if (!harmless) {
-            return 0;
-        }
-    }
-    return 0;
-}
-
-chain_traits::chain_traits(const params & sampling)
-    : n_top(n_likeliest_needed(sampling)), n_history(history_length(sampling)),
-      remembers_draws(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f), temperature(sampling.temp),
-      temperature_moves(sampling.dynatemp_range > 0.0f), xtc_probability(sampling.xtc_probability) {}
-
-//
-// token_sampler
-//
-
-// llama.cpp's chain with the settings of one sequence.
-static common_sampler * make_chain(const llama_model * model, params sampling, uint32_t seed,
-                                   const coupling & coupled) {
-    sampling.seed = seed;
-    if (coupled.arithmetic && sampling.xtc_probability > 0.0f) {
-        sampling.xtc_probability = 1.0f; // apply_chain decides when it acts
-    }
-    if (sampling.adaptive_target >= 0.0f &&
-        std::count(sampling.samplers.begin(), sampling.samplers.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) == 0) {
-        sampling.samplers.push_back(COMMON_SAMPLER_TYPE_ADAPTIVE_P);
-    }
-    sampling.no_perf = true;
-    return common_sampler_init(model, sampling);
+static command_error none_left() {
+    return command_error("invalid_request", "with these settings the samplers leave no token to draw");
 }
 
 static std::vector<llama_token> list_never_drawn(const llama_vocab * vocab, bool ignores_end) {
@@ -98,13 +41,13 @@ static std::vector<llama_token> list_never_drawn(const llama_vocab * vocab, bool
 token_sampler::token_sampler(const llama_model * model, const sequence_settings & settings, uint32_t seed,
                              const coupling & with, const std::vector<llama_token> & prompt,
                              const std::vector<llama_token> & generated)
-    : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))), traits(settings.sampling),
-      sampler(make_chain(model, settings.sampling, seed, with)),
+    : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))),
+      chain(model, settings.sampling, seed, with),
       never(list_never_drawn(llama_model_get_vocab(model), settings.sampling.ignore_eos)),
       biases(settings.biases), text(settings.structure, settings.structure_start),
       coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
               with.distinct_first && generated.empty()} {
-    for (size_t i = prompt.size() - std::min(prompt.size(), traits.n_history); i < prompt.size(); i++) {
+    for (size_t i = prompt.size() - std::min(prompt.size(), chain.traits.n_history); i < prompt.size(); i++) {
         accept(prompt[i], false);
     }
     for (const llama_token token : generated) {
@@ -113,12 +56,12 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
 }
 
 void token_sampler::accept(llama_token token, bool is_generated) {
-    common_sampler_accept(sampler.get(), token, is_generated);
+    chain.accept(token, is_generated);
     if (is_generated) {
         text.accept(token);
         coupled.text_hash = hash_with(coupled.text_hash, token);
     }
-    if (traits.n_history > 0) {
+    if (chain.traits.n_history > 0) {
         history.push_back(token);
     }
 }
@@ -128,21 +71,16 @@ void token_sampler::accept(llama_token token, bool is_generated) {
 llama_token token_sampler::draw(const float * logits, const std::vector<llama_token> & forbidden) {
     llama_token token = LLAMA_TOKEN_NULL;
     try {
-        const bool once = traits.remembers_draws || coupled.is_first || !coupled.code.spent();
+        const bool once = chain.traits.remembers_draws || coupled.is_first || !coupled.code.spent();
         if (!text.is_active() || !(once || text.few_may_follow())) {
+            row_of_thread().begin(logits, n_vocab);
             choose_by_likelihood(logits, forbidden.size());
-            remove_banned(logits, forbidden);
-            add_biases();
-            token = draw_chosen().id;
+            token = draw_chosen(logits, forbidden).id;
         }
         if (text.is_active() && (token == LLAMA_TOKEN_NULL || !text.allows(token))) {
+            row_of_thread().begin(logits, n_vocab);
             choose_by_grammar(logits);
-            remove_banned(logits, forbidden);
-            add_biases();
-            if (buffer_of_thread().chosen.empty()) { // a bias may have banned them all
-                throw grammar_error("no token that the grammar allows is left, since all are banned");
-            }
-            token = draw_chosen().id;
+            token = draw_chosen(logits, forbidden).id;
         }
         accept(token, true);
         coupled.is_first = false;
@@ -152,13 +90,21 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
     return token;
 }
 
+// The tokens that the grammar allows are listed if there are few; if not, all others are banned in the row.
 void token_sampler::choose_by_grammar(const float * logits) {
-    const auto allowed = text.allowed();
-    auto &     chosen  = buffer_of_thread().chosen;
+    const auto  allowed = text.allowed();
+    whole_row & row     = row_of_thread();
+    auto &      chosen  = buffer_of_thread().chosen;
     chosen.clear();
-    for (llama_token token = 0; token < n_vocab; token++) {
+    for (llama_token token = 0; token < n_vocab && chosen.size() <= n_allowed_listed; token++) {
         if ((*allowed)[token]) {
             chosen.push_back({token, logits[token], 0.0f});
+        }
+    }
+    row.listed = chosen.size() <= n_allowed_listed;
+    for (llama_token token = 0; token < n_vocab && !row.listed; token++) {
+        if (!(*allowed)[token]) {
+            row.change(token, -INFINITY);
         }
     }
 }
@@ -182,15 +128,15 @@ void token_sampler::remove_banned(const float * logits, const std::vector<llama_
         numbers &= c.logit < INFINITY;
         return c.logit == -INFINITY || is_banned[(size_t) c.id] || (biases && biases->is_banned(c.id));
     };
-    const bool bans = !never.empty() || !forbidden.empty() || (biases && biases->n_banned > 0);
-    if (bans || !all_finite(buffer)) { // without it a draw from the full vocabulary takes noticeably less
+    const bool bans = !never.empty() || !forbidden.empty() || (biases && !biases->banned.empty());
+    if (bans || !all_finite(buffer)) {
         mark(true);
         chosen.erase(std::remove_if(chosen.begin(), chosen.end(), is_out), chosen.end());
         mark(false);
     }
     if (!numbers || (chosen.empty() &&
                      std::any_of(logits, logits + n_vocab, [](float logit) { return std::isnan(logit); }))) {
-        throw command_error("engine_error", "the model computed logits that are not numbers");
+        throw not_numbers();
     }
 }
 
@@ -202,25 +148,35 @@ void token_sampler::add_biases() const {
     }
 }
 
+static void make_unique(std::vector<llama_token> & tokens) {
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+}
+
+// The tokens that penalties can change.
+void token_sampler::list_recent(std::vector<llama_token> & tokens) const {
+    const size_t n = std::min(chain.traits.n_history, history.size());
+    tokens.assign(history.end() - (std::ptrdiff_t) n, history.end());
+}
+
 // After all changes of single tokens, the likeliest tokens are among those that are changed and, of the others, the
 // likeliest before.
 void token_sampler::choose_by_likelihood(const float * logits, size_t n_forbidden) {
-    candidate_buffer & buffer = buffer_of_thread();
-    if (traits.n_top == 0 || coupled.is_first) {
-        choose_all(buffer, logits, n_vocab);
+    candidate_buffer & buffer   = buffer_of_thread();
+    auto &             altered  = mine.altered;
+    const size_t       n_recent = std::min(chain.traits.n_history, history.size());
+    row_of_thread().listed      = chain.traits.n_top > 0 && !coupled.is_first;
+    if (!row_of_thread().listed) {
         return;
     }
-    auto &       altered  = mine.altered;
-    const size_t n_recent = std::min(traits.n_history, history.size());
-    const size_t n_biased = biases ? biases->n_banned + biases->changed.size() : 0;
+    const size_t n_biased = biases ? biases->banned.size() + biases->changed.size() : 0;
     const size_t n_extra  = never.size() + n_biased + n_recent + n_forbidden;
-    const float  bound    = choose_likeliest(buffer, logits, n_vocab, traits.n_top + n_extra);
-    altered.assign(history.end() - (std::ptrdiff_t) n_recent, history.end());
+    const float  bound    = choose_likeliest(buffer, logits, n_vocab, chain.traits.n_top + n_extra);
+    list_recent(altered);
     if (biases) {
         altered.insert(altered.end(), biases->changed.begin(), biases->changed.end());
     }
-    std::sort(altered.begin(), altered.end());
-    altered.erase(std::unique(altered.begin(), altered.end()), altered.end());
+    make_unique(altered);
     for (const llama_token token : altered) {
         if (logits[token] < bound) {
             buffer.chosen.push_back({token, logits[token], 0.0f});
@@ -232,8 +188,8 @@ void token_sampler::choose_by_likelihood(const float * logits, size_t n_forbidde
 llama_token_data_array token_sampler::candidates_of_chain() const {
     candidate_buffer &     buffer     = buffer_of_thread();
     llama_token_data_array candidates = {buffer.chosen.data(), buffer.chosen.size(), -1, false};
-    if (traits.n_top > 0 && traits.n_history == 0) {
-        candidates.size = std::min(traits.n_top, buffer.chosen.size());
+    if (chain.traits.n_top > 0 && chain.traits.n_history == 0) {
+        candidates.size = std::min(chain.traits.n_top, buffer.chosen.size());
         sort_chosen(buffer, candidates.size);
         candidates.data   = buffer.chosen.data();
         candidates.sorted = true;
@@ -241,21 +197,61 @@ llama_token_data_array token_sampler::candidates_of_chain() const {
     return candidates;
 }
 
-llama_token_data token_sampler::draw_chosen() {
-    auto & chosen = buffer_of_thread().chosen;
-    if (chosen.empty()) {
+// Banned tokens, then biases, as in a list.
+void token_sampler::change_row(whole_row & row, const std::vector<llama_token> & forbidden) const {
+    const std::vector<llama_token> none;
+    for (const std::vector<llama_token> * tokens : {&never, &forbidden, biases ? &biases->banned : &none}) {
+        for (const llama_token token : *tokens) {
+            row.change(token, -INFINITY);
+        }
+    }
+    for (const llama_token token : biases ? biases->changed : none) {
+        row.change(token, row.logits[token] + biases->of(token));
+    }
+    if (!row.summarize()) {
+        throw not_numbers();
+    }
+}
+
+llama_token_data token_sampler::draw_chosen(const float *                    logits,
+                                            const std::vector<llama_token> & forbidden) {
+    whole_row & row    = row_of_thread();
+    auto &      chosen = buffer_of_thread().chosen;
+    const bool  listed = row.listed;
+    if (listed) {
+        remove_banned(logits, forbidden);
+        add_biases();
+    } else {
+        change_row(row, forbidden);
+    }
+    if (listed ? chosen.empty() : row.is_empty()) {
+        if (text.is_active()) { // a bias may have banned all that it allows
+            throw grammar_error("no token that the grammar allows is left, since all are banned");
+        }
         throw command_error("invalid_request", "all tokens are banned, so no token is left to sample",
                             "logit_bias");
     }
-    if (coupled.is_first) {
-        return draw_first();
+    if (listed) {
+        llama_token_data_array candidates = {chosen.data(), chosen.size(), -1, false};
+        if (coupled.is_first) {
+            chain.apply_changes(candidates);
+            return draw_first();
+        }
+        return draw_from_list(candidates_of_chain(), 0);
     }
-    llama_token_data_array candidates = candidates_of_chain();
-    apply_chain(candidates);
+    return draw_from_row(row);
+}
+
+llama_token_data token_sampler::draw_from_list(llama_token_data_array candidates, size_t first_step) {
+    auto & chosen = buffer_of_thread().chosen;
+    if (candidates.size == 0) {
+        throw none_left();
+    }
+    chain.apply(candidates, first_step, coupled);
     const bool is_one = candidates.selected >= 0 && candidates.selected < (int64_t) candidates.size;
     const llama_token_data drawn = is_one ? candidates.data[candidates.selected] : llama_token_data();
     if (!is_one || !std::isfinite(drawn.logit)) {
-        throw command_error("invalid_request", "with these settings the samplers leave no token to draw");
+        throw none_left();
     }
     // the candidates that the samplers have left, for logprobs_of_draw; after XTC they begin later in the list
     chosen.erase(chosen.begin(), chosen.begin() + (candidates.data - chosen.data()));
@@ -263,83 +259,42 @@ llama_token_data token_sampler::draw_chosen() {
     return drawn;
 }
 
-// A temperature that moves with the entropy may become so small that logits overflow. That is greedy, too; the
-// candidates are sorted then.
-void token_sampler::apply_temperature(llama_sampler * step, llama_token_data_array & candidates) const {
-    llama_sampler_apply(step, &candidates);
-    if (traits.temperature_moves && !std::isfinite(candidates.data[0].logit)) {
-        candidates.data[0].logit = 0.0f;
-        candidates.size          = 1;
+llama_token_data token_sampler::draw_from_row(whole_row & row) {
+    auto & chosen = buffer_of_thread().chosen;
+    list_recent(mine.altered);
+    make_unique(mine.altered);
+    if (coupled.is_first) {
+        chain.change(row, mine.altered);
+        row.list(SIZE_MAX);
+        return draw_first();
     }
+    const size_t first_step = chain.reduce(row, mine.altered, coupled);
+    if (row.listed) {
+        return draw_from_list({chosen.data(), chosen.size(), -1, row.sorted}, first_step);
+    }
+    const bool by_code = !coupled.code.spent(); // it may be spent by the block
+    row.list_blocks();
+    row.list_block(draw_weighted(by_code).id);
+    return draw_weighted(by_code);
 }
 
-// XTC keeps the last candidate that is likely enough, so candidates that other steps have made impossible are removed
-// before.
-static void apply_xtc(llama_sampler * step, llama_token_data_array & candidates) {
-    const auto is_out = [](const llama_token_data & c) { return c.logit == -INFINITY; };
-    candidates.size   = (size_t) (std::remove_if(candidates.data, candidates.data + candidates.size, is_out) -
-                                  candidates.data);
-    llama_sampler_apply(step, &candidates);
-}
-
-// Infill compares each token with each other one, so it gets only a few. Where it finds no text it takes the model's
-// end of text, even if that is banned or not allowed; then its result is not used.
-static void apply_infill(llama_sampler * step, llama_token_data_array & candidates) {
-    const auto by_logit = [](const llama_token_data & a, const llama_token_data & b) {
-        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-    };
-    const size_t n = std::min(candidates.size, n_few);
-    std::partial_sort(candidates.data, candidates.data + n, candidates.data + candidates.size, by_logit);
-    candidates.size   = n;
-    candidates.sorted = true;
-    const std::vector<llama_token_data> before(candidates.data, candidates.data + n);
-    llama_sampler_apply(step, &candidates);
-    const auto is_chosen = [&](const llama_token_data & c) { return c.id == candidates.data[0].id; };
-    if (candidates.size == 0 || std::none_of(before.begin(), before.end(), is_chosen)) {
-        std::copy(before.begin(), before.end(), candidates.data);
-        candidates.size = n;
-    }
-}
-
-// Applies the samplers one by one. Where draws are coupled, XTC acts by a chance that sequences of equal text have in
-// common, and until the arithmetic code is spent it draws in place of the last sampler.
-void token_sampler::apply_chain(llama_token_data_array & candidates) {
-    llama_sampler * chain = common_sampler_get(sampler.get());
-    const int32_t   n     = llama_sampler_chain_n(chain) - (coupled.code.spent() ? 0 : 1);
-    for (int32_t i = 0; i < n; i++) {
-        llama_sampler *        step = llama_sampler_chain_get(chain, i);
-        const std::string_view name = llama_sampler_name(step);
-        if (name == "temp-ext") {
-            apply_temperature(step, candidates);
-        } else if (name == "infill") {
-            apply_infill(step, candidates);
-        } else if (name != "xtc") {
-            llama_sampler_apply(step, &candidates);
-        } else if (!coupled.with.arithmetic ||
-                   common_chance(coupled.with, coupled.text_hash) < traits.xtc_probability) {
-            apply_xtc(step, candidates);
-        }
-    }
-    if (!coupled.code.spent()) {
-        candidates.selected = (int64_t) coupled.code.draw(candidates.data, candidates.size);
-    }
-}
-
-// Applies only the samplers that change single tokens: first tokens are distinct before any truncation.
-llama_token_data token_sampler::draw_first() {
+// By the last sampler or the arithmetic code: a block and a token in it are one draw, so one of them makes both.
+llama_token_data token_sampler::draw_weighted(bool by_code) {
     auto &                 chosen     = buffer_of_thread().chosen;
     llama_token_data_array candidates = {chosen.data(), chosen.size(), -1, false};
-    llama_sampler *        chain      = common_sampler_get(sampler.get());
-    for (int32_t i = 0; i < llama_sampler_chain_n(chain); i++) {
-        llama_sampler *        step = llama_sampler_chain_get(chain, i);
-        const std::string_view name = llama_sampler_name(step);
-        if (name == "logit-bias" || name == "penalties" || name == "dry") {
-            llama_sampler_apply(step, &candidates);
-        }
+    if (by_code) {
+        return chosen[coupled.code.draw(chosen.data(), chosen.size())];
     }
-    const size_t drawn = draw_distinct(coupled.with, traits.temperature, candidates.data, candidates.size);
+    chain.draw(candidates);
+    return chosen[(size_t) candidates.selected];
+}
+
+// First tokens are distinct before any truncation.
+llama_token_data token_sampler::draw_first() {
+    auto &       chosen = buffer_of_thread().chosen;
+    const size_t drawn  = draw_distinct(coupled.with, chain.traits.temperature, chosen.data(), chosen.size());
     if (drawn == SIZE_MAX) {
         throw command_error("invalid_request", "the penalties leave no token to begin with");
     }
-    return candidates.data[drawn];
+    return chosen[drawn];
 }

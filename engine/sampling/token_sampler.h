@@ -1,28 +1,13 @@
 // How one sequence draws its tokens: llama.cpp's chain of samplers, applied to the tokens that it may choose.
 #pragma once
 
-#include "sampling/diversity.h"
+#include "sampling/chain.h"
 #include "sampling/grammar_progress.h"
-#include "sampling/row_scan.h"
 #include "sampling/settings.h"
-
-#include <sampling.h> // llama.cpp's common/sampling.h
 
 #include <cstdint>
 #include <memory>
 #include <vector>
-
-// The properties of a chain of samplers on which a draw depends.
-struct chain_traits {
-    explicit chain_traits(const common_params_sampling & sampling);
-
-    size_t n_top;             // only so many of the likeliest tokens matter to the chain; 0: all
-    size_t n_history;         // only so many of the last tokens matter to its penalties
-    bool   remembers_draws;   // even of tokens that the grammar refuses afterwards
-    float  temperature;       // 0: the likeliest token is drawn
-    bool   temperature_moves; // with the entropy, down to any value
-    float  xtc_probability;
-};
 
 class token_sampler {
   public:
@@ -41,29 +26,27 @@ class token_sampler {
     bool complete() { return text.is_active() && text.is_complete(); }
 
   private:
-    // What the draws have in common with those of the request's other sequences.
-    struct coupled_draws {
-        coupling        with;
-        arithmetic_code code;          // it draws until it is spent
-        bool            is_first;      // the next draw is the first one, without replacement
-        uint64_t        text_hash = 0; // of the tokens generated so far
-    };
+    void accept(llama_token token, bool is_generated);
+    void list_recent(std::vector<llama_token> & tokens) const;
 
-    void                   accept(llama_token token, bool is_generated);
-    void                   choose_by_likelihood(const float * logits, size_t n_forbidden);
-    void                   choose_by_grammar(const float * logits);
-    void                   remove_banned(const float * logits, const std::vector<llama_token> & forbidden);
-    void                   add_biases() const;
+    // These leave the tokens of a draw in the row of this thread, or in its list.
+    void choose_by_likelihood(const float * logits, size_t n_forbidden);
+    void choose_by_grammar(const float * logits);
+
+    void remove_banned(const float * logits, const std::vector<llama_token> & forbidden);
+    void add_biases() const;
+    void change_row(whole_row & row, const std::vector<llama_token> & forbidden) const;
+
     llama_token_data_array candidates_of_chain() const;
-    llama_token_data       draw_chosen();
+    llama_token_data       draw_chosen(const float * logits, const std::vector<llama_token> & forbidden);
+    llama_token_data       draw_from_list(llama_token_data_array candidates, size_t first_step);
+    llama_token_data       draw_from_row(whole_row & row);
+    llama_token_data       draw_weighted(bool by_code);
     llama_token_data       draw_first();
-    void                   apply_chain(llama_token_data_array & candidates);
-    void                   apply_temperature(llama_sampler * step, llama_token_data_array & candidates) const;
 
     const int32_t            n_vocab;
-    const chain_traits       traits;
-    common_sampler_ptr       sampler; // llama.cpp's chain
-    std::vector<llama_token> never;   // the model's suppressed tokens, and stop tokens with ignore_eos
+    sampler_chain            chain;
+    std::vector<llama_token> never; // the model's suppressed tokens, and stop tokens with ignore_eos
     std::shared_ptr<const token_biases> biases; // nullptr: none
     grammar_progress                    text;
     coupled_draws                       coupled;

@@ -2,8 +2,10 @@
 // (tests/real/test_engine_cases.py).
 //
 //   engine-tests --list      the names, one a line
+//   engine-tests --samplers  times samplers, for benchmarks/samplers/
 //   engine-tests [NAME…]     runs these cases, or all; prints a line for each, and exits with 1 if one fails
 #include "cases.h"
+#include "gaussian.h"
 
 #include "ggml.h"
 
@@ -40,6 +42,9 @@ static bool passes(const test_case & c) {
 
 int main(int argc, char ** argv) {
     ggml_time_init();
+    if (argc == 2 && strcmp(argv[1], "--samplers") == 0) {
+        return time_samplers();
+    }
     std::vector<test_case> cases;
     add_admission_cases(cases);
     add_plan_cases(cases);
@@ -47,6 +52,7 @@ int main(int argc, char ** argv) {
     add_update_cases(cases);
     add_second_cases(cases);
     add_cell_cases(cases);
+    add_sampler_cases(cases);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const test_case & c : cases) {
             printf("%s\n", c.name.c_str());

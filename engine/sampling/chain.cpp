@@ -1,0 +1,300 @@
+#include "sampling/chain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string_view>
+
+using params = common_params_sampling;
+
+static const size_t n_listed = 1024; // so few tokens are listed; of more a pass over the row takes less
+
+//
+// traits
+//
+
+// The penalties look at so many of the last tokens; the sampler need not accept the rest of a long prompt.
+static size_t history_length(const params & sampling) {
+    const bool penalties =
+        sampling.penalty_repeat != 1.0f || sampling.penalty_freq != 0.0f || sampling.penalty_present != 0.0f;
+    const bool    dry = sampling.dry_multiplier > 0.0f;
+    const int32_t n =
+        std::max(penalties ? sampling.penalty_last_n : 0, dry ? sampling.dry_penalty_last_n : 0);
+    return (size_t) std::max(n, 0);
+}
+
+// A sampler that looks at several tokens at once needs all of them, unless top-k comes before it. Penalties and biases
+// change single tokens, and a temperature keeps the order. Returns how many of the likeliest tokens the chain needs;
+// 0: all.
+static size_t n_likeliest_needed(const params & sampling) {
+    if (sampling.mirostat != 0) {
+        return 0;
+    }
+    for (const common_sampler_type type : sampling.samplers) {
+        if (type == COMMON_SAMPLER_TYPE_TOP_K && sampling.top_k > 0) {
+            return (size_t) sampling.top_k;
+        }
+        const bool harmless = type == COMMON_SAMPLER_TYPE_PENALTIES || type == COMMON_SAMPLER_TYPE_DRY ||
+                              type == COMMON_SAMPLER_TYPE_TOP_K ||
+                              (type == COMMON_SAMPLER_TYPE_TEMPERATURE && sampling.dynatemp_range <= 0.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_TOP_N_SIGMA && sampling.top_n_sigma <= 0.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_TYPICAL_P && sampling.typ_p >= 1.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_TOP_P && sampling.top_p >= 1.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_MIN_P && sampling.min_p <= 0.0f) ||
+                              (type == COMMON_SAMPLER_TYPE_XTC && sampling.xtc_probability <= 0.0f);
+        if (!harmless) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+chain_traits::chain_traits(const params & sampling)
+    : n_top(n_likeliest_needed(sampling)), n_history(history_length(sampling)),
+      remembers_draws(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f), temperature(sampling.temp),
+      temperature_moves(sampling.dynatemp_range > 0.0f), xtc_probability(sampling.xtc_probability) {}
+
+//
+// sampler_chain
+//
+
+static params settings_of_chain(params sampling, uint32_t seed, const coupling & with) {
+    sampling.seed = seed;
+    if (with.arithmetic && sampling.xtc_probability > 0.0f) {
+        sampling.xtc_probability = 1.0f; // xtc_acts decides when it acts
+    }
+    if (sampling.adaptive_target >= 0.0f &&
+        std::count(sampling.samplers.begin(), sampling.samplers.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) == 0) {
+        sampling.samplers.push_back(COMMON_SAMPLER_TYPE_ADAPTIVE_P);
+    }
+    sampling.no_perf = true;
+    return sampling;
+}
+
+static common_sampler * make_chain(const llama_model * model, params settings) {
+    return common_sampler_init(model, settings); // which takes no const settings
+}
+
+sampler_chain::sampler_chain(const llama_model * model, const params & sampling, uint32_t seed,
+                             const coupling & with)
+    : traits(sampling), settings(settings_of_chain(sampling, seed, with)),
+      chain(make_chain(model, settings)) {
+    llama_sampler * all = common_sampler_get(chain.get());
+    for (int32_t i = 0; i < llama_sampler_chain_n(all); i++) {
+        llama_sampler * sampler = llama_sampler_chain_get(all, i);
+        steps.push_back({sampler, kind_of(sampler)});
+    }
+}
+
+sampler_chain::kind sampler_chain::kind_of(const llama_sampler * sampler) {
+    static const struct {
+        std::string_view name;
+        kind             what;
+    } kinds[] = {
+        {"logit-bias", kind::change},    {"penalties", kind::change}, {"dry", kind::change},
+        {"top-n-sigma", kind::n_sigma},  {"top-k", kind::top_k},      {"typical", kind::typical},
+        {"top-p", kind::top_p},          {"min-p", kind::min_p},      {"xtc", kind::xtc},
+        {"temp-ext", kind::temperature}, {"infill", kind::infill},    {"dist", kind::dist},
+    };
+    const std::string_view name = llama_sampler_name(sampler);
+    const auto             found =
+        std::find_if(std::begin(kinds), std::end(kinds), [&](const auto & k) { return k.name == name; });
+    if (found != std::end(kinds)) {
+        return found->what;
+    }
+    return name[0] == '?' ? kind::nothing : kind::other; // ?top-k is one that does nothing
+}
+
+//
+// on a whole row
+//
+
+size_t sampler_chain::reduce(whole_row & row, const std::vector<llama_token> & recent,
+                             const coupled_draws & coupled) {
+    for (size_t i = 0; i < steps.size(); i++) {
+        const step & s = steps[i];
+        if (s.what == kind::dist) {
+            return i;
+        }
+        if (!reduce_by(s, row, recent, coupled)) {
+            row.list(SIZE_MAX);
+            return i;
+        }
+        const bool may_be_short = row.cut && s.what != kind::temperature && s.what != kind::nothing;
+        if (row.listed || row.is_empty() || may_be_short) {
+            if (row.listed || row.list(row.is_empty() ? SIZE_MAX : n_listed)) {
+                return i + 1;
+            }
+        }
+    }
+    return steps.size();
+}
+
+// Penalties see the tokens that they can change.
+static void change_tokens(llama_sampler * step, whole_row & row, const std::vector<llama_token> & tokens) {
+    auto & chosen = buffer_of_thread().chosen;
+    chosen.clear();
+    for (const llama_token token : tokens) {
+        if (row.range.has(row.logits[token])) {
+            chosen.push_back({token, row.logits[token], 0.0f});
+        }
+    }
+    llama_token_data_array candidates = {chosen.data(), chosen.size(), -1, false};
+    llama_sampler_apply(step, &candidates);
+    for (const llama_token_data & c : chosen) {
+        if (c.logit != row.logits[c.id]) {
+            row.change(c.id, c.logit);
+        }
+    }
+    row.summarize();
+}
+
+void sampler_chain::change(whole_row & row, const std::vector<llama_token> & recent) {
+    for (const step & s : steps) {
+        if (s.what == kind::change) {
+            change_tokens(s.sampler, row, recent);
+        }
+    }
+}
+
+// False: this step needs a list.
+bool sampler_chain::reduce_by(const step & s, whole_row & row, const std::vector<llama_token> & recent,
+                              const coupled_draws & coupled) {
+    const bool keeps_some = settings.min_keep > 1; // whatever their probabilities
+    switch (s.what) {
+        case kind::nothing: return true;
+        case kind::change:
+            if (row.cut) {
+                return false;
+            }
+            change_tokens(s.sampler, row, recent);
+            return true;
+        case kind::n_sigma: // llama.cpp counts what this removes where a temperature moves
+            if (traits.temperature_moves) {
+                return false;
+            }
+            keep_sigmas(row, settings.top_n_sigma);
+            return true;
+        case kind::top_k: row.list_likeliest((size_t) settings.top_k); return true;
+        case kind::temperature:
+            if (traits.temperature_moves) {
+                divide_by_moving(row, settings.temp, settings.dynatemp_range, settings.dynatemp_exponent);
+            } else if (settings.temp > 0.0f) {
+                divide_by(row, settings.temp);
+            } else {
+                keep_likeliest(row);
+            }
+            return true;
+        default: break;
+    }
+    if (keeps_some) {
+        return false;
+    }
+    switch (s.what) {
+        case kind::typical: keep_typical(row, settings.typ_p); return true;
+        case kind::top_p:   keep_mass(row, settings.top_p, share_of_next(s)); return true;
+        case kind::min_p:   keep_from(row, settings.min_p); return true;
+        case kind::xtc:
+            if (settings.xtc_threshold * (float) n_listed < 1.0f) {
+                return false; // it may remove many
+            }
+            if (xtc_acts(s, coupled)) {
+                remove_top_choices(row, settings.xtc_threshold);
+            }
+            return true;
+        default: return false;
+    }
+}
+
+// Of min-p, if it is the next step; else 0.
+float sampler_chain::share_of_next(const step & s) const {
+    const auto is_one = [](const step & other) { return other.what != kind::nothing; };
+    const auto next   = std::find_if(steps.begin() + (&s - steps.data()) + 1, steps.end(), is_one);
+    return next != steps.end() && next->what == kind::min_p ? settings.min_p : 0.0f;
+}
+
+// llama.cpp's sampler decides by its own generator: of two equal candidates it removes one if it acts. Where draws are
+// coupled, it acts by a chance that sequences of equal text have in common.
+bool sampler_chain::xtc_acts(const step & s, const coupled_draws & coupled) const {
+    if (coupled.with.arithmetic) {
+        return common_chance(coupled.with, coupled.text_hash) < traits.xtc_probability;
+    }
+    llama_token_data       equal[2]   = {{0, 0.0f, 0.0f}, {1, 0.0f, 0.0f}};
+    llama_token_data_array candidates = {equal, 2, -1, true};
+    llama_sampler_apply(s.sampler, &candidates);
+    return candidates.size == 1;
+}
+
+//
+// on a list
+//
+
+void sampler_chain::apply(llama_token_data_array & candidates, size_t first, coupled_draws & coupled) {
+    const size_t end = steps.size() - (coupled.code.spent() ? 0 : 1);
+    for (size_t i = first; i < end; i++) {
+        apply_step(steps[i], candidates, coupled);
+    }
+    if (!coupled.code.spent()) {
+        candidates.selected = (int64_t) coupled.code.draw(candidates.data, candidates.size);
+    }
+}
+
+void sampler_chain::apply_changes(llama_token_data_array & candidates) {
+    for (const step & s : steps) {
+        if (s.what == kind::change) {
+            llama_sampler_apply(s.sampler, &candidates);
+        }
+    }
+}
+
+// XTC keeps the last candidate that is likely enough, so candidates that other steps have made impossible are removed
+// before.
+static void apply_xtc(llama_sampler * step, llama_token_data_array & candidates) {
+    const auto is_out = [](const llama_token_data & c) { return c.logit == -INFINITY; };
+    candidates.size   = (size_t) (std::remove_if(candidates.data, candidates.data + candidates.size, is_out) -
+                                  candidates.data);
+    llama_sampler_apply(step, &candidates);
+}
+
+// Infill compares each token with each other one, so it gets only a few. Where it finds no text it takes the model's
+// end of text, even if that is banned or not allowed; then its result is not used.
+static void apply_infill(llama_sampler * step, llama_token_data_array & candidates) {
+    const auto by_logit = [](const llama_token_data & a, const llama_token_data & b) {
+        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+    };
+    const size_t n = std::min(candidates.size, n_few);
+    std::partial_sort(candidates.data, candidates.data + n, candidates.data + candidates.size, by_logit);
+    candidates.size   = n;
+    candidates.sorted = true;
+    const std::vector<llama_token_data> before(candidates.data, candidates.data + n);
+    llama_sampler_apply(step, &candidates);
+    const auto is_chosen = [&](const llama_token_data & c) { return c.id == candidates.data[0].id; };
+    if (candidates.size == 0 || std::none_of(before.begin(), before.end(), is_chosen)) {
+        std::copy(before.begin(), before.end(), candidates.data);
+        candidates.size = n;
+    }
+}
+
+// A temperature that moves with the entropy may become so small that logits overflow. That is greedy, too; the
+// candidates are sorted then.
+void sampler_chain::apply_temperature(llama_sampler * step, llama_token_data_array & candidates) const {
+    llama_sampler_apply(step, &candidates);
+    if (traits.temperature_moves && !std::isfinite(candidates.data[0].logit)) {
+        candidates.data[0].logit = 0.0f;
+        candidates.size          = 1;
+    }
+}
+
+void sampler_chain::apply_step(const step & s, llama_token_data_array & candidates,
+                               const coupled_draws & coupled) const {
+    if (s.what == kind::temperature) {
+        apply_temperature(s.sampler, candidates);
+    } else if (s.what == kind::infill) {
+        apply_infill(s.sampler, candidates);
+    } else if (s.what != kind::xtc) {
+        llama_sampler_apply(s.sampler, &candidates);
+    } else if (!coupled.with.arithmetic ||
+               common_chance(coupled.with, coupled.text_hash) < traits.xtc_probability) {
+        apply_xtc(s.sampler, candidates);
+    }
+}

@@ -1,0 +1,72 @@
+// Sums over the tokens of a row of logits that samplers have left. Each sum is made in an order that no instruction set
+// changes, so a seed gives the same text in every build.
+#pragma once
+
+#include "sampling/row_scan.h"
+
+#include <cfloat>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+// The tokens that are left, as bounds of their logits; both are included. Banned tokens, whose logits are minus
+// infinity, are never among them.
+struct logit_range {
+    float low  = -FLT_MAX;
+    float high = FLT_MAX;
+
+    bool has(float logit) const { return (logit >= low) & (logit <= high); }
+};
+
+// A token's weight is exp((logit - max) * inverse_temperature).
+struct weighting {
+    float max;
+    float inverse_temperature;
+};
+
+const int32_t n_summed = 512; // tokens of a block of sum_blocks
+
+// The sum of the weights of each block of consecutive tokens.
+void sum_blocks(std::vector<float> & sums, const float * logits, int32_t n_vocab, logit_range range,
+                weighting by);
+
+struct moments {
+    double n    = 0.0;
+    double sum  = 0.0;
+    double of_2 = 0.0; // the sum of the squares
+};
+
+// Of the differences between the logits and an origin.
+moments moments_of(const float * logits, int32_t n_vocab, logit_range range, float origin);
+
+struct entropy_sums {
+    double weights = 0.0;
+    double surplus = 0.0; // of each weight times its logarithm
+};
+
+entropy_sums sum_for_entropy(const float * logits, int32_t n_vocab, logit_range range, weighting by);
+
+// The weight of tokens by how far their logits are from a center, in bins of equal width; the last one has the rest.
+struct distance_bins {
+    static constexpr int32_t n = 1024;
+
+    float               center = 0.0f;
+    float               scale  = 0.0f; // bins for a difference of 1
+    std::vector<double> weights;
+};
+
+void sum_bins(distance_bins & bins, const float * logits, int32_t n_vocab, logit_range range, weighting by);
+
+// Finds the largest logit of each group of 64 consecutive tokens. False: a logit is NaN or infinity; minus infinity is a
+// number here.
+bool find_peaks(std::vector<float> & peaks, const float * logits, int32_t n_vocab);
+
+// Choose the tokens of a range, or those of them that are in one bin, in the order of their ids. The peaks may be larger
+// than the row's. False: there are more than `most`.
+bool choose_range(candidate_buffer & buffer, const float * logits, int32_t n_vocab,
+                  const std::vector<float> & peaks, logit_range range, size_t most);
+void choose_bin(candidate_buffer & buffer, const float * logits, int32_t n_vocab, logit_range range,
+                const distance_bins & bins, int32_t bin);
+
+// The largest logit of a range; minus infinity: it has no token.
+float max_in_range(const float * logits, int32_t n_vocab, logit_range range);
