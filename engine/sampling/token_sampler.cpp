@@ -97,11 +97,12 @@ static std::vector<llama_token> list_never_drawn(const llama_vocab * vocab, bool
 
 token_sampler::token_sampler(const llama_model * model, const sequence_settings & settings, uint32_t seed,
                              const coupling & with, const std::vector<llama_token> & prompt,
-                             const std::vector<llama_token> & generated)
+                             const std::vector<llama_token> &  generated,
+                             std::shared_ptr<const healed_end> healed)
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))), traits(settings.sampling),
       sampler(make_chain(model, settings.sampling, seed, with)),
       never(list_never_drawn(llama_model_get_vocab(model), settings.sampling.ignore_eos)),
-      biases(settings.biases), text(settings.structure, settings.structure_start),
+      biases(settings.biases), text(settings.structure, settings.structure_start), healing(std::move(healed)),
       coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
               with.distinct_first && generated.empty()} {
     for (size_t i = prompt.size() - std::min(prompt.size(), traits.n_history); i < prompt.size(); i++) {
@@ -115,7 +116,11 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
 void token_sampler::accept(llama_token token, bool is_generated) {
     common_sampler_accept(sampler.get(), token, is_generated);
     if (is_generated) {
-        text.accept(token);
+        if (!healing.is_active()) {
+            text.accept(token);
+        } else if (const std::string begun = healing.accept(token); !healing.is_active()) {
+            text.accept_first(begun);
+        }
         coupled.text_hash = hash_with(coupled.text_hash, token);
     }
     if (traits.n_history > 0) {
@@ -129,20 +134,22 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
     llama_token token = LLAMA_TOKEN_NULL;
     try {
         const bool once = traits.remembers_draws || coupled.is_first || !coupled.code.spent();
-        if (!text.is_active() || !(once || text.few_may_follow())) {
+        if (healing.is_active()) {
+            choose_by_healing(logits);
+            token = draw_from_few(
+                logits, forbidden,
+                "with these settings no token is left that spells the end of the prompt (token_healing)");
+        } else if (!text.is_active() || !(once || text.few_may_follow())) {
             choose_by_likelihood(logits, forbidden.size());
             remove_banned(logits, forbidden);
             add_biases();
             token = draw_chosen().id;
         }
-        if (text.is_active() && (token == LLAMA_TOKEN_NULL || !text.allows(token))) {
+        if (!healing.is_active() && text.is_active() && (token == LLAMA_TOKEN_NULL || !text.allows(token))) {
             choose_by_grammar(logits);
-            remove_banned(logits, forbidden);
-            add_biases();
-            if (buffer_of_thread().chosen.empty()) { // a bias may have banned them all
-                throw grammar_error("no token that the grammar allows is left, since all are banned");
-            }
-            token = draw_chosen().id;
+            token = draw_from_few(logits, forbidden,
+                                  "the grammar cannot be followed: no token that the grammar allows is left, "
+                                  "since all are banned");
         }
         accept(token, true);
         coupled.is_first = false;
@@ -150,6 +157,25 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
         throw command_error("invalid_request", std::string("the grammar cannot be followed: ") + e.what());
     }
     return token;
+}
+
+// none_left: the error where no token is left: a bias may have banned them all.
+llama_token token_sampler::draw_from_few(const float * logits, const std::vector<llama_token> & forbidden,
+                                         const char * none_left) {
+    remove_banned(logits, forbidden);
+    add_biases();
+    if (buffer_of_thread().chosen.empty()) {
+        throw command_error("invalid_request", none_left);
+    }
+    return draw_chosen().id;
+}
+
+void token_sampler::choose_by_healing(const float * logits) {
+    auto & chosen = buffer_of_thread().chosen;
+    chosen.clear();
+    for (const llama_token token : healing.allowed(text)) {
+        chosen.push_back({token, logits[token], 0.0f});
+    }
 }
 
 void token_sampler::choose_by_grammar(const float * logits) {

@@ -3,6 +3,7 @@
 
 #include "sampling/diversity.h"
 #include "sampling/grammar_progress.h"
+#include "sampling/healing.h"
 #include "sampling/row_scan.h"
 #include "sampling/settings.h"
 
@@ -26,11 +27,11 @@ struct chain_traits {
 
 class token_sampler {
   public:
-    // The sampler accepts the end of the prompt, for the penalties, and the tokens generated so far. Throws what
-    // common_sampler_init throws.
+    // The sampler accepts the end of the prompt, for the penalties, and the tokens generated so far. healed: the bytes
+    // that the first tokens must spell; nullptr: none. Throws what common_sampler_init throws.
     token_sampler(const llama_model * model, const sequence_settings & settings, uint32_t seed,
                   const coupling & with, const std::vector<llama_token> & prompt,
-                  const std::vector<llama_token> & generated);
+                  const std::vector<llama_token> & generated, std::shared_ptr<const healed_end> healed);
 
     // Draws a token from a row of logits and accepts it. Banned and `forbidden` tokens are never drawn, nor tokens
     // that the grammar does not allow. Throws command_error when the grammar explodes, no token is left, or the row
@@ -38,7 +39,7 @@ class token_sampler {
     llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
 
     // Whether the grammar allows no further token.
-    bool complete() { return text.is_active() && text.is_complete(); }
+    bool complete() { return !healing.is_active() && text.is_active() && text.is_complete(); }
 
   private:
     // What the draws have in common with those of the request's other sequences.
@@ -52,6 +53,9 @@ class token_sampler {
     void                   accept(llama_token token, bool is_generated);
     void                   choose_by_likelihood(const float * logits, size_t n_forbidden);
     void                   choose_by_grammar(const float * logits);
+    void                   choose_by_healing(const float * logits);
+    llama_token            draw_from_few(const float * logits, const std::vector<llama_token> & forbidden,
+                                         const char * none_left);
     void                   remove_banned(const float * logits, const std::vector<llama_token> & forbidden);
     void                   add_biases() const;
     llama_token_data_array candidates_of_chain() const;
@@ -66,6 +70,7 @@ class token_sampler {
     std::vector<llama_token> never;   // the model's suppressed tokens, and stop tokens with ignore_eos
     std::shared_ptr<const token_biases> biases; // nullptr: none
     grammar_progress                    text;
+    healing_progress                    healing; // before the text
     coupled_draws                       coupled;
     std::vector<llama_token>            history; // the last tokens, the newest last, if any matter
 };
