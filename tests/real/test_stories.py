@@ -172,12 +172,12 @@ def test_continue_is_cut_where_it_would_be_refused(books: Server) -> None:
 def test_without_a_story_continue_is_refused(books: Server) -> None:
     start, _, _ = asked(books, book(0.9))
     for _ in range(30):
-        named = {"id": start["id"], "index": 0}
-        events = books.events({**FIELDS, "prompt": "", "continue": named}, "/v1/events")
-        if events[-1]["event"] == "error":
-            assert events[-1]["code"] == "context_exceeded"
+        body = {**FIELDS, "prompt": "", "continue": {"id": start["id"], "index": 0}}
+        status, _, data = books.call("POST", "/v1/events", body)
+        if status == 400:
+            assert json.loads(data)["error"]["code"] == "context_length_exceeded"
             return
-        start = events[0]
+        start = json.loads(data.decode().partition("\n")[0].removeprefix("data: "))
     raise AssertionError("it was never too long")
 
 
@@ -227,11 +227,15 @@ def test_the_limit_of_a_dialect_is_the_room(books: Server) -> None:
     assert "warnings" not in answer
 
 
-def test_koboldcpps_memory_stays(books: Server) -> None:
-    text = book(5)
-    body = {"prompt": text, "max_length": 4, "memory": "Lily is a dragon. ", "echo": True}
-    _, answer = books.json("POST", "/api/v1/generate", body)
-    assert answer["results"][0]["text"].startswith("Lily is a dragon. ")
+def test_koboldcpps_memory_stands_directly_before_the_prompt(books: Server) -> None:
+    def answer(**body: str) -> Any:
+        status, made = books.json(
+            "POST", "/api/v1/generate", {**body, "max_length": 12, "temperature": 0, "n": 1}
+        )
+        assert status == 200, made
+        return made["results"]
+
+    assert answer(memory="Once", prompt=" upon a time") == answer(prompt="Once upon a time")
 
 
 def test_a_task_stands_around_a_story(books: Server, tmp_path: Any) -> None:

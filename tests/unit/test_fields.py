@@ -101,7 +101,7 @@ SAMPLE: dict[str, Any] = {
 SAMPLED = {name: SAMPLE.get(name, row.high) for name, row in SAMPLING_ROWS.items()} | {"seed": 7}
 COMMON: dict[str, Any] = {
     "n": 2, "max_tokens": 9, "min_tokens": 1, "stop": ["a"], "banned_strings": ["b"], "private_tokens": ["p"],
-    "logprobs": 3, "echo": True, "logprobs_mode": "processed", "cache": False,
+    "logprobs": 3, "echo": True, "token_healing": True, "logprobs_mode": "processed", "cache": False,
     "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob",
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
 }  # fmt: skip
