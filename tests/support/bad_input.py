@@ -282,9 +282,6 @@ STORIES = [
     Case("a chat with a story", {"messages": [{"role": "user", "content": "x"}], "story": {}},
          "only one of messages and story may be given: a story is one text, the prompt", "story",
          path="/v1/events"),
-    Case("a memory without room for the text", {"prompt": "x", "story": {"memory": "a " * 1000}},
-         "story.memory, summary and note have 1001 tokens; they may have 440 together, half of what the prompt may have "
-         "beside the answer: shorten them, or lower max_tokens", "story"),
 ]  # fmt: skip
 
 THEN_FIELDS = "text, grammar, json_schema, regex, choice, max_tokens, stop, return_free"
