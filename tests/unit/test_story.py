@@ -164,24 +164,41 @@ async def test_the_separator_may_be_empty() -> None:
         (LoreEntry("", ("/^x/m",)), "a\nx", "key"),
     ],
 )
-def test_keys(entry: LoreEntry, text: str, why: str) -> None:
-    assert called(Story(lore=(entry,)), text, len(text))[0].why == why
+async def test_keys(entry: LoreEntry, text: str, why: str) -> None:
+    (call,) = await called(Story(lore=(entry,)), text, len(text))
+    assert call.why == why
 
 
-def test_a_call_names_the_last_place_of_the_key() -> None:
-    call = called(Story(lore=(LoreEntry("", ("cat",)),), search=30), "cat " * 20, 80)[0]
-    assert (call.key, call.at) == ("cat", 76)
+async def test_a_call_names_the_place_of_the_key() -> None:
+    (call,) = await called(Story(lore=(LoreEntry("", ("dog", "cat")),), search=30), "cat " * 20, 80)
+    assert (call.key, call.at) == ("cat", 52)
 
 
-def test_an_expression_that_other_engines_never_finish_is_searched() -> None:
-    text = "a" * 5000 + "!"
-    assert called(Story(lore=(LoreEntry("", ("/(a+)+$/",)),), search=6000), text, 5000)[0].why == "key"
-    assert called(Story(lore=(LoreEntry("", ("/(a+)+$/",)),), search=6000), text, 5001)[0].why == "no_key"
+async def test_an_expression_that_other_engines_never_finish_is_searched() -> None:
+    text, story = "a" * 5000 + "!", Story(lore=(LoreEntry("", ("/(a+)+$/",)),), search=6000)
+    assert [call.why for call in await called(story, text, 5000)] == ["key"]
+    assert [call.why for call in await called(story, text, 5001)] == ["no_key"]
 
 
-def test_a_faulty_expression_is_named() -> None:
+async def test_a_faulty_expression_is_named() -> None:
     with pytest.raises(RequestError, match=r"story.lore\[0\].keys\[1\] is no regular expression: missing \)"):
-        called(Story(lore=(LoreEntry("", ("x", "/(a/")),)), "text", 4)
+        await called(Story(lore=(LoreEntry("", ("x", "/(a/")),)), "text", 4)
+
+
+@pytest.mark.parametrize("key", ["cat", "/((a{100}){9})+b/"])
+async def test_a_search_that_would_take_seconds_is_refused(key: str) -> None:
+    lore = tuple(LoreEntry("", (key,) * 100, search=1_000_000) for _ in range(3))
+    text = "a" * 900_000
+    with pytest.raises(RequestError, match=r"story.lore searches \d+ characters, .* it may search 100000000"):
+        await called(Story(lore=lore), text, len(text))
+    few = Story(lore=lore[:1] if key == "cat" else (LoreEntry("", (key,)),))
+    assert [call.why for call in await called(few, text, 90_000)] == ["no_key"]
+
+
+async def test_expressions_are_bounded() -> None:
+    lore = tuple(LoreEntry("", tuple(f"/{i}{k}/" for k in range(50))) for i in range(11))
+    with pytest.raises(RequestError, match=r"story.lore has 550 expressions; it may have 500"):
+        await called(Story(lore=lore), "x", 1)
 
 
 async def test_lore_of_a_higher_order_stays_in_a_small_budget_and_stands_behind() -> None:

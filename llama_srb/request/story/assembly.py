@@ -51,10 +51,10 @@ async def assembled(story: Story, text: str, room: int, counts: Counts, command:
     """The parts of a prompt of at most `room` tokens; RequestError if those that stay have too many."""
     sized = await _sized(story, room, counts, command)
     ruler = await Ruler.of(text, counts, command)
-    step, at_end = step_of(room, sized.capacity), called(story, text, len(text))
+    step, at_end = step_of(room, sized.capacity), await called(story, text, len(text))
     cut = await find_cut(ruler, sized.capacity, step)
     following = await next_cut(ruler, cut, sized.capacity, step)
-    lore = _placed(sized, called(story, text, cut.seen), at_end)
+    lore = _placed(sized, await called(story, text, cut.seen), at_end)
     has_note = _has_note(sized.story, lore)
     place = await find_note(ruler, cut, story.depth) if has_note else cut.place
     before = await ruler.tokens_before(place) - cut.tokens
@@ -67,7 +67,7 @@ async def assembled(story: Story, text: str, room: int, counts: Counts, command:
     )
     ahead = ""
     if following is not None and following.place < place:
-        top = _top(sized, _placed(sized, called(story, text, following.seen), at_end))
+        top = _top(sized, _placed(sized, await called(story, text, following.seen), at_end))
         ahead = "".join(part.text for part in top) + text[following.place : place]
     return Assembled(parts, cut.place, cut.tokens, tuple(lore), room, ahead)
 
@@ -80,7 +80,7 @@ def _top(sized: _Sized, lore: Sequence[LoreReport]) -> Iterator[StoryPart]:
 
 
 async def _sized(story: Story, room: int, counts: Counts, command: Command) -> _Sized:
-    lore = tuple([await _within_budget(entry, counts, command) for entry in story.lore])
+    lore = await _within_budgets(story.lore, counts, command)
     note = story.note and replace(story.note, text=separate(story.note.text, story.separator))
     story = replace(
         story,
@@ -107,15 +107,23 @@ def separate(text: str, separator: str) -> str:
     return text + separator if text and not text.endswith(separator) else text
 
 
-async def _within_budget(entry: LoreEntry, counts: Counts, command: Command) -> LoreEntry:
-    """The entry, cut at its end if it has more tokens than its own budget."""
-    if entry.budget is None or (await counts.of([entry.text], command))[0] <= entry.budget:
-        return entry
+async def _within_budgets(
+    lore: Sequence[LoreEntry], counts: Counts, command: Command
+) -> tuple[LoreEntry, ...]:
+    """The entries; each that has more tokens than its own budget is cut at its end."""
+    tokens = await counts.of([entry.text for entry in lore], command)
+    pairs = zip(lore, tokens, strict=True)
+    return tuple([
+        entry if entry.budget is None or n <= entry.budget else await _cut(entry, entry.budget, counts, command)
+        for entry, n in pairs
+    ])  # fmt: skip
+
+
+async def _cut(entry: LoreEntry, budget: int, counts: Counts, command: Command) -> LoreEntry:
     ruler = await Ruler.of(entry.text, counts, command)
-    high = await ruler.place(entry.budget)
-    low = await ruler.place(entry.budget * 3 // 4)
+    high, low = await ruler.place(budget), await ruler.place(budget * 3 // 4)
     border = border_in(entry.text, low, high + 1)  # a border is behind its space
-    return replace(entry, text=entry.text[: min(border, high) if border > low else high])
+    return replace(entry, text=entry.text[: min(border, high)] if border > low else entry.text[:high])
 
 
 def _has_note(story: Story, lore: Sequence[LoreReport]) -> bool:
