@@ -112,11 +112,11 @@ async def _within_budgets(
 ) -> tuple[LoreEntry, ...]:
     """The entries; each that has more tokens than its own budget is cut at its end."""
     tokens = await counts.of([entry.text for entry in lore], command)
-    pairs = zip(lore, tokens, strict=True)
-    return tuple([
-        entry if entry.budget is None or n <= entry.budget else await _cut(entry, entry.budget, counts, command)
-        for entry, n in pairs
-    ])  # fmt: skip
+    kept = list(lore)
+    for i, entry in enumerate(lore):
+        if entry.budget is not None and tokens[i] > entry.budget:
+            kept[i] = await _cut(entry, entry.budget, counts, command)
+    return tuple(kept)
 
 
 async def _cut(entry: LoreEntry, budget: int, counts: Counts, command: Command) -> LoreEntry:
