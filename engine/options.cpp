@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 static const int32_t n_default_parallel = 32;
 
@@ -120,10 +121,29 @@ static bool check_pooling(enum llama_pooling_type pooling) {
     return known;
 }
 
+// "HOST:PORT" each, with commas between them; llama.cpp aborts at others. False after a line on stderr.
+static bool check_servers(int argc, char ** argv) {
+    for (int i = 1; i + 1 < argc; i++) {
+        std::istringstream list(strcmp(argv[i], "--rpc") == 0 ? argv[i + 1] : "");
+        for (std::string address; std::getline(list, address, ',');) {
+            unsigned port   = 0;
+            int      n_read = 0;
+            sscanf(address.c_str(), "%*[^:]:%5u%n", &port, &n_read);
+            if (n_read == 0 || (size_t) n_read != address.size() || port < 1 || port > UINT16_MAX) {
+                fprintf(stderr, "llama-batched: --rpc has %s; each address must be host:port\n",
+                        address.c_str());
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 static bool parse_params(int argc, char ** argv, bool needs_model, common_params & params) {
     params.n_ctx     = 0;
     params.verbosity = LOG_LEVEL_WARN;
-    if (!refuse_idle_flags(argc, argv) || !common_params_parse(argc, argv, params, LLAMA_EXAMPLE_SERVER) ||
+    if (!refuse_idle_flags(argc, argv) || !check_servers(argc, argv) ||
+        !common_params_parse(argc, argv, params, LLAMA_EXAMPLE_SERVER) ||
         !check_pooling(params.pooling_type)) {
         return false;
     }

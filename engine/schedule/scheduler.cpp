@@ -285,14 +285,17 @@ void scheduler::report_status(const std::string & id) {
     report.n_pinned      = cells.n_pinned;
     report.n_shared      = cells.n_shared;
     report.n_requests    = (int64_t) requests.active.size();
-    report.n_queued      = (int64_t) requests.queue.size();
     report.n_live        = requests.n_live();
     report.n_commands    = noted.count.n_commands;
     report.n_steps       = noted.count.n_steps;
     report.n_step_tokens = noted.count.n_step_tokens;
     report.t_steps       = noted.count.t_steps;
     report.t_model       = decodes.t_all_us();
-    for (const auto & r : requests.active) { // later priorities yield, so they make no server full
+    // Requests of later priorities yield, so they make no server full: they do not count as waiting.
+    for (const auto & r : requests.queue) {
+        report.n_queued += r->priority() == 0;
+    }
+    for (const auto & r : requests.active) {
         report.n_waiting += r->priority() == 0 ? r->n_waiting() : 0;
     }
     append_status(out, id, report);

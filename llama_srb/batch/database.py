@@ -39,10 +39,13 @@ class StoreError(Exception):
 
 
 class Database:
-    """The database in a folder, for an `async with` block; StoreError."""
+    """The database in a folder, for an `async with` block; StoreError.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    on_change: is called in its thread when it is open, and after each transaction.
+    """
+
+    def __init__(self, folder: Path, on_change: Callable[[sqlite3.Connection], None]) -> None:
+        self.folder, self._on_change = folder, on_change
         self._thread = ThreadPoolExecutor(1, "files")
         self._opened = contextlib.ExitStack()
         self._db: sqlite3.Connection
@@ -68,7 +71,9 @@ class Database:
 
         def write() -> T:
             with self._db:
-                return work(self._db)
+                found = work(self._db)
+            self._on_change(self._db)
+            return found
 
         return await self._do(write)
 
@@ -96,6 +101,7 @@ class Database:
             elif version != FORMAT:
                 raise StoreError(f"{file} has the format {version}; this version reads {FORMAT}")
             self._remove_leftovers()
+            self._on_change(self._db)
         except sqlite3.Error as error:
             raise StoreError(f"{file} cannot be used: {error}") from None
 

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -31,11 +31,14 @@ class OutputError(Exception):
 class Output:
     """The files of one batch, for a `with` block; OutputError.
 
-    read() what is there, then begin(). retry_failed: lines that failed earlier are not done.
+    read() what is there, then begin(). retry_failed: lines that failed earlier are not done. on_growth: is
+    called with the bytes of each line before it is written, and may refuse it by an exception.
     """
 
-    def __init__(self, path: Path, *, retry_failed: bool = False) -> None:
-        self.path, self._retry_failed = path, retry_failed
+    def __init__(
+        self, path: Path, *, retry_failed: bool = False, on_growth: Callable[[int], None] = lambda size: None
+    ) -> None:
+        self.path, self._retry_failed, self._on_growth = path, retry_failed, on_growth
         self.errors = path.with_name(path.name + ".errors.jsonl")
         self.state = path.with_name(path.name + ".state")
         self.done: set[bytes] = set()  # digests of the lines that are there
@@ -95,7 +98,7 @@ class Output:
             os.truncate(file, 0 if is_forgotten else _end_of_lines(path))
 
     def write(self, custom_id: str, *, response: object = None, error: object = None, failed: bool) -> None:
-        """Writes the line of a request. It may be called in any thread; OSError."""
+        """Writes the line of a request. It may be called in any thread; OSError, on_growth's."""
         id = "batch_req_" + secrets.token_hex(12)
         line = {"id": id, "custom_id": custom_id, "response": response, "error": error}
         data = memoryview(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
@@ -103,6 +106,7 @@ class Output:
         with self._writing:
             if digest in self.done or not self._files:
                 return  # closed meanwhile: the line is sent again when the batch goes on
+            self._on_growth(len(data))
             file = self._files[self.errors if failed else self.path]
             size = os.fstat(file).st_size
             try:

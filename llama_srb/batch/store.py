@@ -6,13 +6,16 @@ import asyncio
 import json
 import shutil
 import sqlite3
+import sys
 import time
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from .database import Database
 from .records import Batch, FoundError, StoredFile
+from .room import Room
 
 _FILE = ", ".join(field.name for field in fields(StoredFile))
 _SAVE = """
@@ -27,10 +30,11 @@ class UnknownId(LookupError):
 
 
 class Store:
-    """The store in a folder, for an `async with` block; StoreError."""
+    """The store in a folder, for an `async with` block; StoreError. most: bytes of all that it keeps."""
 
-    def __init__(self, folder: Path) -> None:
-        self._database = Database(folder)
+    def __init__(self, folder: Path, most: int = sys.maxsize) -> None:
+        self.room = Room(most)
+        self._database = Database(folder, partial(_count, self.room))
 
     async def __aenter__(self) -> Self:
         await self._database.__aenter__()
@@ -78,11 +82,10 @@ class Store:
         rows = await self._database.read(sql, owner, purpose, int(time.time()), limit)
         return [StoredFile(*row) for row in rows]
 
-    async def sizes(self, owner: str) -> tuple[int, int]:
-        """The bytes of all files together, and the number of an owner's files."""
-        sql = "SELECT ifnull(sum(bytes), 0), count(*) FILTER (WHERE owner = ?) FROM files"
-        ((size, count),) = await self._database.read(sql, owner)
-        return size, count
+    async def count(self, owner: str) -> int:
+        """The number of an owner's files."""
+        ((count,),) = await self._database.read("SELECT count(*) FROM files WHERE owner = ?", owner)
+        return int(count)
 
     async def remove_file(self, file: StoredFile) -> str | None:
         """Removes a file; or returns the id of an open batch whose input it is, and does nothing."""
@@ -158,6 +161,11 @@ class Store:
         path.unlink(missing_ok=True)
         if path.name.startswith("out") and not any(path.parent.glob("*.jsonl")):
             shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _count(room: Room, db: sqlite3.Connection) -> None:
+    (files,) = db.execute("SELECT ifnull(sum(bytes), 0) FROM files").fetchone()
+    room.count(files, {id for (id,) in db.execute("SELECT id FROM batches WHERE is_open")})
 
 
 def _insert(db: sqlite3.Connection, file: StoredFile) -> None:

@@ -10,7 +10,15 @@ from .command import OWNED_FLAGS
 from .loading import load
 from .options import OPTIONS, Option
 from .settings import Settings
-from .sources import NOT_SETTINGS, arguments, child_environment, environment, split_arguments, task_in
+from .sources import (
+    NOT_SETTINGS,
+    arguments,
+    child_environment,
+    environment,
+    environment_with,
+    split_arguments,
+    task_in,
+)
 from .words import PREFIX, SettingsError, Table
 
 __all__ = [
@@ -25,6 +33,7 @@ __all__ = [
     "arguments",
     "child_environment",
     "environment",
+    "environment_with",
     "load",
     "split_arguments",
     "task_in",

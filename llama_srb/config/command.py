@@ -45,6 +45,7 @@ def check(rows: Rows) -> None:
         if (instead := _ENGINE_ONLY.get(argument.partition("=")[0].replace("_", "-"))) is not None:
             raise SettingsError(f"{argument} after -- is a setting of the server; use {instead}")
     try:
+        flags.check_servers(rows.engine_args)
         flags.chat_template(flags.sort(rows.engine_args).passed)
     except FlagError as error:
         raise SettingsError(str(error)) from None

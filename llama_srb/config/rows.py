@@ -120,7 +120,7 @@ class Rows(BaseModel):
         description="Folder of files and batches that clients send (default: none, and /v1/files and "
         "/v1/batches answer 501).")
     files_size: Annotated[int, BeforeValidator(size)] = Field(16 << 30, ge=1, le=2**63 - 1,
-        description="Size of all files together; above it no file is taken.")
+        description="Size of all files and outputs together; above it no file is taken, and a batch fails.")
     max_file: Annotated[int, BeforeValidator(size)] = Field(200 << 20, ge=1, le=1 << 40,
         description="Largest file that a client may send, in bytes or as 200MiB.")
     default_form: Literal["events", "openai"] = Field("events",

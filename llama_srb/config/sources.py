@@ -34,6 +34,11 @@ def child_environment() -> dict[str, str]:
     return {"GGML_NO_BACKTRACE": "1"} | ours
 
 
+def environment_with(more: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment with more variables, for another program of ours."""
+    return {**os.environ, **more}
+
+
 def environment(settings: Mapping[str, Any]) -> dict[str, str]:
     """The environment of a server with only these settings; None is absent. SettingsError: unknown name."""
     refuse_unknown(settings, Rows.model_fields, "")

@@ -134,6 +134,7 @@ class Exchange:
         self.state: ExchangeState = "new"
         self.commands = Acknowledgements(id)
         self.engine: Sender | None = None  # None until the command is sent
+        self.yields = False  # it waits for all other requests, and does not count as waiting
         self.client = ""  # only this client sees and ends the request without knowing its id
         self.timeout: float | None = None  # seconds that its client allows
         self.locked: Mapping[str, str] = {}  # fields that extends may not change: what sets them

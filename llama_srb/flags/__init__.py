@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from .fates import Default, Fate, Ours, Passed, Refused
 from .table import ROWS
+
+ADDRESS, MAX_PORT = re.compile(r"[^\s:,]+:(\d{1,5})", re.ASCII), 65535  # host:port
 
 
 class FlagError(Exception):
@@ -152,6 +156,18 @@ def _read(found: _Found, read: Any, text: str) -> Any:
         return read(text)
     except ValueError as error:
         raise FlagError(f"{found.word} is {text[:60]!r}; {error}") from None
+
+
+def check_servers(words: Sequence[str]) -> None:
+    """FlagError if an address of --rpc is not of the form that llama.cpp reads; it would abort."""
+    lists = [value for flag, value in pairwise(words) if flag == "--rpc"]
+    for address in (one for given in lists for one in given.split(",")):
+        found = ADDRESS.fullmatch(address)
+        if found is None or not 0 < int(found[1]) <= MAX_PORT:
+            raise FlagError(
+                f"--rpc has {address!r}; each address must be host:port with a port from 1 to {MAX_PORT}, as "
+                "192.168.7.2:50052, and commas between several"
+            )
 
 
 def chat_template(passed: Mapping[str, tuple[str, ...]]) -> str:

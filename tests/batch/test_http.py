@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import resource
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +330,109 @@ async def test_the_folder_has_a_size(serving: Serving, tmp_path: Path) -> None:
     )
     assert len(list((tmp_path / "files" / "uploads").iterdir())) == 1
     assert (await files.upload(b"x" * 100))[0] == 200
+
+
+async def test_a_batch_whose_answers_have_no_room_fails_and_keeps_those_it_has(
+    serving: Serving, tmp_path: Path
+) -> None:
+    data, most = as_bytes(lines(400)), 100_000
+    files = Files(await serving(files_dir=str(tmp_path / "files"), files_size=most))
+    batch = await files.until((await files.begin(data))["id"])
+    (error,) = batch["errors"]["data"]
+    assert (batch["status"], error["code"], batch["error_file_id"]) == ("failed", "no_room", None)
+    assert f"bytes, and may have {most} (--files-size); no room for an answer of " in error["message"]
+    done = await files.lines(batch["output_file_id"])
+    assert batch["request_counts"] == {"total": 400, "completed": len(done), "failed": 0}
+    assert 50 < len(done) < 400
+    _, listed = await files.ask("GET", "/files")
+    assert most - 2000 < sum(one["bytes"] for one in listed["data"]) <= most
+    assert (await files.upload(b"x" * 2000))[0] == 503
+    for one in listed["data"]:
+        await files.ask("DELETE", f"/files/{one['id']}")
+    assert (await files.until((await files.begin(lines(20)))["id"]))["status"] == "completed"
+
+
+async def test_a_cancelled_batch_writes_no_more_errors_than_there_is_room_for(
+    serving: Serving, tmp_path: Path
+) -> None:
+    data = as_bytes(lines(1000))
+    most = len(data) + 20_000
+    files = Files(await serving("--endless", files_dir=str(tmp_path / "files"), files_size=most))
+    id = (await files.begin(data))["id"]
+    await files.until(id, "in_progress")
+    await files.ask("POST", f"/batches/{id}/cancel")
+    batch = await files.until(id)
+    left = await files.lines(batch["error_file_id"])
+    assert (batch["status"], 50 < len(left) < 1000) == ("cancelled", True)
+    assert batch["request_counts"] == {"total": 1000, "completed": 0, "failed": len(left)}
+    _, listed = await files.ask("GET", "/files")
+    assert sum(one["bytes"] for one in listed["data"]) <= most
+
+
+# A disk that is full for a time: no file of the server may grow beyond the present size of the database's log
+
+
+@contextlib.contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "batches.db-wal").stat().st_size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+async def test_a_batch_that_cannot_be_saved_is_saved_when_that_is_possible(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker, "RETRY", 0.02)
+    served = await serving(*SLOW, files_dir=str(tmp_path / "files"), parallel=1)
+    files = Files(served)
+    ended, cancelled = [(await files.begin(lines(count)))["id"] for count in (6, 3)]
+    await files.until_done(ended, 1)
+    with full_disk(tmp_path / "files"):
+        await until(lambda: caplog.text.count(f"the batch {ended} cannot be saved: ") > 2)
+        assert (await files.batch(ended))["status"] == "finalizing"
+        assert (await served.post({"prompt": "x", "max_tokens": 1}))[0] == 200
+        assert (await files.ask("POST", f"/batches/{cancelled}/cancel"))[0] == 500
+        await until(lambda: caplog.text.count(f"the batch {cancelled} cannot be saved: ") > 2)
+    batch = await files.until(ended)
+    assert (batch["status"], batch["request_counts"]["completed"]) == ("completed", 6)
+    assert numbers(await files.lines(batch["output_file_id"])) == list(range(6))
+    assert (await files.until(cancelled))["status"] == "cancelled"
+
+
+async def test_a_batch_that_was_not_saved_before_the_end_goes_on_at_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"files_dir": str(tmp_path / "files"), "parallel": 1}
+    async with servers(tmp_path) as start:
+        served = await start(*SLOW, **options)
+        files = Files(served)
+        id = (await files.begin(lines(6)))["id"]
+        await files.until_done(id, 1)
+        with full_disk(tmp_path / "files"):
+            await until(lambda: f"the batch {id} cannot be saved: " in caplog.text)
+            await served.stack.aclose()
+    async with servers(tmp_path) as start:
+        files = Files(await start(**options))
+        batch = await files.until(id)
+        assert (batch["status"], batch["request_counts"]["completed"]) == ("completed", 6)
+        assert numbers(await files.lines(batch["output_file_id"])) == list(range(6))
+
+
+async def test_expired_files_are_removed_when_the_disk_has_room_again(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker, "SWEEP", 0.02)
+    monkeypatch.setattr(bodies, "HOUR", 1)
+    files = Files(await serving(files_dir=str(tmp_path / "files")))
+    await files.upload(lines(1), **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "1"})
+    uploads = tmp_path / "files" / "uploads"
+    with full_disk(tmp_path / "files"):
+        await until(lambda: caplog.text.count("expired files: tried again in 0 s") > 1)
+        assert len(list(uploads.iterdir())) == 1
+    await until(lambda: not list(uploads.iterdir()))
 
 
 WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [

@@ -12,6 +12,7 @@ import pytest
 
 from llama_srb.batch.database import StoreError
 from llama_srb.batch.records import Batch, FoundError, StoredFile, new_id
+from llama_srb.batch.room import NoRoom
 from llama_srb.batch.store import Store, UnknownId
 
 NOW = int(time.time())
@@ -109,10 +110,31 @@ async def test_an_unknown_id_begins_no_page(store: Store) -> None:
             await store.files("ann", purpose=None, after=id, limit=9, newest_first=True)
 
 
-async def test_sizes_are_of_all_and_the_count_is_the_owners(store: Store) -> None:
-    await stored(store, content=b"x" * 10)
-    await stored(store, "bob", content=b"x" * 5)
-    assert await store.sizes("ann") == (15, 1)
+async def test_the_bytes_are_of_all_and_the_count_is_the_owners(tmp_path: Path) -> None:
+    async with Store(tmp_path) as store:
+        await stored(store, content=b"x" * 10)
+        gone = await stored(store, content=b"x" * 7)
+        await stored(store, "bob", content=b"x" * 5)
+        await store.remove_file(gone)
+        assert (store.room.used, await store.count("ann")) == (15, 1)
+    async with Store(tmp_path) as store:
+        assert store.room.used == 15
+
+
+async def test_the_output_of_an_open_batch_is_counted_once(tmp_path: Path) -> None:
+    async with Store(tmp_path, most=100) as store:
+        batch = batch_of(await stored(store, content=b"x" * 10))
+        await store.save(batch)
+        store.room.begin(batch.id, 20)
+        store.room.grow(batch.id, 30)
+        assert store.room.used == 60
+        with pytest.raises(NoRoom, match=r"have 60 bytes, and may have 100 \(--files-size\); .* of 41\. "):
+            store.room.grow(batch.id, 41)
+        output = StoredFile(
+            new_id("file-"), "ann", "x", 50, "batch_output", NOW, NOW + 9, "batches/x/out.jsonl"
+        )
+        await store.save(replace(batch, status="completed"), output)
+        assert store.room.used == 60
 
 
 async def test_contents_without_rows_are_removed_at_the_next_start(tmp_path: Path) -> None:

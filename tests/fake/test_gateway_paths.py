@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from llama_srb.config import SettingsError
 from llama_srb.dialects.sglang import engine_load, loads
-from tests.fake.test_metrics import stream
+from tests.fake.test_metrics import measured, stream
 from tests.support.served import Served, Serving
 from tests.support.several import serve
 
@@ -39,6 +40,27 @@ async def test_loads_count_the_sequences_that_run_and_wait(serving: Serving) -> 
     totals = {"total_running_reqs": 4, "total_waiting_reqs": 2, "total_reqs": 6}
     assert totals.items() <= answer["aggregate"].items()
     streaming.close()
+
+
+async def test_requests_that_yield_do_not_count_as_waiting(serving: Serving) -> None:
+    """Whether they have slots, wait for some, or have not begun."""
+    served = await serving("--endless", parallel=4)
+    later = [await stream(served, {"prompt": "x", "n": 6, "max_tokens": -1}, Priority="u=7")]
+    queued = asyncio.create_task(served.post({"prompt": "y", "n": 3}, "/v1/events", Priority="u=7"))
+    await served.note("generate", 2)
+    for waiting, n in ((0, 0), (2, 6)):
+        if n:
+            later.append(await stream(served, {"prompt": "z", "n": n, "max_tokens": -1}))
+        (load,) = (await asked(served, "/v1/loads"))["loads"]
+        assert (load["num_running_reqs"], load["num_waiting_reqs"]) == (4, waiting)
+        found = await measured(served)
+        for name in ("vllm:num_requests_waiting", "llama_srb_engine_sequences_waiting"):
+            assert found.sum(name) == waiting, name
+        for name in ("llama_srb_engine_queued", "llamacpp:requests_deferred"):
+            assert found.sum(name) == 0, name
+    queued.cancel()
+    for one in later:
+        one.close()
 
 
 async def test_each_model_has_a_load_of_its_own(serving: Serving, tmp_path: Path) -> None:

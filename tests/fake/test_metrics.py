@@ -22,9 +22,9 @@ HISTOGRAMS = ("queue_seconds", "request_seconds", "first_token_seconds")
 CHAT = [{"role": "user", "content": "x"}]
 
 
-async def stream(served: Served, body: dict[str, Any]) -> Any:
+async def stream(served: Served, body: dict[str, Any], **headers: str) -> Any:
     """A stream that has begun."""
-    response = await served.http.post(served.url + "/v1/events", json=body)
+    response = await served.http.post(served.url + "/v1/events", json=body, headers=headers)
     await response.content.readline()
     return response
 

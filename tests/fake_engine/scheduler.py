@@ -121,6 +121,8 @@ class Scheduler:
         started = [request for request in self.requests.values() if request.started]
         running = [sequence for request in started for sequence in request.running]
         pinned, live = sum(self.pins.values()), min(len(running), self.flags.parallel)
+        first = [request for request in self.requests.values() if request.priority == 0]  # others yield
+        mine = sum(len(request.running) for request in first if request.started)
         return {
             "cells": CELLS,
             "cells_used": pinned + sum(sequence.length for sequence in running),
@@ -128,9 +130,9 @@ class Scheduler:
             "cells_pinned": pinned,
             "cells_shared": 0,
             "requests": len(started),
-            "queued": len(self.requests) - len(started),
+            "queued": sum(not request.started for request in first),
             "sequences": live,
-            "sequences_waiting": len(running) - live,
+            "sequences_waiting": max(0, mine - self.flags.parallel),
             "steps": self.steps,
             "step_tokens": self.streamed,
             "step_us": 2_000_000 * self.steps,

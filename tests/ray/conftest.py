@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,12 @@ def node(**arguments: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def application(cluster: Any, workers: int, **changes: Any) -> Iterator[Server]:
+def application(
+    cluster: Any, workers: int, args: Mapping[str, Any] | None = None, **changes: Any
+) -> Iterator[Server]:
     """Runs `serve run` with packaging/ray.yaml: so many servers and two ingresses, on a free port.
 
-    changes: of the servers' autoscaling.
+    args: more settings of the servers. changes: of their autoscaling.
     """
     import yaml
 
@@ -77,7 +79,7 @@ def application(cluster: Any, workers: int, **changes: Any) -> Iterator[Server]:
     asked = yaml.safe_load((ROOT / "packaging/ray.yaml").read_text())
     asked["http_options"]["port"] = port
     (app,) = asked["applications"]
-    app["args"] |= {"ctx": 8192, "engine_args": [*LASTING, *FLAGS]}
+    app["args"] |= {"ctx": 8192, "engine_args": [*LASTING, *FLAGS], **(args or {})}
     servers, ingress = app["deployments"]
     servers["autoscaling_config"] |= {"min_replicas": workers, "max_replicas": workers, **changes}
     ingress["num_replicas"] = 2

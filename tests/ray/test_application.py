@@ -25,7 +25,7 @@ SHORT: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 8, "ignore_
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Server]:
-    with cluster_of(cpus=2) as cluster, application(cluster, workers=2) as made:
+    with cluster_of(cpus=2) as cluster, application(cluster, 2, {"worker_name": "own"}) as made:
         yield made
 
 
@@ -184,6 +184,25 @@ async def test_a_websocket_carries_requests_and_cancels(served: Server) -> None:
         assert (await socket.receive_json())["event"] == "start"
         assert open_at_all(served) == 1
     until(lambda: open_at_all(served) == 0)
+
+
+async def test_a_request_of_a_websocket_is_found_by_its_id_on_any_connection(served: Server) -> None:
+    for _ in range(4):  # more than there are servers: chance would miss
+        async with websocket(served) as socket:
+            await socket.send_json({"op": "generate", "id": "0" * 32, **LONG, "n": 1})
+            id = (await socket.receive_json())["request"]
+            path = f"/v1/completions/{id}"
+            status, answer = await asyncio.to_thread(served.json, "POST", f"{path}/extend", {"add": 1})
+            assert (status, answer["count"]) == (200, 2)
+            found = await asyncio.to_thread(served.json, "DELETE", path)
+            assert found == (200, {"id": id, "cancelled": True})
+            while (await socket.receive_json())["event"] != "done":
+                pass
+
+
+def test_a_servers_own_name_does_not_stand_beside_its_name_here(served: Server) -> None:
+    _, headers, _ = served.call("GET", "/v1/models")
+    assert headers.get_all("X-Worker") in [[name] for name in workers_of(served)]
 
 
 async def test_a_websocket_reaches_the_server_that_its_path_names(served: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from click.testing import CliRunner
 
 from llama_srb import Client
 from llama_srb.cli import MAIN
+from llama_srb.cli.cluster import OURS
 from llama_srb.client.events import Stop
 from tests.real.test_protocol import suit_storyteller
 from tests.support.cluster import Cluster, cluster, eventually
@@ -91,21 +93,42 @@ def test_a_storys_prompts_go_to_the_worker_that_has_their_beginning(three: Clust
 
 def test_prometheus_watches_it_by_composes_configuration(three: Cluster, tmp_path: Path) -> None:
     """The topology of packaging/compose as processes; Grafana is left out."""
-    config = yaml.safe_load((ROOT / "packaging/compose/prometheus.yml").read_text())
+    with prometheus(tmp_path, composed(three)) as url:
+        eventually(lambda: values(url, "up") == ["1"] * 4)
+        assert values(url, "sum(vllm:num_requests_waiting)") == ["0"]
+        assert len(values(url, "smg_worker_health")) == 3
+
+
+def test_prometheus_watches_a_cluster_with_a_key_by_composes_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_SRB_API_KEY", "sesame")
+    (tmp_path / "key").write_text("sesame")
+    with cluster("--workers", "1", "--ctx", "4096", "--stop-grace", "0") as one:
+        assert httpx.get(f"{one.workers['w1']}/metrics").status_code == 401
+        with prometheus(tmp_path, composed(one, tmp_path / "key")) as url:
+            eventually(lambda: values(url, "up") == ["1"] * 2)
+            assert values(url, "sum(vllm:num_requests_waiting)") == ["0"]
+
+
+def composed(running: Cluster, key: Path | None = None) -> dict[str, Any]:
+    """Compose's configuration with the addresses of a cluster. key: the file that has its key."""
+    config: dict[str, Any] = yaml.safe_load((ROOT / "packaging/compose/prometheus.yml").read_text())
     ours, smg = config["scrape_configs"]
-    del ours["authorization"]  # this cluster has no key
-    ours["static_configs"][0]["targets"] = [urlsplit(url).netloc for url in three.workers.values()]
-    smg["static_configs"][0]["targets"] = [urlsplit(three.metrics).netloc]
+    if key is None:
+        del ours["authorization"]
+    else:
+        ours["authorization"]["credentials_file"] = str(key)
+    ours["static_configs"][0]["targets"] = [urlsplit(url).netloc for url in running.workers.values()]
+    smg["static_configs"][0]["targets"] = [urlsplit(running.metrics).netloc]
     config["rule_files"] = [str(ROOT / "packaging/monitoring/alerts.yml")]
-    with prometheus(tmp_path, config) as url:
+    return config
 
-        def values(expr: str) -> list[str]:
-            found = query(url, "/api/v1/query", query=expr)["result"]
-            return [one["value"][1] for one in found]
 
-        eventually(lambda: values("up") == ["1"] * 4)
-        assert values("sum(vllm:num_requests_waiting)") == ["0"]
-        assert len(values("smg_worker_health")) == 3
+def values(prometheus: str, expr: str) -> list[str]:
+    """What Prometheus answers to an expression."""
+    found = query(prometheus, "/api/v1/query", query=expr)["result"]
+    return [one["value"][1] for one in found]
 
 
 def test_many_continuations_are_whole_on_one_worker(three: Cluster) -> None:
@@ -373,11 +396,72 @@ def test_a_port_in_use_is_named() -> None:
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in message
 
 
-@pytest.mark.parametrize(
-    "option", ["--host=0.0.0.0", "--api-prefix", "--worker-name", "--grpc", "--tls-cert"]
-)
-def test_an_option_that_the_cluster_sets_is_refused(option: str) -> None:
-    assert f"{option} is not for a cluster: " in refused(option, "x")
+OWNED = {
+    "host": "0.0.0.0", "api_prefix": "/x", "worker_name": "x", "grpc": "5", "tls_cert": "/x",
+    "reuse_port": "true", "files_dir": "/x", "port": "5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), OWNED.items())
+def test_a_setting_that_the_cluster_owns_is_refused_wherever_it_is(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = f"{name} is {value.title() if value == 'true' else value} (--{name.replace('_', '-')}, "
+    option = [f"--{name.replace('_', '-')}", *([] if name == "reuse_port" else [value])]
+    if name != "port":  # of the command line it is the gateway's
+        assert said in refused(*option)
+    file = tmp_path / "srb.toml"
+    file.write_text(f"{name} = {json.dumps(value) if value not in ('true', '5') else value}\n")
+    assert said in refused("--config", str(file))
+    monkeypatch.setenv(f"LLAMA_SRB_{name.upper()}", value)
+    assert f"it is not for a cluster: {OURS[name]}" in refused()
+
+
+def test_a_wrong_setting_is_said_before_anything_is_started() -> None:
+    assert "--ctx is 'x'; it must be a whole number" in refused("--ctx", "x")
+    assert "No such option '--contxt'" in refused("--contxt", "5")
+
+
+@pytest.mark.parametrize("place", ["option", "variable", "file"])
+def test_no_command_line_has_the_key(place: str, tmp_path: Path) -> None:
+    """Of the processes of a cluster, from their first moment; an option is seen in the user's own command."""
+    (tmp_path / "srb.toml").write_text('api_key = "sesame"\n')
+    given = {
+        "option": ["--api-key", "sesame"],
+        "variable": [],
+        "file": ["--config", str(tmp_path / "srb.toml")],
+    }
+    command = [sys.executable, "-m", "llama_srb.cli", "cluster", "up", "--workers=1", "--port=0", "--drain=0"]
+    command += ["--worker-port=0", "--metrics-port=0", "--ctx=4096", "--stop-grace=0", *given[place]]
+    environ = os.environ | ({"LLAMA_SRB_API_KEY": "sesame"} if place == "variable" else {})
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True) as process:
+        assert process.stdout
+        try:
+            lines: set[str] = set()
+            with ThreadPoolExecutor(1) as reader:
+                address = reader.submit(process.stdout.readline)
+                while not address.done():
+                    lines |= command_lines(process.pid)
+            url = address.result().strip()
+            assert httpx.post(f"{url}/v1/completions", json={"model": "storyteller"} | FEW).status_code == 401
+            key = {"Authorization": "Bearer sesame"}
+            found = httpx.post(f"{url}/v1/completions", json={"model": "storyteller"} | FEW, headers=key)
+            assert found.status_code == 200, found.text
+        finally:
+            process.terminate()
+    assert any("smg" in line for line in lines)
+    assert any("--worker-name" in line for line in lines)
+    forked = {line for line in lines if "cluster up" in line}  # not yet another program
+    assert [line for line in lines - forked if "sesame" in line] == []
+
+
+def command_lines(pid: int) -> set[str]:
+    """Of the children of a process."""
+    found = set()
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.add(Path(f"/proc/{child}/cmdline").read_text(errors="replace").replace("\0", " "))
+    return found
 
 
 def test_without_smg_the_message_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

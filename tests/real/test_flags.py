@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from typing import Any
 
@@ -136,7 +135,7 @@ ELSEWHERE = {  # flags that test_flag_effects.py tries for what they do
     "--no-log-prefix", "--log-timestamps", "--no-log-timestamps",
 }  # fmt: skip
 NEEDS_A_DEVICE = {  # a server of RPC, several GPUs: how it ends here
-    "--rpc": (-signal.SIGABRT, "Failed to parse endpoint: 1"),
+    "--rpc": (2, "--rpc has 1; each address must be host:port"),
     "--tensor-split": (2, "system only has"),
 }
 

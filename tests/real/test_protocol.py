@@ -164,6 +164,23 @@ async def test_requests_at_the_same_time_all_end(engine: Engine) -> None:
 # Cancel
 
 
+async def test_a_request_of_a_later_priority_does_not_count_as_waiting(engine: Engine) -> None:
+    whole = {"sampling": {"ignore_eos": True}, "n": 48, "max_tokens": 300}
+
+    async def waiting() -> tuple[int, int]:
+        async with ask(engine, "status") as exchange:
+            (found,) = await collect(exchange)
+        return found.data["queued"], found.data["sequences_waiting"]
+
+    async with story(engine, priority=1, **whole) as later, story(engine, priority=1, **whole):
+        await soon(anext(aiter(later)))
+        assert await waiting() == (0, 0)
+        async with story(engine, **whole) as first, story(engine, **whole):
+            await soon(anext(aiter(first)))
+            queued, waits = await waiting()
+            assert 48 * queued + waits == 2 * 48 - 16
+
+
 async def test_a_request_of_a_later_priority_waits_and_then_goes_on(engine: Engine) -> None:
     whole = {"sampling": {"ignore_eos": True}}
     seen: list[str] = []

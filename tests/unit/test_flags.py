@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llama_srb import flags
+from llama_srb.cli import MAIN
 from llama_srb.config import OPTIONS, SettingsError, load
 from llama_srb.flags import FLAGS, FlagError
 from llama_srb.flags.fates import Always, Default, Ours, Passed, Refused
@@ -148,7 +150,7 @@ def test_some_flags_add_up_and_none_takes_all_away() -> None:
 def test_other_flags_go_to_the_engine_from_both_sides_of_the_dashes(flag: flags.Flag) -> None:
     if flag.name == "--chat-template-file":
         return  # the file is read at once: below
-    words = [flag.names[0], *["1"] * flag.values]
+    words = [flag.names[0], *["box:1" if flag.name == "--rpc" else "1"] * flag.values]
     assert flags.translate(words)[1] == words
     assert load({"engine_args": words}, environ={}).engine_command[-len(words) :] == tuple(words)
 
@@ -229,6 +231,42 @@ def test_the_model_has_the_first_alias_in_alphabetical_order(tmp_path: Path) -> 
     settings = load({"alias": "tiny, a b", "model": "x/m.gguf"}, environ={})
     assert settings.model_names == ("a b", "tiny", "m", "m.gguf")
     assert load({"model": "x/m.gguf"}, environ={}).model_names == ("m", "m.gguf")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "box",
+        "box:",
+        ":50052",
+        "box:x",
+        "box:0",
+        "box:65536",
+        "box:-1",
+        "[::1]:50052",
+        "",
+        "box:50052,",
+        "box :5",
+    ],
+)
+def test_an_rpc_server_without_a_host_and_a_port_is_refused(address: str) -> None:
+    wrong = address.rpartition(",")[2]
+    message = re.escape(f"--rpc has {wrong!r}; each address must be host:port with a port from 1 to 65535")
+    for given in ({"more_flags": ["--rpc", address]}, {"options": {"engine_args": ("--rpc", address)}}):
+        with pytest.raises(SettingsError, match=message):
+            load(**{"options": {}, "environ": {}, **given})
+
+
+def test_rpc_servers_are_a_host_and_a_port_each() -> None:
+    words = ("--rpc", "192.168.7.2:50052,box-1.local:1,box:65535")
+    assert load({}, environ={}, more_flags=words).engine_command[-2:] == words
+
+
+def test_a_wrong_rpc_server_ends_the_command_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        MAIN.main(["serve", "--", "--rpc", "box"])
+    assert ended.value.code == 2
+    assert "--rpc has 'box'; each address must be host:port" in capsys.readouterr().err
 
 
 def test_the_last_chat_template_counts(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,29 +19,37 @@ from click.core import ParameterSource
 from llama_srb import config
 from llama_srb.cli import Failed, Refused, say
 from llama_srb.cli.complete import until_a_signal
-from llama_srb.cli.options import Command
+from llama_srb.cli.options import Command, load_settings, model_files, setting_options
+from llama_srb.config import Settings
 
 from . import gateway
 from .programs import NotStarted, Program, kept, prints_address, stopped
 
 HOST, MOST = "127.0.0.1", 64  # workers
-OURS = {  # options of serve that a worker gets from here: the reason why they are refused
-    "--host": f"workers listen on {HOST}",
-    "--api-prefix": "smg asks workers for paths without a prefix; a proxy in front of smg may have one",
-    "--grpc": "several workers cannot listen on one port",
-    "--reuse-port": "each worker has a port of its own",
-    "--tls-cert": "smg and workers talk on this machine; a proxy in front of smg has the certificate",
-    "--worker-name": "workers are named w1, w2 and so on",
+SERVE = Command("serve", params=[model_files(), *setting_options()], llama_server=True)
+OURS = {  # settings that a worker gets from here, or cannot have: the reason why they are refused
+    "host": f"workers listen on {HOST}",
+    "port": "the gateway has --port of cluster up, and workers have those from --worker-port on",
+    "api_prefix": "smg asks workers for paths without a prefix; a proxy in front of smg may have one",
+    "grpc": "several workers cannot listen on one port",
+    "reuse_port": "each worker has a port of its own",
+    "tls_cert": "smg and workers talk on this machine; a proxy in front of smg has the certificate",
+    "worker_name": "workers are named w1, w2 and so on",
+    "files_dir": "workers cannot share its folder; start a server of its own for files and batches",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A cluster before it is started. server: more arguments of each worker's serve."""
+    """A cluster before it is started.
+
+    server: more arguments of each worker's serve. secrets: variables of workers.
+    """
 
     workers: dict[str, int]  # by name: its port
     server: tuple[str, ...]
     gateway: gateway.Gateway
+    secrets: Mapping[str, str]
 
     def program(self, name: str) -> Program:
         """The process of a worker."""
@@ -49,7 +57,7 @@ class _Plan:
         ours, engine = config.split_arguments(self.server)
         more = () if engine is None else ("--", *engine)
         command = [sys.executable, "-P", "-m", "llama_srb.cli", "serve", *ours, *own, *more]
-        return Program(name, command, prints_address)
+        return Program(name, command, prints_address, secrets=self.secrets)
 
 
 def _up(
@@ -58,25 +66,26 @@ def _up(
 ) -> None:  # fmt: skip
     context = click.get_current_context()
     server = (*server, *(() if context.obj is None else ("--", *context.obj)))
-    _refuse_ours(server, context)
+    settings = _settings_of(server)
     if find_spec("smg") is None:
         raise Refused(f"cluster needs the package smg: {gateway.INSTALL}")
     is_given = context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE
-    if is_given and not any(word.startswith("--api-key-file") for word in server):
-        server = ("--api-key", str(api_key), *server)  # with a file it is a key of the file
+    secrets: dict[str, str] = {}
+    if is_given and settings.api_key_file is None:  # with a file it is a key of the file
+        secrets = {"LLAMA_SRB_API_KEY": str(api_key)}
     ports = _ports([port, metrics_port, *(worker_port and worker_port + i for i in range(workers))])
     named = {f"w{i}": each for i, each in enumerate(ports[2:], 1)}
-    keys = (api_key or "").split()  # the server's variable may have several
+    keys = (api_key or "").split() or [key.get_secret_value() for key in settings.api_key]
     front = gateway.Gateway(
         address=f"http://{HOST}:{ports[0]}",
         metrics_port=ports[1],
         workers=tuple(f"http://{HOST}:{each}" for each in named.values()),
         policy=policy,
         drain=drain,
-        key=keys[0] if keys else None,
+        key=keys[0] if keys else None,  # the server's setting may have several
     )
     try:
-        asyncio.run(until_a_signal(lambda: _run(_Plan(named, server, front))))
+        asyncio.run(until_a_signal(lambda: _run(_Plan(named, server, front, secrets))))
     except NotStarted as error:
         raise Failed(error) from None
     except ExceptionGroup as group:
@@ -85,12 +94,20 @@ def _up(
         raise Failed(group.exceptions[0]) from None
 
 
-def _refuse_ours(server: Sequence[str], context: click.Context) -> None:
-    for argument in server:
-        if argument == "--":
-            return
-        if (reason := OURS.get(argument.partition("=")[0])) is not None:
-            raise click.UsageError(f"{argument} is not for a cluster: {reason}.", context)
+def _settings_of(server: Sequence[str]) -> Settings:
+    """The settings that workers will have; Refused if one is wrong, or is not for a cluster."""
+    with SERVE.make_context("llama-srb serve", list(server)) as context:
+        options = dict(context.params)
+        file, models = options.pop("config_file"), options.pop("files")
+        try:
+            settings = load_settings(options, file, models)
+        except config.SettingsError as error:
+            raise Refused(error) from None
+    for name, reason in OURS.items():
+        if (value := getattr(settings, name)) != Settings.model_fields[name].default:
+            places = f"--{name.replace('_', '-')}, {config.PREFIX}{name.upper()} or the --config file"
+            raise Refused(f"{name} is {value} ({places}); it is not for a cluster: {reason}")
+    return settings
 
 
 def _ports(wanted: Sequence[int]) -> list[int]:

@@ -25,6 +25,12 @@ SETTINGS = {  # of smg, which the command line of a cluster does not have
     "--retry-max-retries": 5,  # of requests that failed before their answer began, with another worker
     "--log-level": "warn",
 }
+LAUNCH = """\
+import os, sys
+from smg.cli import main
+key = os.environ.get("SMG_KEY")
+main([*sys.argv[1:], *(() if key is None else ("--api-key", key))])
+"""  # smg has its key only as an option; as one of this program's it would stand in the list of processes
 INTERVAL = 0.1  # seconds between two questions whether it is ready
 PATIENCE = 60.0  # seconds for smg to find workers that are ready, which takes it less than one
 
@@ -42,7 +48,8 @@ class Gateway:
 
     def program(self) -> Program:
         """Its process, which is ready when it has found every worker."""
-        return Program("smg", self._command(), self._has_workers, stdout=sys.stderr)
+        secrets = {} if self.key is None else {"SMG_KEY": self.key}
+        return Program("smg", self._command(), self._has_workers, sys.stderr, secrets)
 
     def _command(self) -> list[str]:
         at = urlsplit(self.address)
@@ -53,11 +60,10 @@ class Gateway:
             "--prometheus-port": self.metrics_port,
             "--policy": self.policy,
             "--shutdown-grace-period-secs": self.drain,
-            **({} if self.key is None else {"--api-key": self.key}),
             **SETTINGS,
         }
         pairs = (str(word) for pair in given.items() for word in pair)
-        launch = [sys.executable, "-P", "-m", "smg", "launch", "--disable-tokenizer-autoload", *pairs]
+        launch = [sys.executable, "-P", "-c", LAUNCH, "launch", "--disable-tokenizer-autoload", *pairs]
         return [*launch, "--worker-urls", *self.workers]
 
     async def check(self) -> None:

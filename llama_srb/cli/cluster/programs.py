@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from subprocess import DEVNULL
 from typing import TextIO, TypeAlias
 
+from llama_srb import config
 from llama_srb.cli import say
 
 __all__ = ["NotStarted", "Process", "Program", "kept", "prints_address", "stopped"]
@@ -23,22 +25,31 @@ class NotStarted(Exception):
     """A process is not ready; its own last lines on stderr say why."""
 
 
+@dataclass(slots=True)
 class Program:
-    """One process at a time of a command, whose stderr is ours. stdout: where it prints."""
+    """One process at a time of a command, whose stderr is ours.
 
-    def __init__(self, name: str, command: Sequence[str], ready: Ready, stdout: int | TextIO = PIPE) -> None:
-        self.name, self._command, self._ready, self._stdout = name, command, ready, stdout
-        self._process: Process | None = None
+    stdout: where it prints. secrets: variables for it, which other users of the machine cannot read, as they
+    can its command line.
+    """
+
+    name: str
+    command: Sequence[str]
+    ready: Ready
+    stdout: int | TextIO = PIPE
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    _process: Process | None = field(default=None, init=False)
 
     async def start(self) -> None:
         """Starts it, and waits until it is ready; NotStarted."""
         self._process = process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *self.command,
             stdin=DEVNULL,
-            stdout=self._stdout,
+            stdout=self.stdout,
+            env=config.environment_with(self.secrets),
             start_new_session=True,  # ^C is for this process, which ends the others in their order
         )
-        if not await self._ready(process):
+        if not await self.ready(process):
             raise NotStarted(f"{self.name} did not start (exit code {await process.wait()})")
 
     async def keep(self) -> None:

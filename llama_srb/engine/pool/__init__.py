@@ -245,7 +245,7 @@ class Pool:
             on_enter=partial(self._take, terms, replaces),
             on_done=partial(self.requests.leave, terms),
         )
-        exchange.client = terms.client
+        exchange.client, exchange.yields = terms.client, terms.priority > 0
         exchange.on_events = partial(terms.observer.received, exchange)
         return exchange
 

@@ -39,8 +39,9 @@ class Requests:
         return len(self._open) - len(self._own)
 
     def sequences(self, *, waiting: bool) -> int:
-        """The sequences of the generations that wait, or of those that have begun."""
-        return sum(exchange.n for exchange in self._open.values() if exchange.waits == waiting)
+        """The sequences of the generations that wait and do not yield, or of those that have begun."""
+        found = [one for one in self._open.values() if one.waits == waiting]
+        return sum(one.n for one in found if not (waiting and one.yields))
 
     @property
     def waiting(self) -> list[Exchange]:

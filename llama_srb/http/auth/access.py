@@ -81,6 +81,12 @@ class Access:
         """Whether callers need a key: also with a key file that has no keys left."""
         return bool(self._keys or self._settings.api_key_file or self._jwt_verifier)
 
+    def is_known(self, key: str | None) -> bool:
+        """Whether no key is needed, or this one has access to something."""
+        with contextlib.suppress(RequestError):
+            return not self.needs_key or bool(self._grant_of(key))
+        return False
+
     def require_safe(self) -> None:
         """AccessError if other computers can connect and no key is needed."""
         host = self._settings.host

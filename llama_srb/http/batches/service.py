@@ -54,7 +54,7 @@ class BatchService:
         if self._settings.files_dir is None:
             yield None
             return
-        async with Store(self._settings.files_dir) as self._store:
+        async with Store(self._settings.files_dir, self._settings.files_size) as self._store:
             with tempfile.TemporaryDirectory(prefix="llama-srb-") as folder:  # only this user can open it
                 path = str(Path(folder) / "lines")
                 self._access.lines = Lines(path, self._owner_of)
@@ -84,11 +84,11 @@ class BatchService:
     async def require_room(self, caller: Caller, size: int) -> None:
         """RequestError if a file of this size would be too large, or if there is no room for it."""
         self.require_size(size)
-        used, count = await self.store.sizes(caller.owner)
-        if count >= MOST_FILES:
+        if (count := await self.store.count(caller.owner)) >= MOST_FILES:
             message = f"you have {count} files, which is the most; delete some, or wait until they expire"
             raise RequestError(message, status=403, code="too_many_files")
-        if used + size > (most := self._settings.files_size):
+        used, most = self.store.room.used, self._settings.files_size
+        if used + size > most:
             message = (
                 f"all files here have {used} bytes, and may have {most} (--files-size); no room for {size}"
             )

@@ -3,9 +3,10 @@
     validating ──> in_progress ──> finalizing ──> completed
         │               ├── its time is over ──> expired      the lines that are left
         │               ├── cancelling ────────> cancelled    are in the file of errors
-        └── failed <────┘ its key has ended
+        └── failed <────┘ its key has ended, or there is no room for its answers
 
-A batch that waits for others is validating. Each row is saved before the next step begins.
+A batch that waits for others is validating. Each row is saved before the next step begins; on a full disk
+the batch waits until it can be saved.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -25,6 +28,7 @@ from weakref import WeakValueDictionary
 from llama_srb.background import begin, in_thread
 from llama_srb.batch.output import Output, OutputError
 from llama_srb.batch.records import Batch, FoundError, Status, StoredFile, new_id
+from llama_srb.batch.room import NoRoom
 from llama_srb.batch.run import BatchStopped, Counts, KeyRefused, Run
 from llama_srb.batch.servers import Server
 from llama_srb.batch.source import Bounds, Source
@@ -39,6 +43,7 @@ log = logging.getLogger("llama_srb.batches")  # this name is documented
 AT_ONCE = 4  # batches whose lines are sent at the same time, one of each owner
 MOST_LINES = 50_000  # of a batch: OpenAI's limit
 SWEEP = 60.0  # seconds between two searches for expired files
+RETRY = 10.0  # seconds until a batch that could not be saved is saved again
 KEPT = 30 * 86400  # seconds that a batch is listed after its end
 
 
@@ -119,6 +124,7 @@ class Worker:
     def add(self, batch: Batch) -> None:
         """Begins a batch whose row is saved, or goes on with it."""
         job = self._jobs[batch.id] = _Job(batch)
+        self._store.room.begin(batch.id, sum(map(_size_of, self._outputs(batch).values())))
         job.task = begin(self._supervise(job), f"batch {batch.id}")
         if batch.status == "cancelling":
             job.ending = CANCELLED
@@ -139,7 +145,8 @@ class Worker:
         if job is None:
             return None
         if job.end(CANCELLED):
-            await self._set(job, "cancelling")
+            job.batch = _in_status(job.batch, "cancelling")
+            await self._store.save(job.batch)
         return job.now
 
     # The life of a batch
@@ -189,7 +196,11 @@ class Worker:
                     await self._set(job, "in_progress")
                 server = await stack.enter_async_context(self._server(batch))
                 run = Run(source, scan.order, output, [server], job.counts, patience=None, in_threads=True)
-                await run.run()
+                try:
+                    await run.run()
+                except NoRoom as error:
+                    await in_thread(output.sync)
+                    return Ending("failed", errors=(FoundError("no_room", str(error)),))
                 await self._set(job, "finalizing")
                 await in_thread(output.sync)
                 return COMPLETED
@@ -214,51 +225,67 @@ class Worker:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         file = stack.enter_context(self._store.upload(batch.input_file_id).open("rb"))
         bounds = Bounds(self._line_bytes, MOST_LINES, batch.endpoint)
-        return Source(file, bounds), stack.enter_context(Output(path))
+        grow = partial(self._store.room.grow, batch.id)
+        return Source(file, bounds), stack.enter_context(Output(path, on_growth=grow))
+
+    def _outputs(self, batch: Batch) -> dict[str, Path]:
+        """The outputs of a batch by their kind."""
+        output = self._store.output(batch)
+        return {"output": output, "error": output.with_name(output.name + ".errors.jsonl")}
 
     def _close(self, batch: Batch, ending: Ending) -> Counts:
-        """Writes an error for each line that has no answer; nothing if the input is no batch."""
-        with contextlib.suppress(OSError, OutputError), ExitStack() as stack:
+        """Writes errors for lines without an answer, as far as there is room; none for an invalid input."""
+        counts = Counts(0)
+        with contextlib.suppress(OSError, OutputError, NoRoom), ExitStack() as stack:
             source, output = self._open(batch, stack)
             output.read()
             scan = source.scan(output.done)
-            if not scan.errors:
-                output.begin(scan.fingerprint)
-                error = {"code": ending.code, "message": ending.message}
+            if scan.errors:
+                return counts
+            counts = Counts(scan.count, len(output.done), output.failed)
+            output.begin(scan.fingerprint)
+            error = {"code": ending.code, "message": ending.message}
+            try:
                 for custom_id in source.remaining(output.done):
                     output.write(custom_id, error=error, failed=True)
-                output.sync()
-                return Counts(scan.count, len(output.done), output.failed)
-        return Counts(0)
+            finally:
+                counts = Counts(scan.count, len(output.done), output.failed)
+            output.sync()
+        return counts
 
     async def _finish(self, job: _Job, ending: Ending) -> None:
         """Adds the outputs to the files, and saves how the batch has ended."""
-        output = self._store.output(job.batch)
-        paths = {"output": output, "error": output.with_name(output.name + ".errors.jsonl")}
+        paths = self._outputs(job.batch)
         made = {kind: file for kind, path in paths.items() if (file := self._made(job.batch, kind, path))}
         if not made:
-            await in_thread(lambda: shutil.rmtree(output.parent, ignore_errors=True))
+            folder = paths["output"].parent
+            await in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
         job.batch = job.now
         ids: dict[str, Any] = {f"{kind}_file_id": file.id for kind, file in made.items()}
         await self._set(job, ending.status, *made.values(), errors=ending.errors, **ids)
 
     def _made(self, batch: Batch, kind: str, path: Path) -> StoredFile | None:
         """An output as a file of the batch's owner; None if it has no lines."""
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:
+        if not (size := _size_of(path)):
             return None
         now, name = int(time.time()), f"{batch.id}_{kind}.jsonl"
         relative, until = self._store.relative(path), now + batch.keep
-        file = StoredFile(new_id("file-"), batch.owner, name, size, "batch_output", now, until, relative)
-        return file if size else None
+        return StoredFile(new_id("file-"), batch.owner, name, size, "batch_output", now, until, relative)
 
     async def _set(self, job: _Job, status: Status, *outputs: StoredFile, **changes: Any) -> None:
-        """Saves a batch in another status."""
-        times = {**job.batch.times, status: int(time.time())}
-        job.batch = replace(job.batch, status=status, times=times, **changes)
-        log.info("batch %s is %s: %d of %d lines", job.batch.id, status, job.counts.done, job.counts.total)
-        await self._store.save(job.batch, *outputs)
+        """Saves a batch in another status, as soon as that is possible. Its end is seen with its outputs."""
+        batch = _in_status(job.batch, status, **changes)
+        if batch.is_open:
+            job.batch = batch
+        while True:
+            try:
+                await self._store.save(batch, *outputs)
+                break
+            except sqlite3.Error as error:  # a full disk
+                log.error("the batch %s cannot be saved: %s; tried again in %g s", batch.id, error, RETRY)
+            await asyncio.sleep(RETRY)
+        job.batch = batch
+        log.info("batch %s is %s: %d of %d lines", batch.id, status, job.counts.done, job.counts.total)
 
     async def _sweep(self) -> None:
         """Runs for ever, and removes files that have expired, and rows of batches that ended long ago."""
@@ -271,6 +298,18 @@ class Worker:
             except Exception:  # a full disk, which this may end
                 log.exception("expired files: tried again in %d s", SWEEP)
             await asyncio.sleep(SWEEP)
+
+
+def _in_status(batch: Batch, status: Status, **changes: Any) -> Batch:
+    return replace(batch, status=status, times={**batch.times, status: int(time.time())}, **changes)
+
+
+def _size_of(path: Path) -> int:
+    """The bytes of an output; 0 if it is not there."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def owner_of(batch: Batch) -> Owner:

@@ -35,7 +35,8 @@ ROWS: tuple[Row, ...] = (  # name, type, meaning, value
     ("predicted_tokens_seconds", "gauge", "Generated tokens per second.",
         lambda of: _rate(of["completion_tokens"], of["decode_seconds"])),
     ("requests_processing", "gauge", "Requests that the engine runs.", lambda of: of["requests_running"]),
-    ("requests_deferred", "gauge", "Requests in the engine's queue.", lambda of: of["requests_queued"]),
+    ("requests_deferred", "gauge", "Requests in the engine's queue, without those that yield.",
+        lambda of: of["requests_queued"]),
     ("n_busy_slots_per_decode", "gauge", "Tokens in a decode step: the batch size.",
         lambda of: _rate(of["engine_step_tokens"], of["engine_steps"])),
 )

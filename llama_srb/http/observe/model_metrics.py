@@ -38,9 +38,9 @@ GAUGES = {  # fields of the engine's status
     "cells_pinned": "Cells of pinned prompts, which requests cannot have.",
     "cells_shared": "Additional cells that would be needed without sharing.",
     "requests": "Requests that the engine runs.",
-    "queued": "Requests in the engine's queue.",
+    "queued": "Requests in the engine's queue, without those that yield.",
     "sequences": "Sequences that share each decode step.",
-    "sequences_waiting": "Sequences that wait to be scheduled.",
+    "sequences_waiting": "Sequences that wait to be scheduled, without those of requests that yield.",
 }
 COUNTS = {  # name in the engine's status, divisor, help text; a new process counts from 0
     "steps": ("steps", 1, "Decode steps."),
@@ -90,7 +90,7 @@ class ModelNow:
 
     @property
     def waiting(self) -> int:
-        """The sequences that wait to be scheduled, those of queued requests included."""
+        """The sequences that wait to be scheduled, also of queued requests, not of those that yield."""
         return int(self.engine.get("sequences_waiting", 0)) + self.not_begun
 
     def beside(self, old: ModelNow) -> ModelNow:

@@ -13,7 +13,7 @@ from llama_srb.http.observe.model_metrics import ModelNow
 
 GAUGES = {
     "num_requests_running": "Sequences that share each decode step.",
-    "num_requests_waiting": "Sequences that wait to be scheduled, those of queued requests included.",
+    "num_requests_waiting": "Sequences that wait to be scheduled, also of queued requests; none that yield.",
     "kv_cache_usage_perc": "Share of the KV cache that nothing can evict, 0 to 1.",
 }
 

@@ -21,4 +21,4 @@ def app(args: dict[str, Any]) -> Application:
     """The application. args: the server's settings (docs/operations.md), as model and parallel."""
     server = serve.deployment(Replica, name="Server")
     ingress = serve.deployment(serve.ingress()(Ingress), name="Ingress")
-    return ingress.bind(server.bind(args))
+    return ingress.bind(server.bind(args), args)

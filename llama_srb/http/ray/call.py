@@ -15,8 +15,15 @@ Headers = list[tuple[str, str]]
 
 PROMPTS = ("system", "prompt", "messages", "message", "input", "input_prefix", "instructions")
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"})
-OF_THIS_END = HOP_BY_HOP | {"date", "server", "x-request-id"}  # what Ray's own HTTP server sets
+OF_THIS_END = HOP_BY_HOP | {
+    "date",
+    "server",
+    "x-request-id",
+    "x-worker",
+}  # set by Ray's HTTP server, or by a replica
 NEW_ID = re.compile(rb'"id": ?"(?:[a-z]+[-_])?([0-9a-f]{32})"')
+LONGEST_ID = 80  # bytes that NEW_ID matches at most
+START, NEW_REQUEST = '{"event": "start"', re.compile(r'"request": ?"([0-9a-f]{32})"')
 ID_IN_PATH = re.compile(r"/v1/completions/(?:[a-z]+[-_])?([0-9a-f]{32})(?:/|$)")
 WORKER = re.compile(r"/w/([A-Za-z0-9_-]{1,64})(?=/)")
 
@@ -67,6 +74,33 @@ def parsed(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+class NewId:
+    """Finds the id of the request that an answer is for: the first one in its bytes."""
+
+    def __init__(self) -> None:
+        self._rest: bytes | None = b""  # the end of what was read; None: the id was found
+
+    def read(self, chunk: bytes) -> str | None:
+        """Reads more of the answer; the id if it is there now."""
+        if self._rest is None:
+            return None
+        data = self._rest + chunk
+        if (found := NEW_ID.search(data)) is None:
+            self._rest = data[-LONGEST_ID:]
+            return None
+        self._rest = None
+        return found[1].decode()
+
+
+def new_id_in(message: str) -> str | None:
+    """The id of the request that begins with a WebSocket's message, whose own `id` may be the client's."""
+    if not message.startswith(START):
+        return None
+    if found := NEW_REQUEST.search(message):
+        return found[1]
+    return NewId().read(message.encode())
 
 
 def prompt_of(fields: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -13,8 +13,10 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException, RequestCancelledError
 from ray.serve.handle import DeploymentHandle
 
+from llama_srb import config
 from llama_srb.background import begin
 from llama_srb.dialects.openai import error_body
+from llama_srb.http.ray.bodies import Bodies, ClientLeft, Message, Receive
 from llama_srb.http.ray.call import (
     HOP_BY_HOP,
     WORKER,
@@ -27,22 +29,21 @@ from llama_srb.http.ray.call import (
     texts,
     without,
 )
+from llama_srb.request.values import RequestError
 
-MAX_BODY = 64 << 20  # bytes; the most that --max-body may say
 LOST, LOST_CODE = "the replica that had this request is gone; send it again", "replica_lost"
 FAULTS = (RayError, RayServeException)
 TRY_AGAIN_LATER = 1013  # a WebSocket's code
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
 class Ingress:
-    """What Ray Serve calls for each connection. servers: the handle of the replicas."""
+    """What Ray Serve calls for each connection. servers: the handle of the replicas, with these settings."""
 
-    def __init__(self, servers: DeploymentHandle) -> None:
+    def __init__(self, servers: DeploymentHandle, settings: Mapping[str, Any]) -> None:
         self._servers = servers
+        self._bodies = Bodies(config.load(settings))
         self._answer = servers.options(method_name="answer", stream=True)
         self._socket = servers.options(method_name="socket", stream=True)
         self._say = servers.options(method_name="say")
@@ -71,10 +72,22 @@ class Ingress:
             listed = orjson.dumps({"workers": await self._asked("named")})
             await _pass([Head(200, [("Content-Type", "application/json")]), listed], send)
             return
-        body = await _body(receive)
-        if body is None:
-            await _pass(refusal(413, f"the body is larger than {MAX_BODY} bytes", "too_large"), send)
-            return
+        with contextlib.ExitStack() as held:
+            try:
+                await self._called(scope, receive, send, held)
+            except RequestError as error:
+                wait = [("Retry-After", str(error.retry_after))] if error.retry_after else []
+                await _pass(refusal(error.status, error.message, str(error.code), wait), send)
+            except ClientLeft:
+                pass
+
+    async def _called(self, scope: Message, receive: Receive, send: Send, held: contextlib.ExitStack) -> None:
+        """Calls a replica, and passes its answer on. RequestError, ClientLeft."""
+        headers = texts(scope["headers"])
+        if self._bodies.are_read(headers):
+            body = await self._bodies.read(headers, receive, held)
+        else:  # the server says what it says to anybody without a key, before it would read a body
+            scope, body = {**scope, "headers": [one for one in scope["headers"] if not _is_length(one)]}, b""
         fields = parsed(body) if scope["method"] == "POST" else {}
         call, replica = _call(scope, body, prompt_of(fields))
         if replica is None and (id := id_of(call.target, fields)):
@@ -138,18 +151,8 @@ def _call(scope: Message, body: bytes, prompt: str) -> tuple[Call, str | None]:
     return Call(scope.get("method", "GET"), target, headers, body, prompt), named and named[1]
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body; None if it is too large."""
-    parts: list[bytes] = []
-    size, is_more = 0, True
-    while is_more:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY:
-            return None
-        is_more = message.get("more_body", False)
-    return b"".join(parts)
+def _is_length(header: tuple[bytes, bytes]) -> bool:
+    return header[0].lower() == b"content-length"
 
 
 async def _until_left(receive: Receive, answer: Any) -> None:

@@ -16,7 +16,7 @@ from yarl import URL
 from llama_srb import config
 from llama_srb.background import begin
 from llama_srb.http import server
-from llama_srb.http.ray.call import NEW_ID, OF_THIS_END, Call, Head, refusal, texts, without
+from llama_srb.http.ray.call import OF_THIS_END, Call, Head, NewId, new_id_in, refusal, texts, without
 
 MAX_IDS = 20_000  # requests whose replica is found; the engine keeps the tokens of fewer
 FOREVER = ClientTimeout(total=None)  # the server has its own limits
@@ -87,14 +87,14 @@ class Replica:
         ) as response:
             headers = without(OF_THIS_END, texts(response.raw_headers))
             yield Head(response.status, [*headers, ("X-Worker", self.name)])
-            is_first = True
+            new = NewId()
             async for chunk in response.content.iter_any():
-                if is_first and (found := NEW_ID.search(chunk)):
-                    self._remember(found[1].decode())
-                is_first = False
+                self._remember(new.read(chunk))
                 yield chunk
 
-    def _remember(self, id: str) -> None:
+    def _remember(self, id: str | None) -> None:
+        if id is None:
+            return
         self._ids[id] = None
         while len(self._ids) > MAX_IDS:
             self._ids.popitem(last=False)
@@ -115,6 +115,8 @@ class Replica:
                 sender = begin(_send_all(socket, said), "messages of a WebSocket")
                 try:
                     async for message in socket:
+                        if message.type is WSMsgType.TEXT:
+                            self._remember(new_id_in(message.data))
                         if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
                             yield message.data
                 finally:
