@@ -13,6 +13,7 @@ struct record {
     int32_t                  n_bos = 0; // tokens at the beginning that the client did not send
     std::vector<llama_token> tokens;    // of the prompt, then of each sequence
     std::vector<uint32_t>    ends;      // of each of these lists in `tokens`
+    std::string              healed;    // the end of the prompt that is in the sequences' tokens
 
     void add(const std::vector<llama_token> & list);
     // 0: the prompt, 1 + index: a sequence.

@@ -27,6 +27,12 @@ class structure_cache {
     // nullptr: none is. Throws command_error.
     std::shared_ptr<grammar> find(const nlohmann::json & fields);
 
+    // The texts of all tokens, as a tree that is made.
+    std::shared_ptr<token_tree> texts() const {
+        vocabulary->nodes();
+        return vocabulary;
+    }
+
     // The grammar of a chat. shown: control tokens whose text is part of the answer.
     std::shared_ptr<grammar> find_chat(const std::string & text, const std::set<llama_token> & shown);
 

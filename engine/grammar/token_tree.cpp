@@ -45,3 +45,49 @@ void token_tree::make() {
     }
     close(0);
 }
+
+// The node below another one, or on top with at = -1, that has this byte; -1: there is none.
+int32_t token_tree::child(int32_t at, char byte) const {
+    const int32_t end = at < 0 ? (int32_t) tree.size() : tree[at].next;
+    for (int32_t i = at + 1; i < end; i = tree[i].next) {
+        if (tree[i].byte == (uint8_t) byte) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+bool token_tree::any_goes_on(std::string_view bytes) {
+    nodes();
+    int32_t at = -1;
+    for (const char byte : bytes) {
+        at = child(at, byte);
+        if (at < 0) {
+            return false;
+        }
+    }
+    return at < 0 || at + 1 < tree[at].next;
+}
+
+std::vector<llama_token> token_tree::along(std::string_view bytes) {
+    nodes();
+    std::vector<llama_token> tokens;
+    int32_t                  at  = -1;
+    const auto               add = [&](int32_t first, int32_t end) {
+        tokens.insert(tokens.end(), by_text.begin() + first, by_text.begin() + end);
+    };
+    for (size_t i = 0; i < bytes.size(); i++) {
+        at = child(at, bytes[i]);
+        if (at < 0) {
+            break;
+        }
+        const node &  last  = tree[at];
+        const bool    whole = i + 1 == bytes.size();
+        const int32_t end   = !whole                              ? last.first_token + last.n_tokens
+                              : last.next < (int32_t) tree.size() ? tree[last.next].first_token
+                                                                  : (int32_t) by_text.size();
+        add(last.first_token, end);
+    }
+    std::sort(tokens.begin(), tokens.end());
+    return tokens;
+}

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,13 +28,18 @@ class token_tree {
     // The first call makes the tree. Depth first: a node is followed by the nodes below it.
     const std::vector<node> & nodes();
     std::string text(llama_token token) const; // as a client sees it: empty for other control tokens
+    // Whether a token has these bytes first and others behind them.
+    bool any_goes_on(std::string_view bytes);
+    // The tokens that have these bytes first, or that these bytes have first, by id.
+    std::vector<llama_token> along(std::string_view bytes);
 
     const llama_vocab * const   vocab;
     const std::set<llama_token> shown;
     std::vector<llama_token>    by_text, end_tokens; // made with the tree
 
   private:
-    void make();
+    void    make();
+    int32_t child(int32_t at, char byte) const;
 
     std::once_flag    made;
     std::vector<node> tree;

@@ -4,6 +4,7 @@
 #include "chat/chat.h"
 #include "grammar/structure.h"
 #include "model/facts.h"
+#include "sampling/healing.h"
 #include "sampling/settings.h"
 #include "util/json.h"
 
@@ -29,15 +30,18 @@ struct scored_text {
 
 // A generate command. A prefix or pin command is one without sequences; a score command has texts in place of sequences.
 struct generate_command {
-    std::vector<llama_token>   prompt; // with `continue_from`: the tokens behind that sequence
-    sequence_name              continue_from;
-    std::vector<sequence_plan> sequences; // one for each of the n
-    sequence_plan              common;    // a sequence without settings of its own
-    std::vector<scored_text>   texts;     // of a score command
-    adapter_set                adapters;
-    std::string                client;
-    int32_t                    priority = 0; // the lower, the earlier
-    std::string                pin;          // the name under which the prompt is pinned; empty: it is not
+    std::vector<llama_token>    prompt; // with `continue_from`: the tokens behind that sequence
+    sequence_name               continue_from;
+    int32_t                     continue_room = INT32_MAX; // tokens to which the whole is cut
+    std::vector<llama_token>    continue_head; // the prompt's first tokens stay as far as they are these
+    std::vector<sequence_plan>  sequences;     // one for each of the n
+    sequence_plan               common;        // a sequence without settings of its own
+    std::vector<scored_text>    texts;         // of a score command
+    adapter_set                 adapters;
+    std::shared_ptr<healed_end> healed; // what is dropped from the prompt's end; nullptr: nothing is
+    std::string                 client;
+    int32_t                     priority = 0; // the lower, the earlier
+    std::string                 pin;          // the name under which the prompt is pinned; empty: it is not
     int32_t n_logprobs       = -1;    // -1: none; 0: of the drawn token; k: of the k likeliest tokens too
     bool    processed        = false; // logprobs are computed after the samplers
     bool    cache            = true;
@@ -47,11 +51,13 @@ struct generate_command {
     bool    retry_duplicates = false; // duplicates are retried
     bool    mark_duplicates  = false; // the stop event of a duplicate names the other sequence
     int32_t n_bos            = 0;     // tokens before the client's own text
+    int32_t n_cut            = 0;     // tokens that were cut from what is continued
 
     std::shared_ptr<const chat_format> chat; // how an answer is parsed; nullptr: it is plain text
     bool                               scores_prompt() const {
         return echo && n_logprobs >= 0;
     } // each token of the prompt needs its row of logits
+    std::string healed_bytes() const { return healed ? healed->bytes : ""; }
 };
 
 struct extend_command {

@@ -30,11 +30,14 @@ void append_retry(std::string & out, const std::string & id, int32_t index) {
 }
 
 void append_start(std::string & out, const std::string & id, const start_report & report) {
-    event_line(out, "start", id)
-        .integer("count", report.count)
+    event_line event(out, "start", id);
+    event.integer("count", report.count)
         .integer("prompt_tokens", report.n_prompt)
         .integer("cached_tokens", report.n_cached)
         .integer("seed", report.seed);
+    if (report.n_cut > 0) {
+        event.integer("cut_tokens", report.n_cut);
+    }
 }
 
 void append_prompt(std::string & out, const std::string & id, const std::string & text,

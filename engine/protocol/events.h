@@ -17,7 +17,8 @@ void append_retry(std::string & out, const std::string & id, int32_t index);
 struct start_report {
     int64_t  count    = 0; // sequences
     int32_t  n_prompt = 0, n_cached = 0;
-    uint32_t seed = 0;
+    uint32_t seed  = 0;
+    int32_t  n_cut = 0; // tokens that were cut from what the prompt continues
 };
 void append_start(std::string & out, const std::string & id, const start_report & report);
 

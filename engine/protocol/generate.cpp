@@ -220,6 +220,9 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
     }
     if (body.contains("continue")) {
         request->continue_from = read_sequence_name(body["continue"]);
+        request->continue_room = body["continue"].value("room", request->continue_room);
+        const std::string head = body["continue"].value("head", "");
+        request->continue_head = tokenize_parts({{head, true}}, facts.vocab, true);
     }
     request->cache            = body.value("cache", true);
     request->echo             = body.value("echo", false);
@@ -231,6 +234,10 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
     coupled.arithmetic        = body.value("diversity", "none") == "arithmetic";
     coupled.distinct_first    = body.value("first_token", "any") == "distinct";
     request->adapters         = read_adapters(body, facts);
+    if (body.value("token_healing", false)) {
+        request->healed             = std::make_shared<healed_end>();
+        request->healed->vocabulary = facts.structures->texts();
+    }
     read_structure(common, body, chat, facts);
     const uint32_t given = common.sampling.seed;
     coupled.seed         = sequence_seed(given == LLAMA_DEFAULT_SEED ? std::random_device()() : given, 0);

@@ -176,6 +176,7 @@ static const std::vector<field_row> & generation_fields() {
             {"first_token", one_of({"any", "distinct"})},
             {"dedupe", one_of({"mark", "again"})},
             {"private_tokens", short_strings()},
+            {"token_healing", true_or_false()},
         },
         {lora_field(), then_field()},
         structure_fields(),
@@ -200,7 +201,10 @@ static const std::vector<operation> & operations() {
     const auto fields         = [](std::vector<field_row> rows) { return rows; };
 
     const field_table continued = {"continue", "continue.",
-                                   joined({{{"id", any_string(), true}}, position_fields()})};
+                                   joined({{{"id", any_string(), true}},
+                                           position_fields(),
+                                           {{"room", integer_between(1, std::numeric_limits<int32_t>::max())},
+                                            {"head", any_string()}}})};
     const field_table fork      = {"fork", "fork.", position_fields()};
     const field_row   schema    = {"json_schema", either(any_string(), any_object())};
 

@@ -18,7 +18,30 @@ void grammar_progress::accept(llama_token token) {
     }
     if (!watch) {
         structure->accept(at, token);
-    } else if (const auto begun = watch->feed(structure->text(token))) {
+    } else {
+        feed(structure->text(token));
+    }
+}
+
+void grammar_progress::accept_first(std::string_view text) {
+    if (structure && watch) {
+        feed(text);
+    } else if (structure) {
+        at = structure->behind((start ? start->begun : "") + std::string(text));
+    }
+}
+
+bool grammar_progress::may_begin_with(std::string_view text) const {
+    if (!is_active()) {
+        return true;
+    }
+    grammar::position there = structure->behind((start ? start->begun : "") + std::string(text));
+    return structure->fits(there);
+}
+
+// The grammar waits for a trigger.
+void grammar_progress::feed(std::string_view text) {
+    if (const auto begun = watch->feed(std::string(text))) {
         watch.reset();
         at = structure->behind(*begun);
         if (!structure->fits(at)) {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 
 class grammar_progress {
   public:
@@ -16,6 +17,10 @@ class grammar_progress {
     bool is_active() const { return structure && !watch; }
 
     void accept(llama_token token);
+    // Text before the first token: the rest of a token that has healed a prompt.
+    void accept_first(std::string_view text);
+    // Whether a text may begin so.
+    bool may_begin_with(std::string_view text) const;
 
     // These may be called while it is active.
     bool is_complete() { return structure->complete(at); } // nothing may follow
@@ -24,6 +29,8 @@ class grammar_progress {
     std::shared_ptr<const grammar::token_set> allowed() { return structure->allowed(at); }
 
   private:
+    void feed(std::string_view text);
+
     std::shared_ptr<grammar>             structure;
     std::shared_ptr<const grammar_start> start;
     grammar::position                    at;    // of the text in the grammar

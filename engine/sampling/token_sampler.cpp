@@ -40,11 +40,12 @@ static std::vector<llama_token> list_never_drawn(const llama_vocab * vocab, bool
 
 token_sampler::token_sampler(const llama_model * model, const sequence_settings & settings, uint32_t seed,
                              const coupling & with, const std::vector<llama_token> & prompt,
-                             const std::vector<llama_token> & generated)
+                             const std::vector<llama_token> &  generated,
+                             std::shared_ptr<const healed_end> healed)
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))),
       chain(model, settings.sampling, seed, with),
       never(list_never_drawn(llama_model_get_vocab(model), settings.sampling.ignore_eos)),
-      biases(settings.biases), text(settings.structure, settings.structure_start),
+      biases(settings.biases), text(settings.structure, settings.structure_start), healing(std::move(healed)),
       coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
               with.distinct_first && generated.empty()} {
     for (size_t i = prompt.size() - std::min(prompt.size(), chain.traits.n_history); i < prompt.size(); i++) {
@@ -58,7 +59,11 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
 void token_sampler::accept(llama_token token, bool is_generated) {
     chain.accept(token, is_generated);
     if (is_generated) {
-        text.accept(token);
+        if (!healing.is_active()) {
+            text.accept(token);
+        } else if (const std::string begun = healing.accept(token); !healing.is_active()) {
+            text.accept_first(begun);
+        }
         coupled.text_hash = hash_with(coupled.text_hash, token);
     }
     if (chain.traits.n_history > 0) {
@@ -72,12 +77,16 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
     llama_token token = LLAMA_TOKEN_NULL;
     try {
         const bool once = chain.traits.remembers_draws || coupled.is_first || !coupled.code.spent();
-        if (!text.is_active() || !(once || text.few_may_follow())) {
+        if (healing.is_active()) {
+            row_of_thread().begin(logits, n_vocab);
+            choose_by_healing(logits);
+            token = draw_chosen(logits, forbidden).id;
+        } else if (!text.is_active() || !(once || text.few_may_follow())) {
             row_of_thread().begin(logits, n_vocab);
             choose_by_likelihood(logits, forbidden.size());
             token = draw_chosen(logits, forbidden).id;
         }
-        if (text.is_active() && (token == LLAMA_TOKEN_NULL || !text.allows(token))) {
+        if (!healing.is_active() && text.is_active() && (token == LLAMA_TOKEN_NULL || !text.allows(token))) {
             row_of_thread().begin(logits, n_vocab);
             choose_by_grammar(logits);
             token = draw_chosen(logits, forbidden).id;
@@ -88,6 +97,15 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
         throw command_error("invalid_request", std::string("the grammar cannot be followed: ") + e.what());
     }
     return token;
+}
+
+void token_sampler::choose_by_healing(const float * logits) {
+    auto & chosen = buffer_of_thread().chosen;
+    chosen.clear();
+    for (const llama_token token : healing.allowed(text)) {
+        chosen.push_back({token, logits[token], 0.0f});
+    }
+    row_of_thread().listed = true;
 }
 
 // The tokens that the grammar allows are listed if there are few; if not, all others are banned in the row.
@@ -225,6 +243,11 @@ llama_token_data token_sampler::draw_chosen(const float *                    log
         change_row(row, forbidden);
     }
     if (listed ? chosen.empty() : row.is_empty()) {
+        if (healing.is_active()) {
+            throw command_error("invalid_request",
+                                "with these settings no token is left that spells the end of the "
+                                "prompt (token_healing)");
+        }
         if (text.is_active()) { // a bias may have banned all that it allows
             throw grammar_error("no token that the grammar allows is left, since all are banned");
         }

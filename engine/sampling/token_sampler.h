@@ -3,6 +3,7 @@
 
 #include "sampling/chain.h"
 #include "sampling/grammar_progress.h"
+#include "sampling/healing.h"
 #include "sampling/settings.h"
 
 #include <cstdint>
@@ -11,11 +12,11 @@
 
 class token_sampler {
   public:
-    // The sampler accepts the end of the prompt, for the penalties, and the tokens generated so far. Throws what
-    // common_sampler_init throws.
+    // The sampler accepts the end of the prompt, for the penalties, and the tokens generated so far. healed: the bytes
+    // that the first tokens must spell; nullptr: none. Throws what common_sampler_init throws.
     token_sampler(const llama_model * model, const sequence_settings & settings, uint32_t seed,
                   const coupling & with, const std::vector<llama_token> & prompt,
-                  const std::vector<llama_token> & generated);
+                  const std::vector<llama_token> & generated, std::shared_ptr<const healed_end> healed);
 
     // Draws a token from a row of logits and accepts it. Banned and `forbidden` tokens are never drawn, nor tokens
     // that the grammar does not allow. Throws command_error when the grammar explodes, no token is left, or the row
@@ -23,7 +24,7 @@ class token_sampler {
     llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
 
     // Whether the grammar allows no further token.
-    bool complete() { return text.is_active() && text.is_complete(); }
+    bool complete() { return !healing.is_active() && text.is_active() && text.is_complete(); }
 
   private:
     void accept(llama_token token, bool is_generated);
@@ -32,6 +33,7 @@ class token_sampler {
     // These leave the tokens of a draw in the row of this thread, or in its list.
     void choose_by_likelihood(const float * logits, size_t n_forbidden);
     void choose_by_grammar(const float * logits);
+    void choose_by_healing(const float * logits);
 
     void remove_banned(const float * logits, const std::vector<llama_token> & forbidden);
     void add_biases() const;
@@ -49,6 +51,7 @@ class token_sampler {
     std::vector<llama_token> never; // the model's suppressed tokens, and stop tokens with ignore_eos
     std::shared_ptr<const token_biases> biases; // nullptr: none
     grammar_progress                    text;
+    healing_progress                    healing; // before the text
     coupled_draws                       coupled;
     std::vector<llama_token>            history; // the last tokens, the newest last, if any matter
 };

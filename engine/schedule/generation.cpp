@@ -11,11 +11,31 @@ static const int32_t n_max_retries = 8; // of a sequence that is a duplicate of 
 // text
 //
 
-// The text of a token for the client: of control tokens only what a chat's parser wants, which reads free answers.
-static std::string piece_of(const request & r, const sequence & s, llama_token token,
+// How many of the bytes at a prompt's end the first n tokens have not spelled yet.
+static size_t n_not_spelled(size_t n_bytes, const std::vector<llama_token> & tokens, size_t n,
                             const vocabulary & vocab) {
-    const bool shown = r.command->chat && s.answer.n_before == 0 && r.command->chat->shown.count(token) > 0;
-    return vocab.piece(token, shown);
+    for (size_t i = 0; i < n && n_bytes > 0; i++) {
+        n_bytes -= std::min(n_bytes, vocab.piece(tokens[i], false).size());
+    }
+    return n_bytes;
+}
+
+// The bytes of the token at place i, and how many of them are the prompt's.
+struct token_text {
+    std::string bytes;
+    size_t      n_prompt;
+
+    std::string shown() const { return bytes.substr(n_prompt); }
+    size_t      n_shown() const { return bytes.size() - n_prompt; }
+};
+
+// The text of a token for the client: of control tokens only what a chat's parser wants, which reads free answers.
+static token_text text_at(const request & r, const sequence & s, size_t i, const vocabulary & vocab) {
+    const llama_token token = s.generated[i];
+    const bool   shown = r.command->chat && s.answer.n_before == 0 && r.command->chat->shown.count(token) > 0;
+    std::string  bytes = vocab.piece(token, shown);
+    const size_t n     = n_not_spelled(r.command->healed_bytes().size(), s.generated, i, vocab);
+    return {bytes, std::min(n, bytes.size())};
 }
 
 void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
@@ -24,7 +44,7 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     s.output.text  = text_stream(settings.stop_finder);
     s.output.guard = phrase_guard(settings.banned_finder);
     for (size_t k = 0; k < s.generated.size(); k++) {
-        std::string bytes = piece_of(r, s, s.generated[k], vocab);
+        std::string bytes = text_at(r, s, k, vocab).shown();
         if (s.output.guard.active()) {
             s.output.guard.feed(bytes);
             bytes = s.output.guard.take_clear();
@@ -38,6 +58,16 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     }
 }
 
+static void append(std::vector<llama_token> & tokens, const std::vector<llama_token> & more) {
+    tokens.insert(tokens.end(), more.begin(), more.end());
+}
+
+void spell_prompt(const std::string & bytes, std::vector<llama_token> & tokens, const vocabulary & vocab) {
+    if (const size_t n = n_not_spelled(bytes.size(), tokens, tokens.size(), vocab)) {
+        append(tokens, vocab.tokenize(bytes.substr(bytes.size() - n)));
+    }
+}
+
 std::vector<llama_token> seen_tokens(const request & r, const sequence & s, const vocabulary & vocab) {
     const text_stream &      text   = s.output.text;
     std::vector<llama_token> tokens = s.generated;
@@ -46,15 +76,16 @@ std::vector<llama_token> seen_tokens(const request & r, const sequence & s, cons
     }
     size_t n_bytes = 0; // of the answer's tokens whose whole text was sent
     for (size_t i = s.answer.n_before; text.stopped() && i < tokens.size(); i++) {
-        const std::string piece = piece_of(r, s, tokens[i], vocab);
-        if (n_bytes + piece.size() > text.n_out()) {
+        const token_text piece = text_at(r, s, i, vocab);
+        if (n_bytes + piece.n_shown() > text.n_out()) {
             tokens.resize(i);
-            const auto seen = vocab.tokenize(piece.substr(0, text.n_out() - n_bytes));
-            tokens.insert(tokens.end(), seen.begin(), seen.end());
+            const size_t n_seen = piece.n_prompt + text.n_out() - n_bytes;
+            append(tokens, vocab.tokenize(piece.bytes.substr(0, n_seen)));
             break;
         }
-        n_bytes += piece.size();
+        n_bytes += piece.n_shown();
     }
+    spell_prompt(r.command->healed_bytes(), tokens, vocab);
     return tokens;
 }
 
@@ -238,11 +269,11 @@ void sampled::take(sample & d, const update_context & to) const {
     sequence_output & output   = s.output;
     const bool        may_stop = (int32_t) s.generated.size() >= s.plan.settings->n_min;
     const bool        ends     = to.vocab.is_end(d.token);
-    const std::string piece    = ends ? "" : piece_of(r, s, d.token, to.vocab);
     if (r.command->n_logprobs >= 0) {
         output.logprobs.push_back(std::move(d.logprobs));
     }
     s.generated.push_back(d.token);
+    const std::string piece = ends ? "" : text_at(r, s, s.generated.size() - 1, to.vocab).shown();
     if (r.command->sum_logprobs) {
         s.sampling.logprobs.push_back(d.logprob);
     }

@@ -1,5 +1,6 @@
 #include "schedule/intake.h"
 
+#include "model/token_cut.h"
 #include "schedule/generation.h"
 #include "schedule/scoring.h"
 
@@ -24,9 +25,11 @@ static void resolve_continue(generate_command & command, const request_lists & r
         return;
     }
     std::vector<llama_token> tokens, generated;
+    std::string              healed;
     if (const request * r = requests.find(named.id); r && named.index < (int32_t) r->sequences.size()) {
         tokens        = r->command->prompt;
         command.n_bos = r->command->n_bos;
+        healed        = r->command->healed_bytes();
         generated     = seen_tokens(*r, r->sequences[(size_t) named.index], vocab);
     } else {
         const record * known = history.find(named.id);
@@ -37,16 +40,34 @@ static void resolve_continue(generate_command & command, const request_lists & r
         }
         tokens        = known->list(0);
         command.n_bos = known->n_bos;
+        healed        = known->healed;
         generated     = known->list(1 + named.index);
     }
     if (named.at >= 0) {
         generated.resize(std::min(generated.size(), (size_t) named.at));
+        spell_prompt(healed, generated, vocab);
     }
     tokens.insert(tokens.end(), generated.begin(), generated.end());
     tokens.insert(tokens.end(), command.prompt.begin(), command.prompt.end());
+    const size_t n_head = (size_t) common_length(command.continue_head, tokens);
+    command.n_cut       = (int32_t) cut_tokens(tokens, n_head, (size_t) command.continue_room, vocab);
     check_prompt_length((int64_t) tokens.size(), facts);
     command.prompt = std::move(tokens);
     command.exact  = true;
+}
+
+// Before the first draw, since all sequences begin with the same tokens.
+static void heal(generate_command & command) {
+    if (!command.healed) {
+        return;
+    }
+    const sequence_settings & settings = *command.common.settings;
+    try {
+        command.healed->drop(command.prompt, (size_t) command.n_bos);
+        command.healed->keep_what_fits(grammar_progress(settings.structure, settings.structure_start));
+    } catch (const grammar_error & e) {
+        invalid("token_healing", std::string("the grammar cannot be followed: ") + e.what());
+    }
 }
 
 //
@@ -142,6 +163,7 @@ std::unique_ptr<request> make_request(command && c, const request_lists & reques
                                       const record_list & history, const model_facts & facts,
                                       const vocabulary & vocab, const prefix_tree & tree) {
     resolve_continue(*c.request, requests, history, facts, vocab);
+    heal(*c.request);
     auto r           = std::make_unique<request>();
     r->id            = std::move(c.id);
     r->number        = c.number;

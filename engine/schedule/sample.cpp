@@ -112,10 +112,11 @@ static void make_sampler(const request & r, sequence & s, const llama_model * mo
     const int32_t  n_restarts = s.sampling.n_restarts;
     const uint32_t seed       = sequence_seed(s.plan.seed, (int64_t) n_restarts * 1000003);
     // after a restart a token is banned, or another sequence's text is known: its draws are independent from then on
-    const coupling                   coupled = n_restarts == 0 ? s.plan.coupled : coupling();
-    const std::vector<llama_token> * before  = &r.command->prompt;
-    const std::vector<llama_token> * own     = &s.generated;
-    std::vector<llama_token>         whole, second;
+    const coupling                    coupled = n_restarts == 0 ? s.plan.coupled : coupling();
+    const std::vector<llama_token> *  before  = &r.command->prompt;
+    const std::vector<llama_token> *  own     = &s.generated;
+    std::shared_ptr<const healed_end> healed  = r.command->healed;
+    std::vector<llama_token>          whole, second;
     if (s.answer.n_before > 0) { // the grammar begins with the second answer
         const auto begin = s.generated.begin() + (std::ptrdiff_t) s.answer.n_before;
         whole            = r.command->prompt;
@@ -123,9 +124,10 @@ static void make_sampler(const request & r, sequence & s, const llama_model * mo
         second.assign(begin, s.generated.end());
         before = &whole;
         own    = &second;
+        healed = nullptr;
     }
     s.sampling.sampler =
-        std::make_unique<token_sampler>(model, *s.plan.settings, seed, coupled, *before, *own);
+        std::make_unique<token_sampler>(model, *s.plan.settings, seed, coupled, *before, *own, healed);
 }
 
 // Changes nothing but the sequence's sampler and `d`.

@@ -15,7 +15,8 @@ void begin_request(const request & r, const update_context & to) {
         return;
     }
     append_start(to.out, r.id,
-                 {(int64_t) r.sequences.size(), r.n_prompt(), r.prompt.n_cached, r.command->common.seed});
+                 {(int64_t) r.sequences.size(), r.n_prompt(), r.prompt.n_cached, r.command->common.seed,
+                  r.command->n_cut});
     if (!r.command->echo) {
         return;
     }
@@ -27,6 +28,7 @@ void begin_request(const request & r, const update_context & to) {
     if (r.command->n_logprobs >= 0 && r.command->n_bos == 0) { // nothing predicts the first one
         tokens.push_back(unknown_logprob_json(r.command->prompt[0], to.vocab));
     }
+    bytes += r.command->healed_bytes();
     append_prompt(to.out, r.id, take_utf8(bytes), tokens);
 }
 
@@ -168,8 +170,9 @@ bool finish_request(request & r, record_list & history, const update_context & t
     append_done(to.out, r.id, report_of(r));
     if (!r.prefix_only()) {
         record known;
-        known.id    = r.id;
-        known.n_bos = r.command->n_bos;
+        known.id     = r.id;
+        known.n_bos  = r.command->n_bos;
+        known.healed = r.command->healed_bytes();
         known.add(r.command->prompt);
         for (const sequence & s : r.sequences) {
             known.add(seen_tokens(r, s, to.vocab));

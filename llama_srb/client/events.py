@@ -31,7 +31,10 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is admitted; warnings name fields that are ignored, recalled a task's chunks."""
+    """The request is admitted; warnings name fields that are ignored, recalled a task's chunks.
+
+    story: the parts of the prompt that was made of a story. cut_tokens: of a continued sequence with a story.
+    """
 
     count: int
     id: str
@@ -40,6 +43,8 @@ class Start:
     seed: int
     warnings: tuple[str, ...] = ()
     recalled: tuple[Mapping[str, Any], ...] = ()
+    story: Mapping[str, Any] | None = None
+    cut_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

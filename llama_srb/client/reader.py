@@ -134,3 +134,10 @@ def as_list(value: object, each: Callable[[Any], bool]) -> list[Any]:
     if not isinstance(value, list) or not is_list(value, each):
         raise TypeError("no such list")
     return value
+
+
+def as_object(value: object) -> Mapping[str, Any]:
+    """The value if it is an object, else TypeError."""
+    if not isinstance(value, Mapping):
+        raise TypeError("no object")
+    return value

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from llama_srb.client.core import Call, Message, Prompted, body_of
 from llama_srb.client.errors import UnknownField
-from llama_srb.client.reader import as_count, as_list, as_text, is_count, is_text, records
+from llama_srb.client.reader import as_count, as_list, as_object, as_text, is_count, is_text, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PromptPart:
 class MadePrompt:
     """The exact prompt of a request. model: the name of the model or the task.
 
-    control: the ids of control tokens in it.
+    control: the ids of control tokens in it. story: as in the event Start.
     """
 
     model: str
@@ -59,6 +59,7 @@ class MadePrompt:
     parts: tuple[PromptPart, ...]
     warnings: tuple[str, ...] = ()
     control: tuple[int, ...] = ()
+    story: Mapping[str, Any] | None = None
 
 
 TASKS: Call[list[TaskEntry]] = Call("/v1/tasks", None, lambda answer: records(TaskEntry, answer["data"]))
@@ -89,4 +90,5 @@ def _made(answer: Mapping[str, Any]) -> MadePrompt:
         tuple(records(PromptPart, answer["parts"])),
         tuple(as_list(answer.get("warnings", []), is_text)),
         tuple(as_list(answer.get("control", []), is_count)),
+        as_object(answer["story"]) if answer.get("story") is not None else None,
     )

@@ -58,7 +58,10 @@ class QueuedEvent(TypedDict):
 
 
 class StartEvent(Noted):
-    """The request is admitted; its prompt is about to be computed."""
+    """The request is admitted; its prompt is about to be computed.
+
+    cut_tokens: those that were cut from the sequence that it continues, if it has a story.
+    """
 
     event: Literal["start"]
     count: Count
@@ -66,6 +69,7 @@ class StartEvent(Noted):
     prompt_tokens: Count
     cached_tokens: Count
     seed: int
+    cut_tokens: NotRequired[Count]
 
 
 class PromptEvent(TypedDict):
@@ -238,7 +242,7 @@ def _frame(data: Mapping[str, Any]) -> bytes:
 
 
 def _start(event: Start) -> StartEvent:
-    return {
+    made: StartEvent = {
         "event": "start",
         "count": event.count,
         "id": event.id,
@@ -246,6 +250,9 @@ def _start(event: Start) -> StartEvent:
         "cached_tokens": event.cached_tokens,
         "seed": event.seed,
     }
+    if event.cut_tokens is not None:
+        made["cut_tokens"] = event.cut_tokens
+    return made
 
 
 def _loading(event: Loading) -> bytes:

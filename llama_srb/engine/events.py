@@ -90,13 +90,17 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is admitted; its prompt is about to be computed."""
+    """The request is admitted; its prompt is about to be computed.
+
+    cut_tokens: those that were cut from the sequence that it continues.
+    """
 
     id: str
     count: int
     prompt_tokens: int
     cached_tokens: int
     seed: int
+    cut_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

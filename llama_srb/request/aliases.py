@@ -30,7 +30,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "skew": (0,),
     "temperature_last": (False, True),  # true is SillyTavern's default, and the order of our samplers
     "bypass_eos": (False,),
-    "token_healing": (False,),
     "stop_token_ids": ([],),
     "allowed_token_ids": ([],),
     "include_stop_str_in_output": (False,),

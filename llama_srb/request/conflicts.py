@@ -13,6 +13,7 @@ def check_together(request: CompletionRequest, max_n: int) -> None:
     _check_chat(request)
     _check_then(request)
     _check_best_of(request, max_n)
+    _check_story(request)
 
 
 def _check_min_tokens(request: CompletionRequest) -> None:
@@ -66,3 +67,14 @@ def _check_chat(request: CompletionRequest) -> None:
     for name, value in (("prompt", request.prompt), ("continue", request.continue_)):
         if request.messages is not None and value:
             raise RequestError(f"only one of messages and {name} may be given", param="messages")
+
+
+def _check_story(request: CompletionRequest) -> None:
+    if request.story is None:
+        return
+    if request.messages is not None:
+        message = "only one of messages and story may be given: a story is one text, the prompt"
+        raise RequestError(message, param="story")
+    if not isinstance(request.prompt, str):
+        message = "story is given with a prompt of token ids or parts; with story the prompt is a text"
+        raise RequestError(message, param="prompt")

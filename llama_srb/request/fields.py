@@ -18,6 +18,8 @@ from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
 from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, SequenceName, lora_fields
+from llama_srb.request.story.parts import Assembled
+from llama_srb.request.story.shape import Story, read_story
 from llama_srb.request.then import Then, read_then
 from llama_srb.request.values import INT32_MAX, MAX_LOGPROBS, whole
 
@@ -62,6 +64,17 @@ class Recalled:
     document: str
     score: float
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueFits:
+    """What a sequence that is continued is cut to: a prompt of `room` tokens, whose `head` stays."""
+
+    room: int
+    head: str
+
+    def fields(self) -> dict[str, Any]:
+        return {"room": self.room, "head": self.head}
 
 
 class _Row(BaseModel):
@@ -173,6 +186,10 @@ class CompletionRequest(_Row):
     prompt: Annotated[PromptValue, BeforeValidator(shapes.prompt)] = _row("", "request",
         meaning="The text to continue, or its token ids, or parts: [{text, special}, …], of which only those "
         "with special: true may have control tokens. With continue: text after that sequence, or none.")
+    story: Annotated[Story | None, BeforeValidator(read_story)] = _row(None, "request",
+        meaning="The prompt is a story of any length, of which the newest text is read, behind what stands "
+        "here: {memory, lore: [{text, keys, also, always, order, search, budget, name}, …], summary, note: "
+        "{text, depth}, budget, search, separator}. With continue only memory counts.")
     continue_: Annotated[SequenceName | None, BeforeValidator(shapes.continued)] = _row(
         None, "request", alias="continue",
         meaning="Continue a sequence of an earlier request from its exact tokens: {id, index, at}; at: after "
@@ -200,6 +217,9 @@ class CompletionRequest(_Row):
         meaning="raw: log-probabilities before the samplers; processed: after them, as the token was drawn.")
     echo: bool = _row(False, "request", neutral=False,
         meaning="The text begins with the prompt.")
+    token_healing: bool = _row(False, "request", neutral=False,
+        meaning="The prompt's last tokens are drawn again if a longer one may begin with them: so texts may "
+        "go on within a word, or behind a space at the prompt's end.")
     cache: bool = _row(True, "request", aliases="cache_prompt",
         meaning="Use the prefix cache for the prompt, and keep it there.")
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = _row((), "request",
@@ -271,6 +291,8 @@ class CompletionRequest(_Row):
         "and calls no tool.")
     plain_content: bool | None = _row(None, "chat", neutral=False,
         meaning="true: the names of control tokens in messages are text, not these tokens.")
+    assembled: Assembled | None = Field(None, exclude=True)  # the prompt that was made of a story
+    continue_fits: ContinueFits | None = Field(None, exclude=True)
     warnings: tuple[str, ...] = Field((), exclude=True)
     locked: Mapping[str, str] = Field({}, exclude=True)  # an extend may not change them: what sets them
     recalled: Mapping[int, tuple[Recalled, ...]] = Field({}, exclude=True)  # by the number of the user's turn
@@ -309,6 +331,7 @@ class CompletionRequest(_Row):
         given |= lora_fields(self.lora)
         given |= {"then": self.then.fields()} if self.then else {}
         given |= {"echo": True} if self.echo else {}
+        given |= {"token_healing": True} if self.token_healing else {}
         given |= {} if self.cache else {"cache": False}
         given |= self._diversity_fields()
         return {**self._start_fields(), "n": self.candidates, "max_tokens": self.max_tokens, **given}
@@ -337,7 +360,9 @@ class CompletionRequest(_Row):
             return self._chat()
         if self.continue_ is None:
             return self.prompt_fields()
-        return {"continue": self.continue_.fields(), **(self.prompt_fields() if self.prompt else {})}
+        fits = self.continue_fits.fields() if self.continue_fits else {}
+        named = {"continue": {**self.continue_.fields(), **fits}}
+        return {**named, **(self.prompt_fields() if self.prompt else {})}
 
     def _chat(self) -> dict[str, Any]:
         given = {name: value for name in CHAT if (value := getattr(self, name)) is not None}
@@ -433,6 +458,7 @@ _TYPES: dict[object, str] = {
     ToolsText | None: "tools",
     ObjectText | None: "JSON object",
     Then | None: "second answer",
+    Story | None: "story",
     ToolChoice | None: "tool choice",
 }
 _TYPES |= {

@@ -18,7 +18,7 @@ Command: TypeAlias = Callable[..., Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Budget:
+class PromptBudget:
     """Tokens for a prompt: one of at most `allowed` is not truncated, a longer one is truncated to `kept`."""
 
     total: int  # prompt and answer together
@@ -26,7 +26,7 @@ class _Budget:
     kept: int
 
     @staticmethod
-    def of(limit: Limit, context: int, request: CompletionRequest) -> _Budget:
+    def of(limit: Limit, context: int, request: CompletionRequest) -> PromptBudget:
         """The answer gets its max_tokens, at most half of the total; without max_tokens a quarter.
 
         So do the text and second answer of `then`. Without max_tokens a prompt that leaves one token for the
@@ -36,7 +36,7 @@ class _Budget:
         answer = max([request.max_tokens, *(one.max_tokens for one in request.sequences)])
         second = 0 if request.then is None else request.then.most_tokens
         kept = max(1, total - min(second + (answer if answer >= 0 else total // 4), total // 2))
-        return _Budget(total, kept if answer >= 0 or second else max(1, total - 1), kept)
+        return PromptBudget(total, kept if answer >= 0 or second else max(1, total - 1), kept)
 
 
 async def truncate_prompt(
@@ -46,9 +46,9 @@ async def truncate_prompt(
 
     shared: tokens beyond the context that it may have if its head is kept, whose cells are there.
     """
-    budget = _Budget.of(limit, context + shared, request)
+    budget = PromptBudget.of(limit, context + shared, request)
     if shared > budget.kept // 2:
-        budget = _Budget.of(limit, context, request)
+        budget = PromptBudget.of(limit, context, request)
     if request.continue_ is not None or _is_short(request, budget):
         return request
     truncate = _truncate_messages if request.messages is not None else _truncate_text_or_tokens
@@ -62,7 +62,7 @@ async def truncate_prompt(
     return request.model_copy(update={**changed, "warnings": (*request.warnings, warning)})
 
 
-def _is_short(request: CompletionRequest, budget: _Budget) -> bool:
+def _is_short(request: CompletionRequest, budget: PromptBudget) -> bool:
     """Whether the prompt is surely short enough: a token has at least one byte, and BOS may be added."""
     if request.messages is not None:
         text = request.messages + (request.tools or "")
@@ -71,7 +71,7 @@ def _is_short(request: CompletionRequest, budget: _Budget) -> bool:
 
 
 async def _truncate_text_or_tokens(
-    request: CompletionRequest, limit: Limit, budget: _Budget, command: Command
+    request: CompletionRequest, limit: Limit, budget: PromptBudget, command: Command
 ) -> tuple[dict[str, Any], int]:
     given = request.prompt_fields()
     ids = list(given["tokens"]) if "tokens" in given else await _tokenize(given["prompt"], command)
@@ -94,7 +94,7 @@ def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 async def _truncate_messages(
-    request: CompletionRequest, limit: Limit, budget: _Budget, command: Command
+    request: CompletionRequest, limit: Limit, budget: PromptBudget, command: Command
 ) -> tuple[dict[str, Any], int]:
     """Drops the oldest messages, except the system's and the last, which is truncated if still needed."""
     assert request.messages is not None

@@ -10,7 +10,7 @@ import pytest
 
 import llama_srb
 from llama_srb import AsyncClient, Client
-from llama_srb.client import ConnectionFailed, RequestRefused, Stop, Text
+from llama_srb.client import ConnectionFailed, RequestRefused, Start, Stop, Text
 from llama_srb.client.server_process import NotStarted
 from tests.support.chats import HELLO, TOOLS, scripted
 from tests.support.serving import LASTING, Server, serving
@@ -35,6 +35,17 @@ def patient(lasting: Server) -> Iterator[Client]:
 async def waiting(server: Server) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(server.url) as client:
         yield client
+
+
+def test_a_story_has_its_parts(client: Client) -> None:
+    story = {"memory": "A tale.", "lore": [{"keys": "cat", "text": "The cat is called Mia."}]}
+    made = client.prompt("A cat sat", max_tokens=4, story=story)
+    assert made.prompt == "A tale.\nThe cat is called Mia.\nA cat sat"
+    with client.stream("A cat sat", n=2, max_tokens=4, story=story, token_healing=True) as stream:
+        (start,) = [event for event in stream if isinstance(event, Start)]
+    assert start.story == made.story
+    assert start.story
+    assert [part["name"] for part in start.story["parts"]] == ["memory", "lore", "text"]
 
 
 @pytest.fixture(scope="module")

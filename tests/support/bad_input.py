@@ -250,6 +250,40 @@ STRUCTURES = [
 ]  # fmt: skip
 
 
+STORY_FIELDS = "memory, note, lore, summary, budget, search, separator"
+ENTRY_FIELDS = "keys, also, text, name, always, order, search, budget"
+
+
+def story(what: str, message: str, param: str, value: Any) -> Case:
+    """A wrong field of a story; param: its name."""
+    return field(f"story with {what}", f"story.{message}", param=f"story.{param}", story=value)
+
+
+STORIES = [
+    field("token_healing 1", "token_healing is 1; it must be true or false", token_healing=1),
+    field("story 7", f"story is 7; it must be an object: {STORY_FIELDS}", story=7),
+    field("story of other fields", f'story has no field "memry", only {STORY_FIELDS}', story={"memry": "x"}),
+    story("memory 7", "memory is 7; it must be a text", "memory", {"memory": 7}),
+    story("a note without text", "note.text is missing", "note.text", {"note": {"depth": 3}}),
+    story("depth -1", "note.depth is -1; it must be between 0 and 2147483647", "note.depth",
+          {"note": {"text": "x", "depth": -1}}),
+    story("lore 7", f"lore is 7; it must be a list of objects: {ENTRY_FIELDS}", "lore", {"lore": 7}),
+    story("1001 entries", "lore has 1001 entries; it may have 1000", "lore", {"lore": [{"text": "x"}] * 1001}),
+    story("keys 7", "lore[1].keys is 7; it must be a text or a list of texts", "lore[1].keys",
+          {"lore": [{"text": "x"}, {"text": "x", "keys": 7}]}),
+    story("a key of 501 characters", "lore[0].keys has a key of 501 characters; it may have 500", "lore[0].keys",
+          {"lore": [{"text": "x", "keys": "x" * 501}]}),
+    story("an open group", "lore[0].keys[0] is no regular expression: missing ): a(b", "lore[0].keys[0]",
+          {"lore": [{"text": "x", "keys": "/a(b/"}]}),
+    story("search 0", "search is 0; it must be between 1 and 1000000", "search", {"search": 0}),
+    story("budget -1", "budget is -1; it must be between 0 and 2147483647", "budget", {"budget": -1}),
+    Case("a story of token ids", {"prompt": [1, 2], "story": {}},
+         "story is given with a prompt of token ids or parts; with story the prompt is a text", "prompt"),
+    Case("a chat with a story", {"messages": [{"role": "user", "content": "x"}], "story": {}},
+         "only one of messages and story may be given: a story is one text, the prompt", "story",
+         path="/v1/events"),
+]  # fmt: skip
+
 THEN_FIELDS = "text, grammar, json_schema, regex, choice, max_tokens, stop, return_free"
 
 
@@ -398,6 +432,7 @@ CASES = [
     *CONTINUED,
     *STRUCTURES,
     *THEN,
+    *STORIES,
     *DIVERSITY,
     *EXTENSIONS,
     *CHATS,

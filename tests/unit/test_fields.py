@@ -33,7 +33,7 @@ COMMANDS, OBJECTS = (
     {name: schema["properties"] for name, schema in TABLE[group].items()} for group in ("commands", "$defs")
 )
 ENVELOPE = {"op", "id", "client", "priority"}
-OURS = {"timeout", "best_of", "rank_by"}  # fields of a request that the engine does not know
+OURS = {"timeout", "best_of", "rank_by", "story"}  # fields of a request that the engine does not know
 ENGINES = {"tokens", "sampling", "sum_logprobs"}  # fields of a generate command that are none of a request
 TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 NO_SEED = -1  # not sent to the engine
@@ -101,7 +101,7 @@ SAMPLE: dict[str, Any] = {
 SAMPLED = {name: SAMPLE.get(name, row.high) for name, row in SAMPLING_ROWS.items()} | {"seed": 7}
 COMMON: dict[str, Any] = {
     "n": 2, "max_tokens": 9, "min_tokens": 1, "stop": ["a"], "banned_strings": ["b"], "private_tokens": ["p"],
-    "logprobs": 3, "echo": True, "logprobs_mode": "processed", "cache": False,
+    "logprobs": 3, "echo": True, "token_healing": True, "logprobs_mode": "processed", "cache": False,
     "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob",
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
 }  # fmt: skip

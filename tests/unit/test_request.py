@@ -120,6 +120,8 @@ VALUES: dict[str, Any] = {
     "banned_strings": ["x"],
     "private_tokens": ["x"],
     "then": {"text": "x"},
+    "story": {"memory": "x"},
+    "token_healing": True,
     "dry_sequence_breakers": ["x"],
     "logit_bias": [[1, 2.0]],
     "samplers": ["top_k"],

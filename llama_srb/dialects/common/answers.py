@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from llama_srb.engine.events import Error, TokenList
 from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.story.parts import Assembled, LoreReport, PartName, Place, StoryPart, Why
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Vector: TypeAlias = tuple[float, ...]
@@ -41,10 +42,52 @@ class RecalledChunk(TypedDict):
     score: float
 
 
+class StoryPartSize(TypedDict):
+    """A part of the prompt, in its order. entry: the number of the lore's entry that it is."""
+
+    name: PartName
+    tokens: Count
+    entry: NotRequired[Count]
+
+
+class LoreNote(TypedDict):
+    """Why an entry of the lore stands in the prompt (always, key) or not (no_key, no_second_key, budget).
+
+    place: top, or beside the note if it was found after the last cut. key: the one that was found; at: its
+    place in the client's prompt, in characters.
+    """
+
+    entry: Count
+    name: NotRequired[str]
+    place: Place | None
+    why: Why
+    key: NotRequired[str]
+    at: NotRequired[Count]
+    tokens: Count
+
+
+class StoryNotes(TypedDict):
+    """The prompt that was made of a story. begins: where its text begins in the client's prompt.
+
+    begins is in characters (Unicode code points); cut_tokens is the number of tokens before it; room: tokens
+    that the prompt may have.
+    """
+
+    parts: list[StoryPartSize]
+    begins: Count
+    cut_tokens: Count
+    room: Count
+    lore: list[LoreNote]
+
+
 class Noted(Warned, total=False):
-    """recalled: what a task has recalled for the last turn, if it found something."""
+    """recalled: what a task has recalled for the last turn, if it found something.
+
+    story: the prompt's parts, if the request has a story and one prompt.
+    """
 
     recalled: list[RecalledChunk]
+    story: StoryNotes
 
 
 NOTHING: Noted = {}
@@ -90,7 +133,37 @@ def noted(first: CompletionRequest, *others: CompletionRequest) -> Noted:
         notes["warnings"] = first.warnings
     if chunks := [chunk for one in (first, *others) for chunk in recalled_for(one)]:
         notes["recalled"] = chunks
+    if first.assembled is not None and not others:
+        notes["story"] = story_notes(first.assembled)
     return notes
+
+
+def story_notes(story: Assembled) -> StoryNotes:
+    """The parts of a story's prompt, and the reasons for its lore."""
+    return {
+        "parts": [_part_size(part) for part in story.parts],
+        "begins": story.begins,
+        "cut_tokens": story.cut_tokens,
+        "room": story.room,
+        "lore": [_lore_note(i, one) for i, one in enumerate(story.lore)],
+    }
+
+
+def _part_size(part: StoryPart) -> StoryPartSize:
+    made: StoryPartSize = {"name": part.name, "tokens": part.tokens}
+    if part.entry is not None:
+        made["entry"] = part.entry
+    return made
+
+
+def _lore_note(entry: int, report: LoreReport) -> LoreNote:
+    call = report.call
+    made: LoreNote = {"entry": entry, "place": report.place, "why": call.why, "tokens": report.tokens}
+    if report.name:
+        made["name"] = report.name
+    if call.at is not None:
+        made["key"], made["at"] = call.key, call.at
+    return made
 
 
 def recalled_for(request: CompletionRequest) -> list[RecalledChunk]:

@@ -101,8 +101,7 @@ class Results(Reply):
 
     def __init__(self, body: Mapping[str, Any], about: ServerInfo, *, stream: bool) -> None:
         super().__init__(_request(body, about, stream), about, stream=stream)
-        head = text_of(body, "memory", "")
-        self.limit = limit_of(body, "max_context_length", "truncation_length", head=head)
+        self.limit = limit_of(body, "max_context_length", "truncation_length")
         self.genkey = genkey_of(body)
         self._trim_stop = switch(body, "trim_stop", True)
 
@@ -148,10 +147,16 @@ def _finish_reason(stop: Stop) -> Finish:
 
 def _request(body: Mapping[str, Any], about: ServerInfo, stream: bool) -> CompletionRequest:
     defaults = about.defaults_of(N, MAX_TOKENS, stream=stream, sampling=SAMPLING)
-    memory, prompt = text_of(body, "memory", ""), body.get("prompt")
-    whole = memory + prompt if isinstance(prompt, str) else prompt
     count = {"logprobs": LOGPROBS} if body.get("logprobs") is True else {}
-    return request_from({**body, "prompt": whole, **count}, defaults, known=READ_HERE)
+    return request_from({**body, **_story(body), **count}, defaults, known=READ_HERE)
+
+
+def _story(body: Mapping[str, Any]) -> dict[str, Any]:
+    """KoboldCpp's memory as a story's: it stands directly before the prompt."""
+    memory, story = text_of(body, "memory", ""), body.get("story") or {}
+    if not memory or not isinstance(body.get("prompt"), str) or not isinstance(story, dict):
+        return {}
+    return {"story": {"separator": "", **story, "memory": memory}}
 
 
 def logprobs(tokens: Iterable[Mapping[str, Any]]) -> KoboldLogprobs:

@@ -9,14 +9,16 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypeVar
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Warned, warned
+from llama_srb.dialects.common.answers import Count, StoryNotes, Warned, story_notes, warned
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.shapes import Part
+from llama_srb.request.story.parts import Assembled
 
 T = TypeVar("T")
 PartKind: TypeAlias = Literal[
-    "begin", "prelude", "recall", "prefix", "prompt", "postfix", "answer", "system", "template", "message"
-]
+    "begin", "prelude", "recall", "prefix", "prompt", "postfix", "answer", "system", "template", "message",
+    "memory", "lore", "summary", "text", "note",
+]  # fmt: skip
 Texts: TypeAlias = Sequence[tuple[PartKind, str, bool]]
 """The kind of each part, its text, and whether the names of control tokens in it are these tokens."""
 
@@ -24,10 +26,10 @@ Texts: TypeAlias = Sequence[tuple[PartKind, str, bool]]
 class PromptPart(TypedDict):
     """A part of a prompt, with the ids of the tokens that begin in it.
 
-    kind: begin is a token that the model's tokenizer adds; template and message are parts of a chat, the
-    others those of a task. special: the names of control tokens in it are these tokens. pieces: the texts of
-    the tokens; a token may have a part of a character, which is then U+FFFD. Prompts that are given as token
-    ids have none.
+    kind: begin is a token that the model's tokenizer adds; template and message are parts of a chat; memory,
+    lore, summary, text and note are parts of a story, the others those of a task. special: the names of
+    control tokens in it are these tokens. pieces: the texts of the tokens; a token may have a part of a
+    character, which is then U+FFFD. Prompts that are given as token ids have none.
     """
 
     kind: PartKind
@@ -38,13 +40,14 @@ class PromptPart(TypedDict):
 
 
 class MadePrompt(Warned):
-    """control: the ids of control tokens in the prompt."""
+    """control: the ids of control tokens in the prompt. story: how it was made of a story."""
 
     model: str
     prompt: str
     prompt_tokens: Count
     parts: list[PromptPart]
     control: NotRequired[list[Count]]
+    story: NotRequired[StoryNotes]
 
 
 def texts_of(request: CompletionRequest, *, is_chat: bool) -> Texts:
@@ -56,7 +59,22 @@ def texts_of(request: CompletionRequest, *, is_chat: bool) -> Texts:
     return [(kinds[one.special], one.text, one.special) for one in parts]
 
 
-def made_prompt(model: str, texts: Texts, result: Mapping[str, Any], warnings: tuple[str, ...]) -> MadePrompt:
+def with_story(texts: Texts, story: Assembled | None) -> Texts:
+    """The parts, with those of a story in place of the prompt that was made of it."""
+    if story is None:
+        return texts
+    made = list[tuple[PartKind, str, bool]]()
+    for kind, text, special in texts:
+        if kind == "prompt":
+            made += [(part.name, part.text, special) for part in story.parts]
+        else:
+            made.append((kind, text, special))
+    return made
+
+
+def made_prompt(
+    model: str, texts: Texts, result: Mapping[str, Any], request: CompletionRequest
+) -> MadePrompt:
     """The answer. result: that of the engine's command tokenize, with pieces."""
     ids, pieces = list(result["tokens"]), list(map(bytes, result["pieces"]))
     at = _places([text.encode() for _, text, _ in texts], pieces)
@@ -75,7 +93,9 @@ def made_prompt(model: str, texts: Texts, result: Mapping[str, Any], warnings: t
         "parts": (begin if begin[0]["tokens"] else []) + parts,
         "control": list(result["control"]),
     }
-    return {**made, **warned(warnings)}
+    if request.assembled is not None:
+        made["story"] = story_notes(request.assembled)
+    return {**made, **warned(request.warnings)}
 
 
 def _at(part: int | None, values: Iterable[T], places: Iterable[int | None]) -> list[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import Defaults, canonical, refuse_locked
 from llama_srb.request.presets import Preset
+from llama_srb.request.story.ruler import Counts
 from llama_srb.request.truncate import Command
 from llama_srb.request.values import INT32_MAX, RequestError, wrong
 from llama_srb.tasks import Task, pin_of
@@ -29,6 +31,7 @@ class ModelFacts:
     def __init__(self, served: ServedModel, presets: Mapping[str, Preset]) -> None:
         self.served, self.pool, self.presets = served, served.pool, presets
         self._began = time.monotonic()
+        self.ahead: set[asyncio.Task[None]] = set()  # prompts that are computed in a pause
         self.take_model(served.info)
         self.take_settings(served.settings)
 
@@ -43,6 +46,7 @@ class ModelFacts:
         self.served.info = self.model = model
         self._model_hash = fingerprint.of_model(model)
         self.tools = TemplateTools()
+        self.counts = Counts()
 
     def take_presets(self, presets: Mapping[str, Preset]) -> None:
         """Replaces the presets that requests may name."""

@@ -22,6 +22,7 @@ from llama_srb.http.handlers.work import prepared, templated, without_messages, 
 from llama_srb.http.middleware import DIALECT, FORM_RULE, json_response, log_summary, refused
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Responder, Work, begun_with, summary_of, unranked
+from llama_srb.http.tasks.stories import with_story
 from llama_srb.request.fields import CHAT, CompletionRequest
 from llama_srb.request.values import RequestError
 
@@ -201,6 +202,7 @@ class Generate:
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
         request, _ = openai.parse(bodies[0], chosen.defaults, chosen.facts.infill)
+        request = await with_story(request, chosen, reservation.command)
         return chosen.with_task(request, is_beginning=True)
 
     async def score(self, http: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
+from llama_srb.http.tasks.stories import compute_ahead, with_story
 from llama_srb.request import shapes
 from llama_srb.request.fields import CHAT, CompletionRequest, Limit
 from llama_srb.request.truncate import Command, truncate_prompt
@@ -26,6 +27,8 @@ async def prepared(
     limit: a longer prompt is truncated, as the client's API does; None: it is not.
     """
     facts, request = chosen.facts, await with_recalled(chosen.checked(request), chosen)
+    request = await with_story(request, chosen, reservation.command, limit)
+    compute_ahead(request, chosen)
     request = chosen.with_task(request)
     request = await facts.tools.for_request(request, reservation.command)
     if limit is None:

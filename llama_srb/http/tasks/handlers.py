@@ -11,6 +11,7 @@ from aiohttp import web
 
 from llama_srb.dialects import chat, openai
 from llama_srb.dialects.tasks.made_prompt import MadePrompt, Texts, made_prompt, texts_of
+from llama_srb.dialects.tasks.made_prompt import with_story as parts_of_story
 from llama_srb.http.answers import TaskEntry, TaskList
 from llama_srb.http.auth.access import QUERY_KEY
 from llama_srb.http.auth.caller import CALLER, Caller
@@ -22,6 +23,7 @@ from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.middleware import json_response
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.tasks.drafts import FIELD, draft_of, without_storing
+from llama_srb.http.tasks.stories import with_story
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.values import RequestError, wrong
 from llama_srb.tasks import Task, pieces_of
@@ -118,6 +120,7 @@ class TaskRoutes:
             raise RequestError(message, param="continue")
         with chosen.reserve() as reservation:
             request = await with_recalled(request, chosen)
+            request = await with_story(request, chosen, reservation.command)
             return json_response(await _made(request, chosen, reservation))
 
 
@@ -143,9 +146,10 @@ async def _made(request: CompletionRequest, chosen: Chosen, reservation: Reserva
     texts = texts_of(whole, is_chat=is_chat)
     if chosen.task is not None and (chosen.task.has_turns or not is_chat):
         texts = _texts_of_task(chosen.task, request)
+    texts = parts_of_story(texts, request.assembled)
     parts = [{"text": text, "special": special} for _, text, special in texts]
     result = await reservation.command("tokenize", text=parts, add_special=True, pieces=True)
-    return made_prompt(chosen.name, texts, result, whole.warnings)
+    return made_prompt(chosen.name, texts, result, whole)
 
 
 def _texts_of_task(task: Task, request: CompletionRequest) -> Texts:

@@ -1,0 +1,82 @@
+"""A request with a story gets the prompt that is made of it, or its room if it continues a sequence.
+
+Before a cut moves, the prompt behind the next cut is computed in a pause, at the lowest priority.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from llama_srb.background import begin
+from llama_srb.engine.exchange import EngineError, EngineUnavailable
+from llama_srb.http.auth.caller import BATCH
+from llama_srb.http.handlers.chosen import Chosen
+from llama_srb.request.fields import CompletionRequest, ContinueFits, Limit
+from llama_srb.request.story.assembly import assembled, separate
+from llama_srb.request.truncate import Command, PromptBudget
+from llama_srb.request.values import RequestError
+from llama_srb.tasks import pieces_of
+
+log = logging.getLogger(__name__)
+
+NO_LIMIT = Limit("")
+PARTS = 4  # of the cells: a prompt that takes more than one of so many would evict the one that is in use
+
+
+async def with_story(
+    request: CompletionRequest, chosen: Chosen, command: Command, limit: Limit | None = None
+) -> CompletionRequest:
+    """The request with its story's prompt; a request without a story stays as it is. RequestError.
+
+    limit: of prompt and answer together, by the client's API.
+    """
+    story = request.story
+    if story is None:
+        return request
+    await chosen.facts.known(command)
+    room = await _room(request, chosen, command, limit or NO_LIMIT)
+    if request.continue_ is not None:
+        fits = ContinueFits(room, separate(story.memory, story.separator))
+        return request.model_copy(update={"continue_fits": fits})
+    assert isinstance(request.prompt, str)
+    made = await assembled(story, request.prompt, room, chosen.facts.counts, command)
+    return request.model_copy(update={"prompt": made.prompt, "assembled": made})
+
+
+async def _room(request: CompletionRequest, chosen: Chosen, command: Command, limit: Limit) -> int:
+    """Tokens that the prompt may have beside the answer and the texts of the task."""
+    facts, task = chosen.facts, chosen.task
+    shared = facts.room(task if request.shares_cells else None)
+    kept = PromptBudget.of(limit, shared, request).kept
+    if task is None:
+        return kept
+    around = "".join(one.text for one in pieces_of(task, request.model_copy(update={"prompt": ""})))
+    return max(1, kept - (await facts.counts.of([around], command))[0])
+
+
+def compute_ahead(request: CompletionRequest, chosen: Chosen) -> None:
+    """Begins to compute the prompt behind the next cut of the request's story, if that is near."""
+    made, ready = request.assembled, chosen.facts.pool.ready
+    is_kept = chosen.facts.settings.engine_mode == "resident" and request.cache
+    if made is None or not made.ahead or ready is None or not is_kept or ready.n_ctx < PARTS * made.room:
+        return
+    caller = dataclasses.replace(chosen.caller.detached, priority=BATCH)
+    ahead = request.model_copy(update={"prompt": made.ahead, "assembled": None, "echo": False})
+    task = begin(
+        _compute(ahead, dataclasses.replace(chosen, caller=caller)), "the prompt behind the next cut"
+    )
+    chosen.facts.ahead.add(task)
+    task.add_done_callback(chosen.facts.ahead.discard)
+
+
+async def _compute(request: CompletionRequest, chosen: Chosen) -> None:
+    """Nobody waits for an error, and the next request would only take longer."""
+    try:
+        with chosen.reserve(yields=True) as reservation:
+            prompt = chosen.with_task(request, is_beginning=True)
+            async with reservation.prefix(prompt) as generation:
+                async for _ in generation:
+                    pass
+    except (RequestError, EngineError, EngineUnavailable) as error:
+        log.debug("the prompt behind the next cut was not computed: %s", error)
