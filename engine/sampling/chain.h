@@ -2,8 +2,8 @@
 // list of tokens.
 #pragma once
 
+#include "rows/row_cuts.h"
 #include "sampling/diversity.h"
-#include "sampling/row_cuts.h"
 #include "sampling/settings.h"
 
 #include <sampling.h> // llama.cpp's common/sampling.h

@@ -1,6 +1,6 @@
 #include "sampling/logprobs.h"
 
-#include "sampling/whole_row.h"
+#include "rows/whole_row.h"
 
 // JSON has no NaN and no infinity, and sums of log probabilities must stay finite.
 static float finite_logprob(float logprob) {

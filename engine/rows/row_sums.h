@@ -2,7 +2,7 @@
 // changes, so a seed gives the same text in every build.
 #pragma once
 
-#include "sampling/row_scan.h"
+#include "rows/row_scan.h"
 
 #include <cfloat>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "sampling/whole_row.h"
+#include "rows/whole_row.h"
 
 whole_row & row_of_thread() {
     static thread_local whole_row row;

@@ -2,7 +2,7 @@
 // is left, and a temperature. row_cuts.h has what samplers do with it.
 #pragma once
 
-#include "sampling/row_sums.h"
+#include "rows/row_sums.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "sampling/row_cuts.h"
+#include "rows/row_cuts.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "sampling/row_sums.h"
+#include "rows/row_sums.h"
 
 static const int32_t n_lanes = 32; // sums side by side, of any instruction set
 static const int32_t n_group = 64; // tokens that are tested together

@@ -1,4 +1,4 @@
-#include "sampling/row_scan.h"
+#include "rows/row_scan.h"
 
 static const int32_t n_lanes   = 16; // floats of a SIMD register of any kind
 static const int32_t n_block   = 64; // tokens of a block

@@ -2,7 +2,7 @@
 // probabilities. Where few tokens are left, the row may become a list. Each of these needs a summarized row.
 #pragma once
 
-#include "sampling/whole_row.h"
+#include "rows/whole_row.h"
 
 void keep_likeliest(whole_row & row);                          // temperature 0
 void keep_from(whole_row & row, float share);                  // min-p: of the largest probability
