@@ -173,7 +173,8 @@ static void compare(const row_case & c, float deviation) {
     const int  n_draws = changes ? 40 : 1000;
     std::map<llama_token, int> counts;
     reference                  chain(settings, prompt);
-    token_sampler sampler(model_with(n_vocab), settings, settings.sampling.seed, coupling(), prompt, {});
+    token_sampler sampler(model_with(n_vocab), settings, settings.sampling.seed, coupling(), prompt, {},
+                          nullptr);
     llama_token   drawn = 0, n_strays = 0;
     auto          left = chain.left(row, settings, drawn);
     std::map<llama_token, float> shares;
@@ -252,7 +253,7 @@ static void run_arithmetic() {
         with.arithmetic = true;
         with.seed       = 9;
         with.index      = i;
-        token_sampler     sampler(model_with(n_vocab), settings, 9, with, {}, {});
+        token_sampler     sampler(model_with(n_vocab), settings, 9, with, {}, {}, nullptr);
         const llama_token token = sampler.draw(row.data(), {});
         parts.insert((int) (ends[(size_t) token] / ends.back() * n));
     }

@@ -50,7 +50,7 @@ sampler_of(const llama_model * model, const sequence_settings & settings, uint32
         prompt.push_back(300 + (llama_token) (random() % range));
     }
     return std::make_unique<token_sampler>(model, settings, seed, coupling(), prompt,
-                                           std::vector<llama_token>());
+                                           std::vector<llama_token>(), nullptr);
 }
 
 static json times_of(const json & row) {
