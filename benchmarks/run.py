@@ -46,7 +46,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        words = (Path(self.model).stem, self.prompt, self.n, self.settings)
+        words = (Path(self.model).name.removesuffix(".gguf"), self.prompt, self.n, self.settings)
         return ":".join(map(str, words[:3] if self.settings == "defaults" else words))
 
     def load(self, folder: Path) -> Load:
@@ -71,7 +71,7 @@ class Crowd:
 
     @property
     def name(self) -> str:
-        return f"{Path(self.model).stem}:{self.clients}x{self.n}"
+        return f"{Path(self.model).name.removesuffix('.gguf')}:{self.clients}x{self.n}"
 
     def load(self, folder: Path) -> Load:
         cells = sum(len(ask.prompt) + ask.n * ask.tokens for ask in self.asks())

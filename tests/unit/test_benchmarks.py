@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import peers, report
+from benchmarks import peers, report, run
 from benchmarks.answers import Answer, answer_of, bench_table, messages
 from benchmarks.report import Figure, Sample
 from benchmarks.sides import SIDES
@@ -176,3 +176,12 @@ def test_the_files_that_a_patch_changes_and_adds_are_read_from_it(tmp_path: Path
 +int three;
 """)
     assert (peers.changes(patch), peers.adds(patch)) == ({"src/old.cpp", "src/new.h"}, {"src/new.h"})
+
+
+def test_rows_are_named_by_their_model_prompt_n_and_settings() -> None:
+    names = [row.name for row in run.rows_of("decode", None)]
+    assert {"0.5b:512:8", "gemma-270m:512:8:top_p"} <= set(names)
+    assert len(set(names)) == len(names)
+    own = [row.name for row in run.rows_of("decode", "models/a.b.gguf")]
+    assert {"a.b:512:8", "a.b:512:8:top_p"} <= set(own)
+    assert len(set(own)) == len(own)
