@@ -101,7 +101,7 @@ class OneObject(Show):
                 "total_tokens": done.prompt_tokens + done.completion_tokens,
             },
             "timings": dict(done.timings),
-            **({"votes": list(done.votes)} if done.votes else {}),
+            **({} if done.votes is None else {"votes": list(done.votes)}),
             **({"diversity_stats": dict(done.diversity_stats)} if done.diversity_stats else {}),
         }
 
@@ -116,8 +116,9 @@ def _choice(choice: Choice) -> dict[str, Any]:
 def _found(done: Done) -> list[str]:
     """What the comparison of all texts has found, a line each."""
     lines = []
-    if done.votes:
-        lines.append("votes: " + ", ".join(f"{one['answer']} {one['count']}" for one in done.votes))
+    if done.votes is not None:
+        votes = ", ".join(f"{one['answer']} {one['count']}" for one in done.votes)
+        lines.append(f"votes: {votes or 'none'}")
     if (stats := done.diversity_stats) is not None:
         overlap = stats["mean_overlap"]
         lines.append(

@@ -121,7 +121,7 @@ class Done:
     completion_tokens: int
     timings: Mapping[str, float] = field(default_factory=dict)
     ranking: tuple[int, ...] = ()
-    votes: tuple[Mapping[str, Any], ...] = ()
+    votes: tuple[Mapping[str, Any], ...] | None = None
     diversity_stats: Mapping[str, Any] | None = None
 
 

@@ -149,7 +149,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "tuple[Mapping[str, Any], ...]": (list,),
     "tuple[float, ...]": (list,),
     "TokenList": (list,),
-    "tuple[Vote, ...]": (list,),  # the engine sends none
+    "tuple[Vote, ...] | None": (list,),  # the engine sends none
     "DiversityStats | None": (dict,),
 }
 

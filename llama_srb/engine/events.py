@@ -240,7 +240,7 @@ class Done:
     completion_tokens: int
     timings: Mapping[str, float] = field(default_factory=dict)
     ranking: tuple[int, ...] = ()
-    votes: tuple[Vote, ...] = ()
+    votes: tuple[Vote, ...] | None = None
     diversity_stats: DiversityStats | None = None
 
 

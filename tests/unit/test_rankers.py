@@ -215,7 +215,7 @@ def test_texts_without_common_words_are_as_many_as_they_are() -> None:
 
 
 def test_the_effective_number_is_exp_of_the_entropy_of_cluster_sizes() -> None:
-    """Three texts overlap by half or more, two of them only by way of the third."""
+    """Three texts are equal but for case and marks."""
     found = stats(A, A + ".", A.upper(), OTHER)
     entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert found.effective_number == pytest.approx(math.exp(entropy))
@@ -252,3 +252,10 @@ def test_only_returned_texts_count() -> None:
 
 def test_without_the_field_nothing_is_compared() -> None:
     assert done(run(A, B), rank_by="logprob").diversity_stats is None
+
+
+def test_clusters_are_of_texts_that_overlap_by_a_third_or_by_way_of_others() -> None:
+    """1 and 2 have 6 of 12 n-grams in common, 2 and 3, too; 1 and 3 have 3 of 15."""
+    one, two, three = "a b c d", "b c d e", "c d e f"
+    assert stats(one, three).effective_number == pytest.approx(2.0)
+    assert stats(one, two, three).effective_number == pytest.approx(1.0)

@@ -44,7 +44,7 @@ class DiversityFigures(TypedDict):
 
     beginnings: different first three words. mean_overlap: of two texts, the share of their words, pairs and
     triples that both have; null with fewer than two. effective_number: exp of the entropy of the sizes of
-    clusters, in which texts overlap by half.
+    clusters, in which texts overlap by a third.
     """
 
     texts: Count
@@ -118,7 +118,7 @@ def warned(warnings: tuple[str, ...]) -> Warned:
 def compared(done: Done | None) -> Compared:
     """What the comparison of all texts has found; no field if they were not compared."""
     found: Compared = {}
-    if done is not None and done.votes:
+    if done is not None and done.votes is not None:
         found["votes"] = [{"answer": one.answer, "count": one.count} for one in done.votes]
     if done is not None and (stats := done.diversity_stats) is not None:
         found["diversity_stats"] = {

@@ -102,7 +102,7 @@ def _sum(parts: Iterable[Done]) -> Done:
             cached_tokens=first.cached_tokens + one.cached_tokens,
             completion_tokens=first.completion_tokens + one.completion_tokens,
         )
-    return replace(first, ranking=(), votes=(), diversity_stats=None)
+    return replace(first, ranking=(), votes=None, diversity_stats=None)
 
 
 class BodyOfMany:

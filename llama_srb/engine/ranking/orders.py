@@ -21,10 +21,10 @@ RELEVANCE = 0.5  # the weight of relevance against novelty in maximal marginal r
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Indices, best first. votes: the answers of a vote, the leading one first."""
+    """Indices, best first. votes: the answers of a vote, the leading one first; None if there was none."""
 
     indices: list[int]
-    votes: tuple[Vote, ...] = ()
+    votes: tuple[Vote, ...] | None = None
 
 
 async def no_vectors(texts: Sequence[str]) -> Sequence[Sequence[float]]:

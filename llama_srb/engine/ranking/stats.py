@@ -21,7 +21,7 @@ from llama_srb.engine.ranking.candidates import CUT_SHORT, Candidate, words
 from llama_srb.engine.ranking.similarity import Overlap, Slices
 
 BEGINNING = 3  # words
-CLUSTER = 0.5  # the overlap from which two texts belong together
+CLUSTER = 1 / 3  # the overlap from which two texts belong together
 
 
 async def diversity_of(texts: Sequence[str]) -> DiversityStats:

@@ -167,7 +167,7 @@ def _plain(value: Any) -> Any:
         ]
     if isinstance(value, engine.DiversityStats):
         return {name: one for name, one in asdict(value).items() if one is not None}
-    if isinstance(value, tuple) and value and isinstance(value[0], engine.Vote):
+    if isinstance(value, tuple) and any(isinstance(one, engine.Vote) for one in value):
         return list(map(asdict, value))
     return value
 
