@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from llama_srb import Client
 from llama_srb.bundled import CHECKOUT
 from tests.real.test_cli import complete
 from tests.support.encoder import CONTEXT, write_encoder
@@ -191,3 +192,19 @@ def test_a_pool_of_texts_is_not_more_diverse_than_their_number(server: Server) -
     assert hot["beginnings"] > 4
     assert hot["mean_overlap"] < 0.5
     assert hot["effective_number"] > 8
+
+
+def test_the_client_reads_votes_and_stats(server: Server) -> None:
+    with Client(server.url) as client, client.stream(**ONCE, rank_by=VOTE, diversity_stats=True) as stream:
+        choices = stream.collect()
+    done = stream.answer.done
+    assert done is not None
+    assert done.votes
+    assert answer_in(choices[0].text) == done.votes[0]["answer"]
+    assert done.diversity_stats is not None
+    assert done.diversity_stats["texts"] == 16
+
+
+def test_a_vote_without_answers_has_an_empty_list(server: Server) -> None:
+    assert whole(server, rank_by={"vote": {"regex": "%%%"}})["votes"] == []
+    assert "votes" not in whole(server, rank_by="medoid")
