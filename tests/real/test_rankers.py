@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +15,9 @@ import pytest
 from llama_srb import Client
 from llama_srb.bundled import CHECKOUT
 from tests.real.test_cli import complete
+from tests.support.bench import TIMEOUT
 from tests.support.encoder import CONTEXT, write_encoder
+from tests.support.places import ROOT
 from tests.support.serving import Server, serving
 
 ONCE: dict[str, Any] = {"prompt": "Once upon a time, there was a", "max_tokens": 24, "n": 16, "seed": 3}
@@ -208,3 +212,13 @@ def test_the_client_reads_votes_and_stats(server: Server) -> None:
 def test_a_vote_without_answers_has_an_empty_list(server: Server) -> None:
     assert whole(server, rank_by={"vote": {"regex": "%%%"}})["votes"] == []
     assert "votes" not in whole(server, rank_by="medoid")
+
+
+def test_the_command_line_has_no_embeddings_without_a_server() -> None:
+    by = json.dumps({"medoid": {"by": "embeddings"}})
+    ended = subprocess.run(
+        [sys.executable, "-m", "llama_srb.cli", "complete", "Once", "--rank-by", by],
+        cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "only a server with an embedding model computes them (--url)" in ended.stderr
