@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -18,9 +18,10 @@ import click
 from llama_srb import client
 from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRefused
 from llama_srb.config import Settings, SettingsError, child_environment
-from llama_srb.engine.events import TokenList
+from llama_srb.engine.events import DiversityStats, TokenList, Vote
 from llama_srb.engine.exchange import EngineError, Exchange
 from llama_srb.engine.pool import Pool
+from llama_srb.engine.ranking import Rank, ranking
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.models import defaults as field_defaults
 from llama_srb.models import gguf_header
@@ -125,10 +126,17 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
         given = canonical(settings.field_defaults)
         defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=True, operator=given)
         request = request_from(body, defaults)
+        _refuse_vectors(request)
     except (SettingsError, HubError, ModelFileError, RequestError) as error:
         raise Refused(error) from error
     _log_to_stderr(settings.log_level)
     return _from_engine(settings, request), f"loading {model.name}"
+
+
+def _refuse_vectors(request: CompletionRequest) -> None:
+    if request.rank_by is not None and request.rank_by.needs_vectors:
+        message = f"rank_by.{request.rank_by.name}.by is embeddings; only a server with an embedding model "
+        raise RequestError(f"{message}computes them (--url)", param="rank_by")
 
 
 def _log_to_stderr(level: str) -> None:
@@ -144,22 +152,32 @@ async def _from_engine(settings: Settings, request: CompletionRequest) -> AsyncI
     async with (
         Pool(engine, mode="per-request", max_engines=1) as pool,
         pool.generate(request) as generation,
-        aclosing(_as_client_events(generation)) as events,
+        aclosing(_as_client_events(generation, ranking(request))) as events,
     ):
         yield events
 
 
-async def _as_client_events(generation: Exchange) -> AsyncGenerator[Event, None]:
-    """Converts the engine's events to those that a server would have sent."""
+async def _as_client_events(generation: Exchange, rank: Rank) -> AsyncGenerator[Event, None]:
+    """Ranks the engine's events, and converts them to those that a server would have sent."""
     async for batch in generation:
-        for event in batch:
-            values = {row.name: getattr(event, row.name) for row in fields(event)}
-            data = {name: list(v) if isinstance(v, TokenList) else v for name, v in values.items()}
+        for event in await rank(batch):
+            data = {row.name: _plain(getattr(event, row.name)) for row in fields(event)}
             converted = client.event_from({"event": type(event).__name__.lower(), **data})
             if isinstance(converted, client.Error):
                 raise client.failure(converted)
             if converted is not None:
                 yield converted
+
+
+def _plain(value: Any) -> Any:
+    """The value of an event's field, as a server's JSON has it."""
+    if isinstance(value, TokenList):
+        return list(value)
+    if isinstance(value, DiversityStats):
+        return asdict(value)
+    if isinstance(value, tuple):
+        return [asdict(one) if isinstance(one, Vote) else one for one in value]
+    return value
 
 
 # ----------------------------------------------------------------------------------------------------

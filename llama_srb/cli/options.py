@@ -28,7 +28,10 @@ GROUPS = {
 }  # fmt: skip
 FIELDS = {name: row for name, row in ROWS.items() if name != "prompt" and row.group != "chat"}
 NAMES = {"n": ["-n", "--n"]}
-METAVARS = {"int": "NUMBER", "float": "NUMBER"} | dict.fromkeys(("text", "texts", "choices"), "TEXT")
+SHORT = {"diversity_stats": ["--stats"]}
+METAVARS = {"int": "NUMBER", "float": "NUMBER", "ranker": "NAME|JSON"} | dict.fromkeys(
+    ("text", "texts", "choices"), "TEXT"
+)
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Any]]
 MORE_FLAGS = "llama_srb.flags"  # in a context's meta
 ENGINE_SETTINGS = ("model", "offline", "ctx", "parallel", "engine")
@@ -169,7 +172,8 @@ def _flag(name: str) -> str:
 def _field(row: Row) -> Option:
     flag, heading, meaning = _flag(row.name), GROUPS[row.group], _meaning(row)
     if row.type == "bool":
-        return Option([f"{flag}/--no-{flag[2:]}", row.name], heading, default=None, help=meaning)
+        flags = [f"{one}/--no-{one[2:]}" for one in (*SHORT.get(row.name, ()), flag)]
+        return Option([*flags, row.name], heading, default=None, help=meaning)
     return Option(
         [*NAMES.get(row.name, [flag]), row.name],
         heading,

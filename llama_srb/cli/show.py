@@ -70,6 +70,9 @@ class Plain(Show):
             gap = "\n" if self._next else ""
             print(f"{gap}[{self._next}] {_text_of(self.answer.choice(self._next))}", flush=True)
             self._next += 1
+        if isinstance(event, Done):
+            for line in _found(event):
+                print(f"\n{line}", flush=True)
 
 
 class Events(Show):
@@ -98,6 +101,8 @@ class OneObject(Show):
                 "total_tokens": done.prompt_tokens + done.completion_tokens,
             },
             "timings": dict(done.timings),
+            **({} if done.votes is None else {"votes": list(done.votes)}),
+            **({"diversity_stats": dict(done.diversity_stats)} if done.diversity_stats else {}),
         }
 
 
@@ -106,6 +111,22 @@ def _choice(choice: Choice) -> dict[str, Any]:
     free = choice.free and _choice(choice.free)
     data = {**asdict(replace(choice, free=None)), "free": free}
     return {name: value for name, value in data.items() if name not in OPTIONAL or value not in ((), None)}
+
+
+def _found(done: Done) -> list[str]:
+    """What the comparison of all texts has found, a line each."""
+    lines = []
+    if done.votes is not None:
+        votes = ", ".join(f"{one['answer']} {one['count']}" for one in done.votes)
+        lines.append(f"votes: {votes or 'none'}")
+    if (stats := done.diversity_stats) is not None:
+        overlap = stats["mean_overlap"]
+        lines.append(
+            f"{stats['texts']} texts: {stats['beginnings']} different beginnings, "
+            + ("" if overlap is None else f"mean overlap {overlap:.3f}, ")
+            + f"effective number {stats['effective_number']:.2f}"
+        )
+    return lines
 
 
 def _text_of(choice: Choice) -> str:
@@ -314,6 +335,9 @@ class SideBySide(Show):
             self._console.print()
         if self.answer.start and self.answer.choices:
             self._console.print(self._line(self._totals(time.monotonic() - self._began)))
+        if self.answer.done is not None:
+            for found in _found(self.answer.done):
+                self._console.print(Styled(found.translate(VISIBLE)))
 
     def _totals(self, seconds: float) -> str:
         tokens = sum(choice.length for choice in self.answer.choices)

@@ -114,7 +114,11 @@ class Then:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All sequences have ended; with best_of or rank_by, ranking has their indices, best first."""
+    """All sequences have ended; with best_of or rank_by, ranking has their indices, best first.
+
+    With rank_by.vote, votes has {answer, count}, the leading answer first. With diversity_stats: {texts,
+    beginnings, mean_overlap, effective_number}.
+    """
 
     count: int
     prompt_tokens: int
@@ -122,6 +126,8 @@ class Done:
     completion_tokens: int
     timings: Mapping[str, float] = field(default_factory=dict)
     ranking: tuple[int, ...] = ()
+    votes: tuple[Mapping[str, Any], ...] | None = None
+    diversity_stats: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

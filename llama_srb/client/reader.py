@@ -40,6 +40,11 @@ def _is_recalled(value: object) -> bool:
     return all(value.get(name) is None or is_text(value[name]) for name in ("memory", "document"))
 
 
+def _is_vote(value: object) -> bool:
+    """Whether a value is an answer of a vote with its count."""
+    return isinstance(value, Mapping) and is_text(value.get("answer")) and is_count(value.get("count"))
+
+
 def is_object(value: object) -> bool:
     return isinstance(value, Mapping)
 
@@ -58,6 +63,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "tuple[str, ...]": lambda value: is_list(value, is_text),
     "tuple[int, ...]": lambda value: is_list(value, is_count),
     "tuple[Mapping[str, Any], ...]": lambda value: is_list(value, is_object),
+    "votes: tuple[Mapping[str, Any], ...] | None": lambda value: is_list(value, _is_vote),
     "recalled: tuple[Mapping[str, Any], ...]": lambda value: is_list(value, _is_recalled),
     "tool_calls: tuple[Mapping[str, Any], ...]": lambda value: is_list(value, _is_call),
 }

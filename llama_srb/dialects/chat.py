@@ -12,7 +12,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Noted, as_json, noted
+from llama_srb.dialects.common.answers import Compared, Count, Frames, Noted, as_json, compared, noted
 from llama_srb.dialects.common.reply import ServerInfo, Text, Transcript
 from llama_srb.dialects.openai.answer import (
     UNFINISHED,
@@ -112,7 +112,7 @@ class ChatChunkChoice(RankingFields):
     finish_reason: ChatFinish | None
 
 
-class ChatCompletion(Head, Noted):
+class ChatCompletion(Head, Noted, Compared):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
@@ -310,6 +310,7 @@ class Body:
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
             **noted(self._request),
+            **compared(done),
         }
 
     def _choice(self, index: int, one: Text, stop: Stop | None) -> ChatChoice:

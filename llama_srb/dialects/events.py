@@ -12,7 +12,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from llama_srb.dialects.common.answers import NOTHING, Count, Frames, Noted, Token
+from llama_srb.dialects.common.answers import NOTHING, Compared, Count, Frames, Noted, Token, compared
 from llama_srb.engine import events as engine
 from llama_srb.engine.events import (
     Done,
@@ -154,7 +154,7 @@ class ExtendEvent(TypedDict):
     count: Count
 
 
-class DoneEvent(TypedDict):
+class DoneEvent(Compared):
     """All sequences of the request have ended; with ranking: their indices, best first.
 
     timings: milliseconds.
@@ -327,7 +327,7 @@ def _done(event: Done) -> DoneEvent:
     }
     if event.ranking:
         made["ranking"] = event.ranking
-    return made
+    return {**made, **compared(event)}
 
 
 def _error(event: Error) -> ErrorEvent:

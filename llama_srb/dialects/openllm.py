@@ -9,7 +9,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Vector, Warned
+from llama_srb.dialects.common.answers import Count, Finish, Told, Vector, Warned
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import Json, Reply, ServerInfo, Text
 from llama_srb.request.parse import request_from
@@ -36,7 +36,7 @@ class ConfiguredTurn(TypedDict):
     finish_reason: Finish
 
 
-class ConfiguredChat(Warned):
+class ConfiguredChat(Told):
     """message: with n = 1; choices: with a larger n. configuration: the request's, with n and max_tokens."""
 
     message: NotRequired[ConfiguredMessage]
@@ -44,7 +44,7 @@ class ConfiguredChat(Warned):
     configuration: dict[str, Any]
 
 
-class ConfiguredTexts(Warned):
+class ConfiguredTexts(Told):
     choices: list[ConfiguredText]
     configuration: dict[str, Any]
 
@@ -89,7 +89,7 @@ class Answer(Reply):
             for i in self.ordered
         ]
         answer: ConfiguredTexts = {"choices": choices, "configuration": self._configuration}
-        return {**answer, **self.warned}
+        return {**answer, **self.told}
 
 
 class ChatAnswer(Answer):
@@ -123,7 +123,7 @@ class ChatAnswer(Answer):
             answer["message"] = turns[0]["message"]
         else:
             answer["choices"] = turns
-        return {**answer, **self.warned}
+        return {**answer, **self.told}
 
 
 def _finish_reason(one: Text) -> Finish:

@@ -180,7 +180,7 @@ class Logits(Reply):
         first = next(iter(self.texts[0].tokens), {})  # there is none if the request was cancelled
         for token in first.get("top", ()):
             probabilities.setdefault(token["text"], math.exp(token["logprob"]))
-        return {"logits": probabilities, **self.warned}
+        return {"logits": probabilities, **warned(self.request.warnings)}
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -149,6 +149,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "tuple[Mapping[str, Any], ...]": (list,),
     "tuple[float, ...]": (list,),
     "TokenList": (list,),
+    "tuple[Vote, ...] | None": (list,),  # the engine sends none
+    "DiversityStats | None": (dict,),
 }
 
 

@@ -213,8 +213,29 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True)
+class Vote:
+    """An answer that texts have, and how many of them."""
+
+    answer: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiversityStats:
+    """How much texts differ: different beginnings, mean overlap of two, effective number of clusters."""
+
+    texts: int
+    beginnings: int
+    mean_overlap: float | None
+    effective_number: float
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
-    """All sequences of the request have ended; with ranking: their indices, best first."""
+    """All sequences of the request have ended; with ranking: their indices, best first.
+
+    votes: of a vote, the leading answer first. diversity_stats: of the returned texts, if they are asked for.
+    """
 
     id: str
     count: int
@@ -223,6 +244,8 @@ class Done:
     completion_tokens: int
     timings: Mapping[str, float] = field(default_factory=dict)
     ranking: tuple[int, ...] = ()
+    votes: tuple[Vote, ...] | None = None
+    diversity_stats: DiversityStats | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,12 @@ class Responder:
                 )
                 if held > self.max_held:
                     raise _too_large(self.max_held)
-                answer.take(await work.rank(batch))
+                ranked = await work.rank(batch)
                 last = batch[-1]
+                if ranked and isinstance(ranked[-1], Error):  # the texts cannot be ranked
+                    last = ranked[-1]
+                    break
+                answer.take(ranked)
         log_summary.set(log_summary.get() + summary_of(last))
         return last, held
 

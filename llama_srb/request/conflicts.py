@@ -52,6 +52,9 @@ def _check_then(request: CompletionRequest) -> None:
 
 
 def _check_best_of(request: CompletionRequest, max_n: int) -> None:
+    if request.dedupe and request.rank_by is not None and request.rank_by.name == "vote":
+        message = "only one of rank_by.vote and dedupe may be given: each of two equal texts has its vote"
+        raise RequestError(message, param="dedupe")
     best_of, n = request.best_of, request.n
     if best_of is not None and best_of > 1 and not n <= best_of <= max_n:
         raise wrong("best_of", best_of, f"0, 1, or between n, {n}, and {max_n}")

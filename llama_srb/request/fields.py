@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
+from llama_srb.request.rank_by import RankBy, read_rank_by
 from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, SequenceName, lora_fields
 from llama_srb.request.story.parts import Assembled
 from llama_srb.request.story.shape import Story, read_story
@@ -170,7 +171,6 @@ def _given(sampling: Sampling) -> dict[str, Any]:
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
 DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
-RANKINGS = ("logprob", "typical", "diversity")
 SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
 """The settings that a sequence may have of its own if diversity couples the draws of all n."""
 CHAT = (
@@ -258,10 +258,14 @@ class CompletionRequest(_Row):
         meaning="distinct: the n first tokens are drawn without replacement, before any truncation.")
     best_of: int | None = _row(None, "diversity", ge=0, neutral=0,
         meaning="Generate this many and return the n best of them, by rank_by; 0 or 1 is off.")
-    rank_by: Annotated[str | None, BeforeValidator(shapes.one_of("rank_by", RANKINGS))] = _row(
+    rank_by: Annotated[RankBy | None, BeforeValidator(read_rank_by)] = _row(
         None, "diversity",
         meaning="Order and scores of the choices: logprob (the mean of its tokens, best first), typical "
-        "(nearest to the median first), diversity (near the median and unlike the ones before).")
+        "(nearest to the median first), diversity (near the median and unlike the ones before), medoid (most "
+        'like all others first), {"vote": {"regex"}} (of the answer that most texts have; the last match is '
+        'a text\'s answer). {"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
+    diversity_stats: bool = _row(False, "diversity", neutral=False,
+        meaning="How much the texts differ: different beginnings, mean overlap, effective number.")
     dedupe: bool = _row(False, "diversity", neutral=False,
         meaning="A duplicate of another choice is generated again; a stream only marks it.")
     whole: bool = Field(False, exclude=True)  # the answer is one body
@@ -460,6 +464,7 @@ _TYPES: dict[object, str] = {
     Then | None: "second answer",
     Story | None: "story",
     ToolChoice | None: "tool choice",
+    RankBy | None: "ranker",
 }
 _TYPES |= {
     LogitBias: "biases",

@@ -89,6 +89,19 @@ async def test_the_events_are_those_of_http(start: Start) -> None:
     assert ours[-1][1].prompt_tokens == end["prompt_tokens"]
 
 
+async def test_votes_and_diversity_stats_are_in_done(start: Start) -> None:
+    async with (await start()).rpc() as rpc:
+        asked = {"rank_by": {"vote": {"regex": "[a-z]"}}, "diversity_stats": True}
+        fields = rpc.pb.CompleteRequest(fields=asked).fields
+        _, done = (await all_of(rpc.complete(prompt="Once", n=4, max_tokens=9, fields=fields)))[-1]
+        _, plain = (await all_of(rpc.complete(prompt="Once", n=1, max_tokens=9)))[-1]
+    assert sum(vote.count for vote in done.votes) == 4
+    assert all(len(vote.answer) == 1 for vote in done.votes)
+    assert done.diversity_stats.texts == 4
+    assert 0 <= done.diversity_stats.mean_overlap <= 1
+    assert (list(plain.votes), plain.HasField("diversity_stats")) == ([], False)
+
+
 async def test_a_chat_has_one_answer_unless_n_says_more(start: Start) -> None:
     started = await start("--endless")
     async with started.rpc() as rpc:

@@ -18,6 +18,7 @@ INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
 RANKED: list[dict[str, Any]] = [
     {"n": 4, "rank_by": "typical", "dedupe": True, "temperature": 0},
     {"n": 2, "best_of": 4},
+    {"n": 4, "rank_by": {"vote": {"regex": "[a-z]"}}, "diversity_stats": True},
 ]
 THEN: dict[str, Any] = {"then": {"text": " So:", "regex": "[ab]{2}", "return_free": True}}
 CALL: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "n": 2, "max_tokens": 150}

@@ -260,7 +260,14 @@ async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> Non
     fields = {"prompt": ONCE, "n": 2, "max_tokens": 3}
     commands = [
         {"op": "generate", "id": "a", **fields, "echo": True, "logprobs": 1, "foo": 1},
-        {"op": "generate", "id": "b", **fields, "rank_by": "typical", "dedupe": True},
+        {
+            "op": "generate",
+            "id": "b",
+            **fields,
+            "rank_by": "typical",
+            "dedupe": True,
+            "diversity_stats": True,
+        },
         {"op": "cancel", "id": "none"},
         {"op": "no"},
         {"op": "generate", "id": "c", "prompt": 7},
@@ -283,7 +290,7 @@ async def test_the_messages_of_a_chat_on_a_websocket_are_as_declared(storyteller
     commands: list[dict[str, Any]] = [
         turn | {"echo": True, "logprobs": 0, "foo": 1},
         {"op": "choose", "index": 1},
-        turn | {"rank_by": "typical", "dedupe": True},
+        turn | {"rank_by": {"vote": {"regex": "[a-z]"}}, "diversity_stats": True},
         {"op": "no"},
         turn | {"prompt": "x"},
         turn | {"text": "x" * 40_000},

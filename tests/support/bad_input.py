@@ -57,6 +57,7 @@ def raw(what: str, body: bytes, message: str, param: str | None = None, status: 
 
 
 N = "a whole number between 1 and 1024"
+RANKERS = 'one of logprob, typical, diversity, medoid, or {"vote": {"regex"}}'
 SAMPLERS = ", ".join(SAMPLER_NAMES)
 PAIRS = "an object {id: bias} or a list of [id or text, bias or false]"
 SEED = "between -1 and 4294967295"
@@ -341,7 +342,35 @@ DIVERSITY = [
     field("best_of 1025", "best_of is 1025; it must be 0, 1, or between n, 8, and 1024", best_of=1025),
     field("best_of 3 for 2 temperatures", "best_of is 3, more than the n, 2, that have settings of their own",
           best_of=3, n=2, temperature=[0.5, 1]),
-    field('rank_by "best"', 'rank_by is "best"; it must be one of logprob, typical, diversity', rank_by="best"),
+    field('rank_by "best"', 'rank_by is "best"; it must be one of logprob, typical, diversity, medoid, or {"vote": {"regex"}}', rank_by="best"),
+    field("rank_by vote without its object", 'rank_by.vote.regex is missing', param="rank_by.vote.regex", rank_by="vote"),
+    field("rank_by with two keys", 'rank_by has 2 keys ("vote", "medoid"); it must have one', rank_by={"vote": {}, "medoid": {}}),
+    field("rank_by {}", "rank_by has 0 keys (none); it must have one", rank_by={}),
+    field("rank_by [1]", f"rank_by is [1]; it must be {RANKERS}", rank_by=[1]),
+    field("rank_by medoid 1", "rank_by.medoid is 1; it must be an object", rank_by={"medoid": 1}),
+    field("rank_by medoid by sound", 'rank_by.medoid.by is "sound"; it must be one of overlap, embeddings',
+          param="rank_by.medoid.by", rank_by={"medoid": {"by": "sound"}}),
+    field("rank_by medoid with a regex", 'rank_by.medoid has no field "regex", only by, model', rank_by={"medoid": {"regex": "a"}}),
+    field("rank_by logprob by embeddings", 'rank_by.logprob has no field "by", and no others', rank_by={"logprob": {"by": "embeddings"}}),
+    field("rank_by overlap with a model", "rank_by.medoid.model is given, but by is overlap; only embeddings need a model",
+          param="rank_by.medoid.model", rank_by={"medoid": {"model": "a"}}),
+    field("rank_by embeddings without a model",
+          "rank_by.medoid.by is embeddings, but no embedding model is loaded; by model you may name one of storyteller",
+          param="rank_by.medoid.by", rank_by={"medoid": {"by": "embeddings"}}),
+    field("rank_by embeddings of an unknown model",
+          'rank_by.diversity.model is "no"; it must be a loaded model that computes embeddings, of which you may use: storyteller',
+          param="rank_by.diversity.model", rank_by={"diversity": {"by": "embeddings", "model": "no"}}),
+    *(field(f"rank_by vote {pattern}", f'rank_by.vote.regex is {json.dumps(pattern)}, which RE2 refuses: {reason}',
+            param="rank_by.vote.regex", rank_by={"vote": {"regex": pattern}})
+      for pattern, reason in [("(", "missing ): ("), (r"(a)\1", r"invalid escape sequence: \1"), ("(?=a)", "invalid perl operator: (?="),
+                              (r"\pL{500}", "pattern too large - compile failed")]),
+    field("rank_by vote with a long pattern", "rank_by.vote.regex has 1001 characters; it may have 1000",
+          param="rank_by.vote.regex", rank_by={"vote": {"regex": "a" * 1001}}),
+    field("rank_by vote 1", "rank_by.vote.regex is 1; it must be a regular expression", param="rank_by.vote.regex",
+          rank_by={"vote": {"regex": 1}}),
+    field("rank_by vote with dedupe", "only one of rank_by.vote and dedupe may be given: each of two equal texts has its vote",
+          param="dedupe", rank_by={"vote": {"regex": "a"}}, dedupe=True),
+    field("diversity_stats 1", "diversity_stats is 1; it must be true or false", diversity_stats=1),
     field("dedupe 1", "dedupe is 1; it must be true or false", dedupe=1),
 ]  # fmt: skip
 

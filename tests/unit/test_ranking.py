@@ -24,7 +24,8 @@ from llama_srb.engine.events import (
     Then,
     TokenList,
 )
-from llama_srb.engine.ranking import Rank, distinct, joining, ranking, words
+from llama_srb.engine.ranking import Rank, joining, ranking
+from llama_srb.engine.ranking.candidates import distinct, words
 from llama_srb.request.parse import Defaults, request_from
 
 A_CAT, THE_CAT, A_DOG = "a cat sat on a mat", "the cat sat on a mat", "dogs bark at night"

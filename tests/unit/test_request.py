@@ -134,6 +134,7 @@ VALUES: dict[str, Any] = {
     "diversity": "arithmetic",
     "first_token": "distinct",
     "rank_by": "typical",
+    "diversity_stats": True,
     "dedupe": True,
     "messages": [{"role": "user", "content": "x"}],
     "tools": [{"type": "function", "function": {"name": "x"}}],

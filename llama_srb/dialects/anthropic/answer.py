@@ -5,7 +5,7 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Warned
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Told
 from llama_srb.dialects.common.reply import Text, arguments_of
 from llama_srb.engine.events import Stop, Stream
 
@@ -54,7 +54,7 @@ class Stopped(TypedDict):
     stop_sequence: str | None
 
 
-class AnthropicMessage(Stopped, Warned):
+class AnthropicMessage(Stopped, Told):
     """stop_reason is null only in message_start."""
 
     id: str

@@ -89,7 +89,7 @@ class Messages(Reply):
             "content": [],
             **end,
             "usage": self._usage(),
-            **self.warned,
+            **self.told,
         }
 
     def _usage(self) -> AnthropicUsage:

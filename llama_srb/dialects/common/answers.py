@@ -11,7 +11,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.engine.events import Error, TokenList
+from llama_srb.engine.events import Done, Error, TokenList
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.story.parts import Assembled, LoreReport, PartName, Place, StoryPart, Why
 
@@ -31,6 +31,38 @@ class Frames:
 
 class Warned(TypedDict, total=False):
     warnings: tuple[str, ...]
+
+
+class AnswerVotes(TypedDict):
+    """An answer that texts have, and how many of them; with rank_by.vote."""
+
+    answer: str
+    count: Count
+
+
+class DiversityFigures(TypedDict):
+    """How much the texts differ; incomplete ones do not count.
+
+    beginnings: different first three words. mean_overlap: of two texts, the share of their words, pairs and
+    triples that both have; null with fewer than two. effective_number: exp of the entropy of the sizes of
+    clusters, in which texts overlap by a third.
+    """
+
+    texts: Count
+    beginnings: Count
+    mean_overlap: float | None
+    effective_number: float
+
+
+class Compared(TypedDict, total=False):
+    """What the comparison of all texts has found. votes: the leading answer first."""
+
+    votes: list[AnswerVotes]
+    diversity_stats: DiversityFigures
+
+
+class Told(Warned, Compared, total=False):
+    """The field warnings, and what the comparison of all texts has found."""
 
 
 class RecalledChunk(TypedDict):
@@ -124,6 +156,21 @@ class Token(TypedDict):
 def warned(warnings: tuple[str, ...]) -> Warned:
     """The field warnings of an answer; no field if there are no warnings."""
     return {"warnings": warnings} if warnings else {}
+
+
+def compared(done: Done | None) -> Compared:
+    """What the comparison of all texts has found; no field if they were not compared."""
+    found: Compared = {}
+    if done is not None and done.votes is not None:
+        found["votes"] = [{"answer": one.answer, "count": one.count} for one in done.votes]
+    if done is not None and (stats := done.diversity_stats) is not None:
+        found["diversity_stats"] = {
+            "texts": stats.texts,
+            "beginnings": stats.beginnings,
+            "mean_overlap": stats.mean_overlap,
+            "effective_number": stats.effective_number,
+        }
+    return found
 
 
 def noted(first: CompletionRequest, *others: CompletionRequest) -> Noted:

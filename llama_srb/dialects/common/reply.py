@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Warned, warned
+from llama_srb.dialects.common.answers import Count, Told, compared, warned
 from llama_srb.engine.events import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
 from llama_srb.request.fields import CompletionRequest, Limit
 from llama_srb.request.parse import Defaults
@@ -276,9 +276,9 @@ class Reply(Transcript[Text]):
         return self.start.prompt_tokens if self.start else 0
 
     @property
-    def warned(self) -> Warned:
-        """The field warnings, for the body or the last frame."""
-        return warned(self.request.warnings)
+    def told(self) -> Told:
+        """The field warnings, and what all texts say together, for the body or the last frame."""
+        return {**warned(self.request.warnings), **compared(self.done)}
 
     def messages(self, event: Event) -> Iterator[Mapping[str, Any]]:
         """The objects of an event's frames."""

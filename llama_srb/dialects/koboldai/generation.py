@@ -10,7 +10,7 @@ from typing import Any, NotRequired
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Warned, as_json
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Told, as_json
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.reply import Reply, ServerInfo, TokenLogprob, token_json
 from llama_srb.engine.events import Error, Stop, Stream
@@ -60,11 +60,11 @@ class KoboldResult(TypedDict):
     completion_tokens: Count
 
 
-class KoboldResults(Warned):
+class KoboldResults(Told):
     results: list[KoboldResult]
 
 
-class KoboldPiece(Warned):
+class KoboldPiece(Told):
     """New text of one sequence. index: only with n > 1."""
 
     token: str
@@ -115,7 +115,7 @@ class Results(Reply):
         message: KoboldPiece = {"token": token, "finish_reason": finish_reason}
         if self.request.n > 1:
             message["index"] = index
-        return {**message, **self.warned} if self.done else message
+        return {**message, **self.told} if self.done else message
 
     def frame(self, data: Mapping[str, Any]) -> bytes:
         return b"event: message\ndata: %b\n\n" % orjson.dumps(data)
@@ -127,7 +127,7 @@ class Results(Reply):
         return "" if self._trim_stop else stop.stop_text
 
     def body(self) -> KoboldResults:
-        return {"results": list(map(self._result, self.ordered)), **self.warned}
+        return {"results": list(map(self._result, self.ordered)), **self.told}
 
     def _result(self, index: int) -> KoboldResult:
         text = self.texts[index]

@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Warned, as_json, size_in
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Told, as_json, size_in
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import INFILL, infill_prompt
 from llama_srb.dialects.common.reply import (
@@ -93,7 +93,7 @@ class LlamacppPiece(Probabilities):
     prompt_progress: NotRequired[PromptProgress]
 
 
-class LlamacppText(Warned, Probabilities):
+class LlamacppText(Told, Probabilities):
     """A complete text, or the frame that ends a sequence; with response_fields only the named fields."""
 
     index: Count
@@ -229,7 +229,7 @@ class Completion(Reply):
         }
         if self.done:
             final["timings"] = timings_of(self.done, text.length)
-        return {**final, **self.warned}
+        return {**final, **self.told}
 
     def _settings(self, index: int) -> Json:
         request = self.request

@@ -13,7 +13,7 @@ from typing import Any, Literal, NotRequired, TypeAlias
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Warned, as_json
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Told, as_json
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill, infill_prompt
 from llama_srb.dialects.common.reply import (
@@ -80,7 +80,7 @@ class Logprobs(TypedDict, total=False):
     logprobs: list[TokenLogprob]
 
 
-class Durations(Warned):
+class Durations(Told):
     """Counts of tokens, over all sequences; durations in nanoseconds."""
 
     total_duration: Count
@@ -281,7 +281,7 @@ class Lines(Reply):
             "prompt_eval_duration": ns.get("prompt_ms", 0),
             "eval_count": done.completion_tokens,
             "eval_duration": ns.get("decode_ms", 0),
-            **self.warned,
+            **self.told,
         }
 
 

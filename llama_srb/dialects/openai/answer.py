@@ -7,7 +7,16 @@ from typing import Any, Literal, TypeAlias
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Noted, PromptSize, size_in
+from llama_srb.dialects.common.answers import (
+    NO_SIZE,
+    Compared,
+    Count,
+    Finish,
+    Noted,
+    PromptSize,
+    compared,
+    size_in,
+)
 from llama_srb.dialects.common.reply import OneText, Transcript
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
@@ -85,8 +94,14 @@ class Head(TypedDict):
     system_fingerprint: str
 
 
-class ChunkExtras(Noted, total=False):
-    """Fields of the first chunk (warnings, recalled) and of the last one (usage, ranking)."""
+class ComparedTexts(Compared, total=False):
+    """by_prompt: the same for each of several prompts, in their order."""
+
+    by_prompt: list[Compared]
+
+
+class ChunkExtras(Noted, ComparedTexts, total=False):
+    """Fields of the first chunk (warnings, recalled) and of the last one (the others)."""
 
     ranking: tuple[Count, ...]
     usage: Usage | None
@@ -220,9 +235,10 @@ class ChunkWriter:
         """The first chunk with what there is to tell about the prompt; empty if there is nothing."""
         return self.frame(choices, notes) if notes else b""
 
-    def end(self, done: Done) -> bytes:
-        """The last chunk, if there is a ranking or usage to send, and the end of the stream."""
+    def end(self, done: Done, found: ComparedTexts | None = None) -> bytes:
+        """The last chunk, if it has something to tell of all texts, and the end of the stream."""
         extras: ChunkExtras = {"ranking": done.ranking} if done.ranking else {}
+        extras = {**extras, **(compared(done) if found is None else found)}
         if self._wants_usage:
             extras["usage"] = usage_of(done)
         return (self.frame((), extras) if extras else b"") + END

@@ -6,17 +6,18 @@ all choices. A cancelled sequence has the finish_reason "length", since its text
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Frames, Noted, as_json, noted
+from llama_srb.dialects.common.answers import Count, Finish, Frames, Noted, as_json, compared, noted
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
     ChunkExtras,
     ChunkWriter,
+    ComparedTexts,
     Error,
     Head,
     Origin,
@@ -63,7 +64,7 @@ class Choice(RankingFields):
     finish_reason: Finish
 
 
-class Completion(Head, Noted):
+class Completion(Head, Noted, ComparedTexts):
     object: Literal["text_completion"]
     choices: list[Choice]
     usage: Usage
@@ -316,6 +317,7 @@ class Body:
             "choices": [self._choice(*one) for one in in_order(self._transcript)],
             "usage": usage_of(done),
             **noted(self._request),
+            **cast(ComparedTexts, compared(done)),
         }
 
     def _choice(self, index: int, text: EchoedText, stop: Stop | None) -> Choice:

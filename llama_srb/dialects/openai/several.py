@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
+from typing import cast
 
 import orjson
 
-from llama_srb.dialects.common.answers import noted
-from llama_srb.dialects.openai.answer import ChunkWriter, Origin, usage_of
+from llama_srb.dialects.common.answers import Compared, compared, noted
+from llama_srb.dialects.openai.answer import ChunkWriter, ComparedTexts, Origin, usage_of
 from llama_srb.dialects.openai.completions import (
     KIND,
     PREFIX,
@@ -45,6 +46,9 @@ class ChunksOfMany:
         """The frames of events of one generation."""
         return b"".join(map(self._render, events))
 
+    def _end(self) -> bytes:
+        return self._writer.end(_sum(self._done), _by_prompt(self._choices, self._done))
+
     def frames(self, events: list[Event]) -> bytes | Iterator[bytes]:
         """As render(); but if each choice repeats the prompt, each frame is made when it is taken."""
         if not any(isinstance(event, REPEATED) for event in events):
@@ -63,12 +67,18 @@ class ChunksOfMany:
                 return self._writer.begin(self._notes) if event.id == self._named else b""
             case Done():
                 self._done.append(event)
-                return self._writer.end(_sum(self._done)) if len(self._done) == len(self._choices) else b""
+                return self._end() if len(self._done) == len(self._choices) else b""
         id = event.id  # type: ignore[union-attr]  # each event of a generation has an id
         choices, moved = self._choices[id], _moved(event, self._first[id])
         if isinstance(moved, Stream):
             return choices.text(moved)
         return choices.render(moved) or self._writer.other(event)
+
+
+def _by_prompt(prompts: Iterable[str], parts: Iterable[Done]) -> ComparedTexts:
+    """What was found for each prompt; no field if nothing was asked for."""
+    done = {one.id: compared(one) for one in parts}
+    return {"by_prompt": [done[id] for id in prompts]} if any(done.values()) else {}
 
 
 def _moved(event: Event, by: int) -> Event:
@@ -82,7 +92,7 @@ def _moved(event: Event, by: int) -> Event:
 
 
 def _sum(parts: Iterable[Done]) -> Done:
-    """The counts of all generations; there is no ranking over several prompts."""
+    """The counts of all generations; texts of several prompts are not compared."""
     first, *others = parts
     for one in others:
         first = replace(
@@ -92,7 +102,7 @@ def _sum(parts: Iterable[Done]) -> Done:
             cached_tokens=first.cached_tokens + one.cached_tokens,
             completion_tokens=first.completion_tokens + one.completion_tokens,
         )
-    return replace(first, ranking=())
+    return replace(first, ranking=(), votes=None, diversity_stats=None)
 
 
 class BodyOfMany:
@@ -115,7 +125,9 @@ class BodyOfMany:
         choices: list[Choice] = []
         for body in bodies:
             choices += [_moved_choice(choice, len(choices)) for choice in body["choices"]]
-        return {**bodies[0], "choices": choices, "usage": usage_of(_sum(self._done)), **self._notes}
+        first = {name: value for name, value in bodies[0].items() if name not in Compared.__annotations__}
+        whole = {**first, "choices": choices, "usage": usage_of(_sum(self._done)), **self._notes}
+        return cast(Completion, {**whole, **_by_prompt(self._parts, self._done)})
 
     def json(self) -> bytes:
         """The body as JSON."""

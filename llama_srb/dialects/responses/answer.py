@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Warned
+from llama_srb.dialects.common.answers import Count, Frames, Told
 from llama_srb.dialects.common.timings import PromptProgress, Timings
 from llama_srb.dialects.openai.answer import CachedTokens, ChatToken
 
@@ -115,7 +115,7 @@ class Reasoning(TypedDict):
     summary: str | None
 
 
-class Response(Warned):
+class Response(Told):
     """created_at, completed_at: seconds since 1970. Most other fields are those of the request."""
 
     id: str

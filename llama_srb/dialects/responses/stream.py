@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
-from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, as_json, warned
+from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, as_json, compared, warned
 from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.openai import answer as openai
 from llama_srb.dialects.responses.body import Asked
@@ -90,7 +90,7 @@ class Output:
 
     def _end(self, done: Done) -> Iterator[Json]:
         assert self._stop is not None  # each sequence stops before done
-        more: Json = {"usage": self._usage(done)}
+        more: Json = {"usage": self._usage(done), **compared(done)}
         if self._stop.finish_reason == "stop":
             status = "completed"
             more["completed_at"] = self._origin.created + round(sum(done.timings.values()) / 1000)

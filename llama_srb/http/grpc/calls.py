@@ -155,7 +155,7 @@ class Calls:
         request = await call.parsed(parse, chosen.body, chosen.defaults)
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)
-            work = work_of(request, reservation, self._responder.max_held, as_events=True)
+            work = work_of(request, chosen, reservation, self._responder.max_held, as_events=True)
             await self._stream(call, work, noted(request))
 
     async def _chosen(self, call: Call, body: dict[str, Any]) -> Chosen:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -164,6 +165,10 @@ def _plain(value: Any) -> Any:
             {name: one for name, one in token.items() if one is not None and name in _TOKEN}
             for token in value
         ]
+    if isinstance(value, engine.DiversityStats):
+        return {name: one for name, one in asdict(value).items() if one is not None}
+    if isinstance(value, tuple) and any(isinstance(one, engine.Vote) for one in value):
+        return list(map(asdict, value))
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from aiohttp import web
@@ -11,6 +11,7 @@ from aiohttp import web
 from llama_srb.http.connections import BODY, LARGE
 from llama_srb.http.route import pattern_of
 from llama_srb.request.parse import parse_body
+from llama_srb.request.values import wrong
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,3 +46,25 @@ def path_of(http: web.Request) -> str:
     pattern = pattern_of(http)
     assert pattern is not None
     return pattern
+
+
+def name_in(body: Mapping[str, Any], fields: tuple[str, ...]) -> str | None:
+    for field in fields:
+        if (name := body.get(field)) is None:
+            continue
+        if not isinstance(name, str):
+            raise wrong(field, name, "a text")
+        return name
+    return None
+
+
+def with_adapter(body: Mapping[str, Any], adapter: int | None) -> Mapping[str, Any]:
+    """The body with this adapter at scale 1, beside those that it names itself."""
+    if adapter is None:
+        return body
+    others = body.get("lora") or []
+    if not isinstance(others, list):
+        return body  # its reader refuses it
+    if any(isinstance(one, dict) and one.get("id") == adapter for one in others):
+        return body
+    return {**body, "lora": [{"id": adapter, "scale": 1.0}, *others]}

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -18,8 +19,8 @@ from llama_srb.dialects.common.reply import ModelState, ServerInfo
 from llama_srb.dialects.openai import Origin
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.handlers.bodies import Bodies, path_of
-from llama_srb.http.handlers.facts import ModelFacts
+from llama_srb.http.handlers.bodies import Bodies, name_in, path_of, with_adapter
+from llama_srb.http.handlers.facts import ModelFacts, embedder_of
 from llama_srb.http.middleware import DIALECT_OF, Handler
 from llama_srb.http.observe.traces import NO_TRACES
 from llama_srb.http.reservations import Admission, Reservation
@@ -31,7 +32,8 @@ from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
 from llama_srb.request.presets import Preset
-from llama_srb.request.values import RequestError, wrong
+from llama_srb.request.rank_by import RankBy
+from llama_srb.request.values import RequestError
 from llama_srb.tasks import Task, Tasks, applied, pins_of
 
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
@@ -75,6 +77,7 @@ class Chosen:
     warnings: tuple[str, ...] = ()
     agent: str = ""
     memories: Recalling | None = None  # that its task may recall from
+    embedders: Callable[[], Iterable[ModelFacts]] = tuple  # the models that the caller may use
 
     @property
     def defaults(self) -> Defaults:
@@ -107,11 +110,17 @@ class Chosen:
             held.enter_context(self.memories.use())
 
     def checked(self, request: CompletionRequest) -> CompletionRequest:
-        """The request, if what it continues is of this model."""
+        """The request, if what it continues is of this model, and a model computes what ranks it."""
         self.facts.require_what_continue_needs(request)
         if request.continue_ is not None:
             self.admission.ids.require(request.continue_.id, self.facts.name)
+        if request.rank_by is not None and request.rank_by.needs_vectors:
+            self.embedder(request.rank_by)
         return request
+
+    def embedder(self, by: RankBy) -> ServedModel:
+        """The loaded model that computes the vectors of a ranking; RequestError."""
+        return embedder_of(self.embedders(), by)
 
     def with_task(self, request: CompletionRequest, *, is_beginning: bool = False) -> CompletionRequest:
         """The request with the texts of the task around its prompt. is_beginning: it is to be continued."""
@@ -237,7 +246,7 @@ class Registry:
     ) -> Chosen:
         """The model that a body names; RequestError if the name is unknown, or not one of the caller's."""
         body = MERGED[dialect](dict(body)) if dialect in MERGED else body
-        named = _name_in(body, FIELDS.get(dialect, ("model",)))
+        named = name_in(body, FIELDS.get(dialect, ("model",)))
         asked, is_ollama = named or query, dialect == "ollama"
         name = asked if not asked or _is_name(self, asked) or not is_ollama else asked.split(":")[0]
         if not name and not self.allowed(caller) and (own := list(self.tasks(caller))):
@@ -252,7 +261,7 @@ class Registry:
             also=self.configured.names,
         )
         shown = asked if asked and name == choice.name else choice.name
-        return _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown)
+        return _chosen(self, choice, caller, with_adapter(body, choice.adapter), shown)
 
     def of_task(
         self,
@@ -271,7 +280,7 @@ class Registry:
             tasks, memories = Tasks([before.task]), before.memories
         task = tasks.require(name, None if caller.grant is None else caller.grant.tasks)
         choice = self._model_of(task, caller)
-        chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), shown or name)
+        chosen = _chosen(self, choice, caller, with_adapter(body, choice.adapter), shown or name)
         return _with_task(chosen, task, body, memories)
 
     def of_draft(self, task: Task, body: Mapping[str, Any], caller: Caller) -> Chosen:
@@ -279,7 +288,7 @@ class Registry:
         choice = self.names.choose(task.model, allowed_to(caller), is_known=task.model is not None)
         if task.recall is not None and self.memories is not None:
             self.memories.require(task.recall.memory, caller)
-        chosen = _chosen(self.admission, choice, caller, _with_adapter(body, choice.adapter), task.name)
+        chosen = _chosen(self, choice, caller, with_adapter(body, choice.adapter), task.name)
         return _with_task(chosen, task, body, self.memories)
 
     def _model_of(self, task: Task, caller: Caller) -> Choice[ModelFacts]:
@@ -301,7 +310,7 @@ class Registry:
             return self.of_task(name, {}, caller)
         also = self.configured.names
         choice = self.names.choose(name, allowed_to(caller), is_known=True, also=also)
-        return _chosen(self.admission, choice, caller, {}, choice.name)
+        return _chosen(self, choice, caller, {}, choice.name)
 
     def allowed(self, caller: Caller) -> tuple[ModelFacts, ...]:
         """The models that a caller may use, in order."""
@@ -352,9 +361,12 @@ def _leaves(residency: Residency, facts: ModelFacts) -> float | None:
 
 
 def _chosen(
-    admission: Admission, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
+    registry: Registry, choice: Choice[ModelFacts], caller: Caller, body: Mapping[str, Any], name: str
 ) -> Chosen:
-    return Chosen(admission, choice.model, caller, body, name, choice.adapter, warnings=choice.warnings)
+    made = Chosen(
+        registry.admission, choice.model, caller, body, name, choice.adapter, warnings=choice.warnings
+    )
+    return dataclasses.replace(made, embedders=partial(registry.allowed, caller))
 
 
 def allowed_to(caller: Caller) -> tuple[str, ...] | None:
@@ -374,25 +386,3 @@ def _with_task(chosen: Chosen, task: Task, body: Mapping[str, Any], memories: Re
 def _is_name(registry: Registry, name: str) -> bool:
     """Ollama's names end with a colon and a tag, which names here may lack."""
     return registry.names.find(name) is not None or name in registry.configured.names
-
-
-def _name_in(body: Mapping[str, Any], fields: tuple[str, ...]) -> str | None:
-    for field in fields:
-        if (name := body.get(field)) is None:
-            continue
-        if not isinstance(name, str):
-            raise wrong(field, name, "a text")
-        return name
-    return None
-
-
-def _with_adapter(body: Mapping[str, Any], adapter: int | None) -> Mapping[str, Any]:
-    """The body with this adapter at scale 1, beside those that it names itself."""
-    if adapter is None:
-        return body
-    others = body.get("lora") or []
-    if not isinstance(others, list):
-        return body  # its reader refuses it
-    if any(isinstance(one, dict) and one.get("id") == adapter for one in others):
-        return body
-    return {**body, "lora": [{"id": adapter, "scale": 1.0}, *others]}

@@ -75,7 +75,9 @@ class Compatibility:
         reply = await parsed(http, REPLIES[path_of(http)], chosen.body, chosen.info)
         with chosen.reserve() as reservation:
             reply.request = await prepared(reply.request, chosen, reservation, reply.limit)
-            with self._watching(reply, work_of(reply.request, reservation, self.responder.max_held)) as work:
+            with self._watching(
+                reply, work_of(reply.request, chosen, reservation, self.responder.max_held)
+            ) as work:
                 if reply.stream:
                     return await self.responder.stream(
                         http, work, reply.render, reply.content_type, reply.pause

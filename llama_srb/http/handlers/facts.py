@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from llama_srb import __version__
 from llama_srb.config import Settings
@@ -19,9 +19,10 @@ from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import Defaults, canonical, refuse_locked
 from llama_srb.request.presets import Preset
+from llama_srb.request.rank_by import RankBy
 from llama_srb.request.story.ruler import Counts
 from llama_srb.request.truncate import Command
-from llama_srb.request.values import INT32_MAX, RequestError, wrong
+from llama_srb.request.values import INT32_MAX, RequestError, shown, wrong
 from llama_srb.tasks import Task, pin_of
 
 
@@ -186,3 +187,27 @@ class ModelFacts:
             uptime=time.monotonic() - self._began,
             defaults=defaults,
         )
+
+
+def embedder_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
+    """The loaded model among these that computes the vectors of a ranking; RequestError.
+
+    It is the one that by.model names, else the only one that is made for embeddings.
+    """
+    embed = [one for one in models if one.pool.ready is not None and one.pool.ready.embedding]
+    if by.model is None:
+        found = [one for one in embed if one.pool.ready and one.pool.ready.embedding.get("only")]
+    else:
+        found = [one for one in embed if by.model in one.settings.model_names]
+    if len(found) == 1:
+        return found[0].served
+    names = ", ".join(one.name for one in found or embed) or "none"
+    if found:
+        message = f"rank_by.{by.name}.by is embeddings, and several models compute them: name one of {names}"
+    elif by.model is None:
+        message = f"rank_by.{by.name}.by is embeddings, but no embedding model is loaded"
+        message += f"; by model you may name one of {names}" if embed else "; load one, or take overlap"
+    else:
+        message = f"rank_by.{by.name}.model is {shown(by.model)}; it must be a loaded model that computes "
+        message += f"embeddings, of which you may use: {names}"
+    raise RequestError(message, param=f"rank_by.{by.name}.{'by' if by.model is None else 'model'}")

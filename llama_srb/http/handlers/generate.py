@@ -14,11 +14,11 @@ from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, Asked, negotiate
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
-from llama_srb.engine.ranking import joining, ranking
+from llama_srb.engine.ranking import joining
 from llama_srb.http.answers import Computed
 from llama_srb.http.handlers.bodies import parsed, path_of
 from llama_srb.http.handlers.chosen import Chosen, Registry
-from llama_srb.http.handlers.work import prepared, templated, without_messages, work_of
+from llama_srb.http.handlers.work import prepared, rank_of, templated, without_messages, work_of
 from llama_srb.http.middleware import DIALECT, FORM_RULE, json_response, log_summary, refused
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Responder, Work, begun_with, summary_of, unranked
@@ -64,7 +64,7 @@ class Generate:
         request = await parsed(http, events.parse, chosen.body, chosen.defaults)
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation)
-            work = work_of(request, reservation, self.responder.max_held, as_events=True)
+            work = work_of(request, chosen, reservation, self.responder.max_held, as_events=True)
             render = partial(events.render, notes=noted(request))
             return await self.responder.stream(http, work, begun_with(first, render))
 
@@ -76,7 +76,7 @@ class Generate:
         origin = chosen.origin
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation, form.limit)
-            work = work_of(request, reservation, self.responder.max_held, has_stop=True)
+            work = work_of(request, chosen, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
                 render = openai.renderer(openai.Chunks(request, form, origin), request, form)
                 return await self.responder.stream(http, work, render)
@@ -98,7 +98,7 @@ class Generate:
             requests = [await prepared(request, chosen, reservation, form.limit) for request in told]
             several = reservation.generate_all(requests)
             named = dict(zip((part.id for part in several.parts), requests, strict=True))
-            work = self._work_of_many(several, named, reservation.about)
+            work = self._work_of_many(several, named, chosen, reservation.about)
             if form.stream:
                 return await self.responder.stream(
                     http, work, openai.ChunksOfMany(named, form, origin).frames
@@ -106,11 +106,15 @@ class Generate:
             return await self.responder.whole(http, work, openai.BodyOfMany(named, origin))
 
     def _work_of_many(
-        self, several: MultiGeneration, named: Mapping[str, CompletionRequest], about: str
+        self,
+        several: MultiGeneration,
+        named: Mapping[str, CompletionRequest],
+        chosen: Chosen,
+        about: str,
     ) -> Work:
         """The work of several prompts. named: the requests by their generations' ids. about: for the log."""
         max_held = self.responder.max_held // len(named)
-        ranks = {id: joining(request, ranking(request, max_held)) for id, request in named.items()}
+        ranks = {id: joining(request, rank_of(request, chosen, max_held)) for id, request in named.items()}
         n = next(iter(named.values())).n
         size = f"n={n} prompts={len(named)}{about}"
         return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]
@@ -133,7 +137,7 @@ class Generate:
             request = await prepared(request, chosen, reservation, form.limit)
             form = form.verbose_by_default(chosen.facts.verbose)
             request = openai.asked(request, form)
-            work = work_of(request, reservation, self.responder.max_held, has_stop=True)
+            work = work_of(request, chosen, reservation, self.responder.max_held, has_stop=True)
             if form.stream:
                 render = openai.renderer(chat.Chunks(request, form, origin), request, form)
                 return await self.responder.stream(http, work, render)
@@ -147,7 +151,7 @@ class Generate:
         origin = chosen.origin
         with chosen.reserve() as reservation:
             request = await prepared(request, chosen, reservation, asked.limit)
-            work = work_of(request, reservation, self.responder.max_held, has_stop=True)
+            work = work_of(request, chosen, reservation, self.responder.max_held, has_stop=True)
             output = responses.Output(request, asked, origin)
             if asked.form.stream:
                 return await self.responder.stream(http, work, responses.Frames(output).render)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from llama_srb.engine.ranking import joining, ranking
+from llama_srb.engine.ranking import Rank, joining, ranking
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
 from llama_srb.http.tasks.stories import compute_ahead, with_story
+from llama_srb.memory.embedding import vectors
 from llama_srb.request import shapes
 from llama_srb.request.fields import CHAT, CompletionRequest, Limit
 from llama_srb.request.truncate import Command, truncate_prompt
+from llama_srb.request.values import MAX_EMBEDDED
 
 
 async def prepared(
@@ -59,8 +62,24 @@ async def without_messages(request: CompletionRequest, chosen: Chosen, command: 
     return request.model_copy(update={**dict.fromkeys(CHAT), "prompt": prompt})
 
 
+def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None) -> Rank:
+    """The ranking of a request's events; a reservation of its caller computes vectors, if it needs them."""
+
+    async def embed(texts: Sequence[str]) -> list[Sequence[float]]:
+        assert request.rank_by is not None
+        model, caller = chosen.embedder(request.rank_by), chosen.caller.accepted  # the request has its slot
+        found: list[Sequence[float]] = []
+        with chosen.admission.reserve(caller, model, yields=True, again=True, owed=True) as reservation:
+            for part in range(0, len(texts), MAX_EMBEDDED):
+                found += await vectors(reservation, texts[part : part + MAX_EMBEDDED])
+        return found
+
+    return ranking(request, max_held, embed)
+
+
 def work_of(
     request: CompletionRequest,
+    chosen: Chosen,
     reservation: Reservation,
     max_held: int,
     *,
@@ -72,7 +91,7 @@ def work_of(
     as_events: the answer is the event stream, which has events about a load that the request waits for, and
     between two answers of a sequence.
     """
-    rank, generation = ranking(request, max_held), reservation.generate(request)
+    rank, generation = rank_of(request, chosen, max_held), reservation.generate(request)
     rank = rank if as_events else joining(request, rank)
     generation.shows_loading = as_events
     return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes=request.n)

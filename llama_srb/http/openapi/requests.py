@@ -12,6 +12,7 @@ from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
+from llama_srb.http.openapi.rankers import RANKER
 from llama_srb.http.openapi.stories import STORY
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
@@ -122,6 +123,7 @@ OF_TYPE: dict[str, Schema] = {
     "second answer": _object(SECOND, "text", additionalProperties=False)
     | {"type": ["object", "string"], "not": {"anyOf": [{"required": list(two)} for two in TWO_STRUCTURES]}},
     "story": STORY,
+    "ranker": RANKER,
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "adapters": ADAPTERS,

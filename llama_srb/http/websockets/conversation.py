@@ -22,10 +22,10 @@ from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.tasks import turns
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import EngineUnavailable, Exchange
-from llama_srb.engine.ranking import joining, ranking
+from llama_srb.engine.ranking import joining
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Chosen
-from llama_srb.http.handlers.work import prepared
+from llama_srb.http.handlers.work import prepared, rank_of
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import unranked
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
@@ -143,7 +143,7 @@ class Conversation(ClientSocket):
         generation.shows_loading = True
         if turn.is_cancelled:
             generation.cancel()
-        rank, join = ranking(request, self._max_held), joining(request, unranked)
+        rank, join = rank_of(request, turn.chosen, self._max_held), joining(request, unranked)
         notes = noted(request)
         async with generation:
             async for batch in generation:

@@ -20,10 +20,9 @@ from llama_srb.dialects.common.answers import noted
 from llama_srb.dialects.messages import Command
 from llama_srb.engine.events import Error, Start
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange
-from llama_srb.engine.ranking import ranking
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Chosen
-from llama_srb.http.handlers.work import prepared
+from llama_srb.http.handlers.work import prepared, rank_of
 from llama_srb.http.reservations import Admission, Reservation
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
 from llama_srb.request.fields import CompletionRequest
@@ -166,11 +165,12 @@ class Connection(ClientSocket):
     async def _answer(self, id: str, running: _Running) -> bool:
         if running.generation is None:
             running.request = await prepared(running.request, running.chosen, running.reservation)
-        await self._send_all(id, running.request, running.generation or running.begin())
+        await self._send_all(id, running, running.generation or running.begin())
         return True
 
-    async def _send_all(self, id: str, request: CompletionRequest, generation: Exchange) -> None:
-        rank, notes = ranking(request, self._max_held), noted(request)
+    async def _send_all(self, id: str, running: _Running, generation: Exchange) -> None:
+        request = running.request
+        rank, notes = rank_of(request, running.chosen, self._max_held), noted(request)
         async with generation:
             async for batch in generation:
                 self._remember(id, batch)

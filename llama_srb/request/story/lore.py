@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+import re2
+
 from llama_srb.request.story.parts import Call
 from llama_srb.request.story.shape import LoreEntry, Story
 from llama_srb.request.values import RequestError
@@ -107,18 +109,13 @@ def _search_words(key: str, text: str) -> re.Match[str] | None:
 def _compiled(name: str, pattern: str, flags: str) -> Any:
     try:
         return _expression(f"(?{flags}){pattern}" if flags else pattern)
-    except ImportError:
-        message = f"{name} is a regular expression, which needs the extra llama-srb[lore] on the server"
-        raise RequestError(message, param=name) from None
     except ValueError as error:
         raise RequestError(f"{name} is no regular expression: {error}", param=name) from None
 
 
 @lru_cache(maxsize=2 * MAX_EXPRESSIONS)
 def _expression(pattern: str) -> Any:
-    """ImportError without re2; ValueError says what is wrong."""
-    import re2
-
+    """ValueError says what is wrong."""
     options = re2.Options()
     options.max_mem, options.log_errors = MAX_MEMORY, False
     try:

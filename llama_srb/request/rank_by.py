@@ -1,0 +1,127 @@
+"""The field `rank_by`: a ranker's name, or an object whose one key is the name. Pure.
+
+It knows what a ranker needs; engine/ranking knows how one orders texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import re2
+
+from llama_srb.request.shapes import from_json
+from llama_srb.request.values import RequestError, is_text, shown, wrong
+
+MAX_PATTERN = 1000  # characters
+MAX_PATTERN_MEMORY = 1 << 20  # bytes of the compiled pattern and its states
+SIMILARITIES = ("overlap", "embeddings")
+
+
+@dataclass(frozen=True, slots=True)
+class RankBy:
+    """A ranker and its fields.
+
+    by: how texts are compared. model: the one that computes embeddings; None: the only embedding model.
+    regex: finds the answer in a text, for a vote.
+    """
+
+    name: str
+    by: str = "overlap"
+    model: str | None = None
+    regex: str | None = None
+
+    @property
+    def needs_vectors(self) -> bool:
+        return self.by == "embeddings"
+
+
+def _similarity(value: object) -> object:
+    if value not in SIMILARITIES:
+        raise wrong("by", value, "one of " + ", ".join(SIMILARITIES))
+    return value
+
+
+def _model(value: object) -> object:
+    if not is_text(value) or not value:
+        raise wrong("model", value, "a model's name")
+    return value
+
+
+def _pattern(value: object) -> object:
+    if not is_text(value) or not value:
+        raise wrong("regex", value, "a regular expression")
+    assert isinstance(value, str)
+    if len(value) > MAX_PATTERN:
+        raise RequestError(f"regex has {len(value)} characters; it may have {MAX_PATTERN}")
+    try:
+        compiled(value)
+    except re2.error as error:
+        raise RequestError(f"regex is {shown(value)}, which RE2 refuses: {_reason(error)}") from None
+    return value
+
+
+def _reason(error: Exception) -> str:
+    reason = error.args[0] if error.args else ""
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+
+
+def compiled(pattern: str) -> Any:
+    """The pattern, for texts as UTF-8; re2.error. RE2 takes linear time to find a match."""
+    options = re2.Options()
+    options.max_mem = MAX_PATTERN_MEMORY
+    options.log_errors = False  # they would go to stderr
+    return re2.compile(pattern, options)
+
+
+Reader = Callable[[object], Any]
+_COMPARED: Mapping[str, Reader] = {"by": _similarity, "model": _model}
+RANKERS: Mapping[str, Mapping[str, Reader]] = {
+    "logprob": {},
+    "typical": {},
+    "diversity": _COMPARED,
+    "medoid": _COMPARED,
+    "vote": {"regex": _pattern},
+}
+REQUIRED = {"vote": "regex"}
+WANTED = "one of " + ", ".join(name for name in RANKERS if name not in REQUIRED) + ', or {"vote": {"regex"}}'
+
+
+def read_rank_by(value: object) -> object:
+    """A name, an object with one key, or that as JSON; errors name its fields as rank_by.vote.regex."""
+    if value is None or isinstance(value, RankBy):
+        return value
+    given = from_json("rank_by", value)
+    name, fields = _one_key(given) if isinstance(given, dict) else (given, {})
+    if not isinstance(name, str) or name not in RANKERS:
+        raise wrong("rank_by", value, WANTED)
+    if not isinstance(fields, dict):
+        raise wrong(f"rank_by.{name}", fields, "an object", "rank_by")
+    fields = {key: one for key, one in fields.items() if one is not None}
+    if (missing := REQUIRED.get(name)) is not None and missing not in fields:
+        raise RequestError(f"rank_by.{name}.{missing} is missing", param=f"rank_by.{name}.{missing}")
+    made = RankBy(name, **{key: _read(name, key, one) for key, one in fields.items()})
+    if made.model is not None and not made.needs_vectors:
+        message = f"rank_by.{name}.model is given, but by is {made.by}; only embeddings need a model"
+        raise RequestError(message, param=f"rank_by.{name}.model")
+    return made
+
+
+def _one_key(value: Mapping[str, Any]) -> tuple[str, Any]:
+    if len(value) != 1:
+        names = ", ".join(map(shown, list(value)[:8])) or "none"
+        raise RequestError(f"rank_by has {len(value)} keys ({names}); it must have one", param="rank_by")
+    return next(iter(value.items()))
+
+
+def _read(name: str, key: str, value: object) -> Any:
+    readers = RANKERS[name]
+    if key not in readers:
+        known = "only " + ", ".join(readers) if readers else "and no others"
+        raise RequestError(f"rank_by.{name} has no field {shown(key)}, {known}", param="rank_by")
+    try:
+        return readers[key](value)
+    except RequestError as error:
+        where = f"rank_by.{name}."
+        raise RequestError(where + error.message, param=where + key) from None

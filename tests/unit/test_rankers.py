@@ -1,0 +1,261 @@
+"""The rankers beyond logprob: votes, medoids, vectors; and diversity_stats."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from llama_srb.engine.events import Done, Error, Event, Extend, Stop, Stream, Vote
+from llama_srb.engine.exchange import CommandRefused
+from llama_srb.engine.ranking import ranking
+from llama_srb.engine.ranking.orders import no_vectors
+from llama_srb.engine.ranking.similarity import Embed
+from llama_srb.engine.ranking.votes import VoteTooSlow, answers_in
+from llama_srb.request.parse import Defaults, request_from
+from llama_srb.request.rank_by import RankBy
+
+NUMBER: dict[str, Any] = {"vote": {"regex": r"\d+"}}
+
+
+def run(*texts: str, means: Sequence[float] = (), reasons: Sequence[str] = ()) -> list[Event]:
+    """The events of a request: texts whose tokens have these mean logprobs, and these finish_reasons."""
+    events: list[Event] = [Stream("1", i, text) for i, text in enumerate(texts)]
+    for i in range(len(texts)):
+        reason = reasons[i] if reasons else "stop"
+        events.append(Stop("1", i, 10, 1, reason, logprob=10 * (means[i] if means else -1.0)))
+    return [*events, Done("1", len(texts), 5, 0, 10)]
+
+
+def taken(events: list[Event], embed: Embed = no_vectors, **fields: Any) -> list[Event]:
+    request = request_from({"prompt": "x", **fields}, Defaults())
+    return asyncio.run(ranking(request, None, embed)(events))
+
+
+def done(events: list[Event], embed: Embed = no_vectors, **fields: Any) -> Done:
+    last = taken(events, embed, **{"n": len(events) // 2, **fields})[-1]
+    assert isinstance(last, Done)
+    return last
+
+
+# Votes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "answer"),
+    [
+        (r"\d+", "3 and 4 make 70", "70"),
+        (r"answer: (\w+)", "answer: yes, no, answer: no", "no"),
+        (r"(a)|b", "a b", "a"),  # the last match has no first group
+        (r"(?:a|b)", "a b c", "b"),
+        (r"\d*", "12 apples", "12"),  # empty matches follow
+        (r"\d+", "none", None),
+        (r"\d*", "none", None),
+        (r"x", "", None),
+        (r"é+", "caféé, thé", "é"),
+        (r"^a", "a a", "a"),
+        (r"(?s)answer(.*)", "answer 1\nanswer 2", " 1\nanswer 2"),
+        (r"(?i)YES", "yes", "yes"),
+    ],
+)
+def test_a_texts_answer_is_its_last_match(pattern: str, text: str, answer: str | None) -> None:
+    assert answers_in([text], pattern) == [answer]
+
+
+def test_the_answer_of_most_texts_leads_with_its_likeliest_text() -> None:
+    texts = ["is 4", "is 5", "so 4", "no idea", "5 or 4", "it is 6"]
+    found = done(run(*texts, means=[-3, -1, -2, -0.5, -4, -0.9]), rank_by=NUMBER)
+    assert found.ranking == (2, 0, 4, 5, 1, 3)
+    assert found.votes == (Vote("4", 3), Vote("6", 1), Vote("5", 1))
+
+
+def test_the_winner_of_a_vote_is_the_best_of_m() -> None:
+    events = run("is 4", "is 5", "so 4", "7", means=[-3, -1, -2, -0.5])
+    made = taken(events, n=1, best_of=4, rank_by=NUMBER)
+    assert [event.text for event in made if isinstance(event, Stream)] == ["so 4"]
+    assert isinstance(made[-1], Done)
+    assert made[-1].votes[0] == Vote("4", 2)
+
+
+def test_incomplete_texts_do_not_vote() -> None:
+    reasons = ["cancelled", "timeout", "stop", "length"]
+    found = done(run("4", "4", "5", "x", reasons=reasons), rank_by=NUMBER)
+    assert found.votes == (Vote("5", 1),)
+    assert found.ranking[0] == 2
+
+
+def test_texts_of_an_extend_vote() -> None:
+    events = run("4", "5", means=[-2, -1])
+    events[-1:] = [
+        Extend("1", 2, 3),
+        Stream("1", 2, "4"),
+        Stop("1", 2, 10, 1, "stop", logprob=-90),
+        events[-1],
+    ]
+    assert done(events, n=2, rank_by=NUMBER).ranking == (0, 2, 1)
+
+
+def test_a_vote_without_an_answer_orders_by_logprob() -> None:
+    found = done(run("a", "b", means=[-2, -1]), rank_by=NUMBER)
+    assert (found.ranking, found.votes) == ((1, 0), ())
+
+
+SLOW = r"(a|b)*a(a|b){400}c|a"  # more states than its memory holds, and each match begins another search
+
+
+def test_a_pattern_that_takes_too_long_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llama_srb.engine.ranking.votes.MOST_SECONDS", 0.2)
+    events = run("ab" * 20_000, "a")
+    last = taken(events, n=2, rank_by={"vote": {"regex": SLOW}})[-1]
+    assert isinstance(last, Error)
+    assert (last.code, last.id, last.param) == ("invalid_request", "1", "rank_by")
+    assert last.message == (
+        "the texts were not ranked: the vote's pattern took more than 0.2 s; use a simpler one"
+    )
+    with pytest.raises(VoteTooSlow):
+        answers_in(["ab" * 20_000], SLOW)
+
+
+async def test_other_requests_run_during_a_slow_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llama_srb.engine.ranking.votes.MOST_SECONDS", 1.0)
+    request = request_from({"prompt": "x", "n": 1, "rank_by": {"vote": {"regex": SLOW}}}, Defaults())
+    voting = asyncio.ensure_future(ranking(request)(run("ab" * 20_000)))
+    turns, began = 0, time.perf_counter()
+    while not voting.done():
+        await asyncio.sleep(0.005)
+        turns += 1
+    assert isinstance((await voting)[-1], Error)
+    assert turns > 0.25 * (time.perf_counter() - began) / 0.005
+
+
+# Medoids
+
+A, B, C, OTHER = "a cat sat on a mat", "a cat sat on the mat", "a cat sat on a hat", "dogs bark at night"
+
+
+def test_the_medoid_is_most_like_all_others() -> None:
+    assert done(run(OTHER, B, A, C), rank_by="medoid").ranking == (2, 3, 1, 0)
+    assert done(run("a", "a", means=[-2, -1]), rank_by={"medoid": {}}).ranking == (1, 0)
+
+
+VECTORS = {A: (1.0, 0.0), B: (0.8, 0.6), C: (0.6, 0.8), OTHER: (0.0, 1.0)}
+
+
+async def by_table(texts: Sequence[str]) -> list[Sequence[float]]:
+    return [VECTORS[text] for text in texts]
+
+
+def test_embeddings_take_the_place_of_overlap() -> None:
+    by = {"medoid": {"by": "embeddings"}}
+    means = {t: sum(v[0] * w[0] + v[1] * w[1] for u, w in VECTORS.items() if u != t)
+             for t, v in VECTORS.items()}  # fmt: skip
+    texts = [A, OTHER, B, C]
+    expected = sorted(range(4), key=lambda i: -round(means[texts[i]], 6))
+    assert done(run(*texts), by_table, rank_by=by).ranking == tuple(expected) == (2, 3, 0, 1)
+
+
+def test_diversity_by_embeddings_is_maximal_marginal_relevance_by_cosines() -> None:
+    """All are equally near the median, so after the first the one with the lowest cosine follows."""
+    found = done(run(A, B, C, OTHER), by_table, rank_by={"diversity": {"by": "embeddings"}})
+    assert found.ranking == (0, 3, 1, 2)
+
+
+def test_a_text_without_words_has_no_vector_and_is_last() -> None:
+    assert done(run(" ", A, B), by_table, rank_by={"medoid": {"by": "embeddings"}}).ranking == (1, 2, 0)
+    assert done(run(" ", "\n"), by_table, rank_by={"medoid": {"by": "embeddings"}}).ranking == (0, 1)
+
+
+async def refusing(texts: Sequence[str]) -> list[Sequence[float]]:
+    raise CommandRefused(Error("context_exceeded", "text 0 has 900 tokens; it may have 512"))
+
+
+@pytest.mark.parametrize("fields", [{"n": 2}, {"n": 1, "best_of": 2}], ids=str)
+def test_a_refusal_of_the_embedding_model_ends_the_request(fields: dict[str, Any]) -> None:
+    by = {"medoid": {"by": "embeddings"}}
+    last = taken(run(A, B), refusing, **fields, rank_by=by)[-1]
+    message = "the texts were not ranked: text 0 has 900 tokens; it may have 512"
+    assert last == Error("context_exceeded", message, "1", param="rank_by")
+
+
+# The field
+
+
+def test_rank_by_is_a_name_or_an_object_or_that_as_text() -> None:
+    medoid = RankBy("medoid", "embeddings", "mini")
+    given = {"medoid": {"by": "embeddings", "model": "mini"}}
+    for value in (given, json.dumps(given)):
+        assert request_from({"prompt": "x", "rank_by": value}, Defaults()).rank_by == medoid
+    for name in ("logprob", "typical", "diversity", "medoid"):
+        for value in (name, {name: {}}, {name: {}}):
+            assert request_from({"prompt": "x", "rank_by": value}, Defaults()).rank_by == RankBy(name)
+
+
+# diversity_stats
+
+
+def stats(*texts: str, **fields: Any) -> Any:
+    return done(run(*texts), diversity_stats=True, **fields).diversity_stats
+
+
+def test_equal_texts_are_one_cluster() -> None:
+    found = stats(A, A, A)
+    assert (found.texts, found.beginnings, found.mean_overlap) == (3, 1, 1.0)
+    assert found.effective_number == pytest.approx(1.0)
+
+
+def test_texts_without_common_words_are_as_many_as_they_are() -> None:
+    found = stats("one two", "three four", "five six", "seven")
+    assert (found.beginnings, found.mean_overlap) == (4, 0.0)
+    assert found.effective_number == pytest.approx(4.0)
+
+
+def test_the_effective_number_is_exp_of_the_entropy_of_cluster_sizes() -> None:
+    """Three texts are equal but for case and marks."""
+    found = stats(A, A + ".", A.upper(), OTHER)
+    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert found.effective_number == pytest.approx(math.exp(entropy))
+    assert found.mean_overlap == pytest.approx(3 / 6)
+
+
+def test_beginnings_are_three_words_without_marks_and_capitals() -> None:
+    assert stats("Once, upon a time", "once upon a mat", "Once upon the").beginnings == 2
+
+
+def test_one_text_has_no_overlap() -> None:
+    found = stats(A)
+    assert (found.texts, found.beginnings, found.mean_overlap, found.effective_number) == (1, 1, None, 1.0)
+
+
+def test_incomplete_texts_do_not_count() -> None:
+    events = run(A, B, reasons=["cancelled", "stop"])
+    found = done(events, diversity_stats=True).diversity_stats
+    assert found is not None
+    assert found.texts == 1
+    none = done(run(A, reasons=["timeout"]), n=1, diversity_stats=True).diversity_stats
+    assert none is not None
+    assert (none.texts, none.beginnings, none.mean_overlap, none.effective_number) == (0, 0, None, 0.0)
+
+
+def test_only_returned_texts_count() -> None:
+    made = taken(run(A, A, OTHER, means=[-1, -2, -3]), n=2, best_of=3, diversity_stats=True)
+    assert isinstance(made[-1], Done)
+    assert made[-1].diversity_stats is not None
+    assert made[-1].diversity_stats.texts == 2
+    assert made[-1].diversity_stats.mean_overlap == 1.0
+    assert made[-1].ranking == (0, 1)
+
+
+def test_without_the_field_nothing_is_compared() -> None:
+    assert done(run(A, B), rank_by="logprob").diversity_stats is None
+
+
+def test_clusters_are_of_texts_that_overlap_by_a_third_or_by_way_of_others() -> None:
+    """1 and 2 have 6 of 12 n-grams in common, 2 and 3, too; 1 and 3 have 3 of 15."""
+    one, two, three = "a b c d", "b c d e", "c d e f"
+    assert stats(one, three).effective_number == pytest.approx(2.0)
+    assert stats(one, two, three).effective_number == pytest.approx(1.0)
