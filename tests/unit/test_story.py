@@ -14,7 +14,7 @@ from llama_srb.request.story.assembly import assembled
 from llama_srb.request.story.cut import border_in
 from llama_srb.request.story.lore import called
 from llama_srb.request.story.parts import Assembled
-from llama_srb.request.story.ruler import Counts, blocks_of, places_of
+from llama_srb.request.story.ruler import MAX_KNOWN, Counts, blocks_of, places_of
 from llama_srb.request.story.shape import LoreEntry, Note, Story, read_story
 from llama_srb.request.values import RequestError
 
@@ -174,6 +174,42 @@ async def test_a_call_names_the_place_of_the_key() -> None:
     assert (call.key, call.at) == ("cat", 52)
 
 
+async def test_the_place_of_a_key_is_one_of_the_clients_text() -> None:
+    text = "\u0130" * 5 + " cat"  # a letter that has two small ones
+    (call,) = await called(Story(lore=(LoreEntry("", ("cat",)),)), text, len(text))
+    assert call.at == text.index("cat")
+
+
+async def test_keys_within_words_are_looked_at_a_bounded_number_of_times() -> None:
+    text, keys = "a" * 1_000_000 + " b", ("b", "a", "aa")
+    (call,) = await called(Story(lore=(LoreEntry("", keys, search=1000),)), text, len(text))
+    assert call.key == "b"
+    with pytest.raises(
+        RequestError, match="keys that stand within longer words at 1000000 places: send longer"
+    ):
+        await called(Story(lore=(LoreEntry("", ("a", "aa"), search=1_000_000),)), text, len(text))
+
+
+async def test_counts_that_are_forgotten_while_others_are_counted_are_kept_for_their_request() -> None:
+    counts, inner = Counts(), list[int]()
+
+    async def slow(op: str, **arguments: Any) -> Mapping[str, Any]:
+        if arguments["texts"] == ["new"]:  # meanwhile another request counts many texts
+            inner.extend(await counts.of([f"text {i}" for i in range(MAX_KNOWN + 1)], by_words))
+        return await by_words(op, **arguments)
+
+    await counts.of(["old one"], by_words)
+    assert await counts.of(["old one", "new"], slow) == [2, 1]
+    assert len(inner) == MAX_KNOWN + 1
+
+
+async def test_a_small_room_is_named() -> None:
+    with pytest.raises(
+        RequestError, match="the prompt may have 31 tokens beside the answer; a story needs 32"
+    ):
+        await made(Story(), "x", 31)
+
+
 async def test_an_expression_that_other_engines_never_finish_is_searched() -> None:
     text, story = "a" * 5000 + "!", Story(lore=(LoreEntry("", ("/(a+)+$/",)),), search=6000)
     assert [call.why for call in await called(story, text, 5000)] == ["key"]
@@ -267,6 +303,7 @@ def test_the_field_is_read() -> None:
             "story.lore[0].search is 0; it must be between 1 and 1000000",
         ),
         ({"lore": [{"text": "", "always": 1}]}, "story.lore[0].always is 1; it must be true or false"),
+        ({"separator": "a" * 101}, "story.separator has 101 characters; it may have 100"),
         ({"budget": -1}, "story.budget is -1; it must be between 0"),
     ],
 )

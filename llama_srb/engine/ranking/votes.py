@@ -23,7 +23,12 @@ def answers_in(texts: Sequence[str], pattern: str) -> list[str | None]:
         answer = b""
         for match in regex.finditer(text.encode()):
             answer = match.group(group) or answer
-            if time.thread_time() > until:
-                raise VoteTooSlow(f"the vote's pattern took more than {MOST_SECONDS:g} s; use a simpler one")
+            _refuse_after(until)
+        _refuse_after(until)
         found.append(answer.decode(errors="replace") or None)
     return found
+
+
+def _refuse_after(until: float) -> None:
+    if time.thread_time() > until:
+        raise VoteTooSlow(f"the vote's pattern took more than {MOST_SECONDS:g} s; use a simpler one")

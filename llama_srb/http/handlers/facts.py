@@ -32,7 +32,9 @@ class ModelFacts:
     def __init__(self, served: ServedModel, presets: Mapping[str, Preset]) -> None:
         self.served, self.pool, self.presets = served, served.pool, presets
         self._began = time.monotonic()
-        self.ahead: set[asyncio.Task[None]] = set()  # prompts that are computed in a pause
+        self.ahead: dict[
+            str, tuple[int, asyncio.Task[None]]
+        ] = {}  # prompts for a pause, by client; their hash
         self.take_model(served.info)
         self.take_settings(served.settings)
 

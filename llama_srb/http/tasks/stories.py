@@ -13,7 +13,7 @@ from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.http.auth.caller import BATCH
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.request.fields import CompletionRequest, ContinueFits, Limit
-from llama_srb.request.story.assembly import assembled, separate
+from llama_srb.request.story.assembly import assembled, refuse_too_much, separate
 from llama_srb.request.truncate import Command, PromptBudget
 from llama_srb.request.values import RequestError
 from llama_srb.tasks import pieces_of
@@ -21,6 +21,7 @@ from llama_srb.tasks import pieces_of
 log = logging.getLogger(__name__)
 
 NO_LIMIT = Limit("")
+MAX_AHEAD = 64  # clients whose next prompts are computed, or were
 PARTS = 4  # of the cells: a prompt that takes more than one of so many would evict the one that is in use
 
 
@@ -37,7 +38,9 @@ async def with_story(
     await chosen.facts.known(command)
     room = await _room(request, chosen, command, limit or NO_LIMIT)
     if request.continue_ is not None:
-        fits = ContinueFits(room, separate(story.memory, story.separator))
+        head = separate(story.memory, story.separator)
+        refuse_too_much((await chosen.facts.counts.of([head], command))[0], room)
+        fits = ContinueFits(room, head)
         return request.model_copy(update={"continue_fits": fits})
     assert isinstance(request.prompt, str)
     made = await assembled(story, request.prompt, room, chosen.facts.counts, command)
@@ -61,13 +64,18 @@ def compute_ahead(request: CompletionRequest, chosen: Chosen) -> None:
     is_kept = chosen.facts.settings.engine_mode == "resident" and request.cache
     if made is None or not made.ahead or ready is None or not is_kept or ready.n_ctx < PARTS * made.room:
         return
+    ahead, client, key = chosen.facts.ahead, chosen.caller.client, hash(made.ahead)
+    last = ahead.get(client)  # a client gets one at a time, and each once: it pays for them
+    if last is not None and (last[0] == key or not last[1].done()):
+        return
+    for done in [one for one, (_, task) in ahead.items() if task.done()][: len(ahead) - MAX_AHEAD + 1]:
+        del ahead[done]
+    if len(ahead) >= MAX_AHEAD:
+        return
     caller = dataclasses.replace(chosen.caller.detached, priority=BATCH)
-    ahead = request.model_copy(update={"prompt": made.ahead, "assembled": None, "echo": False})
-    task = begin(
-        _compute(ahead, dataclasses.replace(chosen, caller=caller)), "the prompt behind the next cut"
-    )
-    chosen.facts.ahead.add(task)
-    task.add_done_callback(chosen.facts.ahead.discard)
+    request = request.model_copy(update={"prompt": made.ahead, "assembled": None, "echo": False})
+    work = _compute(request, dataclasses.replace(chosen, caller=caller))
+    ahead[client] = key, begin(work, "the prompt behind the next cut")
 
 
 async def _compute(request: CompletionRequest, chosen: Chosen) -> None:

@@ -18,6 +18,7 @@ from llama_srb.request.truncate import Command
 from llama_srb.request.values import RequestError
 
 SLACK = 8  # tokens: texts that stand together may have others than alone, and BOS may be added
+LEAST_ROOM = 4 * SLACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +93,22 @@ async def _sized(story: Story, room: int, counts: Counts, command: Command) -> _
     always = [story.memory, story.summary, note.text if note else ""]
     tokens = await counts.of([*always, *(one.text for one in story.lore)], command)
     sized = _Sized(story, tokens[0], tokens[1], tokens[2], tuple(tokens[3:]), room)
-    if sized.fixed > room // 2:
+    refuse_too_much(sum(tokens[:3]), room)
+    return sized
+
+
+def refuse_too_much(tokens: int, room: int) -> None:
+    """RequestError if the parts that always stay have more than half of the room."""
+    if room < LEAST_ROOM:
+        message = f"the prompt may have {room} tokens beside the answer; a story needs {LEAST_ROOM}"
+        raise RequestError(f"{message}: lower max_tokens", param="story")
+    if tokens > room // 2 - SLACK:
         message = (
-            f"story.memory, summary and note have {sum(tokens[:3])} tokens; they may have "
-            f"{max(0, room // 2 - SLACK)} together, half of what the prompt may have beside the answer: "
-            "shorten them, or lower max_tokens"
+            f"story.memory, summary and note have {tokens} tokens; they may have {room // 2 - SLACK} "
+            f"together, half of the {room} that the prompt may have beside the answer: shorten them, or "
+            "lower max_tokens"
         )
         raise RequestError(message, param="story")
-    return sized
 
 
 def separate(text: str, separator: str) -> str:

@@ -31,17 +31,18 @@ class Counts:
     async def of(self, texts: Sequence[str], command: Command) -> list[int]:
         """The tokens of each text, as if it stood alone."""
         keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
-        unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+        found = {key: self._known[key] for key in keys if key in self._known}
+        unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         names, new = [*unknown], [*unknown.values()]
         for i in range(0, len(new), MAX_COUNTED):
             counts = (await command("count_tokens", texts=new[i : i + MAX_COUNTED]))["counts"]
-            self._known.update(zip(names[i : i + MAX_COUNTED], counts, strict=True))
-        found = [self._known[key] for key in keys]
-        for key in keys:
+            found |= zip(names[i : i + MAX_COUNTED], counts, strict=True)
+        for key in found:
+            self._known[key] = found[key]
             self._known.move_to_end(key)
         while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
-        return found
+        return [found[key] for key in keys]
 
 
 def blocks_of(text: str) -> list[int]:

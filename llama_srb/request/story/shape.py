@@ -16,6 +16,7 @@ Reader: TypeAlias = Callable[[str, object], Any]
 MAX_ENTRIES, MAX_KEYS, MAX_KEY = 1000, 100, 500  # of lore; of an entry; characters of a key
 MAX_TEXT = 1_000_000  # characters of one text of a story, but its prompt
 MAX_SEARCH = 1_000_000
+MAX_SEPARATOR = 100  # characters: it stands behind each of up to a thousand parts
 SEARCH, DEPTH, ORDER = 1000, 100, 100
 
 
@@ -67,12 +68,16 @@ class Story:
         return DEPTH if self.note is None else self.note.depth
 
 
-def _text(name: str, value: object) -> str:
+def _text(name: str, value: object, most: int = MAX_TEXT) -> str:
     if not isinstance(value, str) or not is_text(value):
         raise wrong(name, value, "a text")
-    if len(value) > MAX_TEXT:
-        raise RequestError(f"{name} has {len(value)} characters; it may have {MAX_TEXT}", param=name)
+    if len(value) > most:
+        raise RequestError(f"{name} has {len(value)} characters; it may have {most}", param=name)
     return value
+
+
+def _separator(name: str, value: object) -> str:
+    return _text(name, value, MAX_SEPARATOR)
 
 
 def _number(low: int, high: int = INT32_MAX) -> Reader:
@@ -143,7 +148,7 @@ STORY: Mapping[str, Reader] = {
     "summary": _text,
     "budget": _number(0),
     "search": _number(1, MAX_SEARCH),
-    "separator": _text,
+    "separator": _separator,
 }
 _story = _object(Story, STORY)
 
