@@ -265,3 +265,12 @@ def test_parts_that_leave_no_room_are_refused(books: Server) -> None:
     assert status == 400
     assert "they may have 240 together" in answer["error"]["message"]
     assert answer["error"]["param"] == "story"
+
+
+def test_a_memory_that_leaves_no_room_behind_it_is_refused_with_continue_too(books: Server) -> None:
+    start, _, _ = asked(books, book(0.5), {"memory": SENTENCES * 3})
+    body = {**FIELDS, "prompt": "", "continue": {"id": start["id"], "index": 0}, "max_tokens": 400}
+    body |= {"story": {"memory": SENTENCES * 3}, "stream": False}
+    status, answer = books.json("POST", "/v1/events", body)
+    assert status == 400
+    assert "half of the 112 that the prompt may have" in answer["error"]["message"]
