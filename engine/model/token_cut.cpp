@@ -17,12 +17,13 @@ static int border_at(const std::vector<llama_token> & tokens, size_t i, const vo
 }
 
 size_t cut_tokens(std::vector<llama_token> & tokens, size_t n_head, size_t n_room, const vocabulary & vocab) {
-    if (tokens.size() <= n_room || n_head + 1 >= tokens.size()) {
+    if (tokens.size() <= n_room) {
         return 0;
     }
+    n_head              = std::min(n_head, n_room / 2); // the newest text gets the other half
     const size_t step   = std::max<size_t>(n_room / 4, 1);
     const size_t n_over = tokens.size() - n_room;
-    const size_t first  = std::min(n_head + (n_over + step - 1) / step * step, tokens.size() - 1);
+    const size_t first  = n_head + (n_over + step - 1) / step * step;
     const size_t end    = std::min(first + step / 4, tokens.size() - 1);
     size_t       best   = first;
     for (size_t i = first, border = 0; i <= end; i++) {

@@ -1,5 +1,7 @@
 #include "model/vocabulary.h"
 
+#include "model/prompt_parts.h"
+
 #include "common.h"
 
 #include <algorithm>
@@ -17,7 +19,7 @@ bool model_vocabulary::is_control(llama_token token) const {
 }
 
 std::vector<llama_token> model_vocabulary::tokenize(const std::string & text) const {
-    return common_tokenize(vocab, text, false, false);
+    return tokenize_behind({{text, false}}, vocab);
 }
 
 int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b, int32_t n_max) {
