@@ -227,6 +227,6 @@ def test_banned_strings_rewind_or_are_refused(kind: Kind) -> None:
 def test_a_misplaced_token_exceeds_the_bound(kind: Kind, engine: Paced) -> None:
     """One token changed, one missing, two exchanged, near the prompt's end: the effects of a wrong cell."""
     *rest, a, b, c = prompt_ids(engine)
-    (tokens,) = engine.generate(**story(n=1)).tokens
+    answers = engine.generate(**story()).tokens
     for wrong in ([*rest, a + 1, b, c], [*rest, b, c], [*rest, b, a, c]):
-        assert kind.distance(wrong, tokens) > 4 * kind.bound
+        assert max(kind.distance(wrong, tokens) for tokens in answers) > 4 * kind.bound

@@ -273,4 +273,4 @@ def test_a_memory_that_leaves_no_room_behind_it_is_refused_with_continue_too(boo
     body |= {"story": {"memory": SENTENCES * 3}, "stream": False}
     status, answer = books.json("POST", "/v1/events", body)
     assert status == 400
-    assert "half of the 112 that the prompt may have" in answer["error"]["message"]
+    assert "half of the 256 that the prompt may have" in answer["error"]["message"]
