@@ -67,50 +67,35 @@ static floats add_product(floats a, floats b, floats c) {
 }
 #endif
 
-static void multiply_floats(int, int) {
-    floats sums[n_chains], a = zeros(), b = zeros();
-    for (floats & sum : sums) {
-        sum = zeros();
+// n_turns times n_chains sums, each by one instruction.
+template <typename vector_t, typename add_t> static void repeat(vector_t zero, const add_t & add) {
+    vector_t sums[n_chains], a = zero, b = zero;
+    for (vector_t & sum : sums) {
+        sum = zero;
     }
     for (int turn = 0; turn < n_turns; turn++) {
-        asm volatile("" : "+x"(a), "+x"(b));
+        asm volatile("" : "+v"(a), "+v"(b));
 #pragma GCC unroll 16
-        for (floats & sum : sums) {
-            sum = add_product(a, b, sum);
+        for (vector_t & sum : sums) {
+            sum = add(sum, a, b);
         }
     }
     keep(sums);
 }
 
+static void multiply_floats(int, int) {
+    repeat(zeros(), [](floats sum, floats a, floats b) { return add_product(a, b, sum); });
+}
+
 #if defined(__AVX512VNNI__)
 static void multiply_bytes(int, int) {
-    __m512i sums[n_chains], a = _mm512_setzero_si512(), b = a;
-    for (__m512i & sum : sums) {
-        sum = _mm512_setzero_si512();
-    }
-    for (int turn = 0; turn < n_turns; turn++) {
-        asm volatile("" : "+v"(a), "+v"(b));
-#pragma GCC unroll 16
-        for (__m512i & sum : sums) {
-            sum = _mm512_dpbusd_epi32(sum, a, b);
-        }
-    }
-    keep(sums);
+    repeat(_mm512_setzero_si512(),
+           [](__m512i sum, __m512i a, __m512i b) { return _mm512_dpbusd_epi32(sum, a, b); });
 }
 #elif defined(__AVXVNNI__)
 static void multiply_bytes(int, int) {
-    __m256i sums[n_chains], a = _mm256_setzero_si256(), b = a;
-    for (__m256i & sum : sums) {
-        sum = _mm256_setzero_si256();
-    }
-    for (int turn = 0; turn < n_turns; turn++) {
-        asm volatile("" : "+x"(a), "+x"(b));
-#pragma GCC unroll 16
-        for (__m256i & sum : sums) {
-            sum = _mm256_dpbusd_avx_epi32(sum, a, b);
-        }
-    }
-    keep(sums);
+    repeat(_mm256_setzero_si256(),
+           [](__m256i sum, __m256i a, __m256i b) { return _mm256_dpbusd_avx_epi32(sum, a, b); });
 }
 #endif
 
