@@ -355,7 +355,7 @@ async def test_a_batch_whose_answers_have_no_room_fails_and_keeps_those_it_has(
 async def test_a_cancelled_batch_writes_no_more_errors_than_there_is_room_for(
     serving: Serving, tmp_path: Path
 ) -> None:
-    data = as_bytes(lines(1000))
+    data = as_bytes([line(f"{i}", prompt=f"Once {i % 5}", max_tokens=-1) for i in range(1000)])
     most = len(data) + 20_000
     files = Files(await serving("--endless", files_dir=str(tmp_path / "files"), files_size=most))
     id = (await files.begin(data))["id"]
