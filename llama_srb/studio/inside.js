@@ -1,4 +1,4 @@
-// Looking inside a candidate: its tokens coloured by surprise, the entropy along them, the alternatives of one.
+// Looking inside a candidate: its tokens coloured by surprise, their entropy, the alternatives of one.
 
 import { branch } from "./asking.js";
 import { html, useEffect, useRef, useState, visible } from "./ui.js";
