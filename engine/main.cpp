@@ -2,11 +2,10 @@
 //
 //   echo '{"op":"generate","id":"1","prompt":"Once","n":4}' | llama-batched -m model.gguf
 //
-// Each folder includes only those before it: util (JSON, text, the sandbox), grammar, model (the files and their
-// facts), cache (cells and snapshots), sampling, chat, protocol (the lines), schedule (the loop).
+// Each folder includes only those before it: util (JSON, text, the sandbox), grammar, weights (their files), model
+// (what is loaded, its facts), cache (cells and snapshots), sampling, chat, protocol (the lines), schedule (the loop).
 #include "cache/folder.h"
 #include "flags.h"
-#include "model/adapter_file.h"
 #include "model/loading.h"
 #include "model/self_test.h"
 #include "model/settings_hash.h"
@@ -17,6 +16,8 @@
 #include "schedule/scheduler.h"
 #include "util/backend.h"
 #include "util/process.h"
+#include "weights/adapter_file.h"
+#include "weights/packed_weights.h"
 
 #include <llama.h>
 #include <log.h>
@@ -63,11 +64,13 @@ static int serve(options & o, int fd_in, int fd_out, const std::function<int()> 
         folder.emplace(folder_params{o.prefix_cache, o.llama.model.path, o.prefix_cache_size,
                                      std::max(o.cache_ram / 4, n_waiting_bytes_min)});
     }
+    packed_weights packed(o.packed_weights, o.llama.model.path);
     const auto on_progress = [fd_out](float progress) { report_loading(fd_out, progress); };
     const auto loaded      = load_model(o.llama, o.prefix_cache, o.adapters, on_progress);
     if (!loaded) {
         return 1;
     }
+    packed.keep();
     llama_context * const ctx   = loaded->ctx;
     const command_facts   facts = {loaded->facts, std::make_shared<structure_cache>(loaded->facts.vocab),
                                    std::make_shared<chat_templates>(loaded->facts.model, o.llama)};
@@ -89,6 +92,7 @@ static int serve(options & o, int fd_in, int fd_out, const std::function<int()> 
         if (folder) {
             folder->finish();
         }
+        packed.finish();
         const int status = at_end();
         fflush(nullptr);
         _exit(status); // the reader's thread waits for input until the end, and nothing is left to be saved

@@ -24,6 +24,7 @@ struct own_texts {
     std::string              cache_ram = "4G";
     std::string              prefix_cache;
     std::string              prefix_cache_size = "16G";
+    std::string              packed_weights;
     std::vector<std::string> adapters;
     bool                     self_test  = false;
     bool                     fields     = false;
@@ -38,6 +39,7 @@ const struct {
     {"--cache-ram", &own_texts::cache_ram},
     {"--prefix-cache", &own_texts::prefix_cache},
     {"--prefix-cache-size", &own_texts::prefix_cache_size},
+    {"--packed-weights", &own_texts::packed_weights},
 };
 
 const struct {
@@ -168,6 +170,7 @@ std::optional<options> read_options(int argc, char ** argv) {
     read.fields         = own.fields;
     read.list_flags     = own.list_flags;
     read.prefix_cache   = own.prefix_cache;
+    read.packed_weights = own.packed_weights;
 
     const bool has_params  = !own.fields && (!own.self_test || argc > 1);
     const bool needs_model = has_params && !own.list_flags;

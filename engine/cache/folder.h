@@ -7,7 +7,7 @@
 
 #include "cache/folder_files.h"
 #include "cache/snapshot.h"
-#include "model/fingerprint.h"
+#include "weights/fingerprint.h"
 
 #include <condition_variable>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cache/snapshot.h"
-#include "model/fingerprint.h"
+#include "weights/fingerprint.h"
 
 #include <cstdint>
 #include <functional>

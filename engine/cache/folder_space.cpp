@@ -1,6 +1,6 @@
 #include "cache/folder_space.h"
 
-#include "model/fingerprint.h"
+#include "weights/fingerprint.h"
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 // while the engine runs; a set keeps its adapters in memory.
 #pragma once
 
-#include "model/adapter_file.h"
+#include "weights/adapter_file.h"
 #include "util/fields.h"
 
 #include "llama.h"

@@ -1,6 +1,7 @@
 #include "protocol/workers.h"
 
 #include "protocol/event_line.h"
+#include "util/process.h"
 
 #include <algorithm>
 #include <thread>
@@ -9,9 +10,6 @@
 #if defined(__linux__)
 #include <ctime>
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 using namespace std::chrono_literals;
@@ -110,8 +108,8 @@ command_workers::jobs_list::iterator command_workers::next() {
 // The calling thread, by numbers with which other threads can measure it and lower its priority.
 static worker_thread this_thread() {
     worker_thread thread;
+    thread.id = this_thread_id();
 #if defined(__linux__)
-    thread.id = syscall(SYS_gettid);
     pthread_getcpuclockid(pthread_self(), &thread.clock);
 #endif
     return thread;
@@ -127,15 +125,6 @@ static std::chrono::nanoseconds cpu_time(const worker_thread & thread) {
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Each decode step waits for all threads that compute it, so a worker on the core of one of them would delay the step.
-static void lower_priority(const worker_thread & thread) {
-#if defined(__linux__)
-    setpriority(PRIO_PROCESS, (id_t) thread.id, 19);
-#else
-    (void) thread;
-#endif
-}
-
 void command_workers::look_after() {
     std::unique_lock<std::mutex> lock(mutex);
     while (true) {
@@ -145,7 +134,7 @@ void command_workers::look_after() {
         bool looks = false; // whether a running job may still have to be lowered
         for (long_command & job : jobs) {
             if (job.running && !job.lowered && cpu_time(job.thread) >= job.began + t_quick) {
-                lower_priority(job.thread);
+                lower_priority(job.thread.id);
                 job.lowered = true;
             }
             looks |= job.running && !job.lowered;

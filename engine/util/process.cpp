@@ -11,6 +11,10 @@
 #include <omp.h>
 #include <sched.h>
 #endif
+#if defined(__linux__)
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#endif
 
 // GOMP_SPINCOUNT: how often a thread of libgomp polls a barrier before it sleeps. The default (milliseconds) wastes a
 // core's time slice at every barrier as soon as another process wants to run; with too few polls threads sleep at
@@ -39,6 +43,22 @@ void restart_with_environment(char ** argv) {
 void limit_arenas() {
 #if defined(__GLIBC__)
     mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
+long this_thread_id() {
+#if defined(__linux__)
+    return syscall(SYS_gettid);
+#else
+    return 0;
+#endif
+}
+
+void lower_priority(long thread_id) {
+#if defined(__linux__)
+    setpriority(PRIO_PROCESS, (id_t) thread_id, 19);
+#else
+    (void) thread_id;
 #endif
 }
 

@@ -11,5 +11,12 @@ void restart_with_environment(char ** argv);
 // and commands are made in one thread and freed in another.
 void limit_arenas();
 
+// The number by which the system knows the calling thread; 0 where it has none.
+long this_thread_id();
+
+// Each decode step waits for all threads that compute it, so a thread of lesser work on the core of one of them would
+// delay the step.
+void lower_priority(long thread_id);
+
 // Binds each thread that decodes to a core, where they have all cores.
 void bind_threads(int32_t n_threads, int32_t n_threads_batch);

@@ -12,7 +12,7 @@ from .rows import Rows
 from .words import SettingsError, nearest
 
 # Engine flags that only the server may give.
-_ENGINE_ONLY = {flag: flag for flag in ("--cache-cells", "--prefix-cache", "--prefix-cache-size")}
+_ENGINE_ONLY = {flag: flag for flag in ("--cache-cells", "--prefix-cache", "--prefix-cache-size", "--packed-weights")}
 _ENGINE_ONLY["--adapter"] = "--adapters"
 OWNED_FLAGS = _ENGINE_ONLY | {
     name: flag.fate.instead
@@ -33,6 +33,7 @@ def of(rows: Rows) -> tuple[str, ...]:
         "--cache-ram": rows.cache_ram,
         "--prefix-cache": rows.prefix_cache,
         "--prefix-cache-size": rows.prefix_cache_size if rows.prefix_cache else None,
+        "--packed-weights": rows.packed_weights,
     }
     pairs = ((flag, str(value)) for flag, value in given.items() if value is not None)
     given_words = flags.sort(rows.engine_args).engine

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType, GGUFWriter, TokenType
-from gguf.quants import dequantize
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, TokenType
+from gguf.quants import dequantize, quantize
 
 from tests.support.places import ROOT
 
@@ -54,6 +54,12 @@ def write_plain(path: Path, written_as_ids: bool = False) -> None:
     _write(path, changed, tensors)
 
 
+def write_q4_0(path: Path) -> None:
+    """Writes the bundled model with matrices in Q4_0, which the CPU backend packs for its products."""
+    tensors = {tensor.name: dequantize(tensor.data, tensor.tensor_type) for tensor in storyteller().tensors}
+    _write(path, {"general.file_type": 2}, tensors, GGMLQuantizationType.Q4_0)
+
+
 N_CLASSES = 64
 
 
@@ -88,19 +94,29 @@ def _is_text(piece: bytes) -> bool:
         return False
 
 
-def _write(path: Path, changed: dict[str, Any], tensors: dict[str, Matrix]) -> None:
+def _write(
+    path: Path,
+    changed: dict[str, Any],
+    tensors: dict[str, Matrix],
+    matrices: GGMLQuantizationType = GGMLQuantizationType.F32,
+) -> None:
     writer = GGUFWriter(path, "llama")
     for name, field in storyteller().fields.items():
         if not name.startswith(("GGUF.", "general.architecture")):
             inner = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
             writer.add_key_value(name, changed.get(name, field.contents()), field.types[0], inner)
-    write_out(writer, tensors)
+    write_out(writer, tensors, matrices)
 
 
-def write_out(writer: GGUFWriter, tensors: dict[str, Matrix]) -> None:
-    """Writes the tensors, in F32, and closes the file."""
+def write_out(
+    writer: GGUFWriter,
+    tensors: dict[str, Matrix],
+    matrices: GGMLQuantizationType = GGMLQuantizationType.F32,
+) -> None:
+    """Writes the tensors, those of one dimension in F32, and closes the file."""
     for name, tensor in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(tensor, np.float32))
+        kind = GGMLQuantizationType.F32 if tensor.ndim == 1 else matrices
+        writer.add_tensor(name, quantize(np.ascontiguousarray(tensor, np.float32), kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

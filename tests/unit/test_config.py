@@ -163,6 +163,11 @@ def test_the_engine_gets_the_folder_for_prefixes() -> None:
     assert command.endswith(f"{Path.home()}/kv --prefix-cache-size 3145728")
 
 
+def test_the_engine_gets_the_folder_for_packed_weights() -> None:
+    command = load({"packed_weights": "~/packed"}, environ={}).engine_command
+    assert command[-2:] == ("--packed-weights", f"{Path.home()}/packed")
+
+
 @pytest.mark.parametrize("flag", [*OWNED_FLAGS, "--ctx-size=9", "--ctx_size"])
 def test_engine_flags_that_are_settings_are_refused(flag: str) -> None:
     with pytest.raises(SettingsError, match="after --") as caught:

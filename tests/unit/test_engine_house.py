@@ -14,8 +14,9 @@ ENGINE = Path(__file__).resolve().parents[2] / "engine"
 FOLDERS: dict[str, set[str]] = {
     "util": set(),
     "grammar": {"util"},
-    "model": {"util"},
-    "cache": {"model"},
+    "weights": {"util"},
+    "model": {"util", "weights"},
+    "cache": {"model", "weights"},
     "rows": set(),
     "sampling": {"grammar", "rows", "util"},
     "chat": {"grammar", "model", "util"},
@@ -23,7 +24,7 @@ FOLDERS: dict[str, set[str]] = {
     "schedule": {"cache", "model", "protocol", "sampling", "util"},
     "flags": set(),
     "options": {"flags", "model"},
-    "main": {"cache", "flags", "model", "options", "protocol", "schedule", "util"},
+    "main": {"cache", "flags", "model", "options", "protocol", "schedule", "util", "weights"},
 }
 MOST_FLAT, MOST_IN_A_FOLDER = (
     6,

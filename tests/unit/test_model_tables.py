@@ -423,6 +423,7 @@ ENGINES: dict[str, bool] = {  # what a table has more: whether its engines stay
     "parallel = 5": False,
     "cache_cells = 5": False,
     "prefix_cache = 'x'": False,
+    "packed_weights = 'x'": False,
     "lora = ['x']": False,
     "adapters = { x = 'x' }": False,
     "engine = 'x'": False,

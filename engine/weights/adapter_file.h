@@ -4,7 +4,7 @@
 // checked first, in a subprocess, where a fault of the GGUF reader harms nothing.
 #pragma once
 
-#include "model/fingerprint.h"
+#include "weights/fingerprint.h"
 
 #include "llama.h"
 

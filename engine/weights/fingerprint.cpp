@@ -1,4 +1,4 @@
-#include "model/fingerprint.h"
+#include "weights/fingerprint.h"
 
 #include "hash/xxhash/xxhash.h" // vendored by llama.cpp
 #include "llama.h"
@@ -114,6 +114,22 @@ bool weight_files::unchanged() const {
                        [](const entry & e) { return identity_of(e.path) == e.identity; });
 }
 
+static bool is_rested(const file_identity & file) {
+    return file.changed_ns + t_rested_ns <= wall_ns();
+}
+
+std::optional<uint64_t> weight_files::identity() const {
+    uint64_t number = 0;
+    for (const entry & e : files) {
+        if (!e.identity || !is_rested(*e.identity)) {
+            return std::nullopt;
+        }
+        number = XXH64(e.path.data(), e.path.size(), number);
+        number = XXH64(&*e.identity, sizeof(*e.identity), number);
+    }
+    return number;
+}
+
 //
 // the list of hashes
 //
@@ -162,7 +178,7 @@ static std::optional<uint64_t> find_in(const std::string & list, const file_iden
 
 // In one write, so that lines of several processes do not mix.
 static void add_to_list(int fd, const file_identity & file, uint64_t hash) {
-    if (fd < 0 || file.changed_ns + t_rested_ns > wall_ns()) {
+    if (fd < 0 || !is_rested(file)) {
         return;
     }
     struct stat s;

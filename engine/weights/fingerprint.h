@@ -40,6 +40,9 @@ class weight_files {
                                  const continue_hook & goes_on) const;
     // Whether no file was replaced.
     bool unchanged() const;
+    // A number of their paths, sizes and times. nullopt: a file is missing, or has changed so recently that a later
+    // change may have the same time.
+    std::optional<uint64_t> identity() const;
 
   private:
     struct entry {

@@ -1,4 +1,4 @@
-#include "model/adapter_file.h"
+#include "weights/adapter_file.h"
 
 #include "util/json.h"
 #include "util/sandbox.h"
