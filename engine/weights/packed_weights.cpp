@@ -91,8 +91,7 @@ void packed_weights::remove_earlier() const {
     const std::string beginning = file.substr(0, file.find('-') + 1);
     for (const fs::directory_entry & one : fs::directory_iterator(folder, error)) {
         const std::string name = one.path().filename().string();
-        if (name != file && name.compare(0, beginning.size(), beginning) == 0 &&
-            one.path().extension() == ending) {
+        if (name.compare(0, beginning.size(), beginning) == 0 && name.compare(0, file.size(), file) != 0) {
             fs::remove(one.path(), error); // who has mapped it keeps it
         }
     }
