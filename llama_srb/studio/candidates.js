@@ -3,6 +3,9 @@
 import { ask, longer } from "./asking.js";
 import { Card } from "./card.js";
 import { insert } from "./choosing.js";
+import { Menu } from "./menu.js";
+import { pointing } from "./preview.js";
+import { isReading, Pager, placeIn, ReadingSwitch, scrollText } from "./reading.js";
 import { candidates, isChat, pointId, session, setting, wanted } from "./session.js";
 import { childrenOf } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
@@ -23,6 +26,9 @@ export function Candidates() {
   const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);
   drawn.current = new Set(now.map(({ id }) => id));
   useEffect(() => now.length < shown.length && changed("candidates"));
+  const reading = isReading() && now.length > 0;
+  const kind = reading ? "cards reading" : now.length > MANY ? "cards many" : "cards";
+  useEffect(() => list.current.scrollTo(0, 0), [pointId()]);
   const cut = shown.filter(({ state }) => state === "interrupted");
   const finished = new Map();
   for (const node of shown)
@@ -31,7 +37,11 @@ export function Candidates() {
     node.state !== "running" && finished.has(node.text) && finished.get(node.text) !== node.id;
   return html`<section class="candidates" aria-label="Candidates">
     <div class="tools">
-      <h2>${shown.length ? `${shown.length} candidate${shown.length > 1 ? "s" : ""}` : "Candidates"}</h2>
+      ${
+        reading
+          ? html`<${Pager} list=${list} count=${now.length} point=${pointId()} />`
+          : html`<h2>${now.length ? `${now.length} candidate${now.length > 1 ? "s" : ""}` : "Candidates"}</h2>`
+      }
       ${
         hidden > 0 &&
         html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
@@ -44,26 +54,17 @@ export function Candidates() {
       }
       <span class="gap"></span>
       ${
-        !isChat() &&
-        html`<label class="check" title="Requests the next candidates at once after a choice">
-        <input type="checkbox" checked=${session.settings.next}
-        onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>`
-      }
-      <label class="check"
-        title="Colours tokens by surprise; a click shows the alternatives">
-        <input type="checkbox" checked=${session.settings.colours}
-        onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
-      ${
         shown.length > 0 &&
-        html`<${Button} label="Reroll"
+        html`<${ReadingSwitch} />
+        <${Button} label="Reroll" kind="reroll"
           about="Others in place of all that are not pinned; these stay behind “earlier”"
           onClick=${() => ask()} />`
       }
+      <${Menu} label="Options" icon="⋯"><${Options} /><//>
     </div>
-    <div id="candidates" class=${now.length > MANY ? "cards many" : "cards"} ref=${list} tabindex="0"
-      role="group"
+    <div id="candidates" class=${kind} ref=${list} tabindex="0" role="group"
       aria-label="Candidates; press 1 to 9 to choose, the arrows to walk"
-      onKeyDown=${(event) => walk(event, list.current)}>
+      onKeyDown=${(event) => walk(event, list.current)} ...${pointing}>
       ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
           duplicate=${isDuplicate(node)} />`,
@@ -87,6 +88,15 @@ export function Candidates() {
   </section>`;
 }
 
+function Options() {
+  const { next, colours } = session.settings;
+  const check = (name, on, label, about) => html`<label class="check" title=${about}>
+    <input type="checkbox" checked=${on}
+    onChange=${(event) => setting({ [name]: event.target.checked })} />${" "}${label}</label>`;
+  return html`${!isChat() && check("next", next, "next at once", "Requests the next candidates at once after a choice")}
+    ${check("colours", colours, "look inside", "Colours tokens by surprise; a click shows the alternatives")}`;
+}
+
 const OPENINGS = [
   "Once upon a time, a little fox found a door in an old tree. Behind the door",
   "Mia and her grandpa had built a boat. One windy morning",
@@ -103,26 +113,36 @@ function Openings() {
   )}</div>`;
 }
 
-/** How many cards an arrow key moves by, with `columns` cards in a row. */
+/** How many cards a key moves by, with `columns` cards in a row. */
 const STEPS = {
+  j: () => 1,
+  k: () => -1,
   ArrowRight: () => 1,
   ArrowLeft: () => -1,
   ArrowDown: (columns) => columns,
   ArrowUp: (columns) => -columns,
 };
+const SCROLLS = { ArrowDown: 1, ArrowUp: -1 };
 
-/** Arrows go from card to card; letters work on the card that has the focus. */
+/** Arrows, j and k go from card to card; letters work on the card that has the focus. */
 function walk(event, list) {
   if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
   const cards = [...list.querySelectorAll(".card, .more")];
   const here = cards.indexOf(document.activeElement.closest(".card, .more"));
+  if (event.key in SCROLLS && here >= 0 && isReading()) {
+    event.preventDefault();
+    scrollText(cards[here], SCROLLS[event.key]);
+    return;
+  }
   if (event.key in STEPS && !list.querySelector(".picking")) {
     event.preventDefault();
     const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;
-    const to = here < 0 ? 0 : here + STEPS[event.key](columns);
+    const from = here < 0 && isReading() ? placeIn(list) : here;
+    const to = from < 0 ? 0 : from + STEPS[event.key](columns);
     cards[Math.min(Math.max(to, 0), cards.length - 1)]?.focus();
     return;
   }
+  if (event.key === "v") setting({ reading: !isReading() });
   const action =
     here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
   if (!action) return;
