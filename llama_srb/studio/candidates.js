@@ -40,7 +40,7 @@ export function Candidates() {
       ${
         reading
           ? html`<${Pager} list=${list} count=${now.length} point=${pointId()} />`
-          : html`<h2>${now.length ? `${now.length} candidate${now.length > 1 ? "s" : ""}` : "Candidates"}</h2>`
+          : html`<h2>${counted(now.length)}</h2>`
       }
       ${
         hidden > 0 &&
@@ -88,14 +88,21 @@ export function Candidates() {
   </section>`;
 }
 
-function Options() {
-  const { next, colours } = session.settings;
-  const check = (name, on, label, about) => html`<label class="check" title=${about}>
-    <input type="checkbox" checked=${on}
-    onChange=${(event) => setting({ [name]: event.target.checked })} />${" "}${label}</label>`;
-  return html`${!isChat() && check("next", next, "next at once", "Requests the next candidates at once after a choice")}
-    ${check("colours", colours, "look inside", "Colours tokens by surprise; a click shows the alternatives")}`;
-}
+const counted = (n) => (n ? `${n} candidate${n > 1 ? "s" : ""}` : "Candidates");
+
+const OPTIONS = {
+  next: ["next at once", "Requests the next candidates at once after a choice"],
+  colours: ["look inside", "Colours tokens by surprise; a click shows the alternatives"],
+};
+
+const Options = () =>
+  Object.entries(OPTIONS)
+    .filter(([name]) => name !== "next" || !isChat())
+    .map(
+      ([name, [label, about]]) => html`<label class="check" key=${name} title=${about}>
+      <input type="checkbox" checked=${session.settings[name]}
+      onChange=${(event) => setting({ [name]: event.target.checked })} />${" "}${label}</label>`,
+    );
 
 const OPENINGS = [
   "Once upon a time, a little fox found a door in an old tree. Behind the door",

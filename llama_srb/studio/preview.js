@@ -1,4 +1,4 @@
-// The candidate that the pointer or the focus is on, or that is read: shown as ghost text where it would stand.
+// The candidate under the pointer, with the focus, or read: shown as ghost text where it would stand.
 
 import { session } from "./session.js";
 import { changed, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
