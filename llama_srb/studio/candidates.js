@@ -1,7 +1,8 @@
 // The candidates side by side: one card each, filled as text arrives.
 
-import { again, ask, branch, longer, stopOne } from "./asking.js";
+import { again, ask, longer, stopOne } from "./asking.js";
 import { choose, insert, mark, rewrite, shelve } from "./choosing.js";
+import { Tokens } from "./inside.js";
 import { Loading } from "./models.js";
 import { candidates, isChat, pointId, say, session, setting, wanted } from "./session.js";
 import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
@@ -16,8 +17,8 @@ import {
   useKeptFocus,
   useRef,
   useState,
-  visible,
 } from "./ui.js";
+import { backToText, noteClick, placeIn, walk } from "./walking.js";
 
 const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
 const MANY = 12; // from here on cards are small
@@ -74,8 +75,8 @@ export function Candidates() {
     </div>
     <div id="candidates" class=${now.length > MANY ? "cards many" : "cards"} ref=${list} tabindex="0"
       role="group"
-      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk"
-      onKeyDown=${(event) => walk(event, list.current)}>
+      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk, Esc to return to the text"
+      onMouseDown=${noteClick} onKeyDown=${(event) => walk(event, list.current)}>
       ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
           duplicate=${isDuplicate(node)} />`,
@@ -90,9 +91,12 @@ export function Candidates() {
         !shown.length &&
         html`<p class="hint">Several continuations by the model will appear here.
         Choose one with a click or its number, and it is added to the text.</p>
-        <p class="hint keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,${" "}
-        <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Esc</kbd> returns to the text; the arrows move
-        between candidates, and <kbd>Shift</kbd> with a click on a word chooses the text up to it.</p>
+        <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
+        <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or
+        <kbd>↓</kbd> at the end of the text, goes to the candidates.</p>
+        <p class="hint keys">There <kbd>1</kbd> to <kbd>9</kbd> choose, the arrows move, and${" "}
+        <kbd>Esc</kbd> returns to the text. <kbd>Shift</kbd> with a click on a word chooses the text
+        up to it.</p>
         <${Openings} />`
       }
     </div>
@@ -111,35 +115,9 @@ function Openings() {
   if (session.text || isChat()) return null;
   return html`<div class="openings"><p class="hint">Or begin with one of these:</p>${OPENINGS.map(
     (text) => html`<button type="button" class="opening" key=${text}
+      onMouseDown=${(event) => event.preventDefault()}
       onClick=${() => (insert(text), ask())}>${text} …</button>`,
   )}</div>`;
-}
-
-/** How many cards an arrow key moves by, with `columns` cards in a row. */
-const STEPS = {
-  ArrowRight: () => 1,
-  ArrowLeft: () => -1,
-  ArrowDown: (columns) => columns,
-  ArrowUp: (columns) => -columns,
-};
-
-/** Arrows go from card to card; letters work on the card that has the focus. */
-function walk(event, list) {
-  if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const cards = [...list.querySelectorAll(".card, .more")];
-  const here = cards.indexOf(document.activeElement.closest(".card, .more"));
-  if (event.key in STEPS && !list.querySelector(".picking")) {
-    event.preventDefault();
-    const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;
-    const to = here < 0 ? 0 : here + STEPS[event.key](columns);
-    cards[Math.min(Math.max(to, 0), cards.length - 1)]?.focus();
-    return;
-  }
-  const action =
-    here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
-  if (!action) return;
-  event.preventDefault();
-  action.click();
 }
 
 const ENDS = {
@@ -176,9 +154,10 @@ const Card = still(({ id, number, duplicate }) => {
     choose(id);
   };
   return html`<article class=${`card ${kind}`} ref=${card} tabindex="-1" aria-label=${label}
-    aria-busy=${running} onKeyDown=${onKey}>
+    aria-busy=${running} onKeyDown=${onKey} onClickCapture=${(event) => takePart(event, node)}
+    onMouseDown=${(event) => partOf(event) && event.preventDefault()}>
     <header><button type="button" class="digit" tabindex="-1" title=${`Choose (${number})`}
-      aria-label=${`Choose ${number}`} onClick=${() => choose(id)}>${number}</button>
+      aria-label=${`Choose ${number}`} onClick=${() => take(id)}>${number}</button>
       <${Facts} node=${node} /></header>
     ${
       mode === "edit"
@@ -253,22 +232,30 @@ function Text({ node }) {
   const compared = session.compare && session.compare !== node.id && session.story.nodes[session.compare];
   if (compared) return html`<${Differences} of=${node.text} from=${compared.text} />`;
   if (colours && node.tokens?.length) return html`<${Tokens} node=${node} />`;
-  return html`<div class="text" onClick=${(event) => taken(event, node)}>${node.text}</div>`;
+  return html`<div class="text" onClick=${() => String(getSelection()) || take(node.id)}>${node.text}</div>`;
 }
 
-/** A click chooses the whole text, with Shift only up to the clicked word. */
-function taken(event, node) {
-  if (String(getSelection())) return;
-  choose(node.id, event.shiftKey ? wordEnd(node.text, clicked(event)) : null);
+/** A click chooses the whole text; the focus stays in the story if it was there. */
+function take(id, end = null) {
+  choose(id, end);
+  backToText();
 }
 
-function clicked({ clientX, clientY }) {
-  const place = document.caretPositionFromPoint?.(clientX, clientY);
-  return place ? place.offset : (document.caretRangeFromPoint?.(clientX, clientY)?.startOffset ?? 0);
+/** The text that Shift and a click choose a part of, however it is shown; else the browser would select. */
+const partOf = ({ shiftKey, target }) =>
+  shiftKey && !target.closest(".alternatives") && target.closest(".text:not(.part)");
+
+function takePart(event, node) {
+  const box = partOf(event);
+  if (!box) return;
+  event.stopPropagation();
+  take(node.id, wordEnd(node.text, placeIn(box, event)));
 }
 
+/** Where the word at a place ends; null at the end of the text. */
 function wordEnd(text, at) {
-  const end = at + (/^\s*\S*/.exec(text.slice(at))?.[0].length ?? 0);
+  const word = /\S/.test(text[at - 1] ?? "") ? /^\S*/ : /^\s*\S*/;
+  const end = at + word.exec(text.slice(at))[0].length;
   return end < text.length ? end : null;
 }
 
@@ -323,77 +310,4 @@ function Rewrite({ node, done }) {
   return html`<textarea class="rewrite" ref=${field} aria-label="Your version" defaultValue=${node.text}
     onKeyDown=${onKey}></textarea>
     <${Button} label="Save beside it" keys="Ctrl+Enter" onClick=${finish} />`;
-}
-
-// ---- looking inside ----------------------------------------------------------------------------------
-
-const STEPS_OF_COLOUR = 6;
-
-/** 0 for a certain token to 5 for a surprise. */
-const surprise = (logprob) => Math.min(STEPS_OF_COLOUR - 1, Math.floor(-(logprob ?? 0) / 0.9));
-
-/** Entropy in nats over the alternatives that the server sent; all other tokens count as one. */
-function entropy({ top }) {
-  const p = (top ?? []).map(({ logprob }) => Math.exp(logprob));
-  const rest = Math.max(0, 1 - p.reduce((sum, x) => sum + x, 0));
-  return [...p, rest].reduce((sum, x) => (x > 0 ? sum - x * Math.log(x) : sum), 0);
-}
-
-function Tokens({ node }) {
-  const [open, setOpen] = useState(null);
-  const bar = useRef();
-  const { tokens } = node;
-  useEffect(() => bar.current.style.setProperty("background", strip(tokens)), [tokens.length]);
-  return html`<div class="entropy" ref=${bar} title="Entropy, token by token" aria-hidden="true"></div>
-    <div class="text" onKeyDown=${onKey}>${tokens.map(
-      (token, i) => html`<span role="button" key=${i}
-      class=${`token surprise-${surprise(token.logprob)}`} tabindex=${i === (open ?? 0) ? 0 : -1}
-      title=${likely(token)} aria-expanded=${String(open === i)}
-      onClick=${() => setOpen(open === i ? null : i)}>${token.text}</span>
-      ${open === i && html`<${Alternatives} node=${node} i=${i} done=${() => setOpen(null)} />`}`,
-    )}</div>`;
-}
-
-/** Arrows go from token to token, Enter opens one. */
-function onKey(event) {
-  if (!event.target.matches(".token")) return;
-  const all = [...event.currentTarget.querySelectorAll(".token")];
-  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (!step && event.key !== "Enter" && event.key !== " ") return;
-  event.preventDefault();
-  event.stopPropagation();
-  if (step) all[all.indexOf(event.target) + step]?.focus();
-  else event.target.click();
-}
-
-function strip(tokens) {
-  const stops = tokens.map((token, i) => {
-    const strength = Math.round(Math.min(1, entropy(token) / 3) * 100);
-    const colour = `color-mix(in srgb, var(--warm) ${strength}%, transparent)`;
-    return `${colour} ${(100 * i) / tokens.length}% ${(100 * (i + 1)) / tokens.length}%`;
-  });
-  return `linear-gradient(to right, ${stops.join(", ")})`;
-}
-
-/** A token with its likeliest alternatives, for its tooltip. */
-const likely = ({ text, logprob, top = [] }) =>
-  [{ text, logprob }, ...top.filter((other) => other.text !== text)]
-    .map((one) => `${visible(one.text)}  ${percent(one.logprob)}`)
-    .join("\n");
-
-const percent = (logprob) => `${(100 * Math.exp(logprob ?? 0)).toFixed(1)} %`;
-
-function Alternatives({ node, i, done }) {
-  const { top = [], text } = node.tokens[i];
-  return html`<span class="alternatives" role="group" aria-label=${`Instead of ${text}`}>
-    ${top.map(
-      (one) => html`<button type="button" disabled=${one.text === text}
-      onClick=${({ currentTarget }) => {
-        currentTarget.closest(".card").focus();
-        done();
-        branch(node.id, i, one);
-      }}><span>${visible(one.text)}</span>
-      <span>${percent(one.logprob)}</span></button>`,
-    )}
-    ${!top.length && "no alternatives were asked for"}</span>`;
 }
