@@ -1,4 +1,4 @@
-// A candidate token by token: coloured by surprise, with the alternatives of each.
+// Looking inside a candidate: its tokens coloured by surprise, their entropy, the alternatives of one.
 
 import { branch } from "./asking.js";
 import { html, useEffect, useRef, useState, visible } from "./ui.js";
