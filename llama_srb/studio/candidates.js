@@ -5,10 +5,11 @@ import { Card } from "./card.js";
 import { insert } from "./choosing.js";
 import { Menu } from "./menu.js";
 import { pointing } from "./preview.js";
-import { isReading, Pager, placeIn, ReadingSwitch, scrollText } from "./reading.js";
+import { isReading, Pager, ReadingSwitch } from "./reading.js";
 import { candidates, isChat, pointId, session, setting, wanted } from "./session.js";
 import { childrenOf } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
+import { noteClick, walk } from "./walking.js";
 
 const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
 const MANY = 12; // from here on cards are small
@@ -63,8 +64,8 @@ export function Candidates() {
       <${Menu} label="Options" icon="⋯"><${Options} /><//>
     </div>
     <div id="candidates" class=${kind} ref=${list} tabindex="0" role="group"
-      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk"
-      onKeyDown=${(event) => walk(event, list.current)} ...${pointing}>
+      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk, Esc to return to the text"
+      onMouseDown=${noteClick} onKeyDown=${(event) => walk(event, list.current)} ...${pointing}>
       ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
           duplicate=${isDuplicate(node)} />`,
@@ -79,9 +80,12 @@ export function Candidates() {
         !shown.length &&
         html`<p class="hint">Several continuations by the model will appear here.
         Choose one with a click or its number, and it is added to the text.</p>
-        <p class="hint keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,${" "}
-        <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Esc</kbd> returns to the text; the arrows move
-        between candidates, and <kbd>Shift</kbd> with a click on a word chooses the text up to it.</p>
+        <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
+        <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or
+        <kbd>↓</kbd> at the end of the text, goes to the candidates.</p>
+        <p class="hint keys">There <kbd>1</kbd> to <kbd>9</kbd> choose, the arrows move, and${" "}
+        <kbd>Esc</kbd> returns to the text. <kbd>Shift</kbd> with a click on a word chooses the text
+        up to it.</p>
         <${Openings} />`
       }
     </div>
@@ -116,43 +120,7 @@ function Openings() {
   if (session.text || isChat()) return null;
   return html`<div class="openings"><p class="hint">Or begin with one of these:</p>${OPENINGS.map(
     (text) => html`<button type="button" class="opening" key=${text}
+      onMouseDown=${(event) => event.preventDefault()}
       onClick=${() => (insert(text), ask())}>${text} …</button>`,
   )}</div>`;
-}
-
-/** How many cards a key moves by, with `columns` cards in a row. */
-const STEPS = {
-  j: () => 1,
-  k: () => -1,
-  ArrowRight: () => 1,
-  ArrowLeft: () => -1,
-  ArrowDown: (columns) => columns,
-  ArrowUp: (columns) => -columns,
-};
-const SCROLLS = { ArrowDown: 1, ArrowUp: -1 };
-
-/** Arrows, j and k go from card to card; letters work on the card that has the focus. */
-function walk(event, list) {
-  if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const cards = [...list.querySelectorAll(".card, .more")];
-  const here = cards.indexOf(document.activeElement.closest(".card, .more"));
-  if (event.key in SCROLLS && here >= 0 && isReading()) {
-    event.preventDefault();
-    scrollText(cards[here], SCROLLS[event.key]);
-    return;
-  }
-  if (event.key in STEPS && !list.querySelector(".picking")) {
-    event.preventDefault();
-    const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;
-    const from = here < 0 && isReading() ? placeIn(list) : here;
-    const to = from < 0 ? 0 : from + STEPS[event.key](columns);
-    cards[Math.min(Math.max(to, 0), cards.length - 1)]?.focus();
-    return;
-  }
-  if (event.key === "v") setting({ reading: !isReading() });
-  const action =
-    here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
-  if (!action) return;
-  event.preventDefault();
-  action.click();
 }

@@ -19,6 +19,7 @@ import {
   useRef,
   useState,
 } from "./ui.js";
+import { backToText, placeIn } from "./walking.js";
 
 const ENDS = {
   stop: "ends here",
@@ -54,9 +55,11 @@ export const Card = still(({ id, number, duplicate }) => {
     choose(id);
   };
   return html`<article class=${`card ${kind}`} data-id=${id} ref=${card} tabindex="-1"
-    aria-label=${label} aria-busy=${running} onKeyDown=${onKey}>
+    aria-label=${label} aria-busy=${running} onKeyDown=${onKey}
+    onClickCapture=${(event) => takePart(event, node)}
+    onMouseDown=${(event) => partOf(event) && event.preventDefault()}>
     <header><button type="button" class="digit" tabindex="-1" title=${`Choose (${number})`}
-      aria-label=${`Choose ${number}`} onClick=${() => choose(id)}>${number}</button>
+      aria-label=${`Choose ${number}`} onClick=${() => take(id)}>${number}</button>
       <${Facts} node=${node} /></header>
     ${
       mode === "edit"
@@ -128,6 +131,7 @@ function Facts({ node }) {
   return html`<span class="facts">${facts.join(" · ")}</span>
     <${Menu} label="Details" icon="i" kind="info"><${Figures} figures=${figures} /><//>`;
 }
+
 // ---- the text of a card ------------------------------------------------------------------------------
 
 function Text({ node }) {
@@ -135,22 +139,30 @@ function Text({ node }) {
   const compared = session.compare && session.compare !== node.id && session.story.nodes[session.compare];
   if (compared) return html`<${Differences} of=${node.text} from=${compared.text} />`;
   if (colours && node.tokens?.length) return html`<${Tokens} node=${node} />`;
-  return html`<div class="text" onClick=${(event) => taken(event, node)}>${node.text}</div>`;
+  return html`<div class="text" onClick=${() => String(getSelection()) || take(node.id)}>${node.text}</div>`;
 }
 
-/** A click chooses the whole text, with Shift only up to the clicked word. */
-function taken(event, node) {
-  if (String(getSelection())) return;
-  choose(node.id, event.shiftKey ? wordEnd(node.text, clicked(event)) : null);
+/** Chooses by a click; the focus stays in the story if it was there. */
+function take(id, end = null) {
+  choose(id, end);
+  backToText();
 }
 
-function clicked({ clientX, clientY }) {
-  const place = document.caretPositionFromPoint?.(clientX, clientY);
-  return place ? place.offset : (document.caretRangeFromPoint?.(clientX, clientY)?.startOffset ?? 0);
+/** The text that Shift and a click choose a part of, however it is shown; else the browser would select. */
+const partOf = ({ shiftKey, target }) =>
+  shiftKey && !target.closest(".alternatives") && target.closest(".text:not(.part)");
+
+function takePart(event, node) {
+  const box = partOf(event);
+  if (!box) return;
+  event.stopPropagation();
+  take(node.id, wordEnd(node.text, placeIn(box, event)));
 }
 
+/** Where the word at a place ends; null at the end of the text. */
 function wordEnd(text, at) {
-  const end = at + (/^\s*\S*/.exec(text.slice(at))?.[0].length ?? 0);
+  const word = /\S/.test(text[at - 1] ?? "") ? /^\S*/ : /^\s*\S*/;
+  const end = at + word.exec(text.slice(at))[0].length;
   return end < text.length ? end : null;
 }
 

@@ -6,6 +6,7 @@ import { Ghost } from "./preview.js";
 import { model, pointId, session, wanted } from "./session.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
+import { enterCards } from "./walking.js";
 
 export function Editor() {
   useChanges("text", "story");
@@ -39,28 +40,30 @@ export function Editor() {
 
 function Tools() {
   useChanges("text", "story", "status", "settings");
-  return html`<div class="tools">
+  return html`<div class="tools" onMouseDown=${(event) => event.preventDefault()}>
     <${Button} label="Undo" icon="↶" keys="Ctrl+Z" disabled=${!canUndo()} onClick=${undo} />
     <${Button} label="Redo" icon="↷" keys="Ctrl+Shift+Z" disabled=${!canRedo()} onClick=${redo} />
     <${Count} />
     <span class="gap"></span>
     ${session.runs.size > 0 && html`<${Button} label="Stop all" keys="Esc" kind="stop" onClick=${stopAll} />`}
-    <${Button} label=${`Continue × ${wanted()}`} keys="Ctrl+Enter" kind="main" onClick=${go} />
+    <${Button} label=${`Continue × ${wanted()}`} keys="Ctrl+Enter" kind="main" onClick=${() => ask()} />
   </div>`;
 }
 
-/** Requests candidates and leaves the field, so that the keys 1 to 9 choose. */
-function go() {
-  document.getElementById("candidates")?.focus({ preventScroll: true });
-  ask();
+function onKey(event) {
+  const { key, target } = event;
+  if (event.altKey || event.shiftKey) return;
+  if (event.ctrlKey || event.metaKey) {
+    if (key !== "Enter") return;
+    movedTo(target.selectionStart);
+    ask();
+  } else if (!leads(key, target) || !enterCards()) return;
+  event.preventDefault();
 }
 
-function onKey(event) {
-  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
-  event.preventDefault();
-  movedTo(event.target.selectionStart);
-  go();
-}
+/** Whether a key leads from the text to the candidates: Tab, and Down where no text follows. */
+const leads = (key, { selectionStart, value }) =>
+  key === "Tab" || (key === "ArrowDown" && selectionStart === value.length);
 
 function show(field) {
   const sheet = field.closest(".sheet");

@@ -8,14 +8,16 @@ const PHONE = "(max-width: 600px)"; // where candidates are read so until the wr
 
 export const isReading = () => session.settings.reading ?? matchMedia(PHONE).matches;
 
+export const readOneByOne = (reading) => setting({ reading });
+
 export const ReadingSwitch = () =>
   html`<${Button} label="Read" keys="v" about="One candidate at a time, large; j and k, or a swipe, go on"
-    pressed=${isReading()} onClick=${() => setting({ reading: !isReading() })} />`;
+    pressed=${isReading()} onClick=${() => readOneByOne(!isReading())} />`;
 
 const cardsOf = (list) => [...list.querySelectorAll(".card")];
 
 /** The number, from 0, of the card that the strip shows. */
-export const placeIn = (strip) => Math.round(strip.scrollLeft / strip.clientWidth);
+export const cardInView = (strip) => Math.round(strip.scrollLeft / strip.clientWidth);
 
 /** Which candidate is read, with buttons to the next one and the one before. */
 export function Pager({ list, count, point }) {
@@ -23,7 +25,7 @@ export function Pager({ list, count, point }) {
   useEffect(() => {
     const strip = list.current;
     const look = () => {
-      const card = placeIn(strip);
+      const card = cardInView(strip);
       setAt(card);
       previewRead(cardsOf(strip)[card]?.dataset.id ?? null);
     };

@@ -87,7 +87,7 @@ def value(page: Page, other_than: str = OPENING) -> str:
 
 def choose(page: Page, number: int, before: str = OPENING) -> str:
     """Chooses the candidate of that number; returns the story with its text."""
-    page.keyboard.press(str(number))
+    page.keyboard.press(f"Alt+{number}")
     return value(page, before)
 
 

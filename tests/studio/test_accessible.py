@@ -29,7 +29,7 @@ def candidates(page: Page) -> None:
 
 def tree(page: Page) -> None:
     candidates(page)
-    page.keyboard.press("1")
+    page.keyboard.press("Alt+1")
     page.get_by_role("button", name="Branches").click()
     page.get_by_role("treeitem").first.focus()
     page.get_by_role("button", name="Bookmark").click()

@@ -52,7 +52,7 @@ def test_one_candidate_is_read_large_and_j_and_k_go_on(page: Page) -> None:
 def test_the_next_candidates_are_read_from_the_first_one(page: Page) -> None:
     settings(page, max_tokens=6, reading=True)
     ask(page)
-    for key in "jj":
+    for key in ("Tab", "j", "j"):
         page.keyboard.press(key)
     reads(page, 3, 4)
     page.keyboard.press("3")
@@ -106,8 +106,8 @@ def test_hover_and_focus_preview_a_candidate_at_the_caret(page: Page) -> None:
     assert (shown(page).text_content() or "").startswith(before + first + behind)
     page.mouse.move(5, 5)
     expect(page.locator(".ghost")).to_have_count(0)
-    for _ in range(2):
-        page.keyboard.press("ArrowRight")
+    for key in ("Tab", "ArrowRight"):
+        page.keyboard.press(key)
     expect(page.locator(".ghost")).to_have_text(second)
     assert editor(page).input_value() == before + behind, "a preview changes nothing"
     page.keyboard.press("Escape")
@@ -169,7 +169,7 @@ def test_a_cut_text_fades_and_no_button_lies_over_it(page: Page) -> None:
 def test_the_reading_view_is_kept(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Tab")
     page.keyboard.press("v")
     reads(page, 1, 4)
     kept = page.evaluate("localStorage.getItem('studio.settings')")
