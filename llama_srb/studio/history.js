@@ -52,7 +52,7 @@ function put(text) {
   if (!story.nodes[leaf.id]) redirect(leaf.id, leaf.parent);
 }
 
-/** The node that ends at the caret, if it has candidates and text follows; typing may have come back to it. */
+/** The node that ends at the caret, if it has candidates and text follows: typing may come back to it. */
 function placeOfCaret() {
   const { story, at, text } = session;
   if (at >= text.length) return null;
