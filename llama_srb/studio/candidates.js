@@ -3,6 +3,9 @@
 import { ENDS_HERE, ask, longer } from "./asking.js";
 import { Card } from "./card.js";
 import { insert } from "./choosing.js";
+import { Menu } from "./menu.js";
+import { pointing } from "./preview.js";
+import { isReading, Pager, ReadingSwitch } from "./reading.js";
 import { candidates, isChat, pointId, session, setting, wanted } from "./session.js";
 import { childrenOf } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
@@ -25,6 +28,9 @@ export function Candidates() {
   const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);
   drawn.current = new Set(now.map(({ id }) => id));
   useEffect(() => now.length < shown.length && changed("candidates"));
+  const reading = isReading() && now.length > 0;
+  const kind = reading ? "cards reading" : now.length > MANY ? "cards many" : "cards";
+  useEffect(() => list.current.scrollTo(0, 0), [pointId()]);
   const cut = shown.filter(({ state }) => state === "interrupted");
   const finished = new Map();
   for (const node of shown)
@@ -33,7 +39,11 @@ export function Candidates() {
     node.state !== "running" && finished.has(node.text) && finished.get(node.text) !== node.id;
   return html`<section class="candidates" aria-label="Candidates">
     <div class="tools">
-      <h2>${shown.length ? `${shown.length} candidate${shown.length > 1 ? "s" : ""}` : "Candidates"}</h2>
+      ${
+        reading
+          ? html`<${Pager} list=${list} count=${now.length} point=${pointId()} />`
+          : html`<h2>${counted(now.length)}</h2>`
+      }
       ${
         hidden > 0 &&
         html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
@@ -46,26 +56,17 @@ export function Candidates() {
       }
       <span class="gap"></span>
       ${
-        !isChat() &&
-        html`<label class="check" title="Requests the next candidates at once after a choice">
-        <input type="checkbox" checked=${session.settings.next}
-        onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>`
-      }
-      <label class="check"
-        title="Colours tokens by surprise; a click shows the alternatives">
-        <input type="checkbox" checked=${session.settings.colours}
-        onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
-      ${
         shown.length > 0 &&
-        html`<${Button} label="Reroll"
+        html`<${ReadingSwitch} />
+        <${Button} label="Reroll" kind="reroll"
           about="Others in place of all that are not pinned; these stay behind “earlier”"
           onClick=${() => ask()} />`
       }
+      <${Menu} label="Options" icon="⋯"><${Options} /><//>
     </div>
-    <div id="candidates" class=${now.length > MANY ? "cards many" : "cards"} ref=${list} tabindex="0"
-      role="group"
+    <div id="candidates" class=${kind} ref=${list} tabindex="0" role="group"
       aria-label="Candidates; press 1 to 9 to choose, the arrows to walk, Esc to return to the text"
-      onMouseDown=${noteClick} onKeyDown=${(event) => walk(event, list.current)}>
+      onMouseDown=${noteClick} onKeyDown=${(event) => walk(event, list.current)} ...${pointing}>
       ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
           duplicate=${isDuplicate(node)} />`,
@@ -93,6 +94,22 @@ export function Candidates() {
     </div>
   </section>`;
 }
+
+const counted = (n) => (n ? `${n} candidate${n > 1 ? "s" : ""}` : "Candidates");
+
+const OPTIONS = {
+  next: ["next at once", "Requests the next candidates at once after a choice"],
+  colours: ["look inside", "Colours tokens by surprise; a click shows the alternatives"],
+};
+
+const Options = () =>
+  Object.entries(OPTIONS)
+    .filter(([name]) => name !== "next" || !isChat())
+    .map(
+      ([name, [label, about]]) => html`<label class="check" key=${name} title=${about}>
+      <input type="checkbox" checked=${session.settings[name]}
+      onChange=${(event) => setting({ [name]: event.target.checked })} />${" "}${label}</label>`,
+    );
 
 /** Says that candidates had no text, in place of blank cards. */
 function Ended() {

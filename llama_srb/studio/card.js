@@ -3,6 +3,7 @@
 import { again, longer } from "./asking.js";
 import { choose, mark, rewrite, shelve } from "./choosing.js";
 import { Tokens } from "./inside.js";
+import { Figures, Menu } from "./menu.js";
 import { Loading } from "./models.js";
 import { say, session } from "./session.js";
 import { stopOne } from "./stopping.js";
@@ -54,8 +55,9 @@ export const Card = still(({ id, number, duplicate }) => {
     event.preventDefault();
     choose(id);
   };
-  return html`<article class=${`card ${kind}`} ref=${card} tabindex="-1" aria-label=${label}
-    aria-busy=${running} onKeyDown=${onKey} onClickCapture=${(event) => takePart(event, node)}
+  return html`<article class=${`card ${kind}`} data-id=${id} ref=${card} tabindex="-1"
+    aria-label=${label} aria-busy=${running} onKeyDown=${onKey}
+    onClickCapture=${(event) => takePart(event, node)}
     onMouseDown=${(event) => partOf(event) && event.preventDefault()}>
     <header><button type="button" class="digit" tabindex="-1" title=${`Choose (${number})`}
       aria-label=${`Choose ${number}`} onClick=${() => take(id)}>${number}</button>
@@ -76,25 +78,27 @@ export const Card = still(({ id, number, duplicate }) => {
 const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
   const textNow = () => session.story.nodes[id].text;
   return html`<footer class="actions">
+    <${Act} label="Part" letter="w" about="Takes the first words only; so does Shift and a click on a word"
+      pressed=${mode === "part"} onClick=${() => setMode(mode === "part" ? "read" : "part")} />
     ${
       running
         ? html`<${Act} label="Stop" letter="s" about="No more for this one" onClick=${() => stopOne(id)} />`
-        : html`<${Act} label="Longer" letter="l" about="Writes on, still a candidate"
-          onClick=${() => longer(id)} />`
+        : html`<${Act} label="Edit" letter="e" about="Your own version, beside it"
+          onClick=${() => setMode("edit")} />`
     }
-    <${Act} label="Again" letter="r" about="Another in its place; this one stays behind “earlier”"
-      onClick=${() => again(id)} />
-    <${Act} label="Part" letter="w" about="Takes the first words only; so does Shift and a click on a word"
-      pressed=${mode === "part"} onClick=${() => setMode(mode === "part" ? "read" : "part")} />
-    <${Act} label="Edit" letter="e" about="Your own version, beside it"
-      onClick=${() => setMode("edit")} disabled=${running} />
-    <${Act} label="Copy" letter="c" onClick=${async () => say(await copy(textNow()))} />
     <${Act} label="Pin" letter="p" about="Stays when the others are rolled again" pressed=${pinned}
       onClick=${() => mark(id, { pinned: !pinned })} />
-    <${Act} label="Keep" letter="k" about="Puts it on the shelf, for another place"
-      onClick=${() => shelve(textNow())} />
-    <${Act} label="Diff" letter="d" about="How the others differ from it, word by word" pressed=${compared}
-      onClick=${() => compare(id)} />
+    <${Menu} label="Actions" icon="⋯">
+      <${Act} label="Longer" letter="l" about="Writes on, still a candidate" disabled=${running}
+        onClick=${() => longer(id)} />
+      <${Act} label="Again" letter="r" about="Another in its place; this one stays behind “earlier”"
+        onClick=${() => again(id)} />
+      <${Act} label="Copy" letter="c" onClick=${async () => say(await copy(textNow()))} />
+      <${Act} label="Keep" letter="h" about="Puts it on the shelf, for another place"
+        onClick=${() => shelve(textNow())} />
+      <${Act} label="Diff" letter="d" about="How the others differ from it, word by word"
+        pressed=${compared} onClick=${() => compare(id)} />
+    <//>
   </footer>`;
 });
 
@@ -108,22 +112,25 @@ function compare(id) {
   changed("compare");
 }
 
+/** What became of a candidate; its figures stand behind a button. */
 function Facts({ node }) {
   const mean = meanLogprob(node);
   const length = node.tokens?.length || node.length;
   const { seed: _, ...values } = node.sampling ?? {}; // the request's; node.seed is its own
-  const sampling = Object.entries(values).map(([name, value]) => `${name} ${value}`);
   const facts = [
-    length && `${length} tokens`,
-    ...sampling,
-    mean !== null && `logprob ${mean.toFixed(2)}`,
-    node.seed !== undefined && `seed ${node.seed}`,
     node.source === "edit" && "yours",
     node.source === "user" && "your text",
     ENDS[node.state],
     node.children.length > 0 && "goes on",
   ].filter(Boolean);
-  return html`<span class="facts" title=${facts.join("\n")}>${facts.join(" · ")}</span>`;
+  const figures = {
+    tokens: length,
+    ...values,
+    logprob: mean?.toFixed(2),
+    seed: node.seed,
+  };
+  return html`<span class="facts">${facts.join(" · ")}</span>
+    <${Menu} label="Details" icon="i" kind="info"><${Figures} figures=${figures} /><//>`;
 }
 
 // ---- the text of a card ------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 import { ask, awaitPause } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
-import { model, session, wanted } from "./session.js";
+import { Ghost } from "./preview.js";
+import { model, pointId, session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
@@ -79,6 +80,7 @@ function Origins() {
     if (!rest.startsWith(node.text)) break; // typing that is not in the tree yet
     rest = rest.slice(node.text.length);
     if (node.text) parts.push(html`<span key=${node.id} class=${SOURCES[node.source]}>${node.text}</span>`);
+    if (node.id === pointId()) parts.push(html`<${Ghost} key="ghost" after=${node.id} />`);
   }
   return html`<div class="origins" aria-hidden="true">${parts}<span>${rest}</span>${"\u200b"}</div>`;
 }

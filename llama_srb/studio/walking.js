@@ -1,5 +1,7 @@
 // The ways between the text and the candidates, and among the cards, by keys and by clicks.
 
+import { cardInView, isReading, readOneByOne, scrollText } from "./reading.js";
+
 let wasWriting = false; // when the mouse was pressed
 
 /** Notes whether a click comes from the text, so that the focus can return there. */
@@ -16,31 +18,37 @@ export function enterCards() {
   return !!card;
 }
 
-/** How many cards an arrow key moves by, with `columns` cards in a row. */
+/** How many cards a key moves by, with `columns` cards in a row. */
 const STEPS = {
+  j: () => 1,
+  k: () => -1,
   ArrowRight: () => 1,
   ArrowLeft: () => -1,
   ArrowDown: (columns) => columns,
   ArrowUp: (columns) => -columns,
 };
+const SCROLLS = { ArrowDown: 1, ArrowUp: -1 }; // the text of a card that is read alone
 
-/** Arrows go from card to card; letters work on the card that has the focus. */
+/** Arrows, j and k go from card to card; letters work on the card that has the focus. */
 export function walk(event, list) {
   if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
   const cards = [...list.querySelectorAll(".card, .more")];
   const here = cards.indexOf(document.activeElement.closest(".card, .more"));
-  if (event.key in STEPS && !list.querySelector(".picking")) {
-    event.preventDefault();
-    const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;
-    const to = here < 0 ? 0 : here + STEPS[event.key](columns);
-    cards[Math.min(Math.max(to, 0), cards.length - 1)]?.focus();
-    return;
-  }
-  const action =
-    here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
-  if (!action) return;
+  const { key } = event;
+  const action = here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(key.toLowerCase())}"]`);
+  if (key in SCROLLS && here >= 0 && isReading()) scrollText(cards[here], SCROLLS[key]);
+  else if (key in STEPS && !list.querySelector(".picking")) step(cards, here, STEPS[key], list);
+  else if (key === "v") readOneByOne(!isReading());
+  else if (action) action.click();
+  else return;
   event.preventDefault();
-  action.click();
+}
+
+function step(cards, here, by, list) {
+  const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;
+  const from = here < 0 && isReading() ? cardInView(list) : here;
+  const to = from < 0 ? 0 : from + by(columns);
+  cards[Math.min(Math.max(to, 0), cards.length - 1)]?.focus();
 }
 
 /** The place of a click in a text, in characters; words that are shown beside it do not count. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import OPENING, ask, cards, editor, gone, over, settings, texts, value
+from tests.studio.steps import OPENING, act, ask, cards, editor, gone, over, settings, texts, value
 
 FEW = {"max_tokens": 6, "next": False}
 MIDDLE = 10  # of OPENING
@@ -118,7 +118,7 @@ def test_shift_and_a_click_choose_a_part_of_a_compared_candidate(page: Page) -> 
     settings(page, max_tokens=12, next=False)
     ask(page)
     second = texts(page)[1]
-    page.get_by_role("button", name="Diff").first.click()
+    act(page, "Diff")
     new = page.locator(".card").nth(1).locator(".text ins").first
     x, y = new.evaluate("one => { const {x, y} = one.getClientRects()[0]; return [x, y]; }")
     page.keyboard.down("Shift")

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, ask, cards, choose, editor, gone, over, settings, texts, value
+from tests.studio.steps import OPENING, act, ask, cards, choose, editor, gone, over, settings, texts, value
 
 
 def tree(page: Page) -> Locator:
@@ -68,7 +68,7 @@ def test_a_retry_is_a_sibling_and_the_count_is_shown(page: Page) -> None:
     ask(page)
     old = texts(page)
     for count in (1, 2):
-        page.get_by_role("button", name="Again").first.click()
+        act(page, "Again")
         expect(page.get_by_role("button", name=f"{count} earlier")).to_be_visible()
         over(page, 4)
     assert texts(page)[1:] == old[1:]
@@ -175,7 +175,7 @@ def test_the_words_in_which_two_candidates_differ_are_marked(page: Page) -> None
     settings(page, max_tokens=12, next=False, n=2)
     ask(page, n=2)
     first, second = texts(page)
-    page.get_by_role("button", name="Diff").first.click()
+    act(page, "Diff")
     marked = cards(page).nth(1)
     expect(marked.locator("ins")).not_to_have_count(0)
     gone, new = (marked.locator(kind).all_text_contents() for kind in ("del", "ins"))
@@ -224,7 +224,7 @@ def test_a_kept_passage_is_inserted_from_the_shelf(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
     kept = texts(page)[1]
-    page.get_by_role("button", name="Keep").nth(1).click()
+    act(page, "Keep", 1)
     chosen = choose(page, 1)
     page.reload()
     page.get_by_role("button", name="Shelf").click()
