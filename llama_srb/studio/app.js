@@ -5,13 +5,13 @@ import { Candidates } from "./candidates.js";
 import { Chat } from "./chat.js";
 import { Controls } from "./controls.js";
 import { Editor } from "./editor.js";
-import { stopAll } from "./asking.js";
 import { choose } from "./choosing.js";
 import { commit, redo, undo } from "./history.js";
 import { begin } from "./library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./session.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
+import { stopAll } from "./stopping.js";
 import { Stories } from "./stories.js";
 import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
 

@@ -1,6 +1,6 @@
 // The candidates side by side: one card each, filled as text arrives.
 
-import { ask, longer } from "./asking.js";
+import { ENDS_HERE, ask, longer } from "./asking.js";
 import { Card } from "./card.js";
 import { insert } from "./choosing.js";
 import { Menu } from "./menu.js";
@@ -20,6 +20,7 @@ export function Candidates() {
   const list = useRef();
   useKeptFocus(list);
   const all = childrenOf(session.story, pointId());
+  const { ends } = session.story.nodes[pointId()];
   const shown = candidates(aside);
   const hidden = all.filter((node) => node.aside).length;
   const drawn = useRef(new Set());
@@ -76,8 +77,10 @@ export function Candidates() {
         html`<button type="button" class="more" title="More candidates at the same place"
           onClick=${() => ask({ more: true })}>More<small>× ${wanted()}</small></button>`
       }
+      <${Ended} />
       ${
         !shown.length &&
+        !ends &&
         html`<p class="hint">Several continuations by the model will appear here.
         Choose one with a click or its number, and it is added to the text.</p>
         <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
@@ -107,6 +110,18 @@ const Options = () =>
       <input type="checkbox" checked=${session.settings[name]}
       onChange=${(event) => setting({ [name]: event.target.checked })} />${" "}${label}</label>`,
     );
+
+/** Says that candidates had no text, in place of blank cards. */
+function Ended() {
+  const { ends } = session.story.nodes[pointId()];
+  if (!ends) return null;
+  const anyway = () => ask({ n: ends.model, more: true, anyway: true });
+  return html`<div class="ended">${
+    ends.model
+      ? html`<p>${ENDS_HERE}</p><${Button} label="Write on anyway" onClick=${anyway} />`
+      : html`<p>Each text would begin with a stop string. They are listed under Settings.</p>`
+  }</div>`;
+}
 
 const OPENINGS = [
   "Once upon a time, a little fox found a door in an old tree. Behind the door",

@@ -1,11 +1,12 @@
 // One candidate as a card: its facts, its text in several forms, its actions.
 
-import { again, longer, stopOne } from "./asking.js";
+import { again, longer } from "./asking.js";
 import { choose, mark, rewrite, shelve } from "./choosing.js";
 import { Tokens } from "./inside.js";
 import { Figures, Menu } from "./menu.js";
 import { Loading } from "./models.js";
 import { say, session } from "./session.js";
+import { stopOne } from "./stopping.js";
 import { meanLogprob, wordDiff } from "./tree.js";
 import {
   Button,

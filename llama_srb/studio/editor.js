@@ -1,9 +1,10 @@
 // The text field. Behind it lies the same text, coloured by its origin.
 
-import { ask, awaitPause, stopAll } from "./asking.js";
+import { ask, awaitPause } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
 import { Ghost } from "./preview.js";
 import { model, pointId, session, wanted } from "./session.js";
+import { stopAll } from "./stopping.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
 import { enterCards } from "./walking.js";

@@ -11,9 +11,9 @@ export function backToText() {
   if (wasWriting) document.getElementById("editor")?.focus({ preventScroll: true });
 }
 
-/** Moves the focus to the first card; false when there is none. */
+/** Moves the focus to the first card, or to the button in its place; false when there is none. */
 export function enterCards() {
-  const card = document.querySelector("#candidates .card");
+  const card = document.querySelector("#candidates .card, #candidates .ended button");
   card?.focus();
   return !!card;
 }
