@@ -59,7 +59,10 @@ class EmbeddingFacts(TypedDict):
 
 
 class ModelMeta(TypedDict):
-    """Facts from the model file's header; n_ctx and embedding come from the engine."""
+    """Facts from the model file's header; n_ctx and embedding come from the engine.
+
+    chat_template: whether there is one, so that the model can be told what to do.
+    """
 
     name: str
     architecture: str
@@ -67,6 +70,7 @@ class ModelMeta(TypedDict):
     quantisation: str
     context: Count | None
     size_bytes: Count
+    chat_template: bool
     n_ctx: int | None
     embedding: NotRequired[EmbeddingFacts]
 

@@ -78,11 +78,20 @@ function Origins() {
   const parts = [];
   for (const node of pathTo(session.story)) {
     if (!rest.startsWith(node.text)) break; // typing that is not in the tree yet
+    const inside = node.text && withLine(node.text, session.text.length - rest.length);
+    if (inside) parts.push(html`<span key=${node.id} class=${SOURCES[node.source]}>${inside}</span>`);
     rest = rest.slice(node.text.length);
-    if (node.text) parts.push(html`<span key=${node.id} class=${SOURCES[node.source]}>${node.text}</span>`);
     if (node.id === pointId()) parts.push(html`<${Ghost} key="ghost" after=${node.id} />`);
   }
-  return html`<div class="origins" aria-hidden="true">${parts}<span>${rest}</span>${"\u200b"}</div>`;
+  const typed = withLine(rest, session.text.length - rest.length);
+  return html`<div class="origins" aria-hidden="true">${parts}<span>${typed}</span>${"\u200b"}</div>`;
+}
+
+/** A text from `begin` on, with the line where the model begins to read if that is in it. */
+function withLine(text, begin) {
+  const at = (session.reads?.at || NaN) - begin;
+  if (!(at >= 0 && at < text.length)) return text;
+  return [text.slice(0, at), html`<span class="reads-from"></span>`, text.slice(at)];
 }
 
 function Count() {

@@ -49,7 +49,7 @@ function show(story) {
   stopAll();
   session.elsewhere = false;
   hold(story.id);
-  Object.assign(session, { story, point: null, error: null, compare: null, prompt: null });
+  Object.assign(session, { story, point: null, error: null, compare: null, prompt: null, reads: null });
   forget();
   store.save("studio.story", story.id);
   refresh(textOf(story).length);

@@ -160,6 +160,11 @@ class ModelFacts:
         if fork is not None and fork.index >= n:
             raise wrong("fork.index", fork.index, f"between 0 and {n - 1}")
 
+    @property
+    def chat_template(self) -> str:
+        """The text of --chat-template, else the model's own; empty: there is none."""
+        return self._chat_template or str(self.model.metadata.get("tokenizer.chat_template", ""))
+
     def info(
         self, defaults: Defaults, asked: str = "", agent: str = "", state: ModelState = "loaded"
     ) -> ServerInfo:
@@ -178,7 +183,7 @@ class ModelFacts:
             context=self.context,
             parallel=self.settings.parallel,
             agent=agent,
-            chat_template=self._chat_template or str(model.metadata.get("tokenizer.chat_template", "")),
+            chat_template=self.chat_template,
             slots=self.settings.slots,
             only_embeds=bool(self.pool.ready and self.pool.ready.embedding.get("only")),
             cpu=self.pool.ready.cpu if self.pool.ready else "",

@@ -100,6 +100,7 @@ class Info:
             "quantisation": model.quantisation,
             "context": model.context,
             "size_bytes": model.size_bytes,
+            "chat_template": bool(facts.chat_template),
             "n_ctx": ready.n_ctx if ready else None,
         }
         if ready and ready.embedding:
