@@ -1,5 +1,6 @@
 // Stories as files: Markdown (the text), our JSON (the tree), and the trees of Obsidian Loom and mikupad.
 
+import { readParts } from "./parts.js";
 import { addNode, newStory, textOf } from "./tree.js";
 
 const FORMAT = "llama-srb studio";
@@ -30,10 +31,11 @@ const READERS = [
 ];
 
 /** Copies only the known fields of a story and checks their types: a file cannot be trusted. */
-function ours({ name, kind, system, tags, scraps, model, root, current, nodes }) {
+function ours({ name, kind, system, tags, scraps, parts, model, root, current, nodes }) {
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
   Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
   story.scraps = [...(scraps ?? [])].map(String);
+  if (parts) story.parts = readParts(parts);
   if (model && isText(model)) story.model = model;
   graft(story, story.root, nodes, root, current);
   const [top] = story.nodes[story.root].children;

@@ -47,3 +47,20 @@ export function storyField(story) {
 }
 
 export const hasParts = (story) => Object.keys(storyField(story)).length > 0;
+
+const isNumber = (value) => Number.isInteger(value) && value >= 0;
+
+/** The fields of `form` as an object from elsewhere has them: of the same types, else as in the form. */
+function read(form, from) {
+  const fits = (name, value) =>
+    form[name] === null ? isNumber(value) : typeof value === typeof form[name] && typeof value !== "object";
+  const fields = Object.keys(form).filter((name) => fits(name, Object(from)[name]));
+  return { ...form, ...Object.fromEntries(fields.map((name) => [name, from[name]])) };
+}
+
+/** The parts of an imported story; a file cannot be trusted. */
+export function readParts(from) {
+  const entries = Array.isArray(from.lore) ? from.lore : [];
+  const lore = entries.map((entry) => ({ ...read(newEntry(), entry), id: newId() }));
+  return { ...read(NONE, from), note: read(NONE.note, from.note), lore };
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -309,3 +310,21 @@ def test_a_chat_has_no_background(page: Page) -> None:
     page.get_by_role("button", name="New chat").click()
     expect(page.get_by_role("button", name="Background", exact=True)).to_have_count(0)
     expect(cards(page)).to_have_count(0)
+
+
+def test_the_parts_are_in_the_export(page: Page, tmp_path: Path) -> None:
+    editor(page).fill("Mia the cat saw a door.")
+    panel(page).get_by_label("Memory").fill("A story for children.")
+    panel(page).get_by_label("Author's note").first.fill("A storm comes up.")
+    panel(page).get_by_label("Tokens of the text behind it").fill("40")
+    entry(page, name="cat", keys="cat", order="7", text="A grey cat.")
+    sent = asked(page, "Mia the cat saw a door.")["story"]
+    page.get_by_role("button", name="Stories").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export JSON").click()
+    file = tmp_path / "story.json"
+    download.value.save_as(file)
+    page.get_by_role("button", name="New story").click()
+    page.get_by_label("File to import").set_input_files(file)
+    assert value(page, "").startswith("Mia")
+    assert asked(page, "Mia the cat saw a door.")["story"] == sent
