@@ -60,9 +60,9 @@ export function splitHere() {
 /** Joins a node with its parent. */
 export function joinToParent(id) {
   const { story } = session;
-  const gone = joinable(story, id).id;
+  const { id: gone, text } = joinable(story, id);
   store.keep(story, join(story, id));
-  redirect(gone, id);
+  redirect(gone, id, text.length);
   if (session.point === gone) session.point = null;
   changed("story");
 }

@@ -2,24 +2,36 @@
 
 import { isChat, refresh, session } from "./session.js";
 import * as store from "./store.js";
-import { textOf, write } from "./tree.js";
+import { patchOf, patched, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // the writer's pause that ends an undo step
-const HISTORY = 500;
+const HISTORY = 500; // steps
+const MOST_TEXT = 1e6; // characters of all steps together
 
-const past = [];
-const future = [];
+// A step is where the text ended and how its last node is changed back, so that a step of a long text is short.
+let past = [];
+let future = [];
 let typing = null;
 
-const now = () => ({ current: session.story.current, text: textOf(session.story), at: session.at });
+const now = () => {
+  const { current, nodes } = session.story;
+  return { current, length: nodes[current].text.length, at: session.at, patch: null };
+};
 
-/** Records the present text for undo. */
-export function note() {
-  past.push(now());
-  if (past.length > HISTORY) past.shift();
+/** Records the present text for undo; `patch` undoes a change that was made within its last node. */
+export function note(step = now()) {
+  past.push(step);
   future.length = 0;
+  let length = 0;
+  const first = past.findLastIndex(({ patch }) => (length += sizeOf(patch)) > MOST_TEXT);
+  past.splice(0, Math.max(first + 1, past.length - HISTORY));
+  keepSteps();
 }
+
+const sizeOf = (patch) => 1 + (patch ? patch[2].length + patch[3].length : 0);
+
+const keepSteps = () => store.keepHistory(session.story.id, { past, future });
 
 export function typed(text, at) {
   Object.assign(session, { text, at, point: null });
@@ -38,11 +50,24 @@ export function commit() {
   typing = null;
   const { story, text } = session;
   if (!story || isChat() || text === textOf(story)) return;
-  note();
-  store.keep(story, write(story, text));
+  const step = now();
+  const altered = put(text, step);
+  note(step);
+  store.keep(story, altered);
   changed("story");
 }
 store.leaving.push(commit);
+
+/** Writes a text into the tree; a change within the last node is in the step, to be undone there. */
+function put(text, step) {
+  const { story } = session;
+  const before = story.nodes[step.current].text;
+  const altered = write(story, text);
+  const { text: after, children } = story.nodes[story.current];
+  if (story.current === step.current && !children.length)
+    Object.assign(step, { length: after.length, patch: patchOf(after, before) });
+  return altered;
+}
 
 export const canUndo = () => past.length > 0;
 export const canRedo = () => future.length > 0;
@@ -53,13 +78,31 @@ function step(from, to) {
   commit();
   const wanted = from.pop();
   if (!wanted) return;
-  to.push(now());
   const { story } = session;
-  story.current = wanted.current;
+  const back = now();
+  const { id, text } = placeOf(wanted);
+  story.current = id;
   session.point = null;
-  const altered = isChat() ? [] : write(story, wanted.text);
+  const altered = isChat() ? [] : put(text, id === back.current ? back : now());
+  to.push(back);
   store.keep(story, altered);
+  keepSteps();
   refresh(wanted.at);
+}
+
+/** The node where the text of a step ended, which may have been cut since, and the text before its change. */
+function placeOf({ current, length, patch }) {
+  const { story } = session;
+  const first = story.nodes[current];
+  const above = first.parent ? textOf(story, first.parent) : "";
+  let [node, piece] = [first, first.text];
+  while (piece.length < length && node.children.length) {
+    node = story.nodes[node.children[0]];
+    piece += node.text;
+  }
+  const fits = patch && piece.length === length;
+  const text = fits ? (patched(piece, patch) ?? piece) : piece.slice(0, patch ? piece.length : length);
+  return { id: node.id, text: above + text };
 }
 
 /** Makes a node the end of the text. */
@@ -74,12 +117,18 @@ export function goTo(id) {
   refresh();
 }
 
-/** Empties the history when another story is opened. */
-export function forget() {
-  past.length = future.length = 0;
+/** Takes the undo steps of the story that is opened; those that lead to nodes it does not have are left out. */
+export function recall(steps) {
+  const { nodes } = session.story;
+  [past, future] = [steps?.past, steps?.future].map((list = []) => list.filter((one) => nodes[one.current]));
+  changed("text");
 }
 
-/** Node `gone` was joined into another one: undo returns there instead. */
-export function redirect(gone, id) {
-  for (const was of [...past, ...future]) if (was.current === gone) was.current = id;
+/** Node `gone`, of this length, was joined into another one: undo returns there instead. */
+export function redirect(gone, id, length) {
+  for (const was of [...past, ...future]) {
+    if (was.current === id) was.length += length;
+    if (was.current === id && was.patch) was.patch[0] += length;
+    if (was.current === gone) was.current = id;
+  }
 }
