@@ -46,6 +46,7 @@ export function Backup() {
       onClick=${backUp} /></div>
     ${
       !isSafe &&
-      html`<p class="hint">This browser may delete stories when its disk is full. Back them up now and then.</p>`
+      html`<p class="hint">This browser may delete stories when its disk is full.
+        Back them up now and then.</p>`
     }`;
 }

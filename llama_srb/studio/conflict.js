@@ -19,7 +19,8 @@ export function Conflict() {
     ["On the other device", texts[1], conflict.remote.changed, true],
   ];
   return html`<section class="notice conflict" role="alert" aria-label="Two versions of this story">
-    <p>This story was changed here and on another device. Which text goes on? The other one stays as a branch.</p>
+    <p>This story was changed here and on another device. Which text goes on?
+      The other one stays as a branch.</p>
     <div class="sides">${sides.map(
       ([title, text, changed, isOther]) => html`<article key=${title} aria-label=${title}>
       <h3>${title}</h3><small>${new Date(changed).toLocaleString()} · ${words(text)} words</small>

@@ -2,39 +2,88 @@
 
 import { isChat, refresh, session } from "./session.js";
 import * as store from "./store.js";
-import { patchOf, patched, textOf, write } from "./tree.js";
+import { patchOf, patched, pathTo, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // the writer's pause that ends an undo step
 const HISTORY = 500; // steps
-const MOST_TEXT = 1e6; // characters of all steps together
+const MOST_TEXT = 1e6; // characters of all changes together
+const KEEP_MS = 300; // until the steps are stored
 
-// A step is where the text ended and how its last node is changed back, so that a step of a long text is short.
+// Undo steps. The last one of a list has its text; each other one has the change from the next one's text to
+// its own, so that many steps of a long text are small.
 let past = [];
 let future = [];
 let typing = null;
+let keeping = null;
 
-const now = () => {
-  const { current, nodes } = session.story;
-  return { current, length: nodes[current].text.length, at: session.at, patch: null };
-};
+const now = () => ({ current: session.story.current, text: textOf(session.story), at: session.at });
 
-/** Records the present text for undo; `patch` undoes a change that was made within its last node. */
-export function note(step = now()) {
-  past.push(step);
-  future.length = 0;
-  let length = 0;
-  const first = past.findLastIndex(({ patch }) => (length += sizeOf(patch)) > MOST_TEXT);
-  past.splice(0, Math.max(first + 1, past.length - HISTORY));
-  keepSteps();
+function push(steps, step) {
+  const last = steps.at(-1);
+  if (last) steps[steps.length - 1] = asChange(last, step.text);
+  steps.push(step);
 }
 
-const sizeOf = (patch) => 1 + (patch ? patch[2].length + patch[3].length : 0);
+function pop(steps) {
+  const step = steps.pop();
+  const last = steps.at(-1);
+  if (last) steps[steps.length - 1] = asText(last, step.text);
+  return step;
+}
 
-const keepSteps = () => store.keepHistory(session.story.id, { past, future });
+const asChange = ({ text, ...step }, next) => ({ ...step, patch: patchOf(next, text) });
+const asText = ({ patch, ...step }, next) => ({ ...step, text: patched(next, patch) ?? next });
+
+/** Records the present text for undo. */
+export function note() {
+  push(past, now());
+  future.length = 0;
+  let length = 0;
+  const cut = past.findLastIndex(({ patch }) => (length += patch ? sizeOf(patch) : 0) > MOST_TEXT);
+  past.splice(0, Math.max(cut + 1, past.length - HISTORY));
+  keepLater();
+}
+
+const sizeOf = ([, , by, before]) => by.length + before.length;
+
+function keepLater() {
+  clearTimeout(keeping);
+  keeping = setTimeout(() => store.keepHistory(asStored()), KEEP_MS);
+}
+
+/** The steps as changes of the story's present text. */
+function asStored() {
+  clearTimeout(keeping);
+  keeping = null;
+  const text = textOf(session.story);
+  const [before, after] = [past, future].map((steps) =>
+    steps.map((step, i) => (i === steps.length - 1 ? asChange(step, text) : step)),
+  );
+  return { story: session.story.id, length: text.length, past: before, future: after };
+}
+
+store.leaving.push(() => {
+  commit();
+  if (keeping) store.rescueHistory(asStored());
+});
+
+/** Takes the undo steps of the story that is opened, if they are of its present text. */
+export function recall(stored) {
+  const text = textOf(session.story);
+  const fits = stored?.length === text.length;
+  [past, future] = [stored?.past, stored?.future].map((steps) => (fits && steps ? expanded(steps, text) : []));
+  changed("text");
+}
+
+/** The last step gets its text; none, if a step leads to a node that is gone. */
+function expanded(steps, text) {
+  if (steps.some(({ current }) => !session.story.nodes[current])) return [];
+  return steps.map((step, i) => (i === steps.length - 1 ? asText(step, text) : step));
+}
 
 export function typed(text, at) {
-  Object.assign(session, { text, at, point: null });
+  Object.assign(session, { text, at });
   clearTimeout(typing);
   typing = setTimeout(commit, TYPING_MS);
   changed("text");
@@ -50,25 +99,30 @@ export function commit() {
   typing = null;
   const { story, text } = session;
   if (!story || isChat() || text === textOf(story)) return;
-  const step = now();
-  const altered = put(text, step);
-  note(step);
-  store.keep(story, altered);
+  note();
+  put(text);
+  session.point = placeOfCaret();
   changed("story");
 }
-store.leaving.push(commit);
 
-/** Writes a text into the tree; a change within the last node is in the step, to be undone there. */
-function put(text, step) {
+/** Writes the text into the tree; undo goes where a removed leaf was. */
+function put(text) {
   const { story } = session;
-  const before = story.nodes[step.current].text;
-  const altered = write(story, text);
-  const { text: after, children } = story.nodes[story.current];
-  if (story.current === step.current && !children.length)
-    Object.assign(step, { length: after.length, patch: patchOf(after, before) });
-  return altered;
+  const leaf = story.nodes[story.current];
+  store.keep(story, write(story, text));
+  if (!story.nodes[leaf.id]) redirect(leaf.id, leaf.parent);
 }
 
+/** The node that ends at the caret, if it has candidates and text follows: typing may come back to it. */
+function placeOfCaret() {
+  const { story, at, text } = session;
+  if (at >= text.length) return null;
+  const path = pathTo(story);
+  let end = 0;
+  const i = path.findIndex((node) => (end += node.text.length) >= at);
+  const others = end === at && path[i].children.filter((id) => id !== path[i + 1]?.id);
+  return others.length ? path[i].id : null;
+}
 export const canUndo = () => past.length > 0;
 export const canRedo = () => future.length > 0;
 export const undo = () => step(past, future);
@@ -76,33 +130,15 @@ export const redo = () => step(future, past);
 
 function step(from, to) {
   commit();
-  const wanted = from.pop();
+  const wanted = pop(from);
   if (!wanted) return;
+  push(to, now());
   const { story } = session;
-  const back = now();
-  const { id, text } = placeOf(wanted);
-  story.current = id;
-  session.point = null;
-  const altered = isChat() ? [] : put(text, id === back.current ? back : now());
-  to.push(back);
-  store.keep(story, altered);
-  keepSteps();
+  story.current = wanted.current;
+  if (!isChat()) put(wanted.text);
+  keepLater();
   refresh(wanted.at);
-}
-
-/** The node where the text of a step ended, which may have been cut since, and the text before its change. */
-function placeOf({ current, length, patch }) {
-  const { story } = session;
-  const first = story.nodes[current];
-  const above = first.parent ? textOf(story, first.parent) : "";
-  let [node, piece] = [first, first.text];
-  while (piece.length < length && node.children.length) {
-    node = story.nodes[node.children[0]];
-    piece += node.text;
-  }
-  const fits = patch && piece.length === length;
-  const text = fits ? (patched(piece, patch) ?? piece) : piece.slice(0, patch ? piece.length : length);
-  return { id: node.id, text: above + text };
+  session.point = isChat() ? null : placeOfCaret();
 }
 
 /** Makes a node the end of the text. */
@@ -117,18 +153,7 @@ export function goTo(id) {
   refresh();
 }
 
-/** Takes the undo steps of the story that is opened; those that lead to nodes it does not have are left out. */
-export function recall(steps) {
-  const { nodes } = session.story;
-  [past, future] = [steps?.past, steps?.future].map((list = []) => list.filter((one) => nodes[one.current]));
-  changed("text");
-}
-
-/** Node `gone`, of this length, was joined into another one: undo returns there instead. */
-export function redirect(gone, id, length) {
-  for (const was of [...past, ...future]) {
-    if (was.current === id) was.length += length;
-    if (was.current === id && was.patch) was.patch[0] += length;
-    if (was.current === gone) was.current = id;
-  }
+/** Node `gone` was joined into another one: undo returns there instead. */
+export function redirect(gone, id) {
+  for (const was of [...past, ...future]) if (was.current === gone) was.current = id;
 }

@@ -45,7 +45,9 @@ const asText = (value) => JSON.stringify(value ?? null);
 /** Whether a node of another version needs no place of its own: typing may have gone on here. */
 const isSame = (here, there) =>
   here.text === there.text ||
-  (here.source === "user" && there.source === "user" && !there.children.length && here.text.startsWith(there.text));
+  (isTyped(here) && isTyped(there) && !there.children.length && here.text.startsWith(there.text));
+
+const isTyped = ({ source }) => source === "user";
 
 /** The story with tokens of nodes that an older version has with the same text: they are not exchanged. */
 export function withTokens(story, older) {

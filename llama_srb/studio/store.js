@@ -89,15 +89,30 @@ export function keepAsIs(story) {
   timer ??= setTimeout(flush, DELAY_MS);
 }
 
-/** Writes undo steps of a story. If the browser refuses, only undo after a reload is lost, so it is not told. */
-export function keepHistory(story, steps) {
+/** Writes undo steps of a story. If the browser refuses, only undo after a reload is lost. */
+export function keepHistory(steps) {
   try {
-    database.transaction("history", "readwrite").objectStore("history").put({ story, ...steps });
+    database.transaction("history", "readwrite").objectStore("history").put(steps);
   } catch {}
 }
 
-export const historyOf = async (story) =>
-  (await done(database.transaction("history").objectStore("history").get(story))) ?? null;
+const STEPS = "studio.steps"; // of a page that went away before they were stored
+
+export function rescueHistory(steps) {
+  try {
+    save(STEPS, steps);
+  } catch {} // they are too many
+}
+
+export async function historyOf(story) {
+  const rescued = read(STEPS, null);
+  if (rescued?.story === story) {
+    localStorage.removeItem(STEPS);
+    keepHistory(rescued);
+    return rescued;
+  }
+  return (await done(database.transaction("history").objectStore("history").get(story))) ?? null;
+}
 
 /** Functions to call with whether everything is written, each time that this changes. */
 export const saving = [];

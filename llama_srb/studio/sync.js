@@ -172,7 +172,7 @@ async function reconcile(head, entry) {
   return false;
 }
 
-/** Ends the conflict of the open story with this device's text or with the other one; both stay as branches. */
+/** Ends the conflict of the open story with this device's text or the other one; both stay as branches. */
 export async function decide(isOther) {
   commit();
   const { remote, version } = session.conflict;

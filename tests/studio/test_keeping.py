@@ -10,7 +10,19 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import LONG, OPENING, ask, cards, editor, over, settings, streaming, texts, value
+from tests.studio.steps import (
+    LONG,
+    OPENING,
+    act,
+    ask,
+    cards,
+    choose,
+    editor,
+    over,
+    settings,
+    streaming,
+    texts,
+)
 
 STUCK = """() => {
   const put = IDBObjectStore.prototype.put;
@@ -75,7 +87,7 @@ def test_a_reload_in_mid_stream_loses_nothing(page: Page, disk: str) -> None:
     assert all(now.startswith(then) for now, then in zip(texts(page), before, strict=True))
     expect(page.get_by_text("interrupted")).to_have_count(4)
     settings(page, max_tokens=5)
-    page.get_by_role("button", name="Longer").first.click()
+    act(page, "Longer")
     expect(page.get_by_text("interrupted")).to_have_count(3)
     over(page, 4)
     assert len(texts(page)[0]) > len(before[0])
@@ -183,8 +195,7 @@ def pause(page: Page) -> None:
 def test_undo_and_redo_survive_a_reload(page: Page) -> None:
     settings(page, max_tokens=5, next=False)
     ask(page, "The fox")
-    page.keyboard.press("1")
-    chosen = value(page, "The fox")
+    chosen = choose(page, 1, "The fox")
     editor(page).press_sequentially(" Then it slept.")
     pause(page)
     editor(page).press_sequentially(" It dreamt.")

@@ -116,9 +116,7 @@ def test_what_was_written_without_the_server_is_sent_when_it_is_back(visit: Visi
 
 
 @pytest.mark.parametrize("which", ["this one", "the other one"])
-def test_a_conflict_shows_both_texts_and_the_writer_decides(
-    visit: Visit, keeper: Server, which: str
-) -> None:
+def test_a_conflict_shows_both_texts_and_the_writer_decides(visit: Visit, keeper: Server, which: str) -> None:
     phone, laptop = two(visit, keeper)
     phone.context.set_offline(True)
     editor(phone).fill("Once in spring")
@@ -129,7 +127,9 @@ def test_a_conflict_shows_both_texts_and_the_writer_decides(
     conflict = phone.get_by_role("alert", name="Two versions of this story")
     expect(conflict.get_by_label("On this device")).to_contain_text("Once in spring")
     expect(conflict.get_by_label("On the other device")).to_contain_text("Once in winter")
-    expect(phone.locator(".saved")).to_have_text("Saved here in this browser; another device has changed the story, too")
+    expect(phone.locator(".saved")).to_have_text(
+        "Saved here in this browser; another device has changed the story, too"
+    )
     assert kept(keeper) == [("The fox", "kept")]
     conflict.get_by_role("button", name=f"Go on with {which}").click()
     expect(conflict).to_have_count(0)
