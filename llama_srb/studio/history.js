@@ -72,7 +72,7 @@ store.leaving.push(() => {
 export function recall(stored) {
   const text = textOf(session.story);
   const fits = stored?.length === text.length;
-  [past, future] = [stored?.past, stored?.future].map((steps) => (fits && steps ? expanded(steps, text) : []));
+  [past, future] = [stored?.past, stored?.future].map((steps) => (fits ? expanded(steps, text) : []));
   changed("text");
 }
 
