@@ -61,6 +61,6 @@ function read(form, from) {
 /** The parts of an imported story; a file cannot be trusted. */
 export function readParts(from) {
   const entries = Array.isArray(from.lore) ? from.lore : [];
-  const lore = entries.map((entry) => ({ ...read(newEntry(), entry), id: newId() }));
+  const lore = entries.map((entry) => read(newEntry(), entry));
   return { ...read(NONE, from), note: read(NONE.note, from.note), lore };
 }
