@@ -92,7 +92,7 @@ def test_the_alternatives_of_mikupads_tokens_are_shown(page: Page, tmp_path: Pat
     take(page, tmp_path, {name: json.dumps(value) for name, value in MIKUPAD.items()})
     branches(page, 4)
     page.get_by_role("treeitem", name="The lamp went").click()
-    page.get_by_label("look inside").check()
+    page.get_by_label("Show word odds").check()
     page.locator(".card .token").first.click()
     expect(page.locator(".alternatives")).to_contain_text("dim")
     expect(page.locator(".alternatives")).to_contain_text("5.0 %")
