@@ -1,5 +1,5 @@
-// Presets: the server's (/v1/presets), and beside them the writer's own. The active one is that whose settings
-// are those of the page.
+// Presets: the server's (/v1/presets), and beside them the writer's own. The active one has the same settings
+// as the page.
 
 import { call } from "./api.js";
 import { linesOf, without } from "./fields.js";
@@ -123,4 +123,5 @@ export function Presets() {
       }</div>`;
 }
 
-const told = (chosen) => (chosen ? `${chosen.title}, changed` : "Your settings");
+/** What is shown when no preset is active. */
+const told = (chosen) => (session.settings.preset && chosen ? `${chosen.title}, changed` : "Your settings");

@@ -75,14 +75,14 @@ def test_discarded_branches_are_shown(page: Page) -> None:
     expect(page.locator(".leaf.aside")).to_have_count(1)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "will stand here", "will appear here", "next at once", "look inside", "is away", "Go on with", "Write here instead",
-        "What each text must be", "Anything", '"Expression"', "Sober to wild", "Against the obvious", "spread<", "“spread”",
-        "set aside too", "Save beside",
-    ],
+OLD = (
+    "will stand here", "will appear here", "next at once", "look inside", "server is away", "Go on with",
+    "Write here instead", "What each text must be", "Anything", '"Expression"', "Sober to wild",
+    "Against the obvious", "spread<", "“spread”", "set aside too", "Save beside",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", OLD)
 def test_no_page_or_document_has_the_old_words(words: str) -> None:
     files = [*ROOT.glob("llama_srb/studio/*.js"), ROOT / "docs/studio.md", ROOT / "README.md"]
     assert [file.name for file in files if words in file.read_text()] == []

@@ -185,7 +185,7 @@ def _base(row: Row) -> Schema:
 
 
 def _field(row: Row, *, of_one: bool) -> Schema:
-    """A row as a property; without of_one a number may also be a list, one for each sequence, or {from, to}."""
+    """A row as a property; without of_one a number may also be a list for all sequences, or {from, to}."""
     base = _base(row)
     shapes = [*base.get("anyOf", [base]), {"type": "null"}]
     if row.is_number and row.name in OVERRIDE_ROWS and not of_one:
