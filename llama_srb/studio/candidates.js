@@ -7,7 +7,6 @@ import { Menu } from "./menu.js";
 import { pointing } from "./preview.js";
 import { isReading, Pager, ReadingSwitch } from "./reading.js";
 import { candidates, isChat, pointId, session, setting, wanted } from "./session.js";
-import { childrenOf } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
 import { noteClick, walk } from "./walking.js";
 
@@ -19,10 +18,9 @@ export function Candidates() {
   const [aside, setAside] = useState(false);
   const list = useRef();
   useKeptFocus(list);
-  const all = childrenOf(session.story, pointId());
   const { ends } = session.story.nodes[pointId()];
   const shown = candidates(aside);
-  const hidden = all.filter((node) => node.aside).length;
+  const hidden = candidates(true).filter((node) => node.aside).length;
   const drawn = useRef(new Set());
   let fresh = 0;
   const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);

@@ -2,7 +2,7 @@
 
 import { isChat, refresh, session } from "./session.js";
 import * as store from "./store.js";
-import { pathTo, textOf, write } from "./tree.js";
+import { heldBack, pathTo, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // the writer's pause that ends an undo step
@@ -54,7 +54,8 @@ function put(text) {
 
 /** The node that ends at the caret, if it has candidates and text follows: typing may come back to it. */
 function placeOfCaret() {
-  const { story, at, text } = session;
+  const { story, text } = session;
+  const at = heldBack(story, session.at);
   if (at >= text.length) return null;
   const path = pathTo(story);
   let end = 0;

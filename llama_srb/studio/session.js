@@ -2,7 +2,7 @@
 // It knows neither the server nor the keys; history.js, asking.js, choosing.js and library.js change it.
 
 import * as store from "./store.js";
-import { childrenOf, textOf } from "./tree.js";
+import { childrenOf, isBlank, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 export const DEFAULTS = {
@@ -94,7 +94,7 @@ export const isChat = () => session.story.kind === "chat";
 
 /** The candidates at the point; `aside` includes those set aside. */
 export const candidates = (aside = false) =>
-  childrenOf(session.story, pointId()).filter((node) => aside || !node.aside);
+  childrenOf(session.story, pointId()).filter((node) => !isBlank(node) && (aside || !node.aside));
 
 export function say(message) {
   session.said = message;
