@@ -92,6 +92,7 @@ export function Structure({ structure, put, error }) {
     ${
       structure.kind !== "none" &&
       html`<textarea class="code" rows="6" ref=${field} spellcheck=${false}
+      placeholder=${structure.kind === "choice" ? "One a line" : ""}
       aria-label=${STRUCTURES[structure.kind]} aria-invalid=${String(!!error)} value=${structure.text}
       onInput=${(event) => put({ ...structure, text: event.target.value })}></textarea>`
     }

@@ -138,7 +138,7 @@ def test_stop_ends_both_and_keeps_their_texts(page: Page, tasks: Server, how: st
 def test_a_second_answer_and_a_chat_are_tried_too(page: Page) -> None:
     tuning(page, "judge")
     expect(page.get_by_label("Bias prompt")).to_have_value(" It was")
-    choices = page.get_by_role("textbox", name="One of these, one a line")
+    choices = page.get_by_role("textbox", name="List")
     expect(choices).to_have_value(" good\n bad")
     choices.fill(" big\n small")
     page.get_by_label("as a chat").check()

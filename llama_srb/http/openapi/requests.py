@@ -189,10 +189,8 @@ def _field(row: Row, *, of_one: bool) -> Schema:
     base = _base(row)
     shapes = [*base.get("anyOf", [base]), {"type": "null"}]
     if row.is_number and row.name in OVERRIDE_ROWS and not of_one:
-        shapes.append({"type": "array", "items": {"anyOf": [base, {"type": "null"}]}})
-        shapes.append(
-            {"type": "object", "properties": {"from": base, "to": base}, "required": ["from", "to"]}
-        )
+        ends = {"type": "object", "properties": {"from": base, "to": base}, "required": ["from", "to"]}
+        shapes += [{"type": "array", "items": {"anyOf": [base, {"type": "null"}]}}, ends]
     if row.name == "prompt":
         return {"anyOf": shapes, "description": row.meaning}
     return {"anyOf": shapes, "default": row.default, "description": row.meaning}
