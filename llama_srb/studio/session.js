@@ -24,6 +24,9 @@ export const DEFAULTS = {
 export const session = {
   story: null,
   stories: [],
+  trash: [], // stories, without their nodes
+  saved: true, // all that is written is stored in this browser
+  conflict: null, // {remote, version}: another device's version of the open story
   tasks: [], // that the key may use: their entries of /v1/tasks
   models: [], // of the server, and their adapters that have names
   defaultModel: null, // the name of the model that answers requests without a name; null: there is one
@@ -123,11 +126,17 @@ export function lost() {
   for (const tell of onLost) tell();
 }
 
+store.saving.push((saved) => {
+  session.saved = saved;
+  changed("saved");
+});
+
 export async function nameStory(fields) {
-  Object.assign(session.story, fields);
-  store.keep(session.story);
-  await store.flush();
-  session.stories = await store.stories();
+  const { story } = session;
+  Object.assign(story, fields);
+  store.keep(story);
+  const named = session.stories.find(({ id }) => id === story.id);
+  if (named) Object.assign(named, fields, { changed: story.changed });
   changed("stories", "story");
 }
 

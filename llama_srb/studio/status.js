@@ -1,6 +1,7 @@
 // The server's state: model, speed, cells, queue, errors, and its return after an outage.
 
 import { ApiError, call, key, setKey } from "./api.js";
+import { Conflict } from "./conflict.js";
 import { writeHere } from "./library.js";
 import { learnModels, learnTasks, Unserved } from "./models.js";
 import { learnPresets } from "./presets.js";
@@ -113,6 +114,7 @@ export function Notices() {
       <span>This story is open in another tab, which can change it.</span>
       <${Button} label="Edit here" onClick=${writeHere} /></div>`
     }
+    <${Conflict} />
     ${STATES[server.state] && html`<p class="notice" role="alert">${STATES[server.state]}</p>`}
     <${Unserved} />
     ${
