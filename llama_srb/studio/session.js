@@ -14,6 +14,7 @@ export const DEFAULTS = {
   colours: false,
   reading: null, // one candidate at a time; null: on phones
   full: false,
+  preset: "", // the key of the one that was chosen last (presets.js)
   values: {},
   spreads: {},
   stop: "",
@@ -29,6 +30,7 @@ export const session = {
   tasks: [], // that the key may use: their entries of /v1/tasks
   models: [], // of the server, and their adapters that have names
   defaultModel: null, // the name of the model that answers requests without a name; null: there is one
+  presets: [], // of the server: {name, title, about, fields}
   fields: null, // of the server, with their bounds
   text: "",
   caret: null, // where the editor's caret is put next, when the text was not typed
@@ -114,7 +116,7 @@ export function fail(error) {
   changed("error");
 }
 
-export const AWAY = "the server is away; the text received so far is kept";
+export const AWAY = "Can't reach the server. Your writing is safe in this browser; reconnecting…";
 /** Functions to call when the server is gone. */
 export const onLost = [];
 
