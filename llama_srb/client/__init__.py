@@ -15,6 +15,7 @@ from llama_srb.client.events import (
     Loading,
     Progress,
     Prompt,
+    PromptLogprobs,
     Queued,
     Start,
     Stop,
@@ -32,7 +33,8 @@ from llama_srb.client.tasks import MadePrompt, PromptPart, TaskEntry
 __all__ = [
     "Answer", "AsyncClient", "AsyncMemory", "AsyncStream", "AsyncTask", "Choice", "Chunk", "Client",
     "ClientError", "ConnectionFailed", "Document", "Done", "Error", "Event", "Loading", "MadePrompt",
-    "Memory", "MemoryEntry", "Message", "Model", "Progress", "Prompt", "PromptPart", "Prompted",
+    "Memory", "MemoryEntry", "Message", "Model", "Progress", "Prompt", "PromptLogprobs",
+    "PromptPart", "Prompted",
     "Queued", "Recalled", "RequestRefused", "Score", "ServerError", "Start", "Stop", "Stored", "Stream",
     "Task", "TaskEntry", "Text", "Then", "UnknownField", "as_json", "event_from", "failure",
 ]  # fmt: skip

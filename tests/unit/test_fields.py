@@ -33,7 +33,9 @@ COMMANDS, OBJECTS = (
     {name: schema["properties"] for name, schema in TABLE[group].items()} for group in ("commands", "$defs")
 )
 ENVELOPE = {"op", "id", "client", "priority"}
-OURS = {"timeout", "best_of", "rank_by", "diversity_stats", "story"}  # fields that the engine does not know
+OURS = {  # fields that the engine does not know
+    "timeout", "best_of", "rank_by", "diversity_stats", "story", "return_tokens_as_token_ids",
+}  # fmt: skip
 ENGINES = {"tokens", "sampling", "sum_logprobs"}  # fields of a generate command that are none of a request
 TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 NO_SEED = -1  # not sent to the engine

@@ -102,7 +102,8 @@ OF_TYPE: dict[str, Schema] = {
     "bool": {"type": "boolean"},
     "text": {"type": "string"},
     "texts": TEXTS,
-    "raw or processed": {"enum": ["raw", "processed", "raw_logprobs", "processed_logprobs"]},
+    "raw, processed or both": {"enum": ["raw", "processed", "both", "raw_logprobs", "processed_logprobs"]},
+    "token ids": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": INT32_MAX}},
     "choices": CHOICES,
     "messages": {
         "type": ["array", "string"],
@@ -285,6 +286,8 @@ def _named_sequence(*needed: str) -> Schema:
         "at": _maybe("integer", "Only this many of its first tokens.", minimum=0, maximum=INT32_MAX),
     }
     named = {name: properties[name] for name in (*needed, "at")}
+    if "id" in needed:
+        named["exact"] = _maybe("boolean", "As its tokens were drawn, those without a text included.")
     return _object(named, *needed, additionalProperties=False)
 
 
