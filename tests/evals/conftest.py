@@ -1,4 +1,4 @@
-"""Packages for rollouts and evaluations as clients. scripts/check-evals runs these tests, CI collects none."""
+"""Packages for rollouts and evaluations as clients. scripts/check-evals runs these tests; CI has none."""
 
 from __future__ import annotations
 
