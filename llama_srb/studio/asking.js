@@ -24,11 +24,11 @@ import {
   wanted,
 } from "./session.js";
 import * as store from "./store.js";
+import { stop, stopOne } from "./stopping.js";
 import { addNode, cutAt, drop, pathTo, promptFor, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
-const ANSWER_MS = 2000; // how long a stopped request may take to end
 
 let pause = null;
 
@@ -99,8 +99,9 @@ function messages(story, point) {
   ];
 }
 
-/** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside. */
-export async function ask({ n = wanted(), more = false } = {}) {
+/** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
+    `anyway`: also where the model would end. */
+export async function ask({ n = wanted(), more = false, anyway = false } = {}) {
   commit();
   fail(null);
   nameByItsWords();
@@ -108,14 +109,17 @@ export async function ask({ n = wanted(), more = false } = {}) {
   if (!more) place();
   const point = pointId();
   const there = candidates();
-  if (more && (await extended(point, n))) return;
+  if (more && !anyway && (await extended(point, n))) return;
+  story.nodes[point].ends = undefined;
   const pinned = there.filter((node) => node.pinned).length;
   const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length);
   quit(old);
   setAside(story, old);
   const count = more ? n : Math.max(1, n - pinned);
-  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, samplingOf(i, count)));
-  await start(point, nodes);
+  const also = anyway ? { ignore_eos: true } : {};
+  const sampling = (i) => ({ ...samplingOf(i, count), ...also });
+  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i)));
+  await start(point, nodes, also);
   const kept = old.filter(({ id }) => story.nodes[id]);
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
@@ -191,7 +195,8 @@ async function start(point, nodes, prompt = null) {
   try {
     const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
     await withText(run, request, text);
-    say(`${nodes.length} ${nodes.length === 1 ? "candidate is" : "candidates are"} complete`);
+    const left = run.nodes.filter(Boolean).length;
+    say(left ? `${left} ${left === 1 ? "candidate is" : "candidates are"} complete` : ENDS_HERE);
   } catch (error) {
     if (error.name !== "AbortError") failed(run, error);
   } finally {
@@ -249,9 +254,10 @@ const TAKERS = {
     if (tokens) (node.tokens ??= []).push(...tokens);
     touched.add(node);
   },
-  stop(run, { index, length, finish_reason }, touched) {
+  stop(run, { index, length, finish_reason, stop_text }, touched) {
     const node = run.nodes[index];
     if (!node) return;
+    if (finish_reason === "stop" && !node.text && !node.thoughts) return endedAtOnce(run, index, stop_text);
     Object.assign(node, { state: finish_reason, length: (node.length ?? 0) + length });
     touched.add(node);
     changed("candidates");
@@ -269,6 +275,19 @@ const TAKERS = {
     throw new ApiError(500, { message, param, code });
   },
 };
+
+export const ENDS_HERE = "The model would end here.";
+
+/** Removes a candidate without text, and counts it at its place: the model, or a stop string, ends it. */
+function endedAtOnce({ story, point, nodes }, index, stopText) {
+  const by = stopText ? "string" : "model";
+  const node = story.nodes[point];
+  node.ends = { ...node.ends, [by]: (node.ends?.[by] ?? 0) + 1 };
+  drop(story, nodes[index]);
+  nodes[index] = null;
+  store.keep(story, [node]);
+  changed("story");
+}
 
 const redraw = ({ nodes }) => changed(...nodes.filter(Boolean).map(({ id }) => id));
 
@@ -343,42 +362,4 @@ export async function branch(id, i, token) {
   const node = candidate(story, old.parent, old.sampling, id, { text, tokens });
   changed("story");
   await start(old.parent, [node], { continue: undefined, ...own(old), prompt: textOf(story, node.id) });
-}
-
-// ---- stopping ----------------------------------------------------------------------------------------
-
-const runOf = (node) => [...session.runs].find((run) => run.nodes.includes(node));
-
-function stop(run) {
-  if (run.id) call("DELETE", `v1/completions/${run.id}`).catch(() => run.abort.abort());
-  else run.abort.abort();
-}
-
-export const stopAll = () => [...session.runs].forEach(stop);
-export const leaveAll = () => [...session.runs].forEach((run) => run.abort.abort());
-
-export async function stopOne(id) {
-  const node = session.story.nodes[id];
-  const run = runOf(node);
-  await run?.known;
-  if (run?.id && !run.over)
-    call("DELETE", `v1/completions/${run.id}/${run.nodes.indexOf(node)}`).catch(() => {}); // just over
-}
-
-/** Ends all runs; a server that does not answer in time is disconnected. */
-export async function finished(end = stopAll) {
-  end();
-  const left = setTimeout(leaveAll, ANSWER_MS);
-  while (session.runs.size) await new Promise((resolve) => setTimeout(resolve, 20));
-  clearTimeout(left);
-}
-
-/** Ignores further text for a node, and ends its request. */
-export function freeze(node) {
-  const run = runOf(node);
-  if (!run) return;
-  run.nodes[run.nodes.indexOf(node)] = null;
-  node.state = "cancelled";
-  if (node.ref) node.ref.whole = false;
-  stop(run);
 }

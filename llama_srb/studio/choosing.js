@@ -1,8 +1,9 @@
 // Choosing a candidate, editing one, and keeping pieces of text on the shelf.
 
-import { ask, awaitPause, freeze } from "./asking.js";
+import { ask, awaitPause } from "./asking.js";
 import { commit, note, redirect, typed } from "./history.js";
 import { candidates, isChat, refresh, say, session } from "./session.js";
+import { freeze } from "./stopping.js";
 import * as store from "./store.js";
 import { addNode, childrenOf, cutAt, join, joinable, pathTo, split, textOf } from "./tree.js";
 import { changed } from "./ui.js";

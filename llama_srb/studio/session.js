@@ -12,6 +12,7 @@ export const DEFAULTS = {
   next: true,
   alternatives: 10,
   colours: false,
+  reading: null, // one candidate at a time; null: on phones
   full: false,
   values: {},
   spreads: {},

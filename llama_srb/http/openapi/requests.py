@@ -13,6 +13,7 @@ from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
 from llama_srb.http.openapi.rankers import RANKER
+from llama_srb.http.openapi.stored_stories import STORED_STORY
 from llama_srb.http.openapi.stories import STORY
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
@@ -384,6 +385,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "EmbeddingInput": EMBEDDING_INPUT,
         "MemorySearch": MEMORY_SEARCH,
         "BatchInput": BATCH,
+        "StoredStory": STORED_STORY,
         "AdapterToLoad": TO_LOAD,
         "AdapterToUnload": TO_UNLOAD,
         "SequenceName": _named_sequence("id", "index"),
