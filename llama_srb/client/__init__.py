@@ -6,7 +6,7 @@ other awaits; everything else (bodies, parsing, errors, calls) is in core, for b
 
 from llama_srb.client.answer import Answer, Choice, Recalled, Score
 from llama_srb.client.async_client import AsyncClient, AsyncMemory, AsyncStream, AsyncTask
-from llama_srb.client.core import Message, Prompted
+from llama_srb.client.core import ABORT, Message, Prompted
 from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
 from llama_srb.client.events import (
     Done,
@@ -31,7 +31,7 @@ from llama_srb.client.sync_client import Client, Memory, Stream, Task
 from llama_srb.client.tasks import MadePrompt, PromptPart, TaskEntry
 
 __all__ = [
-    "Answer", "AsyncClient", "AsyncMemory", "AsyncStream", "AsyncTask", "Choice", "Chunk", "Client",
+    "ABORT", "Answer", "AsyncClient", "AsyncMemory", "AsyncStream", "AsyncTask", "Choice", "Chunk", "Client",
     "ClientError", "ConnectionFailed", "Document", "Done", "Error", "Event", "Loading", "MadePrompt",
     "Memory", "MemoryEntry", "Message", "Model", "Progress", "Prompt", "PromptLogprobs",
     "PromptPart", "Prompted",

@@ -143,10 +143,6 @@ class AsyncClient(Connection):
                 self._set_known_fields(await self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
         self._check(names)
 
-    async def abort(self) -> int:
-        """The same as Client.abort."""
-        return await self.ask(core.ABORT)
-
     async def prefix(
         self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None
     ) -> int:

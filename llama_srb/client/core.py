@@ -158,6 +158,7 @@ def score(prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int) -> C
 
 
 ABORT: Call[int] = Call("/v1/abort", {}, lambda answer: as_count(answer["aborted"]))
+"""Ends all requests of the client's key: `client.ask(ABORT)` returns how many there were."""
 
 
 def prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> Call[int]:

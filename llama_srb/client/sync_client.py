@@ -150,10 +150,6 @@ class Client(Connection):
                 self._set_known_fields(self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
         self._check(names)
 
-    def abort(self) -> int:
-        """Ends all requests of this client's key; returns how many there were."""
-        return self.ask(core.ABORT)
-
     def prefix(self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None) -> int:
         """Prefills a prompt or a chat for a later request; returns its number of tokens."""
         return self.ask(core.prefix(prompt, messages))

@@ -331,10 +331,6 @@ class Registry:
         """Ends a request or one sequence of it; False if no model has a request of this id."""
         return any(facts.pool.requests.cancel(id, index) for facts in self.with_leaving)
 
-    def abort(self, client: str) -> int:
-        """Ends a client's requests, of all models; returns how many there were."""
-        return sum(facts.pool.requests.abort(client) for facts in self.with_leaving)
-
 
 async def in_use(held: contextlib.ExitStack, chosen: Chosen) -> Chosen:
     """The model is in use until `held` is closed, and so are the memories of its task.

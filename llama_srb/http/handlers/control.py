@@ -63,7 +63,8 @@ class Control:
 
     async def abort(self, http: web.Request) -> web.Response:
         """Ends all of the caller's requests, so that a model's weights may be changed."""
-        answer: Aborted = {"aborted": self.registry.abort(http[CALLER].client)}
+        client, models = http[CALLER].client, self.registry.with_leaving
+        answer: Aborted = {"aborted": sum(facts.pool.requests.abort(client) for facts in models)}
         return json_response(answer)
 
     async def stop_generation(self, http: web.Request) -> web.Response:
