@@ -55,7 +55,7 @@ static const id_row table[] = {
      with_ids({"c"}), {"x", "B"},
      "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
      "a stream index=0 text=x token_ids=[24]\n"
-     "a stream index=0 text=b token_ids=[29]\n"
+     "a stream index=0 text=b token_ids=[32]\n"
      "a stop index=0 length=2 stop=1 finish_reason=stop stop_text=c\n"
      "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=2\n"},
 
