@@ -4,15 +4,14 @@
 // writer has chosen in mid-stream, so that its text is ignored from then on.
 
 import { ApiError, call, events } from "./api.js";
-import { structureField, textsOf } from "./fields.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
+import { body, continuing, own, samplingOf } from "./request.js";
 import {
   baseModel,
   candidates,
   fail,
   isChat,
-  isContinuable,
   lost,
   model,
   modelField,
@@ -25,9 +24,10 @@ import {
 } from "./session.js";
 import * as store from "./store.js";
 import { stop, stopOne } from "./stopping.js";
-import { addNode, cutAt, drop, pathTo, promptFor, textOf } from "./tree.js";
+import { addNode, cutAt, drop, heldBack, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
+const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
 const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
 
 let pause = null;
@@ -36,10 +36,11 @@ let pause = null;
 export function awaitPause() {
   clearTimeout(pause);
   pause = setTimeout(async () => {
+    commit();
     if (session.runs.size || isChat() || !session.text || !isReady()) return;
     try {
       const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", {
-        prompt: session.text,
+        prompt: session.text.slice(0, heldBack(session.story, session.text.length)),
         ...modelField(),
       });
       session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
@@ -56,48 +57,6 @@ const isReady = () => session.models.length < 2 || model().status?.value === "lo
 // ---- requests ---------------------------------------------------------------------------------------
 
 const UNNAMED = ["Untitled", "Chat"];
-const FIELDS_OF_ALL = new Set(["seed"]);
-
-/** The sampling values of a candidate: the common ones, and its own value of each spread. */
-function samplingOf(index, n) {
-  const { values, spreads } = session.settings;
-  const shares = Object.entries(spreads).map(([name, [from, to]]) => {
-    const value = n < 2 ? from : from + ((to - from) * index) / (n - 1);
-    return [name, Math.round(value * 1000) / 1000];
-  });
-  return { ...values, ...Object.fromEntries(shares) };
-}
-
-function body(story, point, n) {
-  const { settings } = session;
-  const each = Array.from({ length: n }, (_, index) => samplingOf(index, n));
-  const lists = Object.keys(settings.spreads).map((name) => [name, each.map((sampling) => sampling[name])]);
-  const stop = textsOf(settings.stop);
-  return {
-    ...(story.kind === "chat"
-      ? { messages: messages(story, point) }
-      : promptFor(story, point, isContinuable)),
-    n,
-    ...modelField(),
-    max_tokens: settings.max_tokens,
-    logprobs: settings.alternatives,
-    ...settings.values,
-    ...Object.fromEntries(lists),
-    ...(stop.length && { stop }),
-    ...structureField(settings.structure),
-  };
-}
-
-const ROLES = { user: "user", model: "assistant" };
-
-function messages(story, point) {
-  const said = pathTo(story, point).filter((node) => node.text);
-  const system = story.system.trim() ? [{ role: "system", content: story.system }] : [];
-  return [
-    ...system,
-    ...said.map(({ source, text }) => ({ role: ROLES[source] ?? "assistant", content: text })),
-  ];
-}
 
 /** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
     `anyway`: also where the model would end. */
@@ -138,14 +97,16 @@ function quit(nodes) {
   }
 }
 
-/** Sets the point to the caret; within the text the tree is cut there. */
+/** Sets the point to the caret, before spaces that are held back; within the text the tree is cut there. */
 function place() {
-  if (isChat() || session.at >= session.text.length) return;
-  const known = session.point && textOf(session.story, session.point).length === session.at;
+  const { story, at, text, point } = session;
+  const end = isChat() ? Infinity : heldBack(story, at);
+  if (end >= text.length) return;
+  const known = point && textOf(story, point).length === end;
   if (known) return;
-  const { id } = cutAt(session.story, session.at);
-  session.point = id;
-  store.keep(session.story, Object.values(session.story.nodes));
+  if (end < at) cutAt(story, at);
+  session.point = cutAt(story, end).id;
+  store.keep(story, Object.values(story.nodes));
   changed("story");
 }
 
@@ -194,6 +155,7 @@ async function start(point, nodes, prompt = null) {
   changed("story", "status");
   try {
     const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
+    if (request.token_healing) run.end = text.slice(-HEALED);
     await withText(run, request, text);
     const left = run.nodes.filter(Boolean).length;
     say(left ? `${left} ${left === 1 ? "candidate is" : "candidates are"} complete` : ENDS_HERE);
@@ -211,7 +173,7 @@ async function withText(run, request, text) {
   } catch (error) {
     if (error.param !== "continue" || run.id) throw error;
     const { continue: _, ...rest } = request;
-    await follow(run, { ...rest, prompt: text });
+    await follow(run, { ...rest, prompt: text, token_healing: true });
   }
 }
 
@@ -251,7 +213,7 @@ const TAKERS = {
     if (!node) return;
     node.text += text;
     if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
-    if (tokens) (node.tokens ??= []).push(...tokens);
+    if (tokens) (node.tokens ??= []).push(...(run.end ? healed(run, index, text, tokens) : tokens));
     touched.add(node);
   },
   stop(run, { index, length, finish_reason, stop_text }, touched) {
@@ -275,6 +237,27 @@ const TAKERS = {
     throw new ApiError(500, { message, param, code });
   },
 };
+
+/** A candidate's tokens without the end of the prompt that its first ones spell. */
+function healed(run, index, text, tokens) {
+  const begun = (run.begun ??= new Set());
+  if (begun.has(index)) return tokens;
+  if (text) begun.add(index);
+  const spelt = tokens.map((token) => token.text).join("");
+  const surplus = spelt.endsWith(text) ? spelt.slice(0, spelt.length - text.length) : "";
+  let left = run.end.includes(surplus) ? surplus.length : 0;
+  return tokens.map((token) => {
+    const gone = token.text.slice(0, left);
+    left -= gone.length;
+    return gone ? withoutBeginning(token, gone) : token;
+  });
+}
+
+function withoutBeginning({ text, top, ...token }, gone) {
+  const others = top?.filter((one) => one.text.startsWith(gone) && one.text !== gone);
+  const rest = (one) => ({ ...one, text: one.text.slice(gone.length) });
+  return { ...token, text: text.slice(gone.length), ...(top && { top: others.map(rest) }) };
+}
 
 export const ENDS_HERE = "The model would end here.";
 
@@ -328,13 +311,9 @@ export async function longer(id) {
   const { story } = session;
   const node = story.nodes[id];
   fail(null);
-  const prompt =
-    story.kind === "chat"
-      ? { messages: messages(story, id), continue_final_message: true }
-      : promptFor(story, id, isContinuable);
   node.state = "running";
   changed(id);
-  await start(node.parent, [node], { prompt: undefined, continue: undefined, ...own(node), ...prompt });
+  await start(node.parent, [node], { ...own(node), ...continuing(story, id) });
 }
 
 /** Generates another candidate in place of this one, which is set aside. */
@@ -349,10 +328,6 @@ export async function again(id) {
   if (!node.text) setAside(story, [old], false);
 }
 
-/** The sampling values of one node, as fields of a request with n = 1. */
-const own = ({ sampling }) =>
-  Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
-
 /** Continues from another token in place of token i. */
 export async function branch(id, i, token) {
   const { story } = session;
@@ -361,5 +336,6 @@ export async function branch(id, i, token) {
   const text = tokens.map((one) => one.text).join("");
   const node = candidate(story, old.parent, old.sampling, id, { text, tokens });
   changed("story");
-  await start(old.parent, [node], { continue: undefined, ...own(old), prompt: textOf(story, node.id) });
+  const prompt = { prompt: textOf(story, node.id), continue: undefined, token_healing: undefined };
+  await start(old.parent, [node], { ...own(old), ...prompt });
 }

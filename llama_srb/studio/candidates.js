@@ -7,7 +7,6 @@ import { Menu } from "./menu.js";
 import { pointing } from "./preview.js";
 import { isReading, Pager, ReadingSwitch } from "./reading.js";
 import { candidates, isChat, pointId, session, setting, wanted } from "./session.js";
-import { childrenOf } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
 import { noteClick, walk } from "./walking.js";
 
@@ -19,10 +18,9 @@ export function Candidates() {
   const [aside, setAside] = useState(false);
   const list = useRef();
   useKeptFocus(list);
-  const all = childrenOf(session.story, pointId());
   const { ends } = session.story.nodes[pointId()];
   const shown = candidates(aside);
-  const hidden = all.filter((node) => node.aside).length;
+  const hidden = candidates(true).filter((node) => node.aside).length;
   const drawn = useRef(new Set());
   let fresh = 0;
   const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);
@@ -51,7 +49,7 @@ export function Candidates() {
       }
       ${
         cut.length > 0 &&
-        html`<${Button} label=${`Go on with ${cut.length}`}
+        html`<${Button} label=${`Resume ${cut.length} interrupted`}
           onClick=${() => cut.forEach(({ id }) => longer(id))} />`
       }
       <span class="gap"></span>
@@ -81,7 +79,7 @@ export function Candidates() {
       ${
         !shown.length &&
         !ends &&
-        html`<p class="hint">Several continuations by the model will appear here.
+        html`<p class="hint">Suggestions for what comes next appear here.
         Choose one with a click or its number, and it is added to the text.</p>
         <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
         <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or
@@ -98,8 +96,8 @@ export function Candidates() {
 const counted = (n) => (n ? `${n} candidate${n > 1 ? "s" : ""}` : "Candidates");
 
 const OPTIONS = {
-  next: ["next at once", "Requests the next candidates at once after a choice"],
-  colours: ["look inside", "Colours tokens by surprise; a click shows the alternatives"],
+  next: ["Suggest again after choosing", "Requests the next candidates at once after a choice"],
+  colours: ["Show word odds", "Colours tokens by surprise; a click shows the alternatives"],
 };
 
 const Options = () =>

@@ -107,6 +107,36 @@ export function cutAt(story, offset) {
   return node;
 }
 
+/** Where the text before an offset ends without the writer's last spaces and tabs. They are held back, since
+    a word and the space before it are one token. */
+export function heldBack(story, offset) {
+  let end = textOf(story).length;
+  for (const node of pathTo(story).reverse()) {
+    const begin = end - node.text.length;
+    if (begin < offset) {
+      const text = node.text.slice(0, offset - begin);
+      const held = node.source === "model" ? 0 : /[ \t]*$/.exec(text)[0].length;
+      if (held < text.length) return Math.min(end, offset) - held;
+    }
+    end = begin;
+  }
+  return offset;
+}
+
+/** Whether a node is nothing but spaces of the writer, held back or typed by chance. */
+export const isBlank = ({ source, text }) => source === "user" && /^[ \t]*$/.test(text);
+
+/** The text behind a node on the path, without spaces that were held back before the caret `at`. */
+export function textBehind(story, id, at) {
+  const path = pathTo(story);
+  const i = path.findIndex((node) => node.id === id);
+  const [next, ...others] = path.slice(i + 1);
+  if (!next) return "";
+  const rest = others.map((node) => node.text).join("");
+  const isHeld = isBlank(next) && (!rest || at >= textOf(story, next.id).length);
+  return isHeld ? rest : next.text + rest;
+}
+
 /** Writes the typed text: in place where no other node depends on it, else as a branch. Text that is there
     already is found again, with its candidates; a leaf that is not needed any more is removed. */
 export function write(story, text) {
@@ -167,6 +197,21 @@ export function join(story, id) {
   Object.assign(node, { parent: above.id, text: gone.text + node.text, tokens, ref: undefined });
   delete story.nodes[gone.id];
   return [above, node];
+}
+
+/** What makes text b of a: [where, how many characters are replaced, by which]. */
+export function patchOf(a, b) {
+  const start = commonPrefix(a, b);
+  let end = 0;
+  const most = Math.min(a.length, b.length) - start;
+  while (end < most && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
+  return [start, a.length - start - end, b.slice(start, b.length - end), a.slice(start, a.length - end)];
+}
+
+/** The text after such a change; null if it is another text. */
+export function patched(text, [start, length, by, before]) {
+  const end = start + length;
+  return text.slice(start, end) === before ? text.slice(0, start) + by + text.slice(end) : null;
 }
 
 function commonPrefix(a, b) {
