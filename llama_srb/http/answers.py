@@ -38,7 +38,7 @@ class Cancelled(TypedDict):
     cancelled: Literal[True]
 
 
-class Aborted(TypedDict):
+class AbortedRequests(TypedDict):
     """How many requests were running or waiting; several prompts of one request count each."""
 
     aborted: Count

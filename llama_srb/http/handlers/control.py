@@ -11,7 +11,7 @@ from functools import partial
 from aiohttp import WSCloseCode, web
 
 from llama_srb.dialects.common.answers import warned
-from llama_srb.http.answers import Aborted, Cancelled, DrainState, Extended
+from llama_srb.http.answers import AbortedRequests, Cancelled, DrainState, Extended
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.chosen import HELD, Registry
@@ -64,7 +64,7 @@ class Control:
     async def abort(self, http: web.Request) -> web.Response:
         """Ends all of the caller's requests, so that a model's weights may be changed."""
         client, models = http[CALLER].client, self.registry.with_leaving
-        answer: Aborted = {"aborted": sum(facts.pool.requests.abort(client) for facts in models)}
+        answer: AbortedRequests = {"aborted": sum(facts.pool.requests.abort(client) for facts in models)}
         return json_response(answer)
 
     async def stop_generation(self, http: web.Request) -> web.Response:
