@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 from benchmarks import peers  # noqa: E402
 from benchmarks.answers import Ask, words  # noqa: E402
 from benchmarks.run import Row  # noqa: E402
-from benchmarks.sides import Load, Side, our_engine, piped  # noqa: E402
+from benchmarks.sides.table import Load, Side, our_engine, piped  # noqa: E402
 
 ROWS = {
     row.name: row

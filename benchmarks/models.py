@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType as Kind
-from gguf import GGUFReader, GGUFWriter, quants
+from gguf import GGUFReader, GGUFWriter, LlamaFileType, quants
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Shape:
 
 # What llama-quantize takes for rows that are no multiple of 256.
 SMALLER_BLOCKS = {Kind.Q4_K: Kind.Q5_0, Kind.Q6_K: Kind.Q8_0}
+FILE_TYPES = {
+    Kind.Q4_0: LlamaFileType.MOSTLY_Q4_0,
+    Kind.Q8_0: LlamaFileType.MOSTLY_Q8_0,
+    Kind.Q4_K: LlamaFileType.MOSTLY_Q4_K_M,
+}
 ENTROPY = 2.4  # nats of a row of logits, about what stories have
 
 
@@ -136,6 +141,7 @@ def write(shape: Shape, vocabulary: Path, path: Path) -> None:
 
 
 def _add_facts(shape: Shape, writer: GGUFWriter, n_vocab: int) -> None:
+    writer.add_file_type(FILE_TYPES[shape.weights])  # OpenVINO reads no file without it
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
     writer.add_block_count(shape.layers)

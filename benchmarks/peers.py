@@ -1,7 +1,8 @@
-"""Compiles llama.cpp's own programs as build.sh compiled llama-batched: unpatched, and with our patches.
+"""Gets the other sides: llama.cpp's own programs, and OpenVINO GenAI from PyPI.
 
-Both kinds use one CMake tree in the cache (peers/), so switching between them, or changing a patch, compiles
-only the files that patches change. A finished kind has a stamp with its source and flags.
+The programs are compiled as build.sh compiled llama-batched: unpatched, and with our patches. Both kinds use one
+CMake tree in the cache (peers/), so switching between them, or changing a patch, compiles only the files that
+patches change. A finished kind has a stamp with its source and flags.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Literal
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ("llama-server", "llama-batched-bench")
 Kind = Literal["plain", "patched"]
+OPENVINO = "openvino-genai==2026.4.1.0"
 
 # Flags that differ from our build: these programs are tools, and llama-server must not download its pages.
 CHANGED = {
@@ -91,6 +93,18 @@ def changes(patch: Path) -> set[str]:
 def adds(patch: Path) -> set[str]:
     """The files that a patch adds."""
     return set(re.findall(r"^\+\+\+ b/(\S+)\n@@ -0,0 ", patch.read_text(), re.MULTILINE))
+
+
+def openvino() -> Path:
+    """The Python of an environment that has OpenVINO GenAI; downloads it if it is missing."""
+    home = cache() / "peers" / "openvino"
+    python, done = home / "bin" / "python", home / OPENVINO
+    if not done.exists():
+        print(f"installing {OPENVINO} into {home}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", OPENVINO], check=True)
+        done.touch()
+    return python
 
 
 def _flags() -> dict[str, str]:

@@ -27,7 +27,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
 from benchmarks import models, peers, report  # noqa: E402
 from benchmarks.answers import Answer, Ask, Figures, words  # noqa: E402
-from benchmarks.sides import SIDES, Asked, Load, Pipe, Side  # noqa: E402
+from benchmarks.sides.asked import Asked, Pipe  # noqa: E402
+from benchmarks.sides.table import SIDES, Load, Side  # noqa: E402
 
 Record: TypeAlias = Callable[[str, int, Figures], None]
 
@@ -113,6 +114,14 @@ DECODE = (
 FIRST = (Row("0.5b", 512, 8, 16), Row("15m", 256, 8, 32), Row("bundled", 256, 8, 32))
 IDLE = (Row("0.5b", 512, 8, 48), Row("15m", 256, 32, 128), Row("bundled", 256, 8, 256))
 SPINS = (Row("0.5b", 512, 8, 48), Row("15m", 256, 8, 256), Row("bundled", 256, 8, 256))
+OPENVINO = (  # the architectures and types that it reads
+    Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
+    Row("0.5b", 8192, 8, 32, rounds=3),
+    Row("1.5b", 512, 8, 24, rounds=3), Row("1.5b", 512, 32, 16, rounds=3),
+)
+OPENVINO_FIRST = (
+    Row("0.5b", 512, 1, 16), Row("0.5b", 8192, 1, 16, rounds=3), Row("1.5b", 512, 1, 16, rounds=3)
+)
 CLIENTS = (
     Crowd("0.5b", 16, 4, 32, (64, 128, 256, 512, 1024), 0.25, rounds=3),
     Crowd("15m", 16, 4, 128, (64, 128, 256, 512, 1024), 0.05),
@@ -252,6 +261,7 @@ class Part:
     run: Callable[[Any, Sequence[str], Path, Record], None]
     rows: Sequence[Row | Crowd]
     sides: tuple[str, ...]
+    by_name: bool = False  # only if --part names it: one of its sides is downloaded
 
 
 PARTS = {
@@ -261,6 +271,8 @@ PARTS = {
     "clients": Part(clients, CLIENTS, ("ours", "server", "server+")),
     "idle": Part(idle, IDLE, ("empty", "full")),
     "spins": Part(decode, SPINS, ("bare", "bare, few spins", "server", "server, few spins")),
+    "openvino": Part(decode, OPENVINO, ("ours", "openvino"), by_name=True),
+    "openvino first": Part(first_token, OPENVINO_FIRST, ("ours", "openvino"), by_name=True),
 }
 QUICK = ("15m:256:8", "bundled:*:8", "bundled:16x4")
 
@@ -308,7 +320,7 @@ def measure(given: argparse.Namespace, results: report.Results) -> list[str]:
 
 def wanted(given: argparse.Namespace) -> Iterator[tuple[str, Row | Crowd, list[str]]]:
     """The part, row and sides of each measurement that is asked for."""
-    for name in given.part or PARTS:
+    for name in given.part or (name for name, part in PARTS.items() if not part.by_name):
         sides = [side for side in PARTS[name].sides if side in (given.side or SIDES)]
         for row in rows_of(name, given.model) if sides else ():
             if any(fnmatch.fnmatch(row.name, only) for only in given.only or ("*",)):

@@ -46,7 +46,7 @@ FILES = frozenset(
     {"api_key_file", "jwt_keys", "prompt_file", "tls_cert", "tls_key"}
 )  # optional files, not folders
 FOLDERS = frozenset(
-    {"prefix_cache", "packed_weights", "presets", "models_dir", "adapters_dir", "files_dir"}
+    {"prefix_cache", "packed_weights", "presets", "models_dir", "adapters_dir", "files_dir", "stories"}
 )
 PATHS = FILES | FOLDERS | {"model", "engine", "lora", "adapters"}
 

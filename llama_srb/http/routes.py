@@ -11,6 +11,7 @@ from llama_srb.dialects.scores import ScoredTexts
 from llama_srb.dialects.tasks.made_prompt import MadePrompt
 from llama_srb.http import foreign
 from llama_srb.http.answers import (
+    AbortedRequests,
     Adapter,
     Adapters,
     Computed,
@@ -55,6 +56,7 @@ from llama_srb.http.route import (
     Route,
     json_of,
 )
+from llama_srb.http.stories.routes import STORIES
 
 # fmt: off
 OURS: tuple[Route, ...] = (
@@ -118,6 +120,9 @@ OURS: tuple[Route, ...] = (
         "Ends a request.", CANCELLED),
     Route("DELETE", "/v1/completions/{id}/{index}", COMPLETE_OR_CHAT, "cancel",
         "Ends one sequence of a request; the others continue.", CANCELLED),
+    Route("POST", "/v1/abort", COMPLETE_OR_CHAT, "abort",
+        "Ends all of the caller's requests, on all paths; those of its batches go on.",
+        {200: json_of("How many there were.", AbortedRequests), **FAILED}),
     Route("GET", "/v1/ws", COMPLETE, "websocket",
         "A WebSocket: many requests on one connection, each with an id that the client chooses; answers are "
         "the event stream's events.",
@@ -269,7 +274,7 @@ OURS: tuple[Route, ...] = (
          503: json_of("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
 )
 # fmt: on
-OURS += MEMORIES + BATCHES
+OURS += MEMORIES + BATCHES + STORIES
 OURS += tuple(
     dataclasses.replace(route, path=other, summary=f"The same as {path}.")
     for other, path in SAME.items()

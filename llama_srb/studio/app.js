@@ -1,18 +1,22 @@
 // The page: its layout, and the keys that work everywhere.
 
+import { Background } from "./background.js";
+import { keepForGood } from "./backup.js";
 import { Branches } from "./branches.js";
 import { Candidates } from "./candidates.js";
 import { Chat } from "./chat.js";
 import { Controls } from "./controls.js";
 import { Editor } from "./editor.js";
-import { stopAll } from "./asking.js";
 import { choose } from "./choosing.js";
-import { redo, undo } from "./history.js";
+import { commit, redo, undo } from "./history.js";
 import { begin } from "./library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./session.js";
+import { Saved } from "./saved.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
+import { stopAll } from "./stopping.js";
 import { Stories } from "./stories.js";
+import { share } from "./sync.js";
 import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
@@ -29,10 +33,12 @@ const PANELS = {
   stories: ["Stories", Stories],
   branches: ["Branches", Branches],
   settings: ["Settings", Controls],
+  background: ["Background", Background],
   shelf: ["Shelf", Shelf],
   [TASKS]: ["Tasks", Tasks],
 };
-const panels = () => Object.entries(PANELS).filter(([name]) => name !== TASKS || tunable().length);
+const IF = { [TASKS]: () => tunable().length, background: () => !isChat() };
+const panels = () => Object.entries(PANELS).filter(([name]) => IF[name]?.() ?? true);
 
 function Page() {
   useChanges("story", "stories", "tasks");
@@ -58,6 +64,7 @@ function Page() {
           pressed=${panel === name} onClick=${() => setPanel(panel === name ? null : name)} />`,
         )}
       </nav>
+      <${Saved} />
       <${Status} />
     </header>
     <${Notices} />
@@ -89,23 +96,29 @@ const KEYS = {
   y: redo,
 };
 
+/** The candidate that a key chooses, by the key's place: with Alt a Mac makes other characters of digits. */
+function numberOf({ key, code, altKey, shiftKey, target }) {
+  const digit = /^Digit([1-9])$/.exec(code)?.[1];
+  if (altKey) return digit;
+  if (target.closest?.("input, textarea, select")) return null;
+  return /^[1-9]$/.test(key) ? key : !shiftKey && digit;
+}
+
 function onKey(event) {
   if (session.elsewhere || document.querySelector(".columns[hidden]")) return;
   const command = event.ctrlKey || event.metaKey;
   const field = event.target.closest?.("input, select, textarea:not(#editor)");
+  const number = !command && numberOf(event);
   if (command && KEYS[event.key.toLowerCase()] && !field) {
     event.preventDefault();
     KEYS[event.key.toLowerCase()](event);
-  } else if (
-    /^[1-9]$/.test(event.key) &&
-    !command &&
-    (event.altKey || !event.target.closest?.("input, textarea, select"))
-  ) {
-    const node = candidates()[event.key - 1];
+  } else if (number) {
+    commit();
+    const node = candidates()[number - 1];
     if (!node) return;
     event.preventDefault();
     choose(node.id);
-    say(`candidate ${event.key} chosen`);
+    say(`candidate ${number} chosen`);
   } else if (event.key === "Escape" && session.runs.size) {
     event.preventDefault();
     stopAll();
@@ -113,6 +126,8 @@ function onKey(event) {
 }
 
 await begin();
+keepForGood();
+share();
 addEventListener("keydown", onKey);
 render(html`<${Page} />`, document.body);
 watch();

@@ -1,11 +1,14 @@
 // The candidates side by side: one card each, filled as text arrives.
 
-import { ask, longer } from "./asking.js";
+import { ENDS_HERE, ask, longer } from "./asking.js";
 import { Card } from "./card.js";
 import { insert } from "./choosing.js";
+import { Menu } from "./menu.js";
+import { pointing } from "./preview.js";
+import { isReading, Pager, ReadingSwitch } from "./reading.js";
 import { candidates, isChat, pointId, session, setting, wanted } from "./session.js";
-import { childrenOf } from "./tree.js";
 import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
+import { noteClick, walk } from "./walking.js";
 
 const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
 const MANY = 12; // from here on cards are small
@@ -15,14 +18,17 @@ export function Candidates() {
   const [aside, setAside] = useState(false);
   const list = useRef();
   useKeptFocus(list);
-  const all = childrenOf(session.story, pointId());
+  const { ends } = session.story.nodes[pointId()];
   const shown = candidates(aside);
-  const hidden = all.filter((node) => node.aside).length;
+  const hidden = candidates(true).filter((node) => node.aside).length;
   const drawn = useRef(new Set());
   let fresh = 0;
   const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);
   drawn.current = new Set(now.map(({ id }) => id));
   useEffect(() => now.length < shown.length && changed("candidates"));
+  const reading = isReading() && now.length > 0;
+  const kind = reading ? "cards reading" : now.length > MANY ? "cards many" : "cards";
+  useEffect(() => list.current.scrollTo(0, 0), [pointId()]);
   const cut = shown.filter(({ state }) => state === "interrupted");
   const finished = new Map();
   for (const node of shown)
@@ -31,7 +37,11 @@ export function Candidates() {
     node.state !== "running" && finished.has(node.text) && finished.get(node.text) !== node.id;
   return html`<section class="candidates" aria-label="Candidates">
     <div class="tools">
-      <h2>${shown.length ? `${shown.length} candidate${shown.length > 1 ? "s" : ""}` : "Candidates"}</h2>
+      ${
+        reading
+          ? html`<${Pager} list=${list} count=${now.length} point=${pointId()} />`
+          : html`<h2>${counted(now.length)}</h2>`
+      }
       ${
         hidden > 0 &&
         html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
@@ -39,31 +49,22 @@ export function Candidates() {
       }
       ${
         cut.length > 0 &&
-        html`<${Button} label=${`Go on with ${cut.length}`}
+        html`<${Button} label=${`Resume ${cut.length} interrupted`}
           onClick=${() => cut.forEach(({ id }) => longer(id))} />`
       }
       <span class="gap"></span>
       ${
-        !isChat() &&
-        html`<label class="check" title="Requests the next candidates at once after a choice">
-        <input type="checkbox" checked=${session.settings.next}
-        onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>`
-      }
-      <label class="check"
-        title="Colours tokens by surprise; a click shows the alternatives">
-        <input type="checkbox" checked=${session.settings.colours}
-        onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
-      ${
         shown.length > 0 &&
-        html`<${Button} label="Reroll"
+        html`<${ReadingSwitch} />
+        <${Button} label="Reroll" kind="reroll"
           about="Others in place of all that are not pinned; these stay behind “earlier”"
           onClick=${() => ask()} />`
       }
+      <${Menu} label="Options" icon="⋯"><${Options} /><//>
     </div>
-    <div id="candidates" class=${now.length > MANY ? "cards many" : "cards"} ref=${list} tabindex="0"
-      role="group"
-      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk"
-      onKeyDown=${(event) => walk(event, list.current)}>
+    <div id="candidates" class=${kind} ref=${list} tabindex="0" role="group"
+      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk, Esc to return to the text"
+      onMouseDown=${noteClick} onKeyDown=${(event) => walk(event, list.current)} ...${pointing}>
       ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
           duplicate=${isDuplicate(node)} />`,
@@ -74,17 +75,50 @@ export function Candidates() {
         html`<button type="button" class="more" title="More candidates at the same place"
           onClick=${() => ask({ more: true })}>More<small>× ${wanted()}</small></button>`
       }
+      <${Ended} />
       ${
         !shown.length &&
-        html`<p class="hint">Several continuations by the model will appear here.
+        !ends &&
+        html`<p class="hint">Suggestions for what comes next appear here.
         Choose one with a click or its number, and it is added to the text.</p>
-        <p class="hint keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,${" "}
-        <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Esc</kbd> returns to the text; the arrows move
-        between candidates, and <kbd>Shift</kbd> with a click on a word chooses the text up to it.</p>
+        <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
+        <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or
+        <kbd>↓</kbd> at the end of the text, goes to the candidates.</p>
+        <p class="hint keys">There <kbd>1</kbd> to <kbd>9</kbd> choose, the arrows move, and${" "}
+        <kbd>Esc</kbd> returns to the text. <kbd>Shift</kbd> with a click on a word chooses the text
+        up to it.</p>
         <${Openings} />`
       }
     </div>
   </section>`;
+}
+
+const counted = (n) => (n ? `${n} candidate${n > 1 ? "s" : ""}` : "Candidates");
+
+const OPTIONS = {
+  next: ["Suggest again after choosing", "Requests the next candidates at once after a choice"],
+  colours: ["Show word odds", "Colours tokens by surprise; a click shows the alternatives"],
+};
+
+const Options = () =>
+  Object.entries(OPTIONS)
+    .filter(([name]) => name !== "next" || !isChat())
+    .map(
+      ([name, [label, about]]) => html`<label class="check" key=${name} title=${about}>
+      <input type="checkbox" checked=${session.settings[name]}
+      onChange=${(event) => setting({ [name]: event.target.checked })} />${" "}${label}</label>`,
+    );
+
+/** Says that candidates had no text, in place of blank cards. */
+function Ended() {
+  const { ends } = session.story.nodes[pointId()];
+  if (!ends) return null;
+  const anyway = () => ask({ n: ends.model, more: true, anyway: true });
+  return html`<div class="ended">${
+    ends.model
+      ? html`<p>${ENDS_HERE}</p><${Button} label="Write on anyway" onClick=${anyway} />`
+      : html`<p>Each text would begin with a stop string. They are listed under Settings.</p>`
+  }</div>`;
 }
 
 const OPENINGS = [
@@ -99,33 +133,7 @@ function Openings() {
   if (session.text || isChat()) return null;
   return html`<div class="openings"><p class="hint">Or begin with one of these:</p>${OPENINGS.map(
     (text) => html`<button type="button" class="opening" key=${text}
+      onMouseDown=${(event) => event.preventDefault()}
       onClick=${() => (insert(text), ask())}>${text} …</button>`,
   )}</div>`;
-}
-
-/** How many cards an arrow key moves by, with `columns` cards in a row. */
-const STEPS = {
-  ArrowRight: () => 1,
-  ArrowLeft: () => -1,
-  ArrowDown: (columns) => columns,
-  ArrowUp: (columns) => -columns,
-};
-
-/** Arrows go from card to card; letters work on the card that has the focus. */
-function walk(event, list) {
-  if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const cards = [...list.querySelectorAll(".card, .more")];
-  const here = cards.indexOf(document.activeElement.closest(".card, .more"));
-  if (event.key in STEPS && !list.querySelector(".picking")) {
-    event.preventDefault();
-    const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;
-    const to = here < 0 ? 0 : here + STEPS[event.key](columns);
-    cards[Math.min(Math.max(to, 0), cards.length - 1)]?.focus();
-    return;
-  }
-  const action =
-    here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
-  if (!action) return;
-  event.preventDefault();
-  action.click();
 }

@@ -1,10 +1,13 @@
 // One candidate as a card: its facts, its text in several forms, its actions.
 
-import { again, longer, stopOne } from "./asking.js";
+import { again, longer } from "./asking.js";
 import { choose, mark, rewrite, shelve } from "./choosing.js";
+import { labelOf } from "./fields.js";
 import { Tokens } from "./inside.js";
+import { Figures, Menu } from "./menu.js";
 import { Loading } from "./models.js";
 import { say, session } from "./session.js";
+import { stopOne } from "./stopping.js";
 import { meanLogprob, wordDiff } from "./tree.js";
 import {
   Button,
@@ -18,6 +21,7 @@ import {
   useRef,
   useState,
 } from "./ui.js";
+import { backToText, placeIn } from "./walking.js";
 
 const ENDS = {
   stop: "ends here",
@@ -52,10 +56,12 @@ export const Card = still(({ id, number, duplicate }) => {
     event.preventDefault();
     choose(id);
   };
-  return html`<article class=${`card ${kind}`} ref=${card} tabindex="-1" aria-label=${label}
-    aria-busy=${running} onKeyDown=${onKey}>
+  return html`<article class=${`card ${kind}`} data-id=${id} ref=${card} tabindex="-1"
+    aria-label=${label} aria-busy=${running} onKeyDown=${onKey}
+    onClickCapture=${(event) => takePart(event, node)}
+    onMouseDown=${(event) => partOf(event) && event.preventDefault()}>
     <header><button type="button" class="digit" tabindex="-1" title=${`Choose (${number})`}
-      aria-label=${`Choose ${number}`} onClick=${() => choose(id)}>${number}</button>
+      aria-label=${`Choose ${number}`} onClick=${() => take(id)}>${number}</button>
       <${Facts} node=${node} /></header>
     ${
       mode === "edit"
@@ -73,25 +79,27 @@ export const Card = still(({ id, number, duplicate }) => {
 const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
   const textNow = () => session.story.nodes[id].text;
   return html`<footer class="actions">
+    <${Act} label="Part" letter="w" about="Takes the first words only; so does Shift and a click on a word"
+      pressed=${mode === "part"} onClick=${() => setMode(mode === "part" ? "read" : "part")} />
     ${
       running
         ? html`<${Act} label="Stop" letter="s" about="No more for this one" onClick=${() => stopOne(id)} />`
-        : html`<${Act} label="Longer" letter="l" about="Writes on, still a candidate"
-          onClick=${() => longer(id)} />`
+        : html`<${Act} label="Edit" letter="e" about="Your own version, beside it"
+          onClick=${() => setMode("edit")} />`
     }
-    <${Act} label="Again" letter="r" about="Another in its place; this one stays behind “earlier”"
-      onClick=${() => again(id)} />
-    <${Act} label="Part" letter="w" about="Takes the first words only; so does Shift and a click on a word"
-      pressed=${mode === "part"} onClick=${() => setMode(mode === "part" ? "read" : "part")} />
-    <${Act} label="Edit" letter="e" about="Your own version, beside it"
-      onClick=${() => setMode("edit")} disabled=${running} />
-    <${Act} label="Copy" letter="c" onClick=${async () => say(await copy(textNow()))} />
     <${Act} label="Pin" letter="p" about="Stays when the others are rolled again" pressed=${pinned}
       onClick=${() => mark(id, { pinned: !pinned })} />
-    <${Act} label="Keep" letter="k" about="Puts it on the shelf, for another place"
-      onClick=${() => shelve(textNow())} />
-    <${Act} label="Diff" letter="d" about="How the others differ from it, word by word" pressed=${compared}
-      onClick=${() => compare(id)} />
+    <${Menu} label="Actions" icon="⋯">
+      <${Act} label="Longer" letter="l" about="Writes on, still a candidate" disabled=${running}
+        onClick=${() => longer(id)} />
+      <${Act} label="Again" letter="r" about="Another in its place; this one stays behind “earlier”"
+        onClick=${() => again(id)} />
+      <${Act} label="Copy" letter="c" onClick=${async () => say(await copy(textNow()))} />
+      <${Act} label="Keep" letter="h" about="Puts it on the shelf, for another place"
+        onClick=${() => shelve(textNow())} />
+      <${Act} label="Diff" letter="d" about="How the others differ from it, word by word"
+        pressed=${compared} onClick=${() => compare(id)} />
+    <//>
   </footer>`;
 });
 
@@ -105,22 +113,27 @@ function compare(id) {
   changed("compare");
 }
 
+/** What became of a candidate; its figures stand behind a button. */
 function Facts({ node }) {
   const mean = meanLogprob(node);
   const length = node.tokens?.length || node.length;
   const { seed: _, ...values } = node.sampling ?? {}; // the request's; node.seed is its own
-  const sampling = Object.entries(values).map(([name, value]) => `${name} ${value}`);
   const facts = [
-    length && `${length} tokens`,
-    ...sampling,
-    mean !== null && `logprob ${mean.toFixed(2)}`,
-    node.seed !== undefined && `seed ${node.seed}`,
     node.source === "edit" && "yours",
     node.source === "user" && "your text",
     ENDS[node.state],
     node.children.length > 0 && "goes on",
   ].filter(Boolean);
-  return html`<span class="facts" title=${facts.join("\n")}>${facts.join(" · ")}</span>`;
+  const rows = new Map(session.fields?.samplers.map((row) => [row.name, row]));
+  const named = Object.entries(values).map(([name, value]) => [labelOf(rows.get(name) ?? { name }), value]);
+  const figures = {
+    tokens: length,
+    ...Object.fromEntries(named),
+    logprob: mean?.toFixed(2),
+    seed: node.seed,
+  };
+  return html`<span class="facts">${facts.join(" · ")}</span>
+    <${Menu} label="Details" icon="i" kind="info"><${Figures} figures=${figures} /><//>`;
 }
 
 // ---- the text of a card ------------------------------------------------------------------------------
@@ -130,22 +143,30 @@ function Text({ node }) {
   const compared = session.compare && session.compare !== node.id && session.story.nodes[session.compare];
   if (compared) return html`<${Differences} of=${node.text} from=${compared.text} />`;
   if (colours && node.tokens?.length) return html`<${Tokens} node=${node} />`;
-  return html`<div class="text" onClick=${(event) => taken(event, node)}>${node.text}</div>`;
+  return html`<div class="text" onClick=${() => String(getSelection()) || take(node.id)}>${node.text}</div>`;
 }
 
-/** A click chooses the whole text, with Shift only up to the clicked word. */
-function taken(event, node) {
-  if (String(getSelection())) return;
-  choose(node.id, event.shiftKey ? wordEnd(node.text, clicked(event)) : null);
+/** Chooses by a click; the focus stays in the story if it was there. */
+function take(id, end = null) {
+  choose(id, end);
+  backToText();
 }
 
-function clicked({ clientX, clientY }) {
-  const place = document.caretPositionFromPoint?.(clientX, clientY);
-  return place ? place.offset : (document.caretRangeFromPoint?.(clientX, clientY)?.startOffset ?? 0);
+/** The text that Shift and a click choose a part of, however it is shown; else the browser would select. */
+const partOf = ({ shiftKey, target }) =>
+  shiftKey && !target.closest(".alternatives") && target.closest(".text:not(.part)");
+
+function takePart(event, node) {
+  const box = partOf(event);
+  if (!box) return;
+  event.stopPropagation();
+  take(node.id, wordEnd(node.text, placeIn(box, event)));
 }
 
+/** Where the word at a place ends; null at the end of the text. */
 function wordEnd(text, at) {
-  const end = at + (/^\s*\S*/.exec(text.slice(at))?.[0].length ?? 0);
+  const word = /\S/.test(text[at - 1] ?? "") ? /^\S*/ : /^\s*\S*/;
+  const end = at + word.exec(text.slice(at))[0].length;
   return end < text.length ? end : null;
 }
 
@@ -199,5 +220,5 @@ function Rewrite({ node, done }) {
   };
   return html`<textarea class="rewrite" ref=${field} aria-label="Your version" defaultValue=${node.text}
     onKeyDown=${onKey}></textarea>
-    <${Button} label="Save beside it" keys="Ctrl+Enter" onClick=${finish} />`;
+    <${Button} label="Save as another version" keys="Ctrl+Enter" onClick=${finish} />`;
 }

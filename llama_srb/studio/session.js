@@ -2,7 +2,7 @@
 // It knows neither the server nor the keys; history.js, asking.js, choosing.js and library.js change it.
 
 import * as store from "./store.js";
-import { childrenOf, textOf } from "./tree.js";
+import { childrenOf, isBlank, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 export const DEFAULTS = {
@@ -12,7 +12,9 @@ export const DEFAULTS = {
   next: true,
   alternatives: 10,
   colours: false,
+  reading: null, // one candidate at a time; null: on phones
   full: false,
+  preset: "", // the key of the one that was chosen last (presets.js)
   values: {},
   spreads: {},
   stop: "",
@@ -22,9 +24,13 @@ export const DEFAULTS = {
 export const session = {
   story: null,
   stories: [],
+  trash: [], // stories, without their nodes
+  saved: true, // all that is written is stored in this browser
+  conflict: null, // {remote, version}: another device's version of the open story
   tasks: [], // that the key may use: their entries of /v1/tasks
   models: [], // of the server, and their adapters that have names
   defaultModel: null, // the name of the model that answers requests without a name; null: there is one
+  presets: [], // of the server: {name, title, about, fields}
   fields: null, // of the server, with their bounds
   text: "",
   caret: null, // where the editor's caret is put next, when the text was not typed
@@ -34,6 +40,10 @@ export const session = {
   error: null, // {message, param}
   settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
   prompt: null, // {tokens, cached} of the last prefilled prompt
+  reads: null, // what the model reads: the server's parts, and `at`, where in the text it begins
+  exact: null, // the last prompt that the server has shown
+  refused: null, // why the server cannot make the prompt
+  watching: false, // the panel of what the model reads is open
   said: "", // for screen readers
   compare: null,
   branching: false, // the tree is open
@@ -80,6 +90,9 @@ export function modelField() {
 export const isContinuable = (ref) =>
   ref.model ? ref.model === baseModel() : session.models.length < 2;
 
+/** Whether something can be computed without a load: typing loads none of several models. */
+export const isReady = () => session.models.length < 2 || model().status?.value === "loaded";
+
 /** The number of candidates per request; more while the tree is open. */
 export function wanted() {
   const { n, n_branches } = session.settings;
@@ -91,7 +104,7 @@ export const isChat = () => session.story.kind === "chat";
 
 /** The candidates at the point; `aside` includes those set aside. */
 export const candidates = (aside = false) =>
-  childrenOf(session.story, pointId()).filter((node) => aside || !node.aside);
+  childrenOf(session.story, pointId()).filter((node) => !isBlank(node) && (aside || !node.aside));
 
 export function say(message) {
   session.said = message;
@@ -103,7 +116,7 @@ export function fail(error) {
   changed("error");
 }
 
-export const AWAY = "the server is away; the text received so far is kept";
+export const AWAY = "Can't reach the server. Your writing is safe in this browser; reconnecting…";
 /** Functions to call when the server is gone. */
 export const onLost = [];
 
@@ -120,11 +133,17 @@ export function lost() {
   for (const tell of onLost) tell();
 }
 
+store.saving.push((saved) => {
+  session.saved = saved;
+  changed("saved");
+});
+
 export async function nameStory(fields) {
-  Object.assign(session.story, fields);
-  store.keep(session.story);
-  await store.flush();
-  session.stories = await store.stories();
+  const { story } = session;
+  Object.assign(story, fields);
+  store.keep(story);
+  const named = session.stories.find(({ id }) => id === story.id);
+  if (named) Object.assign(named, fields, { changed: story.changed });
   changed("stories", "story");
 }
 

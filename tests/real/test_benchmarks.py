@@ -11,7 +11,7 @@ import pytest
 from benchmarks import models, peers, run
 from benchmarks.answers import Figures
 from benchmarks.run import Crowd, Row
-from benchmarks.sides import descendants
+from benchmarks.sides.processes import descendants
 from tests.support.bench import alive
 
 ROW, CROWD = Row("bundled", 32, 2, 32, rounds=2), Crowd("bundled", 2, 2, 32, (16, 32), apart=0.01, rounds=1)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import peers, report, run
 from benchmarks.answers import Answer, answer_of, bench_table, messages
 from benchmarks.report import Figure, Sample
-from benchmarks.sides import SIDES
+from benchmarks.sides.table import SIDES
 
 FRAMES = b"""data: {"event": "start", "count": 2, "prompt_tokens": 5, "cached_tokens": 4}
 
