@@ -1,8 +1,8 @@
 """Gets the other sides: llama.cpp's own programs, and OpenVINO GenAI from PyPI.
 
-The programs are compiled as build.sh compiled llama-batched: unpatched, and with our patches. Both kinds use one
-CMake tree in the cache (peers/), so switching between them, or changing a patch, compiles only the files that
-patches change. A finished kind has a stamp with its source and flags.
+The programs are compiled as build.sh compiled llama-batched: unpatched, and with our patches. Both kinds use
+one CMake tree in the cache (peers/), so switching between them, or changing a patch, compiles only the files
+that patches change. A finished kind has a stamp with its source and flags.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Answers commands of llama-batched's form by OpenVINO GenAI: openvino_lines.py MODEL THREADS SEQUENCES.
 
-It runs with the Python of an environment of its own (peers.openvino) and imports nothing of ours. Commands are
-lines on stdin. Of one it knows the tokens of the prompt, n, max_tokens, and these samplers: temperature, top_k, top_p, min_p. A step
-gives each sequence one token. Cells are of 8 bits, which is OpenVINO's default.
+It runs with the Python of an environment of its own (peers.openvino) and imports nothing of ours. Commands
+are lines on stdin. Of one it knows the tokens of the prompt, n, max_tokens, and these samplers: temperature,
+top_k, top_p, min_p. A step gives each sequence one token. Cells are of 8 bits, which is OpenVINO's default.
 """
 
 from __future__ import annotations
