@@ -36,12 +36,13 @@ def settings(command: dict[str, Any]) -> GenerationConfig:
 def answer(pipeline: ContinuousBatchingPipeline, number: int, command: dict[str, Any]) -> None:
     """Writes a line for each sequence and step, and its length at the end."""
     tokens = openvino.Tensor(np.array([command["tokens"]], np.int64))
-    pipeline.add_request(number, tokens, settings(command))
+    handle = pipeline.add_request(number, tokens, settings(command))  # without it the request is dropped
     indices = range(command["n"])
     while pipeline.has_non_finished_requests():
         pipeline.step()
         write(*({"event": "stream", "index": i} for i in indices))
-    write(*({"event": "stop", "index": i, "length": command["max_tokens"]} for i in indices))
+    lengths = [len(output.generated_ids) for output in handle.read_all()]
+    write(*({"event": "stop", "index": i, "length": length} for i, length in enumerate(lengths)))
 
 
 def write(*events: dict[str, Any]) -> None:
