@@ -173,6 +173,13 @@ TABLES = (
     Table("Many clients: tokens per second; first token and between tokens, ms", "clients",
           ("decode", "first p50", "first p99", "gap p50", "gap p99")),
     Table("Beside idle prompts: tokens per second", "idle", ("decode",), (("full", "empty"),)),
+    Table("A process from its start: ms to the end of its first request, tokens per second, memory", "start",
+          ("start ms", "decode", "engine MB")),
+    Table("Cells of F16, Q8_0 and Q4_0: tokens per second", "cells", ("decode",),
+          (("pipe, q8_0", "pipe"), ("pipe, q4_0", "pipe"))),
+    Table("Beside OpenVINO GenAI: tokens per second", "openvino", ("decode",), (("ours", "openvino"),)),
+    Table("Beside OpenVINO GenAI: first token of a new prompt, ms", "openvino first", ("cold ms",),
+          (("ours", "openvino"),)),
     Table("GOMP_SPINCOUNT=6000 for llama.cpp's own programs: tokens per second", "spins", ("decode",),
           (("bare, few spins", "bare"), ("server, few spins", "server"))),
 )  # fmt: skip

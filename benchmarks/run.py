@@ -114,6 +114,8 @@ DECODE = (
 FIRST = (Row("0.5b", 512, 8, 16), Row("15m", 256, 8, 32), Row("bundled", 256, 8, 32))
 IDLE = (Row("0.5b", 512, 8, 48), Row("15m", 256, 32, 128), Row("bundled", 256, 8, 256))
 SPINS = (Row("0.5b", 512, 8, 48), Row("15m", 256, 8, 256), Row("bundled", 256, 8, 256))
+STARTS = (Row("0.5b", 64, 8, 32), Row("experts", 64, 8, 32), Row("8b", 64, 8, 16, rounds=3))
+CELLS = (Row("0.5b", 4096, 8, 32), Row("0.5b", 8192, 8, 32, rounds=3), Row("0.5b", 8192, 1, 32, rounds=3))
 OPENVINO = (  # the architectures and types that it reads
     Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
     Row("0.5b", 8192, 8, 32, rounds=3),
@@ -195,6 +197,20 @@ def from_its_start(side: Side, load: Load, ask: Ask) -> Figures:
         return {"start ms": start_ms} | facts
 
 
+def starts(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
+    """Processes one after another: from the start to the end of a request; then their decode rate and memory."""
+    load = row.load(folder)
+    for name in sides:  # until the end of its input it has written what later starts read
+        subprocess.run(SIDES[name].argv(load), stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    for i in range(row.rounds):
+        for name in sides:
+            began = time.perf_counter()
+            with SIDES[name].started(load) as it:
+                it.ask(row.ask(i))
+                start_ms = 1000 * (time.perf_counter() - began)
+                record(name, i, {"start ms": start_ms} | it.rates(row.ask(i)) | it.facts())
+
+
 def clients(crowd: Crowd, sides: Sequence[str], folder: Path, record: Record) -> None:
     """The figures of overlapping requests."""
     with all_started(sides, crowd.load(folder)) as started:
@@ -271,6 +287,8 @@ PARTS = {
     "clients": Part(clients, CLIENTS, ("ours", "server", "server+")),
     "idle": Part(idle, IDLE, ("empty", "full")),
     "spins": Part(decode, SPINS, ("bare", "bare, few spins", "server", "server, few spins")),
+    "start": Part(starts, STARTS, ("pipe", "pipe, packed")),
+    "cells": Part(decode, CELLS, ("pipe", "pipe, q8_0", "pipe, q4_0")),
     "openvino": Part(decode, OPENVINO, ("ours", "openvino"), by_name=True),
     "openvino first": Part(first_token, OPENVINO_FIRST, ("ours", "openvino"), by_name=True),
 }
@@ -288,6 +306,11 @@ def options() -> argparse.Namespace:
     add("--rounds", type=int, help="instead of each row's own number")
     add("--quick", action="store_true", help="few rows, two rounds")
     add("--merge", action="store_true", help="add to the figures in results.json instead of beginning anew")
+    add(
+        "--resume",
+        action="store_true",
+        help="as --merge, without the rows that results.json has of all sides",
+    )
     add("--report", action="store_true", help="only print tables and draw plots of results.json")
     add("--model", metavar="FILE", help="all rows on this GGUF file instead of the models of the tables")
     add("--models", type=Path, default=peers.cache() / "models", help="folder of the models")
@@ -306,7 +329,10 @@ def options() -> argparse.Namespace:
 def measure(given: argparse.Namespace, results: report.Results) -> list[str]:
     """Runs the measurements and returns the rows that failed; their figures so far are kept."""
     failed = []
+    known = {(one.part, one.row, one.side) for one in results.samples} if given.resume else set()
     for name, row, sides in wanted(given):
+        if known >= {(name, row.name, side) for side in sides}:
+            continue
         try:
             for side in sides:
                 results.command(name, row.name, side, SIDES[side].argv(row.load(given.models)))
@@ -346,7 +372,7 @@ def main() -> None:
     given = options()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
-    results = report.Results(given.results, keep=given.merge or given.report)
+    results = report.Results(given.results, keep=given.merge or given.resume or given.report)
     failed = [] if given.report else measure(given, results)
     labels = {name: side.label for name, side in SIDES.items()}
     print(report.tables(results.samples, labels))

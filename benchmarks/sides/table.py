@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import os
 import socket
@@ -78,6 +79,14 @@ def our_engine(load: Load) -> list[str]:
 
 def our_engine_empty(load: Load) -> list[str]:
     return [*our_engine(load), "--cache-cells", "0", "--cache-ram", "0"]  # the last of two equal flags counts
+
+
+def our_engine_packed(load: Load) -> list[str]:
+    return [*our_engine(load), "--packed-weights", str(peers.cache() / "packed")]
+
+
+def our_engine_of_cells(kind: str, load: Load) -> list[str]:
+    return [*our_engine(load), "-fa", "on", "-ctk", kind, "-ctv", kind]
 
 
 def least_server(load: Load) -> list[str]:
@@ -179,6 +188,9 @@ SIDES = {
     "server+": Side("llama-server, patched", llama_server, serving_theirs, "patched"),
     "bare": Side("bare loop", bare_loop, looping, "plain"),
     "bare+": Side("bare loop, patched", bare_loop, looping, "patched"),
+    "pipe, packed": Side("llama-batched, packed weights", our_engine_packed, piped),
+    "pipe, q8_0": Side("cells of Q8_0", functools.partial(our_engine_of_cells, "q8_0"), piped),
+    "pipe, q4_0": Side("cells of Q4_0", functools.partial(our_engine_of_cells, "q4_0"), piped),
     "openvino": Side("OpenVINO GenAI", openvino, piped_theirs),
     "server, few spins": Side("llama-server, few spins", llama_server, serving_theirs, "plain", FEW_SPINS),
     "bare, few spins": Side("bare loop, few spins", bare_loop, looping, "plain", FEW_SPINS),
