@@ -198,7 +198,7 @@ def from_its_start(side: Side, load: Load, ask: Ask) -> Figures:
 
 
 def starts(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
-    """Processes one after another: from the start to the end of a request; then their decode rate and memory."""
+    """Processes one after another: start to the end of a request; then their decode rate and memory."""
     load = row.load(folder)
     for name in sides:  # until the end of its input it has written what later starts read
         subprocess.run(SIDES[name].argv(load), stdin=subprocess.DEVNULL, capture_output=True, check=True)
@@ -309,7 +309,7 @@ def options() -> argparse.Namespace:
     add(
         "--resume",
         action="store_true",
-        help="as --merge, without the rows that results.json has of all sides",
+        help="as --merge, without rows that results.json has of all sides",
     )
     add("--report", action="store_true", help="only print tables and draw plots of results.json")
     add("--model", metavar="FILE", help="all rows on this GGUF file instead of the models of the tables")
