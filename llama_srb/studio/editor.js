@@ -3,7 +3,7 @@
 import { ask, awaitPause } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
 import { Ghost } from "./preview.js";
-import { model, pointId, session, wanted } from "./session.js";
+import { pointId, session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
@@ -26,7 +26,7 @@ export function Editor() {
     <div class="sheet">
       <div class="page">
         <${Origins} />
-        <textarea id="editor" ref=${field} aria-label="Story" autofocus spellcheck="true"
+        <textarea id="editor" ref=${field} aria-label="Story" dir="auto" autofocus spellcheck="true"
           placeholder="Write the beginning, then press Continue or Ctrl+Enter."
           onInput=${(event) => {
             typed(event.target.value, event.target.selectionStart);
@@ -82,15 +82,11 @@ function Origins() {
     if (node.text) parts.push(html`<span key=${node.id} class=${SOURCES[node.source]}>${node.text}</span>`);
     if (node.id === pointId()) parts.push(html`<${Ghost} key="ghost" after=${node.id} />`);
   }
-  return html`<div class="origins" aria-hidden="true">${parts}<span>${rest}</span>${"\u200b"}</div>`;
+  return html`<div class="origins" dir="auto" aria-hidden="true">
+    ${parts}<span>${rest}</span>${"\u200b"}</div>`;
 }
 
 function Count() {
   const words = (session.text.match(/\S+/g) ?? []).length;
-  const { prompt } = session;
-  const context = model()?.meta?.context;
-  const tokens = prompt && context && `${prompt.tokens} of ${context}`;
-  return html`<span class="count" title=${tokens ? `${words} words · ${tokens} tokens` : undefined}>
-    <span class=${tokens ? "words" : ""}>${words} words${tokens && " · "}</span>
-    ${tokens}<span class=${tokens ? "words" : ""}>${tokens && " tokens"}</span></span>`;
+  return html`<span class="count">${words} ${words === 1 ? "word" : "words"}</span>`;
 }
