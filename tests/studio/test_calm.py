@@ -1,4 +1,4 @@
-"""A calm page: figures on demand, few buttons, a sheet of keys, titles in place, words of any length and script."""
+"""A calm page: figures on demand, few buttons, a sheet of keys, titles in place, long words, every script."""
 
 from __future__ import annotations
 
