@@ -10,6 +10,7 @@ import { choose } from "./choosing.js";
 import { commit, redo, undo } from "./history.js";
 import { begin } from "./library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./session.js";
+import { Outline } from "./outline.js";
 import { Saved } from "./saved.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
@@ -30,6 +31,7 @@ function Tasks() {
 const TASKS = "tasks"; // a page instead of a panel, for those who may tune tasks
 const PANELS = {
   stories: ["Stories", Stories],
+  outline: ["Outline", Outline],
   branches: ["Branches", Branches],
   settings: ["Settings", Controls],
   shelf: ["Shelf", Shelf],

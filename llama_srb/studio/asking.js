@@ -24,7 +24,7 @@ import {
 } from "./session.js";
 import * as store from "./store.js";
 import { stop, stopOne } from "./stopping.js";
-import { addNode, cutAt, drop, heldBack, textOf } from "./tree.js";
+import { addNode, around, cutAt, drop, heldBack, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
@@ -104,9 +104,9 @@ function place() {
   if (end >= text.length) return;
   const known = point && textOf(story, point).length === end;
   if (known) return;
-  if (end < at) cutAt(story, at);
-  session.point = cutAt(story, end).id;
-  store.keep(story, Object.values(story.nodes));
+  const cuts = [at, end].map((place) => cutAt(story, place).id);
+  session.point = cuts[1];
+  store.keep(story, cuts.flatMap((id) => around(story, id)));
   changed("story");
 }
 
