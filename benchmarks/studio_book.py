@@ -1,4 +1,4 @@
-"""How fast the studio is with a book of 100,000 words: a key, opening, choosing, memory over an hour of writing.
+"""How fast the studio is with a book of 100,000 words: keys, opening, choosing, memory over an hour.
 
     python -m benchmarks.studio_book --url http://127.0.0.1:9090 --chromium /usr/bin/chromium
 
@@ -19,7 +19,21 @@ from typing import Any
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 CHAPTERS, WORDS, PIECES = 40, 100_000, 1000  # on the path; each piece has a sibling that was not chosen
-VOCABULARY = ["the", "fox", "wolf", "owl", "ran", "slept", "under", "an", "old", "tree", "by", "river", "while", "it", "rained", "and", "nobody", "came"]
+VOCABULARY = (
+    "the",
+    "fox",
+    "wolf",
+    "owl",
+    "ran",
+    "slept",
+    "under",
+    "an",
+    "old",
+    "tree",
+    "while",
+    "it",
+    "rained",
+)
 TRACED = ["disabled-by-default-devtools.timeline", "__metadata"]
 KEYS, CHOICES, HOUR = 40, 5, 120  # HOUR: rounds of a sentence and a choice, 30 s of a writer each
 TITLE, PATIENCE = "A book", 120.0  # seconds

@@ -23,6 +23,9 @@ struct sample {
     std::string   error_code;
 
     float logprob = 0.0f; // of the token, if it is known or their sum is wanted
+    float entropy = 0.0f; // of the row, if it is wanted
+
+    std::string prompt_logprobs; // JSON, if the token is the prompt's and they are wanted
 };
 
 // {"id","text","logprob":null,"top":[]}: a first token, which nothing predicts.

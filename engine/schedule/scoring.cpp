@@ -53,7 +53,7 @@ void scored::end(request & r, sequence & s, const char * reason, const update_co
         append_score(to.out, r.id, {s.index, s.score.n_scored, s.score.sum, s.score.greedy},
                      s.output.logprobs);
     } else {
-        append_stop(to.out, r.id, {s.index, (int64_t) s.generated.size(), reason, nullptr, {}, {}, {}});
+        append_stop(to.out, r.id, {s.index, (int64_t) s.generated.size(), reason, nullptr, {}, {}, {}, {}});
     }
     close_sequence(to.tree, r, s, false);
 }

@@ -38,6 +38,12 @@ class Cancelled(TypedDict):
     cancelled: Literal[True]
 
 
+class AbortedRequests(TypedDict):
+    """How many requests were running or waiting; several prompts of one request count each."""
+
+    aborted: Count
+
+
 class DrainState(TypedDict):
     """requests_open: that run or wait, also those of the WebSockets that are open."""
 
@@ -59,7 +65,10 @@ class EmbeddingFacts(TypedDict):
 
 
 class ModelMeta(TypedDict):
-    """Facts from the model file's header; n_ctx and embedding come from the engine."""
+    """Facts from the model file's header; n_ctx and embedding come from the engine.
+
+    chat_template: whether there is one, so that the model can be told what to do.
+    """
 
     name: str
     architecture: str
@@ -67,6 +76,7 @@ class ModelMeta(TypedDict):
     quantisation: str
     context: Count | None
     size_bytes: Count
+    chat_template: bool
     n_ctx: int | None
     embedding: NotRequired[EmbeddingFacts]
 
@@ -117,7 +127,10 @@ class Adapters(TypedDict):
 
 
 class Preset(TypedDict):
+    """title: its name for writers."""
+
     name: str
+    title: str
     about: str
     fields: dict[str, Any]
 
@@ -153,9 +166,10 @@ class TaskList(TypedDict):
 
 
 class FieldRow(TypedDict):
-    """A request field; low and high are inclusive."""
+    """A request field; title: its name for writers, empty if it has none; low and high are inclusive."""
 
     name: str
+    title: str
     type: Annotated[str, Field(json_schema_extra={"enum": sorted({row.type for row in ROWS.values()})})]
     default: Any
     low: float | None

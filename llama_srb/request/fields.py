@@ -18,7 +18,8 @@ from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
 from llama_srb.request.rank_by import RankBy, read_rank_by
-from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, SequenceName, lora_fields
+from llama_srb.request.sequence_name import SequenceName, continued
+from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, lora_fields
 from llama_srb.request.story.parts import Assembled
 from llama_srb.request.story.shape import Story, read_story
 from llama_srb.request.then import Then, read_then
@@ -31,7 +32,8 @@ DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 
 Texts: TypeAlias = tuple[str, ...]
 PromptValue: TypeAlias = str | tuple[int, ...] | tuple[Part, ...]
-LogprobsMode: TypeAlias = Literal["raw", "processed"]
+LogprobsMode: TypeAlias = Literal["raw", "processed", "both"]
+TokenIds: TypeAlias = tuple[int, ...]
 SchemaText = NewType("SchemaText", str)
 MessagesText = NewType("MessagesText", str)
 ToolsText = NewType("ToolsText", str)
@@ -47,12 +49,13 @@ def _row(
     group: str,
     meaning: str,
     *,
+    title: str = "",
     aliases: str = "",
     neutral: Any = None,
     **bounds: Any,
 ) -> Any:
-    """Declares a field. neutral: the value that has no effect; bounds: ge and le."""
-    extra = {"group": group, "aliases": aliases.split(), "neutral": neutral}
+    """Declares a field. title: its name for writers; neutral: the value without effect; bounds: ge and le."""
+    extra = {"group": group, "shown_as": title, "aliases": aliases.split(), "neutral": neutral}
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
 
@@ -89,67 +92,86 @@ class Sampling(_Row):
 
     # fmt: off
     temperature: float = _row(0.8, "temperature", ge=0, le=100, neutral=1, aliases="temp",
+        title="Creativity",
         meaning="Randomness of each draw; 0 always takes the most probable token.")
     dynatemp_range: float = _row(0.0, "temperature", ge=0, le=100, neutral=0,
+        title="Creativity, how far it varies",
         meaning="Entropy moves the temperature by up to this much, up and down.")
     dynatemp_exponent: float = _row(1.0, "temperature", ge=0, le=100, neutral=1,
+        title="Creativity, how fast it varies",
         meaning="How entropy maps to temperature within dynatemp_range.")
-    top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0,
+    top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0, title="How many likely words",
         meaning="Keep the k most probable tokens; 0 or -1 keeps all.")
-    top_p: float = _row(0.95, "truncation", ge=0, le=1, neutral=1,
+    top_p: float = _row(0.95, "truncation", ge=0, le=1, neutral=1, title="Share of likely words",
         meaning="Keep the smallest set of tokens that has this much probability together.")
-    min_p: float = _row(0.05, "truncation", ge=0, le=1, neutral=0,
+    min_p: float = _row(0.05, "truncation", ge=0, le=1, neutral=0, title="Leave out unlikely words",
         meaning="Keep tokens of at least this share of the most probable one's probability.")
     typical_p: float = _row(1.0, "truncation", ge=0, le=1, neutral=1, aliases="typical typ_p",
+        title="Only words of usual surprise",
         meaning="Keep tokens of typical surprise, up to this much probability together.")
     top_n_sigma: float = _row(-1.0, "truncation", ge=-1, le=100, neutral=-1, aliases="nsigma",
+        title="Only words near the likeliest",
         meaning="Keep logits within this many standard deviations of the best; 0 or -1 is off.")
     xtc_probability: float = _row(0.0, "truncation", ge=0, le=1, neutral=0,
+        title="Skip the obvious, how often",
         meaning="Probability, at each token, of removing the most probable tokens (XTC).")
-    xtc_threshold: float = _row(0.1, "truncation", ge=0, le=1,
+    xtc_threshold: float = _row(0.1, "truncation", ge=0, le=1, title="Skip the obvious, from which odds",
         meaning="Of the tokens of at least this probability XTC keeps only the last; above 0.5 is off.")
     adaptive_target: float = _row(-1.0, "adaptive", ge=-1, le=1, neutral=-1, aliases="adaptive_p",
+        title="Steady odds",
         meaning="Select tokens near this probability (adaptive-p); below 0 is off.")
     adaptive_decay: float = _row(0.9, "adaptive", ge=0, le=0.99,
+        title="Steady odds, how long it remembers",
         meaning="How long adaptive-p remembers: about 1 / (1 - decay) tokens.")
     repeat_penalty: float = _row(1.0, "repetition", ge=0.01, le=100, neutral=1,
-        aliases="repetition_penalty rep_pen",
+        aliases="repetition_penalty rep_pen", title="Avoid repeated words",
         meaning="Divide the logits of recent tokens by this.")
     repeat_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0,
         aliases="rep_pen_range repetition_penalty_range penalty_range repetition_range",
+        title="Avoid repeated words, how far back",
         meaning="How many recent tokens the penalties cover; 0 is off, -1 the whole context.")
     presence_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
+        title="Avoid words that occurred",
         meaning="Subtract this from the logits of recent tokens.")
     frequency_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
+        title="Avoid frequent words",
         meaning="Subtract this from a token's logit for each of its recent occurrences.")
     dry_multiplier: float = _row(0.0, "repetition", ge=0, le=100, neutral=0,
+        title="Avoid repeated phrases",
         meaning="Strength of DRY, which penalises tokens that would continue a repetition.")
-    dry_base: float = _row(1.75, "repetition", ge=0, le=100,
+    dry_base: float = _row(1.75, "repetition", ge=0, le=100, title="Avoid repeated phrases, growth",
         meaning="DRY's penalty grows by this factor per repeated token; below 1 is off.")
     dry_allowed_length: int = _row(2, "repetition", ge=0, le=INT32_MAX,
+        title="Avoid repeated phrases, length allowed",
         meaning="DRY does not penalise repetitions of up to this many tokens.")
     dry_penalty_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0, aliases="dry_range",
+        title="Avoid repeated phrases, how far back",
         meaning="How many recent tokens DRY covers; 0 is off, -1 the whole context.")
     dry_sequence_breakers: Annotated[Texts, BeforeValidator(shapes.breakers)] = _row(
-        DEFAULT_BREAKERS, "repetition",
+        DEFAULT_BREAKERS, "repetition", title="Avoid repeated phrases, where they end",
         meaning='Texts that end a repetition for DRY: a list, or one string: JSON, "\\n", ":" or a,b.')
     mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
+        title="Constant surprise",
         meaning="Keep the surprise constant instead of truncating: 1 Mirostat, 2 Mirostat 2.0.")
-    mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100,
+    mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100, title="Constant surprise, how much",
         meaning="Mirostat's target surprise.")
-    mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100,
+    mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100, title="Constant surprise, how fast",
         meaning="Mirostat's learning rate.")
     seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
+        title="Same result again",
         meaning="Sequence i uses seed + i, or a code made of both (diversity); after 4294967294 comes 0. "
         "-1 and 4294967295 mean no seed: a request then gets a random one, which the start event has, and an "
         "entry of sequences its request's seed + i.")
-    min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0,
+    min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0, title="Words always kept",
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
+        title="Never end",
         meaning="Never end at a stop token.")
     logit_bias: Annotated[LogitBias, BeforeValidator(shapes.logit_bias)] = _row((), "other", neutral=[],
+        title="Favour or ban words",
         meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token.")
     samplers: Annotated[Texts, BeforeValidator(shapes.samplers)] = _row(DEFAULT_SAMPLERS, "other",
+        title="Order of the steps",
         meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")
     # fmt: on
 
@@ -170,6 +192,7 @@ def _given(sampling: Sampling) -> dict[str, Any]:
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+TOKEN_LISTS = ("stop_token_ids", "allowed_token_ids")
 DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
 SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
 """The settings that a sequence may have of its own if diversity couples the draws of all n."""
@@ -190,10 +213,11 @@ class CompletionRequest(_Row):
         meaning="The prompt is a story of any length, of which the newest text is read, behind what stands "
         "here: {memory, lore: [{text, keys, also, always, order, search, budget, name}, …], summary, note: "
         "{text, depth}, budget, search, separator}. With continue only memory counts.")
-    continue_: Annotated[SequenceName | None, BeforeValidator(shapes.continued)] = _row(
+    continue_: Annotated[SequenceName | None, BeforeValidator(continued)] = _row(
         None, "request", alias="continue",
-        meaning="Continue a sequence of an earlier request from its exact tokens: {id, index, at}; at: after "
-        "this many of its tokens.")
+        meaning="Continue a sequence of an earlier request from its tokens: {id, index, at, exact}; at: "
+        "after this many of them; exact: behind all that were drawn, a stop string and a stop token "
+        "included. With messages: these follow that answer, behind its exact tokens.")
     n: int = _row(8, "request", ge=1, aliases="n_cmpl",
         meaning="How many continuations.")
     max_tokens: int = _row(128, "request", ge=-1, le=INT32_MAX,
@@ -214,7 +238,28 @@ class CompletionRequest(_Row):
     logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS, aliases="n_probs",
         meaning="Log-probabilities of each token and of this many alternatives.")
     logprobs_mode: Annotated[LogprobsMode, BeforeValidator(shapes.logprobs_mode)] = _row("raw", "request",
-        meaning="raw: log-probabilities before the samplers; processed: after them, as the token was drawn.")
+        meaning="raw: log-probabilities before the samplers; processed: after them, as the token was drawn; "
+        "both: those of raw, and processed_… beside them.")
+    prompt_logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS,
+        meaning="Log-probabilities of each token of the prompt, with its rank, and of this many "
+        "alternatives; 0: only the prompt's own tokens.")
+    return_token_ids: bool = _row(False, "request", neutral=False,
+        meaning="The ids of the prompt's tokens (prompt_token_ids) and of all tokens that were drawn "
+        "(token_ids): also of a token that ends the text, and of a stop string. logprobs then has them all.")
+    return_tokens_as_token_ids: bool = _row(False, "request", neutral=False,
+        meaning="In logprobs each token is written as token_id:17, in OpenAI's completions and chats.")
+    return_entropies: bool = _row(False, "request", neutral=False,
+        meaning="The entropy of the model's distribution, before the samplers, for each token of token_ids.")
+    stop_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("stop_token_ids"))] = _row(
+        (), "request", neutral=[],
+        meaning="Tokens that end the text as the model's own end does; none is drawn before min_tokens.")
+    allowed_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("allowed_token_ids"))] = _row(
+        (), "request", neutral=[],
+        meaning="Only these tokens may be drawn; the model's end, too, only if it is one of them.")
+    include_stop_str_in_output: bool = _row(False, "request", neutral=False,
+        meaning="The text ends with the stop string, or the token of stop_token_ids, that has ended it.")
+    skip_special_tokens: bool = _row(True, "request", neutral=True,
+        meaning="false: the text has the names of control tokens that were drawn.")
     echo: bool = _row(False, "request", neutral=False,
         meaning="The text begins with the prompt.")
     token_healing: bool = _row(False, "request", neutral=False,
@@ -313,9 +358,15 @@ class CompletionRequest(_Row):
         return self.rank_by is not None or self.candidates > self.n
 
     @property
+    def tells_of_tokens(self) -> bool:
+        """Whether an answer has something of each token besides text and logprobs."""
+        return self.return_token_ids or self.return_entropies
+
+    @property
     def shares_cells(self) -> bool:
         """Whether its prompt uses cells that are there: not if each token of the prompt is scored."""
-        return self.cache and not (self.echo and self.logprobs is not None)
+        echoed = self.echo and self.logprobs is not None
+        return self.cache and not echoed and self.prompt_logprobs is None
 
     def engine_fields(self) -> dict[str, Any]:
         """The arguments of the engine's generate command: only given fields; the engine has the defaults."""
@@ -337,8 +388,17 @@ class CompletionRequest(_Row):
         given |= {"echo": True} if self.echo else {}
         given |= {"token_healing": True} if self.token_healing else {}
         given |= {} if self.cache else {"cache": False}
-        given |= self._diversity_fields()
+        given |= self._diversity_fields() | self._token_fields()
         return {**self._start_fields(), "n": self.candidates, "max_tokens": self.max_tokens, **given}
+
+    def _token_fields(self) -> dict[str, Any]:
+        """What concerns single tokens: which may be drawn, which end a text, what is told of them."""
+        given: dict[str, Any] = {name: list(ids) for name in TOKEN_LISTS if (ids := getattr(self, name))}
+        given |= {} if self.prompt_logprobs is None else {"prompt_logprobs": self.prompt_logprobs}
+        given |= {"return_token_ids": True} if self.return_token_ids else {}
+        given |= {"return_entropies": True} if self.return_entropies else {}
+        given |= {"include_stop_str_in_output": True} if self.include_stop_str_in_output else {}
+        return given | ({} if self.skip_special_tokens else {"skip_special_tokens": False})
 
     def _diversity_fields(self) -> dict[str, Any]:
         given: dict[str, Any] = {"diversity": "arithmetic"} if self.diversity == "arithmetic" else {}
@@ -370,6 +430,8 @@ class CompletionRequest(_Row):
 
     def _chat(self) -> dict[str, Any]:
         given = {name: value for name in CHAT if (value := getattr(self, name)) is not None}
+        if self.continue_ is not None:
+            given["continue"] = self.continue_.place()
         if "chat_template_kwargs" in given:
             given["chat_template_kwargs"] = orjson.loads(given["chat_template_kwargs"])
         return given
@@ -419,6 +481,7 @@ class Row:
     low: float | None
     high: float | None
     aliases: tuple[str, ...]
+    title: str
     meaning: str
     group: str
     neutral: object
@@ -452,7 +515,8 @@ _TYPES: dict[object, str] = {
     str: "text",
     int | None: "int",
     str | None: "text",
-    LogprobsMode: "raw or processed",
+    LogprobsMode: "raw, processed or both",
+    TokenIds: "token ids",
     LoraScales | None: "adapters",
     Texts: "texts",
     Texts | None: "choices",
@@ -489,6 +553,7 @@ def _as_row(name: str, info: FieldInfo) -> Row:
         low=_bound(info, Ge),
         high=_bound(info, Le),
         aliases=tuple(map(str, aliases)),
+        title=str(extra.get("shown_as", "")),
         meaning=info.description or "",
         group=str(extra.get("group", "")),
         neutral=extra.get("neutral"),
@@ -522,6 +587,7 @@ def request_table() -> list[dict[str, Any]]:
 def _row_json(row: Row) -> dict[str, Any]:
     return {
         "name": row.name,
+        "title": row.title,
         "type": row.type,
         "default": row.default,
         "low": row.low,

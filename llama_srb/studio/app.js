@@ -1,5 +1,6 @@
 // The page: its layout, and the keys that work everywhere.
 
+import { Background } from "./background.js";
 import { keepForGood } from "./backup.js";
 import { Branches } from "./branches.js";
 import { Candidates } from "./candidates.js";
@@ -34,10 +35,12 @@ const PANELS = {
   outline: ["Outline", Outline],
   branches: ["Branches", Branches],
   settings: ["Settings", Controls],
+  background: ["Background", Background],
   shelf: ["Shelf", Shelf],
   [TASKS]: ["Tasks", Tasks],
 };
-const panels = () => Object.entries(PANELS).filter(([name]) => name !== TASKS || tunable().length);
+const IF = { [TASKS]: () => tunable().length, background: () => !isChat() };
+const panels = () => Object.entries(PANELS).filter(([name]) => IF[name]?.() ?? true);
 
 function Page() {
   useChanges("story", "stories", "tasks");

@@ -75,26 +75,41 @@ function show(field) {
 const SOURCES = { user: "by-user", edit: "by-edit", model: "by-model" };
 
 function Origins() {
-  const { text } = session;
+  const { text, story } = session;
   const parts = [];
   let end = 0;
-  for (const node of pathTo(session.story)) {
+  for (const node of pathTo(story)) {
     if (!text.startsWith(node.text, end)) break; // typing that is not in the tree yet
+    if (node.text) parts.push(...withLine(SOURCES[node.source], node.text, end));
     end += node.text.length;
-    if (node.text) parts.push([SOURCES[node.source], node.text]);
     if (node.id === pointId()) parts.push([GHOST, node.id]);
   }
-  parts.push(["", text.slice(end)]);
-  const pieces = piecesOf(parts, (kind) => kind !== GHOST);
+  parts.push(...withLine("", text.slice(end), end));
+  const pieces = piecesOf(parts, (kind) => !MARKS[kind]);
   pieces.at(-1).push(["", "\u200b"]); // the last line, which may be empty
   return html`<div class="origins" aria-hidden="true">${drawn(pieces)}</div>`;
 }
 
-const GHOST = "ghost";
+/** A text from `begin` on, with the line where the model begins to read if that is in it. */
+function withLine(kind, text, begin) {
+  const at = (session.reads?.at || NaN) - begin;
+  if (!(at >= 0 && at < text.length)) return [[kind, text]];
+  return [
+    [kind, text.slice(0, at)],
+    [LINE, ""],
+    [kind, text.slice(at)],
+  ];
+}
+
+const [GHOST, LINE] = ["ghost", "reads-from"];
+const MARKS = {
+  [GHOST]: (id) => html`<${Ghost} key="ghost" after=${id} />`,
+  [LINE]: () => html`<span class=${LINE}></span>`,
+};
 const drawn = remembering(
   (piece, key) =>
-    html`<div key=${key}>${piece.map(([kind, value]) =>
-      kind === GHOST ? html`<${Ghost} key="ghost" after=${value} />` : html`<span class=${kind}>${value}</span>`,
+    html`<div key=${key}>${piece.map(
+      ([kind, value]) => MARKS[kind]?.(value) ?? html`<span class=${kind}>${value}</span>`,
     )}</div>`,
 );
 

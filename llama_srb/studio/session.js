@@ -14,6 +14,7 @@ export const DEFAULTS = {
   colours: false,
   reading: null, // one candidate at a time; null: on phones
   full: false,
+  preset: "", // the key of the one that was chosen last (presets.js)
   values: {},
   spreads: {},
   stop: "",
@@ -29,6 +30,7 @@ export const session = {
   tasks: [], // that the key may use: their entries of /v1/tasks
   models: [], // of the server, and their adapters that have names
   defaultModel: null, // the name of the model that answers requests without a name; null: there is one
+  presets: [], // of the server: {name, title, about, fields}
   fields: null, // of the server, with their bounds
   text: "",
   caret: null, // where the editor's caret is put next, when the text was not typed
@@ -38,6 +40,10 @@ export const session = {
   error: null, // {message, param}
   settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
   prompt: null, // {tokens, cached} of the last prefilled prompt
+  reads: null, // what the model reads: the server's parts, and `at`, where in the text it begins
+  exact: null, // the last prompt that the server has shown
+  refused: null, // why the server cannot make the prompt
+  watching: false, // the panel of what the model reads is open
   said: "", // for screen readers
   compare: null,
   branching: false, // the tree is open
@@ -84,6 +90,9 @@ export function modelField() {
 export const isContinuable = (ref) =>
   ref.model ? ref.model === baseModel() : session.models.length < 2;
 
+/** Whether something can be computed without a load: typing loads none of several models. */
+export const isReady = () => session.models.length < 2 || model().status?.value === "loaded";
+
 /** The number of candidates per request; more while the tree is open. */
 export function wanted() {
   const { n, n_branches } = session.settings;
@@ -107,7 +116,7 @@ export function fail(error) {
   changed("error");
 }
 
-export const AWAY = "the server is away; the text received so far is kept";
+export const AWAY = "Can't reach the server. Your writing is safe in this browser; reconnecting…";
 /** Functions to call when the server is gone. */
 export const onLost = [];
 

@@ -62,6 +62,8 @@ struct asked {
     bool                     return_free = false;
     uint64_t                 adapters    = 0;
     int32_t                  priority    = 0;
+    std::vector<llama_token> stop_tokens = {};
+    bool                     return_ids = false, returns_stop = false;
     bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;
 };
 

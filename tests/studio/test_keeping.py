@@ -130,10 +130,10 @@ def test_a_story_deleted_in_mid_stream_stays_deleted(page: Page) -> None:
 def test_a_story_deleted_in_the_second_tab_stays_deleted(tabs: list[Page]) -> None:
     reader, writer = tabs
     settings(writer, **LONG)
-    writer.get_by_role("button", name="Write here instead").click()
+    writer.get_by_role("button", name="Edit here").click()
     streaming(writer)
     delete_story(reader)
-    expect(reader.get_by_role("button", name="Write here instead")).to_have_count(0)
+    expect(reader.get_by_role("button", name="Edit here")).to_have_count(0)
     writer.close()
     reader.wait_for_timeout(1500)  # longer than the delay before a write
     reader.reload()
