@@ -1,4 +1,4 @@
-// A long text in pieces that end with a line, so that a change costs the time of one piece. It knows no story.
+// A long text in pieces that end with a line, so that a change costs the time of one piece.
 
 const LEAST = 2000; // characters; a piece ends with the first line that ends behind them
 const KEPT = 2000; // pieces that are remembered
