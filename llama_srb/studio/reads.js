@@ -37,8 +37,8 @@ function unitsOf(text, characters) {
 /** The text that a request at the caret sends. */
 const textToSend = () => textOf(session.story, pointId()).slice(0, heldBack(session.story, Infinity));
 
-/** The field `story` of a request. A short text without other parts needs none: the server would have to count
-    its tokens first, for which it loads the model without telling how far it is. */
+/** The field `story` of a request. A short text without other parts needs none: the server would count its
+    tokens first, and load the model for that without telling how far it is. */
 export const partsFor = (story, text) =>
   session.watching || isCut() || hasParts(story) || !fits(text) ? { story: storyField(story) } : {};
 
