@@ -229,6 +229,9 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
     request->processed        = body.value("logprobs_mode", "raw") == "processed";
     request->n_logprobs       = body.value("logprobs", -1);
     request->sum_logprobs     = body.value("sum_logprobs", false);
+    request->certainty        = body.value("certainty", false);
+    request->finish           = read_finish(body);
+    request->prune            = read_prune(body);
     request->retry_duplicates = body.value("dedupe", "") == "again";
     request->mark_duplicates  = body.contains("dedupe");
     coupled.arithmetic        = body.value("diversity", "none") == "arithmetic";

@@ -56,7 +56,7 @@ static void parse_embed(command & c, const json & body, const command_facts & fa
 }
 
 static void parse_cancel(command & c, const json & body, const command_facts &) {
-    c.index = body.value("index", -1);
+    c.cancelled = {body.value("index", -1), body.value("reason", "cancelled") == "surplus"};
 }
 
 static void parse_limits(command & c, const json & body, const command_facts &) {
@@ -159,6 +159,14 @@ static const field_row & lora_field() {
     return row;
 }
 
+static const std::vector<field_row> & cancel_fields() {
+    static const std::vector<field_row> rows = {
+        {"index", integer_between(0, n_max_sequences)},
+        {"reason", one_of({"cancelled", "surplus"})},
+    };
+    return rows;
+}
+
 // What generate and chat have in common.
 static const std::vector<field_row> & generation_fields() {
     static const std::vector<field_row> rows = joined({
@@ -179,6 +187,7 @@ static const std::vector<field_row> & generation_fields() {
             {"token_healing", true_or_false()},
         },
         {lora_field(), then_field()},
+        contest_fields(),
         structure_fields(),
     });
     return rows;
@@ -222,6 +231,7 @@ static const std::vector<operation> & operations() {
                      {"tokens", token_ids()},
                      {"texts", list_of(text_or_tokens, 1, n_max_scored), true},
                      {"logprobs", integer_between(0, n_max_logprobs)},
+                     {"certainty", true_or_false()},
                      {"cache", true_or_false()}}),
              {lora_field()}},
             parse_score),
@@ -230,8 +240,7 @@ static const std::vector<operation> & operations() {
                      {"max_tokens", integer_between(-1, std::numeric_limits<int32_t>::max())},
                      {"fork", object_with(fork)}})},
             parse_extend),
-        row("cancel", command::cancel, reader, {fields({{"index", integer_between(0, n_max_sequences)}})},
-            parse_cancel),
+        row("cancel", command::cancel, reader, {cancel_fields()}, parse_cancel),
         row("status", command::status, reader, {}, nullptr),
         row("limits", command::limits, reader, {fields({{"cache_ram", integer_between(0, n_max_ram), true}})},
             parse_limits),

@@ -1,5 +1,6 @@
 #include "schedule/sample.h"
 
+#include "sampling/certainty.h"
 #include "sampling/logprobs.h"
 #include "sampling/special_tokens.h"
 #include "util/utf8.h"
@@ -92,12 +93,12 @@ static void read_logprobs(sample & d, const llama_vocab * vocab) {
     const generate_command &                       c = *d.r->command;
     const int32_t                                  n_top =
         std::max(c.n_logprobs, d.known ? 1 : 0); // the likeliest one says whether the token is greedy
-    const auto own = c.processed && !d.known
-                         ? logprobs_of_draw(d.token, n_top, top)
-                         : logprobs_of(d.logits, llama_vocab_n_tokens(vocab), d.token, n_top, top);
-    d.logprob      = own.logprob;
-    d.greedy       = d.known && !top.empty() && own.logprob >= top[0].logprob;
-    d.logprobs     = "{";
+    const auto own  = c.processed && !d.known
+                          ? logprobs_of_draw(d.token, n_top, top)
+                          : logprobs_of(d.logits, llama_vocab_n_tokens(vocab), d.token, n_top, top);
+    d.score.logprob = own.logprob;
+    d.greedy        = d.known && !top.empty() && own.logprob >= top[0].logprob;
+    d.logprobs      = "{";
     append_logprob(d.logprobs, own, vocab);
     d.logprobs += ",\"top\":[";
     for (size_t i = 0; i < std::min(top.size(), (size_t) c.n_logprobs); i++) {
@@ -133,6 +134,9 @@ static void make_sampler(const request & r, sequence & s, const llama_model * mo
 // Changes nothing but the sequence's sampler and `d`.
 static void sample_one(sample & d, const model_facts & facts) {
     static thread_local std::vector<llama_token> banned;
+    if (d.r->command->has_certainty()) {
+        d.score.certainty = (float) certainty_of(d.logits, facts.vocab);
+    }
     if (d.known) {
         read_logprobs(d, facts.vocab);
         return;
@@ -149,9 +153,10 @@ static void sample_one(sample & d, const model_facts & facts) {
         if (c.n_logprobs >= 0) {
             read_logprobs(d, facts.vocab);
         }
-        if (c.sum_logprobs && (c.n_logprobs < 0 || c.processed)) { // the sum is of raw logprobs
+        if (c.has_logprob() && (c.n_logprobs < 0 || c.processed)) { // the sum is of raw logprobs
             static thread_local std::vector<token_logprob> none;
-            d.logprob = logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
+            d.score.logprob =
+                logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
         }
     } catch (const command_error & e) {
         d.error      = e.what();

@@ -22,7 +22,7 @@ struct sample {
     std::string   error;            // of making the sampler or using it; a grammar cannot be followed
     std::string   error_code;
 
-    float logprob = 0.0f; // of the token, if it is known or their sum is wanted
+    token_score score; // of the token, if it is known or sums are wanted
 };
 
 // {"id","text","logprob":null,"top":[]}: a first token, which nothing predicts.

@@ -51,6 +51,7 @@ int main(int argc, char ** argv) {
     add_step_cases(cases);
     add_update_cases(cases);
     add_second_cases(cases);
+    add_contest_cases(cases);
     add_cell_cases(cases);
     add_token_cases(cases);
     add_sampler_cases(cases);

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NotRequired, TypeAlias
 
 import orjson
 from typing_extensions import TypedDict
@@ -11,7 +11,6 @@ from llama_srb.dialects.common.answers import (
     NO_SIZE,
     Compared,
     Count,
-    Finish,
     Noted,
     PromptSize,
     compared,
@@ -23,8 +22,6 @@ from llama_srb.engine import events
 from llama_srb.engine.events import Done, Event, Queued, Stop
 
 END = b"data: [DONE]\n\n"
-UNFINISHED: Literal["length"] = "length"
-"""finish_reason of each text that did not end by itself: OpenAI's API has no "cancelled"."""
 
 ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error", "exceed_context_size_error"]
 CODES = {"context_exceeded": "context_length_exceeded"}
@@ -76,6 +73,7 @@ class Scores(TypedDict):
     mean_logprob: float
     length: Count
     distinct_2: float
+    certainty: NotRequired[float]
 
 
 class RankingFields(TypedDict, total=False):
@@ -151,10 +149,6 @@ def _likely_token(token: Mapping[str, Any]) -> LikelyChatToken:
     return {"token": text, "logprob": token["logprob"], "bytes": list(text.encode())}
 
 
-def finish_of(stop: Stop | None) -> Finish:
-    return "stop" if stop is not None and stop.finish_reason == "stop" else UNFINISHED
-
-
 def ranking_fields(stop: Stop | None) -> RankingFields:
     """The fields that ranking and dedupe add to a choice."""
     fields: RankingFields = {}
@@ -168,6 +162,8 @@ def ranking_fields(stop: Stop | None) -> RankingFields:
             "length": stop.length,
             "distinct_2": distinct_2,
         }
+        if stop.certainty is not None:
+            fields["scores"]["certainty"] = stop.certainty
     if stop.duplicate_of is not None:
         fields["duplicate_of"] = stop.duplicate_of
     return fields

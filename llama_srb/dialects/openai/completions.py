@@ -12,7 +12,16 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Frames, Noted, as_json, compared, noted
+from llama_srb.dialects.common.answers import (
+    Count,
+    Finish,
+    Frames,
+    Noted,
+    as_json,
+    compared,
+    finish_of,
+    noted,
+)
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
     ChunkExtras,
@@ -23,7 +32,6 @@ from llama_srb.dialects.openai.answer import (
     Origin,
     RankingFields,
     Usage,
-    finish_of,
     in_order,
     ranking_fields,
     usage_of,

@@ -12,7 +12,7 @@ from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
-from llama_srb.http.openapi.rankers import RANKER
+from llama_srb.http.openapi.rankers import FINISH, PRUNE, RANKER
 from llama_srb.http.openapi.stories import STORY
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
@@ -124,6 +124,8 @@ OF_TYPE: dict[str, Schema] = {
     | {"type": ["object", "string"], "not": {"anyOf": [{"required": list(two)} for two in TWO_STRUCTURES]}},
     "story": STORY,
     "ranker": RANKER,
+    "end of the rest": FINISH,
+    "marks": PRUNE,
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "adapters": ADAPTERS,
@@ -334,6 +336,7 @@ SCORE = _object(
             default=0,
         ),
         "cache": _maybe("boolean", "Use the prefix cache, and add the prompt to it.", default=True),
+        "certainty": _maybe("boolean", "Also how certain the model is, on average.", default=False),
         "lora": {"anyOf": [ADAPTERS, {"type": "null"}], "description": ROWS["lora"].meaning},
         "model": MODEL,
     },
