@@ -45,7 +45,7 @@ _READ: dict[object, str] = {
 FILES = frozenset(
     {"api_key_file", "jwt_keys", "prompt_file", "tls_cert", "tls_key"}
 )  # optional files, not folders
-FOLDERS = frozenset({"prefix_cache", "presets", "models_dir", "adapters_dir", "files_dir"})
+FOLDERS = frozenset({"prefix_cache", "presets", "models_dir", "adapters_dir", "files_dir", "stories"})
 PATHS = FILES | FOLDERS | {"model", "engine", "lora", "adapters"}
 
 

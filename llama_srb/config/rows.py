@@ -123,6 +123,11 @@ class Rows(BaseModel):
         description="Size of all files and outputs together; above it no file is taken, and a batch fails.")
     max_file: Annotated[int, BeforeValidator(size)] = Field(200 << 20, ge=1, le=1 << 40,
         description="Largest file that a client may send, in bytes or as 200MiB.")
+    stories: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
+        description="Folder of the studio's stories, so that a writer's devices share them (default: none; "
+        "they are in the browser only).")
+    stories_size: Annotated[int, BeforeValidator(size)] = Field(4 << 30, ge=1, le=2**63 - 1,
+        description="Size of all stories together; above it none is taken.")
     default_form: Literal["events", "openai"] = Field("events",
         description="Form of /v1/completions' answers if no other rule of the form applies.")
     slots: bool = Field(True,

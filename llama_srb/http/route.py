@@ -32,6 +32,10 @@ PARAMETERS: dict[str, tuple[str, Schema]] = {
     "document": ("The document's id, of 1 to 512 bytes. It may have slashes.", {"type": "string"}),
     "file_id": ("The file's id.", {"type": "string"}),
     "batch_id": ("The batch's id.", {"type": "string"}),
+    "story": (
+        "The story's id.",
+        {"type": "string", "pattern": "^[a-z0-9_-]{1,100}$"},
+    ),
 }
 QUERY: dict[str, tuple[str, Schema]] = {
     "model": (
@@ -48,6 +52,10 @@ QUERY: dict[str, tuple[str, Schema]] = {
     ),
     "order": ("By the time of creation.", {"enum": ["asc", "desc"], "default": "desc"}),
     "purpose": ("Only files with this purpose.", {"type": "string"}),
+    "forever": (
+        "Whether it is removed, instead of moved to the trash.",
+        {"enum": ["true", "false"], "default": "false"},
+    ),
     "prompt": ("The text to continue; the request line may have 8,190 bytes.", {"type": "string"}),
     "wait": (
         "Seconds to wait until nothing is open.",
@@ -60,6 +68,7 @@ QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its que
     "list_documents": ("limit", "after"),
     "list_files": ("limit", "after", "order", "purpose"),
     "list_batches": ("limit", "after"),
+    "delete_story": ("forever",),
     "drain": ("wait",),
 }
 PATTERNS = {

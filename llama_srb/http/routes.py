@@ -55,6 +55,7 @@ from llama_srb.http.route import (
     Route,
     json_of,
 )
+from llama_srb.http.stories.routes import STORIES
 
 # fmt: off
 OURS: tuple[Route, ...] = (
@@ -269,7 +270,7 @@ OURS: tuple[Route, ...] = (
          503: json_of("The engine is loading, draining or stopped, or has failed (/health).", Unhealthy)}),
 )
 # fmt: on
-OURS += MEMORIES + BATCHES
+OURS += MEMORIES + BATCHES + STORIES
 OURS += tuple(
     dataclasses.replace(route, path=other, summary=f"The same as {path}.")
     for other, path in SAME.items()

@@ -35,6 +35,7 @@ from llama_srb.http.reload.faults import (
     memories_of,
     opened,
     presets_of,
+    stories_of,
     tasks_of,
 )
 from llama_srb.http.reservations import Admission
@@ -70,6 +71,7 @@ async def serve(
     residency, memories = registry.residency, memories_of(settings, registry)
     access, certificate = _guarded(settings)
     api = Api(settings, registry, access, memories)
+    api.stories.store = stories_of(settings)
     reload = Reload(settings, api, certificate, reread)
     runner = web.AppRunner(
         api.app(),

@@ -5,13 +5,13 @@ import { Candidates } from "./candidates.js";
 import { Chat } from "./chat.js";
 import { Controls } from "./controls.js";
 import { Editor } from "./editor.js";
-import { stopAll } from "./asking.js";
 import { choose } from "./choosing.js";
-import { redo, undo } from "./history.js";
+import { commit, redo, undo } from "./history.js";
 import { begin } from "./library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./session.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
+import { stopAll } from "./stopping.js";
 import { Stories } from "./stories.js";
 import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
 
@@ -89,23 +89,29 @@ const KEYS = {
   y: redo,
 };
 
+/** The candidate that a key chooses, by the key's place: with Alt a Mac makes other characters of digits. */
+function numberOf({ key, code, altKey, shiftKey, target }) {
+  const digit = /^Digit([1-9])$/.exec(code)?.[1];
+  if (altKey) return digit;
+  if (target.closest?.("input, textarea, select")) return null;
+  return /^[1-9]$/.test(key) ? key : !shiftKey && digit;
+}
+
 function onKey(event) {
   if (session.elsewhere || document.querySelector(".columns[hidden]")) return;
   const command = event.ctrlKey || event.metaKey;
   const field = event.target.closest?.("input, select, textarea:not(#editor)");
+  const number = !command && numberOf(event);
   if (command && KEYS[event.key.toLowerCase()] && !field) {
     event.preventDefault();
     KEYS[event.key.toLowerCase()](event);
-  } else if (
-    /^[1-9]$/.test(event.key) &&
-    !command &&
-    (event.altKey || !event.target.closest?.("input, textarea, select"))
-  ) {
-    const node = candidates()[event.key - 1];
+  } else if (number) {
+    commit();
+    const node = candidates()[number - 1];
     if (!node) return;
     event.preventDefault();
     choose(node.id);
-    say(`candidate ${event.key} chosen`);
+    say(`candidate ${number} chosen`);
   } else if (event.key === "Escape" && session.runs.size) {
     event.preventDefault();
     stopAll();

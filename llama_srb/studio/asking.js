@@ -4,15 +4,14 @@
 // writer has chosen in mid-stream, so that its text is ignored from then on.
 
 import { ApiError, call, events } from "./api.js";
-import { structureField, textsOf } from "./fields.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
+import { body, continuing, own, samplingOf } from "./request.js";
 import {
   baseModel,
   candidates,
   fail,
   isChat,
-  isContinuable,
   lost,
   model,
   modelField,
@@ -24,11 +23,12 @@ import {
   wanted,
 } from "./session.js";
 import * as store from "./store.js";
-import { addNode, cutAt, drop, pathTo, promptFor, textOf } from "./tree.js";
+import { stop, stopOne } from "./stopping.js";
+import { addNode, cutAt, drop, heldBack, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
+const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
 const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
-const ANSWER_MS = 2000; // how long a stopped request may take to end
 
 let pause = null;
 
@@ -36,10 +36,11 @@ let pause = null;
 export function awaitPause() {
   clearTimeout(pause);
   pause = setTimeout(async () => {
+    commit();
     if (session.runs.size || isChat() || !session.text || !isReady()) return;
     try {
       const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", {
-        prompt: session.text,
+        prompt: session.text.slice(0, heldBack(session.story, session.text.length)),
         ...modelField(),
       });
       session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
@@ -56,51 +57,10 @@ const isReady = () => session.models.length < 2 || model().status?.value === "lo
 // ---- requests ---------------------------------------------------------------------------------------
 
 const UNNAMED = ["Untitled", "Chat"];
-const FIELDS_OF_ALL = new Set(["seed"]);
 
-/** The sampling values of a candidate: the common ones, and its own value of each spread. */
-function samplingOf(index, n) {
-  const { values, spreads } = session.settings;
-  const shares = Object.entries(spreads).map(([name, [from, to]]) => {
-    const value = n < 2 ? from : from + ((to - from) * index) / (n - 1);
-    return [name, Math.round(value * 1000) / 1000];
-  });
-  return { ...values, ...Object.fromEntries(shares) };
-}
-
-function body(story, point, n) {
-  const { settings } = session;
-  const each = Array.from({ length: n }, (_, index) => samplingOf(index, n));
-  const lists = Object.keys(settings.spreads).map((name) => [name, each.map((sampling) => sampling[name])]);
-  const stop = textsOf(settings.stop);
-  return {
-    ...(story.kind === "chat"
-      ? { messages: messages(story, point) }
-      : promptFor(story, point, isContinuable)),
-    n,
-    ...modelField(),
-    max_tokens: settings.max_tokens,
-    logprobs: settings.alternatives,
-    ...settings.values,
-    ...Object.fromEntries(lists),
-    ...(stop.length && { stop }),
-    ...structureField(settings.structure),
-  };
-}
-
-const ROLES = { user: "user", model: "assistant" };
-
-function messages(story, point) {
-  const said = pathTo(story, point).filter((node) => node.text);
-  const system = story.system.trim() ? [{ role: "system", content: story.system }] : [];
-  return [
-    ...system,
-    ...said.map(({ source, text }) => ({ role: ROLES[source] ?? "assistant", content: text })),
-  ];
-}
-
-/** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside. */
-export async function ask({ n = wanted(), more = false } = {}) {
+/** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
+    `anyway`: also where the model would end. */
+export async function ask({ n = wanted(), more = false, anyway = false } = {}) {
   commit();
   fail(null);
   nameByItsWords();
@@ -108,14 +68,17 @@ export async function ask({ n = wanted(), more = false } = {}) {
   if (!more) place();
   const point = pointId();
   const there = candidates();
-  if (more && (await extended(point, n))) return;
+  if (more && !anyway && (await extended(point, n))) return;
+  story.nodes[point].ends = undefined;
   const pinned = there.filter((node) => node.pinned).length;
   const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length);
   quit(old);
   setAside(story, old);
   const count = more ? n : Math.max(1, n - pinned);
-  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, samplingOf(i, count)));
-  await start(point, nodes);
+  const also = anyway ? { ignore_eos: true } : {};
+  const sampling = (i) => ({ ...samplingOf(i, count), ...also });
+  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i)));
+  await start(point, nodes, also);
   const kept = old.filter(({ id }) => story.nodes[id]);
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
@@ -134,14 +97,16 @@ function quit(nodes) {
   }
 }
 
-/** Sets the point to the caret; within the text the tree is cut there. */
+/** Sets the point to the caret, before spaces that are held back; within the text the tree is cut there. */
 function place() {
-  if (isChat() || session.at >= session.text.length) return;
-  const known = session.point && textOf(session.story, session.point).length === session.at;
+  const { story, at, text, point } = session;
+  const end = isChat() ? Infinity : heldBack(story, at);
+  if (end >= text.length) return;
+  const known = point && textOf(story, point).length === end;
   if (known) return;
-  const { id } = cutAt(session.story, session.at);
-  session.point = id;
-  store.keep(session.story, Object.values(session.story.nodes));
+  if (end < at) cutAt(story, at);
+  session.point = cutAt(story, end).id;
+  store.keep(story, Object.values(story.nodes));
   changed("story");
 }
 
@@ -190,8 +155,10 @@ async function start(point, nodes, prompt = null) {
   changed("story", "status");
   try {
     const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
+    if (request.token_healing) run.end = text.slice(-HEALED);
     await withText(run, request, text);
-    say(`${nodes.length} ${nodes.length === 1 ? "candidate is" : "candidates are"} complete`);
+    const left = run.nodes.filter(Boolean).length;
+    say(left ? `${left} ${left === 1 ? "candidate is" : "candidates are"} complete` : ENDS_HERE);
   } catch (error) {
     if (error.name !== "AbortError") failed(run, error);
   } finally {
@@ -206,7 +173,7 @@ async function withText(run, request, text) {
   } catch (error) {
     if (error.param !== "continue" || run.id) throw error;
     const { continue: _, ...rest } = request;
-    await follow(run, { ...rest, prompt: text });
+    await follow(run, { ...rest, prompt: text, token_healing: true });
   }
 }
 
@@ -246,12 +213,13 @@ const TAKERS = {
     if (!node) return;
     node.text += text;
     if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
-    if (tokens) (node.tokens ??= []).push(...tokens);
+    if (tokens) (node.tokens ??= []).push(...(run.end ? healed(run, index, text, tokens) : tokens));
     touched.add(node);
   },
-  stop(run, { index, length, finish_reason }, touched) {
+  stop(run, { index, length, finish_reason, stop_text }, touched) {
     const node = run.nodes[index];
     if (!node) return;
+    if (finish_reason === "stop" && !node.text && !node.thoughts) return endedAtOnce(run, index, stop_text);
     Object.assign(node, { state: finish_reason, length: (node.length ?? 0) + length });
     touched.add(node);
     changed("candidates");
@@ -269,6 +237,40 @@ const TAKERS = {
     throw new ApiError(500, { message, param, code });
   },
 };
+
+/** A candidate's tokens without the end of the prompt that its first ones spell. */
+function healed(run, index, text, tokens) {
+  const begun = (run.begun ??= new Set());
+  if (begun.has(index)) return tokens;
+  if (text) begun.add(index);
+  const spelt = tokens.map((token) => token.text).join("");
+  const surplus = spelt.endsWith(text) ? spelt.slice(0, spelt.length - text.length) : "";
+  let left = run.end.includes(surplus) ? surplus.length : 0;
+  return tokens.map((token) => {
+    const gone = token.text.slice(0, left);
+    left -= gone.length;
+    return gone ? withoutBeginning(token, gone) : token;
+  });
+}
+
+function withoutBeginning({ text, top, ...token }, gone) {
+  const others = top?.filter((one) => one.text.startsWith(gone) && one.text !== gone);
+  const rest = (one) => ({ ...one, text: one.text.slice(gone.length) });
+  return { ...token, text: text.slice(gone.length), ...(top && { top: others.map(rest) }) };
+}
+
+export const ENDS_HERE = "The model would end here.";
+
+/** Removes a candidate without text, and counts it at its place: the model, or a stop string, ends it. */
+function endedAtOnce({ story, point, nodes }, index, stopText) {
+  const by = stopText ? "string" : "model";
+  const node = story.nodes[point];
+  node.ends = { ...node.ends, [by]: (node.ends?.[by] ?? 0) + 1 };
+  drop(story, nodes[index]);
+  nodes[index] = null;
+  store.keep(story, [node]);
+  changed("story");
+}
 
 const redraw = ({ nodes }) => changed(...nodes.filter(Boolean).map(({ id }) => id));
 
@@ -309,13 +311,9 @@ export async function longer(id) {
   const { story } = session;
   const node = story.nodes[id];
   fail(null);
-  const prompt =
-    story.kind === "chat"
-      ? { messages: messages(story, id), continue_final_message: true }
-      : promptFor(story, id, isContinuable);
   node.state = "running";
   changed(id);
-  await start(node.parent, [node], { prompt: undefined, continue: undefined, ...own(node), ...prompt });
+  await start(node.parent, [node], { ...own(node), ...continuing(story, id) });
 }
 
 /** Generates another candidate in place of this one, which is set aside. */
@@ -330,10 +328,6 @@ export async function again(id) {
   if (!node.text) setAside(story, [old], false);
 }
 
-/** The sampling values of one node, as fields of a request with n = 1. */
-const own = ({ sampling }) =>
-  Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
-
 /** Continues from another token in place of token i. */
 export async function branch(id, i, token) {
   const { story } = session;
@@ -342,43 +336,6 @@ export async function branch(id, i, token) {
   const text = tokens.map((one) => one.text).join("");
   const node = candidate(story, old.parent, old.sampling, id, { text, tokens });
   changed("story");
-  await start(old.parent, [node], { continue: undefined, ...own(old), prompt: textOf(story, node.id) });
-}
-
-// ---- stopping ----------------------------------------------------------------------------------------
-
-const runOf = (node) => [...session.runs].find((run) => run.nodes.includes(node));
-
-function stop(run) {
-  if (run.id) call("DELETE", `v1/completions/${run.id}`).catch(() => run.abort.abort());
-  else run.abort.abort();
-}
-
-export const stopAll = () => [...session.runs].forEach(stop);
-export const leaveAll = () => [...session.runs].forEach((run) => run.abort.abort());
-
-export async function stopOne(id) {
-  const node = session.story.nodes[id];
-  const run = runOf(node);
-  await run?.known;
-  if (run?.id && !run.over)
-    call("DELETE", `v1/completions/${run.id}/${run.nodes.indexOf(node)}`).catch(() => {}); // just over
-}
-
-/** Ends all runs; a server that does not answer in time is disconnected. */
-export async function finished(end = stopAll) {
-  end();
-  const left = setTimeout(leaveAll, ANSWER_MS);
-  while (session.runs.size) await new Promise((resolve) => setTimeout(resolve, 20));
-  clearTimeout(left);
-}
-
-/** Ignores further text for a node, and ends its request. */
-export function freeze(node) {
-  const run = runOf(node);
-  if (!run) return;
-  run.nodes[run.nodes.indexOf(node)] = null;
-  node.state = "cancelled";
-  if (node.ref) node.ref.whole = false;
-  stop(run);
+  const prompt = { prompt: textOf(story, node.id), continue: undefined, token_healing: undefined };
+  await start(old.parent, [node], { ...own(old), ...prompt });
 }

@@ -4,17 +4,19 @@ import { joinToParent, mark, splitHere } from "./choosing.js";
 import { goTo } from "./history.js";
 import { session } from "./session.js";
 import { joinable, layout, pathTo, textOf } from "./tree.js";
-import { Button, changed, html, useChanges, useEffect, useRef, useState } from "./ui.js";
+import { Button, changed, html, useChanges, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 
 const WIDE = 190; // of a column
 const HIGH = 34; // of a row
 const LABEL = 24; // characters
+const SMALLEST = 0.75; // zoom at which labels can still be read: letters of 9 pixels
+const LARGEST = 2.5;
+const PASSAGE = 1000; // characters
 
 export function Branches() {
   useChanges("story");
   const [zoom, setZoom] = useState(1);
   const [all, setAll] = useState(false);
-  const [sought, setSought] = useState("");
   const [only, setOnly] = useState(null);
   const { story } = session;
   const [here, setHere] = useState(story.current);
@@ -22,7 +24,7 @@ export function Branches() {
   const focus = story.nodes[here] ? here : story.current;
   const top = story.nodes[only] ? only : story.root;
   const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id), top);
-  const zoomBy = (factor) => setZoom(Math.min(2.5, Math.max(0.25, zoom * factor)));
+  const zoomBy = (factor) => setZoom(Math.min(LARGEST, Math.max(SMALLEST, zoom * factor)));
   const box = useRef();
   useEffect(() => {
     session.branching = true;
@@ -32,26 +34,24 @@ export function Branches() {
       changed("settings");
     };
   }, []);
-  useEffect(() => setZoom(Math.min(1, Math.max(0.75, box.current.clientWidth / (columns * WIDE)))), []);
-  useEffect(
-    () => box.current.querySelector(".current")?.scrollIntoView({ block: "center", inline: "center" }),
-    [],
-  );
+  const at = Object.fromEntries(places.map((place) => [place.node.id, place]));
+  const search = useSearch(places, setHere);
+  const found = new Set(search.found);
+  useEffect(() => setHere(story.current), [story.current]);
+  useFollowed(box, at[story.current], zoom);
+  useFollowed(box, search.place, zoom);
   const onWheel = (event) => {
     if (!event.ctrlKey) return;
     event.preventDefault();
     zoomBy(event.deltaY < 0 ? 1.1 : 1 / 1.1);
   };
-  const at = Object.fromEntries(places.map((place) => [place.node.id, place]));
-  const found = (node) => sought && node.text.toLowerCase().includes(sought.toLowerCase());
   return html`
     <div class="tools">
-      <${Button} label="Smaller" icon="−" onClick=${() => zoomBy(0.8)} />
-      <${Button} label="Larger" icon="+" onClick=${() => zoomBy(1.25)} />
+      <${Button} label="Smaller" icon="−" disabled=${zoom <= SMALLEST} onClick=${() => zoomBy(0.8)} />
+      <${Button} label="Larger" icon="+" disabled=${zoom >= LARGEST} onClick=${() => zoomBy(1.25)} />
       <label class="check"><input type="checkbox" checked=${all}
         onChange=${() => setAll(!all)} /> set aside too</label>
-      <input type="search" aria-label="Search the branches" placeholder="Search" value=${sought}
-        onInput=${(event) => setSought(event.target.value)} />
+      <${Search} search=${search} />
     </div>
     <div class="tree" ref=${box} onWheel=${onWheel}>
       <svg role="tree" aria-label="Branches; arrows walk, Enter goes there" width=${columns * WIDE * zoom}
@@ -65,12 +65,55 @@ export function Branches() {
         )}
         ${places.map(
           (place) => html`<${Leaf} key=${place.node.id} place=${place} path=${path} focus=${focus}
-          found=${found(place.node)} setHere=${setHere} />`,
+          found=${found.has(place)} setHere=${setHere} />`,
         )}
       </svg>
     </div>
     <${Detail} node=${story.nodes[focus]} only=${only} setOnly=${setOnly} />`;
 }
+
+// ---- where the box is scrolled -----------------------------------------------------------------------
+
+/** Scrolls the box so that a place is in its middle, whenever the place or the zoom has changed. */
+function useFollowed(box, place, zoom) {
+  useLayoutEffect(() => {
+    if (!place) return;
+    const [x, y] = point(place);
+    const { clientWidth, clientHeight } = box.current;
+    box.current.scrollTo((x + WIDE / 3) * zoom - clientWidth / 2, y * zoom - clientHeight / 2);
+  }, [place?.node.id, place?.x, place?.y, zoom]);
+}
+
+/** The places whose texts have the words, and the one of them that was gone to; null: the first one. */
+function useSearch(places, setHere) {
+  const [sought, setSought] = useState("");
+  const [hit, setHit] = useState(null);
+  const words = sought.trim().toLowerCase();
+  const found = words ? places.filter(({ node }) => node.text.toLowerCase().includes(words)) : [];
+  const step = (by) => {
+    if (!found.length) return;
+    const to = hit === null ? (by > 0 ? 0 : found.length - 1) : (hit + by + found.length) % found.length;
+    setHit(to);
+    setHere(found[to].node.id);
+  };
+  const seek = (text) => (setSought(text), setHit(null));
+  return { sought, seek, found, step, place: found[hit ?? 0], number: hit === null ? null : hit + 1 };
+}
+
+function Search({ search: { sought, seek, found, step, number } }) {
+  const onKey = (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    step(event.shiftKey ? -1 : 1);
+  };
+  return html`<input type="search" aria-label="Search the branches" placeholder="Search" value=${sought}
+      title="Enter goes to the next one, Shift+Enter to the one before"
+      onInput=${(event) => seek(event.target.value)} onKeyDown=${onKey} />
+    <span class="found" role="status">
+      ${sought.trim() && (number ? `${number} of ${found.length}` : `${found.length} found`)}</span>`;
+}
+
+// ---- nodes and edges ---------------------------------------------------------------------------------
 
 const point = ({ x, y }) => [x * WIDE + 14, y * HIGH + HIGH / 2 + 6];
 
@@ -136,8 +179,11 @@ function walk(event, at, focus, setHere) {
 
 function Detail({ node, only, setOnly }) {
   const whole = textOf(session.story, node.id);
+  const passage = useRef();
+  useLayoutEffect(() => (passage.current.scrollTop = passage.current.scrollHeight) && undefined, [whole]);
   return html`<div class="detail">
-    <p class="text">${whole.length > 300 ? "…" + whole.slice(-300) : whole}</p>
+    <div class="text" ref=${passage} role="region" aria-label="The passage" tabindex="0">
+      ${whole.length > PASSAGE ? "…" + whole.slice(-PASSAGE) : whole}</div>
     <div class="tools">
       <${Button} label="Go there" keys="Enter" onClick=${() => goTo(node.id)} />
       <${Button} label="Bookmark" pressed=${!!node.bookmark}

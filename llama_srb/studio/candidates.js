@@ -1,23 +1,14 @@
 // The candidates side by side: one card each, filled as text arrives.
 
-import { again, ask, branch, longer, stopOne } from "./asking.js";
-import { choose, insert, mark, rewrite, shelve } from "./choosing.js";
-import { Loading } from "./models.js";
-import { candidates, isChat, pointId, say, session, setting, wanted } from "./session.js";
-import { childrenOf, meanLogprob, wordDiff } from "./tree.js";
-import {
-  Button,
-  changed,
-  copy,
-  html,
-  still,
-  useChanges,
-  useEffect,
-  useKeptFocus,
-  useRef,
-  useState,
-  visible,
-} from "./ui.js";
+import { ENDS_HERE, ask, longer } from "./asking.js";
+import { Card } from "./card.js";
+import { insert } from "./choosing.js";
+import { Menu } from "./menu.js";
+import { pointing } from "./preview.js";
+import { isReading, Pager, ReadingSwitch } from "./reading.js";
+import { candidates, isChat, pointId, session, setting, wanted } from "./session.js";
+import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "./ui.js";
+import { noteClick, walk } from "./walking.js";
 
 const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
 const MANY = 12; // from here on cards are small
@@ -27,14 +18,17 @@ export function Candidates() {
   const [aside, setAside] = useState(false);
   const list = useRef();
   useKeptFocus(list);
-  const all = childrenOf(session.story, pointId());
+  const { ends } = session.story.nodes[pointId()];
   const shown = candidates(aside);
-  const hidden = all.filter((node) => node.aside).length;
+  const hidden = candidates(true).filter((node) => node.aside).length;
   const drawn = useRef(new Set());
   let fresh = 0;
   const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);
   drawn.current = new Set(now.map(({ id }) => id));
   useEffect(() => now.length < shown.length && changed("candidates"));
+  const reading = isReading() && now.length > 0;
+  const kind = reading ? "cards reading" : now.length > MANY ? "cards many" : "cards";
+  useEffect(() => list.current.scrollTo(0, 0), [pointId()]);
   const cut = shown.filter(({ state }) => state === "interrupted");
   const finished = new Map();
   for (const node of shown)
@@ -43,7 +37,11 @@ export function Candidates() {
     node.state !== "running" && finished.has(node.text) && finished.get(node.text) !== node.id;
   return html`<section class="candidates" aria-label="Candidates">
     <div class="tools">
-      <h2>${shown.length ? `${shown.length} candidate${shown.length > 1 ? "s" : ""}` : "Candidates"}</h2>
+      ${
+        reading
+          ? html`<${Pager} list=${list} count=${now.length} point=${pointId()} />`
+          : html`<h2>${counted(now.length)}</h2>`
+      }
       ${
         hidden > 0 &&
         html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
@@ -56,26 +54,17 @@ export function Candidates() {
       }
       <span class="gap"></span>
       ${
-        !isChat() &&
-        html`<label class="check" title="Requests the next candidates at once after a choice">
-        <input type="checkbox" checked=${session.settings.next}
-        onChange=${(event) => setting({ next: event.target.checked })} /> next at once</label>`
-      }
-      <label class="check"
-        title="Colours tokens by surprise; a click shows the alternatives">
-        <input type="checkbox" checked=${session.settings.colours}
-        onChange=${(event) => setting({ colours: event.target.checked })} /> look inside</label>
-      ${
         shown.length > 0 &&
-        html`<${Button} label="Reroll"
+        html`<${ReadingSwitch} />
+        <${Button} label="Reroll" kind="reroll"
           about="Others in place of all that are not pinned; these stay behind “earlier”"
           onClick=${() => ask()} />`
       }
+      <${Menu} label="Options" icon="⋯"><${Options} /><//>
     </div>
-    <div id="candidates" class=${now.length > MANY ? "cards many" : "cards"} ref=${list} tabindex="0"
-      role="group"
-      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk"
-      onKeyDown=${(event) => walk(event, list.current)}>
+    <div id="candidates" class=${kind} ref=${list} tabindex="0" role="group"
+      aria-label="Candidates; press 1 to 9 to choose, the arrows to walk, Esc to return to the text"
+      onMouseDown=${noteClick} onKeyDown=${(event) => walk(event, list.current)} ...${pointing}>
       ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
           duplicate=${isDuplicate(node)} />`,
@@ -86,17 +75,50 @@ export function Candidates() {
         html`<button type="button" class="more" title="More candidates at the same place"
           onClick=${() => ask({ more: true })}>More<small>× ${wanted()}</small></button>`
       }
+      <${Ended} />
       ${
         !shown.length &&
+        !ends &&
         html`<p class="hint">Several continuations by the model will appear here.
         Choose one with a click or its number, and it is added to the text.</p>
-        <p class="hint keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>1</kbd> to <kbd>9</kbd> choose,${" "}
-        <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Esc</kbd> returns to the text; the arrows move
-        between candidates, and <kbd>Shift</kbd> with a click on a word chooses the text up to it.</p>
+        <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
+        <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or
+        <kbd>↓</kbd> at the end of the text, goes to the candidates.</p>
+        <p class="hint keys">There <kbd>1</kbd> to <kbd>9</kbd> choose, the arrows move, and${" "}
+        <kbd>Esc</kbd> returns to the text. <kbd>Shift</kbd> with a click on a word chooses the text
+        up to it.</p>
         <${Openings} />`
       }
     </div>
   </section>`;
+}
+
+const counted = (n) => (n ? `${n} candidate${n > 1 ? "s" : ""}` : "Candidates");
+
+const OPTIONS = {
+  next: ["next at once", "Requests the next candidates at once after a choice"],
+  colours: ["look inside", "Colours tokens by surprise; a click shows the alternatives"],
+};
+
+const Options = () =>
+  Object.entries(OPTIONS)
+    .filter(([name]) => name !== "next" || !isChat())
+    .map(
+      ([name, [label, about]]) => html`<label class="check" key=${name} title=${about}>
+      <input type="checkbox" checked=${session.settings[name]}
+      onChange=${(event) => setting({ [name]: event.target.checked })} />${" "}${label}</label>`,
+    );
+
+/** Says that candidates had no text, in place of blank cards. */
+function Ended() {
+  const { ends } = session.story.nodes[pointId()];
+  if (!ends) return null;
+  const anyway = () => ask({ n: ends.model, more: true, anyway: true });
+  return html`<div class="ended">${
+    ends.model
+      ? html`<p>${ENDS_HERE}</p><${Button} label="Write on anyway" onClick=${anyway} />`
+      : html`<p>Each text would begin with a stop string. They are listed under Settings.</p>`
+  }</div>`;
 }
 
 const OPENINGS = [
@@ -111,289 +133,7 @@ function Openings() {
   if (session.text || isChat()) return null;
   return html`<div class="openings"><p class="hint">Or begin with one of these:</p>${OPENINGS.map(
     (text) => html`<button type="button" class="opening" key=${text}
+      onMouseDown=${(event) => event.preventDefault()}
       onClick=${() => (insert(text), ask())}>${text} …</button>`,
   )}</div>`;
-}
-
-/** How many cards an arrow key moves by, with `columns` cards in a row. */
-const STEPS = {
-  ArrowRight: () => 1,
-  ArrowLeft: () => -1,
-  ArrowDown: (columns) => columns,
-  ArrowUp: (columns) => -columns,
-};
-
-/** Arrows go from card to card; letters work on the card that has the focus. */
-function walk(event, list) {
-  if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const cards = [...list.querySelectorAll(".card, .more")];
-  const here = cards.indexOf(document.activeElement.closest(".card, .more"));
-  if (event.key in STEPS && !list.querySelector(".picking")) {
-    event.preventDefault();
-    const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;
-    const to = here < 0 ? 0 : here + STEPS[event.key](columns);
-    cards[Math.min(Math.max(to, 0), cards.length - 1)]?.focus();
-    return;
-  }
-  const action =
-    here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
-  if (!action) return;
-  event.preventDefault();
-  action.click();
-}
-
-const ENDS = {
-  stop: "ends here",
-  length: "",
-  cancelled: "stopped",
-  timeout: "out of time",
-  interrupted: "interrupted",
-  error: "error",
-};
-
-const Card = still(({ id, number, duplicate }) => {
-  useChanges(id, "settings", "compare");
-  const [mode, setMode] = useState("read");
-  const card = useRef();
-  useKeptFocus(card);
-  const node = session.story.nodes[id];
-  if (!node) return null; // of another story; the list is drawn next
-  const running = node.state === "running";
-  const kind = [
-    running && "running",
-    node.pinned && "pinned",
-    duplicate && "duplicate",
-    node.aside && "aside",
-    mode === "part" && "picking",
-  ]
-    .filter(Boolean)
-    .join(" ");
-  const same = duplicate ? ", the same as another" : "";
-  const label = `Candidate ${number}${node.pinned ? ", pinned" : ""}${same}`;
-  const onKey = (event) => {
-    if (event.key !== "Enter" || event.target !== event.currentTarget) return;
-    event.preventDefault();
-    choose(id);
-  };
-  return html`<article class=${`card ${kind}`} ref=${card} tabindex="-1" aria-label=${label}
-    aria-busy=${running} onKeyDown=${onKey}>
-    <header><button type="button" class="digit" tabindex="-1" title=${`Choose (${number})`}
-      aria-label=${`Choose ${number}`} onClick=${() => choose(id)}>${number}</button>
-      <${Facts} node=${node} /></header>
-    ${
-      mode === "edit"
-        ? html`<${Rewrite} node=${node} done=${() => setMode("read")} />`
-        : mode === "part"
-          ? html`<${Part} node=${node} done=${() => setMode("read")} />`
-          : html`<${Text} node=${node} />`
-    }
-    <${Loading} node=${node} />
-    <${Actions} id=${id} running=${running} mode=${mode} setMode=${setMode} pinned=${!!node.pinned}
-      compared=${session.compare === id} />
-  </article>`;
-});
-
-const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
-  const textNow = () => session.story.nodes[id].text;
-  return html`<footer class="actions">
-    ${
-      running
-        ? html`<${Act} label="Stop" letter="s" about="No more for this one" onClick=${() => stopOne(id)} />`
-        : html`<${Act} label="Longer" letter="l" about="Writes on, still a candidate"
-          onClick=${() => longer(id)} />`
-    }
-    <${Act} label="Again" letter="r" about="Another in its place; this one stays behind “earlier”"
-      onClick=${() => again(id)} />
-    <${Act} label="Part" letter="w" about="Takes the first words only; so does Shift and a click on a word"
-      pressed=${mode === "part"} onClick=${() => setMode(mode === "part" ? "read" : "part")} />
-    <${Act} label="Edit" letter="e" about="Your own version, beside it"
-      onClick=${() => setMode("edit")} disabled=${running} />
-    <${Act} label="Copy" letter="c" onClick=${async () => say(await copy(textNow()))} />
-    <${Act} label="Pin" letter="p" about="Stays when the others are rolled again" pressed=${pinned}
-      onClick=${() => mark(id, { pinned: !pinned })} />
-    <${Act} label="Keep" letter="k" about="Puts it on the shelf, for another place"
-      onClick=${() => shelve(textNow())} />
-    <${Act} label="Diff" letter="d" about="How the others differ from it, word by word" pressed=${compared}
-      onClick=${() => compare(id)} />
-  </footer>`;
-});
-
-const Act = ({ label, letter, about = label, onClick, pressed, disabled }) =>
-  html`<button type="button" class="act" data-key=${letter} title=${`${about} (${letter})`}
-    disabled=${disabled}
-    aria-pressed=${pressed === undefined ? undefined : String(pressed)} onClick=${onClick}>${label}</button>`;
-
-function compare(id) {
-  session.compare = session.compare === id ? null : id;
-  changed("compare");
-}
-
-function Facts({ node }) {
-  const mean = meanLogprob(node);
-  const length = node.tokens?.length || node.length;
-  const { seed: _, ...values } = node.sampling ?? {}; // the request's; node.seed is its own
-  const sampling = Object.entries(values).map(([name, value]) => `${name} ${value}`);
-  const facts = [
-    length && `${length} tokens`,
-    ...sampling,
-    mean !== null && `logprob ${mean.toFixed(2)}`,
-    node.seed !== undefined && `seed ${node.seed}`,
-    node.source === "edit" && "yours",
-    node.source === "user" && "your text",
-    ENDS[node.state],
-    node.children.length > 0 && "goes on",
-  ].filter(Boolean);
-  return html`<span class="facts" title=${facts.join("\n")}>${facts.join(" · ")}</span>`;
-}
-
-// ---- the text of a card ------------------------------------------------------------------------------
-
-function Text({ node }) {
-  const { colours } = session.settings;
-  const compared = session.compare && session.compare !== node.id && session.story.nodes[session.compare];
-  if (compared) return html`<${Differences} of=${node.text} from=${compared.text} />`;
-  if (colours && node.tokens?.length) return html`<${Tokens} node=${node} />`;
-  return html`<div class="text" onClick=${(event) => taken(event, node)}>${node.text}</div>`;
-}
-
-/** A click chooses the whole text, with Shift only up to the clicked word. */
-function taken(event, node) {
-  if (String(getSelection())) return;
-  choose(node.id, event.shiftKey ? wordEnd(node.text, clicked(event)) : null);
-}
-
-function clicked({ clientX, clientY }) {
-  const place = document.caretPositionFromPoint?.(clientX, clientY);
-  return place ? place.offset : (document.caretRangeFromPoint?.(clientX, clientY)?.startOffset ?? 0);
-}
-
-function wordEnd(text, at) {
-  const end = at + (/^\s*\S*/.exec(text.slice(at))?.[0].length ?? 0);
-  return end < text.length ? end : null;
-}
-
-const Differences = ({ of, from }) =>
-  html`<div class="text">${wordDiff(from, of).map(([kind, word]) =>
-    kind === "same" ? word : kind === "new" ? html`<ins>${word}</ins>` : html`<del>${word}</del>`,
-  )}</div>`;
-
-/** The words one by one: the arrow keys move the end, Enter or a click chooses the marked part. */
-function Part({ node, done }) {
-  const words = node.text.match(/\s*\S+/g) ?? [];
-  const [count, setCount] = useState(Math.min(1, words.length));
-  const box = useRef();
-  useEffect(() => box.current.focus(), []);
-  const take = (n) => {
-    const end = words.slice(0, n).join("").length;
-    done();
-    choose(node.id, end < node.text.length ? end : null);
-  };
-  const keys = {
-    ArrowRight: () => setCount(Math.min(words.length, count + 1)),
-    ArrowLeft: () => setCount(Math.max(1, count - 1)),
-    Enter: () => take(count),
-    Escape: done,
-  };
-  const onKey = (event) => {
-    if (!keys[event.key]) return;
-    event.preventDefault();
-    event.stopPropagation();
-    keys[event.key]();
-  };
-  return html`<div class="text part" ref=${box} tabindex="0" role="slider" aria-label="Words to take"
-    aria-valuemin="1" aria-valuemax=${words.length} aria-valuenow=${count}
-    aria-valuetext=${words.slice(0, count).join("")} onKeyDown=${onKey}>
-    ${words.map(
-      (word, i) => html`<span class=${i < count ? "in" : "out"} onMouseEnter=${() => setCount(i + 1)}
-      onClick=${() => take(i + 1)}>${word}</span>`,
-    )}</div>`;
-}
-
-function Rewrite({ node, done }) {
-  const field = useRef();
-  useEffect(() => field.current.focus(), []);
-  const finish = () => {
-    done();
-    rewrite(node.id, field.current.value);
-  };
-  const onKey = (event) => {
-    if (event.key === "Escape") (event.preventDefault(), event.stopPropagation(), done());
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) (event.preventDefault(), finish());
-  };
-  return html`<textarea class="rewrite" ref=${field} aria-label="Your version" defaultValue=${node.text}
-    onKeyDown=${onKey}></textarea>
-    <${Button} label="Save beside it" keys="Ctrl+Enter" onClick=${finish} />`;
-}
-
-// ---- looking inside ----------------------------------------------------------------------------------
-
-const STEPS_OF_COLOUR = 6;
-
-/** 0 for a certain token to 5 for a surprise. */
-const surprise = (logprob) => Math.min(STEPS_OF_COLOUR - 1, Math.floor(-(logprob ?? 0) / 0.9));
-
-/** Entropy in nats over the alternatives that the server sent; all other tokens count as one. */
-function entropy({ top }) {
-  const p = (top ?? []).map(({ logprob }) => Math.exp(logprob));
-  const rest = Math.max(0, 1 - p.reduce((sum, x) => sum + x, 0));
-  return [...p, rest].reduce((sum, x) => (x > 0 ? sum - x * Math.log(x) : sum), 0);
-}
-
-function Tokens({ node }) {
-  const [open, setOpen] = useState(null);
-  const bar = useRef();
-  const { tokens } = node;
-  useEffect(() => bar.current.style.setProperty("background", strip(tokens)), [tokens.length]);
-  return html`<div class="entropy" ref=${bar} title="Entropy, token by token" aria-hidden="true"></div>
-    <div class="text" onKeyDown=${onKey}>${tokens.map(
-      (token, i) => html`<span role="button" key=${i}
-      class=${`token surprise-${surprise(token.logprob)}`} tabindex=${i === (open ?? 0) ? 0 : -1}
-      title=${likely(token)} aria-expanded=${String(open === i)}
-      onClick=${() => setOpen(open === i ? null : i)}>${token.text}</span>
-      ${open === i && html`<${Alternatives} node=${node} i=${i} done=${() => setOpen(null)} />`}`,
-    )}</div>`;
-}
-
-/** Arrows go from token to token, Enter opens one. */
-function onKey(event) {
-  if (!event.target.matches(".token")) return;
-  const all = [...event.currentTarget.querySelectorAll(".token")];
-  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (!step && event.key !== "Enter" && event.key !== " ") return;
-  event.preventDefault();
-  event.stopPropagation();
-  if (step) all[all.indexOf(event.target) + step]?.focus();
-  else event.target.click();
-}
-
-function strip(tokens) {
-  const stops = tokens.map((token, i) => {
-    const strength = Math.round(Math.min(1, entropy(token) / 3) * 100);
-    const colour = `color-mix(in srgb, var(--warm) ${strength}%, transparent)`;
-    return `${colour} ${(100 * i) / tokens.length}% ${(100 * (i + 1)) / tokens.length}%`;
-  });
-  return `linear-gradient(to right, ${stops.join(", ")})`;
-}
-
-/** A token with its likeliest alternatives, for its tooltip. */
-const likely = ({ text, logprob, top = [] }) =>
-  [{ text, logprob }, ...top.filter((other) => other.text !== text)]
-    .map((one) => `${visible(one.text)}  ${percent(one.logprob)}`)
-    .join("\n");
-
-const percent = (logprob) => `${(100 * Math.exp(logprob ?? 0)).toFixed(1)} %`;
-
-function Alternatives({ node, i, done }) {
-  const { top = [], text } = node.tokens[i];
-  return html`<span class="alternatives" role="group" aria-label=${`Instead of ${text}`}>
-    ${top.map(
-      (one) => html`<button type="button" disabled=${one.text === text}
-      onClick=${({ currentTarget }) => {
-        currentTarget.closest(".card").focus();
-        done();
-        branch(node.id, i, one);
-      }}><span>${visible(one.text)}</span>
-      <span>${percent(one.logprob)}</span></button>`,
-    )}
-    ${!top.length && "no alternatives were asked for"}</span>`;
 }

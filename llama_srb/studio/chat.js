@@ -1,9 +1,10 @@
 // A chat: its messages, and a field for the next one. The answers to choose from are the candidates.
 
-import { ask, stopAll } from "./asking.js";
+import { ask } from "./asking.js";
 import { sayInChat } from "./choosing.js";
 import { goTo } from "./history.js";
 import { session, wanted } from "./session.js";
+import { stopAll } from "./stopping.js";
 import * as store from "./store.js";
 import { childrenOf, pathTo } from "./tree.js";
 import { Button, html, useChanges, useEffect, useRef } from "./ui.js";

@@ -1,10 +1,11 @@
 // Choosing a candidate, editing one, and keeping pieces of text on the shelf.
 
-import { ask, awaitPause, freeze } from "./asking.js";
+import { ask, awaitPause } from "./asking.js";
 import { commit, note, redirect, typed } from "./history.js";
 import { candidates, isChat, refresh, say, session } from "./session.js";
+import { freeze } from "./stopping.js";
 import * as store from "./store.js";
-import { addNode, childrenOf, cutAt, join, joinable, pathTo, split, textOf } from "./tree.js";
+import { addNode, childrenOf, cutAt, join, joinable, pathTo, split, textBehind, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 /** Adds a candidate to the text, up to `end` if given, and requests the next ones. */
@@ -13,7 +14,7 @@ export async function choose(id, end = null) {
   note();
   const { story } = session;
   const node = story.nodes[id];
-  const rest = session.point && !isChat() ? textOf(story).slice(textOf(story, session.point).length) : "";
+  const rest = session.point && !isChat() ? textBehind(story, session.point, session.at) : "";
   freeze(node);
   const tail = end === null ? null : split(story, id, end);
   node.seen = true;

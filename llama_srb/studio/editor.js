@@ -1,10 +1,13 @@
 // The text field. Behind it lies the same text, coloured by its origin.
 
-import { ask, awaitPause, stopAll } from "./asking.js";
+import { ask, awaitPause } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
-import { model, session, wanted } from "./session.js";
+import { Ghost } from "./preview.js";
+import { model, pointId, session, wanted } from "./session.js";
+import { stopAll } from "./stopping.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
+import { enterCards } from "./walking.js";
 
 export function Editor() {
   useChanges("text", "story");
@@ -38,28 +41,30 @@ export function Editor() {
 
 function Tools() {
   useChanges("text", "story", "status", "settings");
-  return html`<div class="tools">
+  return html`<div class="tools" onMouseDown=${(event) => event.preventDefault()}>
     <${Button} label="Undo" icon="↶" keys="Ctrl+Z" disabled=${!canUndo()} onClick=${undo} />
     <${Button} label="Redo" icon="↷" keys="Ctrl+Shift+Z" disabled=${!canRedo()} onClick=${redo} />
     <${Count} />
     <span class="gap"></span>
     ${session.runs.size > 0 && html`<${Button} label="Stop all" keys="Esc" kind="stop" onClick=${stopAll} />`}
-    <${Button} label=${`Continue × ${wanted()}`} keys="Ctrl+Enter" kind="main" onClick=${go} />
+    <${Button} label=${`Continue × ${wanted()}`} keys="Ctrl+Enter" kind="main" onClick=${() => ask()} />
   </div>`;
 }
 
-/** Requests candidates and leaves the field, so that the keys 1 to 9 choose. */
-function go() {
-  document.getElementById("candidates")?.focus({ preventScroll: true });
-  ask();
+function onKey(event) {
+  const { key, target } = event;
+  if (event.altKey || event.shiftKey) return;
+  if (event.ctrlKey || event.metaKey) {
+    if (key !== "Enter") return;
+    movedTo(target.selectionStart);
+    ask();
+  } else if (!leads(key, target) || !enterCards()) return;
+  event.preventDefault();
 }
 
-function onKey(event) {
-  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
-  event.preventDefault();
-  movedTo(event.target.selectionStart);
-  go();
-}
+/** Whether a key leads from the text to the candidates: Tab, and Down where no text follows. */
+const leads = (key, { selectionStart, value }) =>
+  key === "Tab" || (key === "ArrowDown" && selectionStart === value.length);
 
 function show(field) {
   const sheet = field.closest(".sheet");
@@ -75,6 +80,7 @@ function Origins() {
     if (!rest.startsWith(node.text)) break; // typing that is not in the tree yet
     rest = rest.slice(node.text.length);
     if (node.text) parts.push(html`<span key=${node.id} class=${SOURCES[node.source]}>${node.text}</span>`);
+    if (node.id === pointId()) parts.push(html`<${Ghost} key="ghost" after=${node.id} />`);
   }
   return html`<div class="origins" aria-hidden="true">${parts}<span>${rest}</span>${"\u200b"}</div>`;
 }

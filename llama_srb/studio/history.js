@@ -2,7 +2,7 @@
 
 import { isChat, refresh, session } from "./session.js";
 import * as store from "./store.js";
-import { textOf, write } from "./tree.js";
+import { heldBack, pathTo, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // the writer's pause that ends an undo step
@@ -22,7 +22,7 @@ export function note() {
 }
 
 export function typed(text, at) {
-  Object.assign(session, { text, at, point: null });
+  Object.assign(session, { text, at });
   clearTimeout(typing);
   typing = setTimeout(commit, TYPING_MS);
   changed("text");
@@ -39,8 +39,29 @@ export function commit() {
   const { story, text } = session;
   if (!story || isChat() || text === textOf(story)) return;
   note();
-  store.keep(story, write(story, text));
+  put(text);
+  session.point = placeOfCaret();
   changed("story");
+}
+
+/** Writes the text into the tree; undo goes where a removed leaf was. */
+function put(text) {
+  const { story } = session;
+  const leaf = story.nodes[story.current];
+  store.keep(story, write(story, text));
+  if (!story.nodes[leaf.id]) redirect(leaf.id, leaf.parent);
+}
+
+/** The node that ends at the caret, if it has candidates and text follows: typing may come back to it. */
+function placeOfCaret() {
+  const { story, text } = session;
+  const at = heldBack(story, session.at);
+  if (at >= text.length) return null;
+  const path = pathTo(story);
+  let end = 0;
+  const i = path.findIndex((node) => (end += node.text.length) >= at);
+  const others = end === at && path[i].children.filter((id) => id !== path[i + 1]?.id);
+  return others.length ? path[i].id : null;
 }
 store.leaving.push(commit);
 
@@ -56,10 +77,9 @@ function step(from, to) {
   to.push(now());
   const { story } = session;
   story.current = wanted.current;
-  session.point = null;
-  const altered = isChat() ? [] : write(story, wanted.text);
-  store.keep(story, altered);
+  if (!isChat()) put(wanted.text);
   refresh(wanted.at);
+  session.point = isChat() ? null : placeOfCaret();
 }
 
 /** Makes a node the end of the text. */

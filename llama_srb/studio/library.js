@@ -1,9 +1,9 @@
 // The stories of this browser: opening, making, finding and deleting them, one tab at a time.
 
-import { finished, leaveAll, stopAll } from "./asking.js";
 import { commit, forget, goTo } from "./history.js";
 import { followModel } from "./models.js";
 import { refresh, session } from "./session.js";
+import { finished, leaveAll, stopAll } from "./stopping.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
 import { newStory, textOf } from "./tree.js";

@@ -2,7 +2,7 @@
 // It knows neither the server nor the keys; history.js, asking.js, choosing.js and library.js change it.
 
 import * as store from "./store.js";
-import { childrenOf, textOf } from "./tree.js";
+import { childrenOf, isBlank, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 export const DEFAULTS = {
@@ -12,6 +12,7 @@ export const DEFAULTS = {
   next: true,
   alternatives: 10,
   colours: false,
+  reading: null, // one candidate at a time; null: on phones
   full: false,
   values: {},
   spreads: {},
@@ -91,7 +92,7 @@ export const isChat = () => session.story.kind === "chat";
 
 /** The candidates at the point; `aside` includes those set aside. */
 export const candidates = (aside = false) =>
-  childrenOf(session.story, pointId()).filter((node) => aside || !node.aside);
+  childrenOf(session.story, pointId()).filter((node) => !isBlank(node) && (aside || !node.aside));
 
 export function say(message) {
   session.said = message;

@@ -72,7 +72,7 @@ export function split(story, id, offset) {
     node.ref = at === null ? null : { ...node.ref, whole: false };
   }
   Object.assign(node, { text: node.text.slice(0, offset), children: [rest.id], pinned: false });
-  node.length = rest.length = undefined;
+  node.length = rest.length = node.ends = undefined;
   story.nodes[rest.id] = rest;
   if (story.current === id) story.current = rest.id;
   return rest;
@@ -107,24 +107,78 @@ export function cutAt(story, offset) {
   return node;
 }
 
-/** Writes the typed text: in place where no other node depends on it, else as a branch. */
+/** Where the text before an offset ends without the writer's last spaces and tabs. They are held back, since
+    a word and the space before it are one token. */
+export function heldBack(story, offset) {
+  let end = textOf(story).length;
+  for (const node of pathTo(story).reverse()) {
+    const begin = end - node.text.length;
+    if (begin < offset) {
+      const text = node.text.slice(0, offset - begin);
+      const held = node.source === "model" ? 0 : /[ \t]*$/.exec(text)[0].length;
+      if (held < text.length) return Math.min(end, offset) - held;
+    }
+    end = begin;
+  }
+  return offset;
+}
+
+/** Whether a node is nothing but spaces of the writer, held back or typed by chance. */
+export const isBlank = ({ source, text }) => source === "user" && /^[ \t]*$/.test(text);
+
+/** The text behind a node on the path, without spaces that were held back before the caret `at`. */
+export function textBehind(story, id, at) {
+  const path = pathTo(story);
+  const i = path.findIndex((node) => node.id === id);
+  const [next, ...others] = path.slice(i + 1);
+  if (!next) return "";
+  const rest = others.map((node) => node.text).join("");
+  const isHeld = isBlank(next) && (!rest || at >= textOf(story, next.id).length);
+  return isHeld ? rest : next.text + rest;
+}
+
+/** Writes the typed text: in place where no other node depends on it, else as a branch. Text that is there
+    already is found again, with its candidates; a leaf that is not needed any more is removed. */
 export function write(story, text) {
   const old = textOf(story);
   if (text === old) return [];
   const same = commonPrefix(old, text);
   const leaf = story.nodes[story.current];
   const before = old.length - leaf.text.length;
-  if (leaf.source === "user" && !leaf.children.length && same >= before) {
-    leaf.text = text.slice(before);
-    return [leaf];
-  }
+  if (leaf.source === "user" && !leaf.children.length && same >= before)
+    return writeLeaf(story, leaf, text.slice(before));
   const held = story.current;
   const parent = same === old.length ? leaf : cutAt(story, same);
   const changed = [...pathTo(story, held), parent];
   const rest = text.slice(same);
-  const added = rest ? addNode(story, parent.id, { text: rest, source: "user" }) : parent;
+  const added =
+    spelling(story, parent.id, rest) ?? addNode(story, parent.id, { text: rest, source: "user" });
   story.current = added.id;
   return [...changed, added, ...childrenOf(story, parent.id).flatMap((c) => [c, ...childrenOf(story, c.id)])];
+}
+
+function writeLeaf(story, leaf, text) {
+  const known = leaf.parent && spelling(story, leaf.parent, text, leaf);
+  if (!known) {
+    Object.assign(leaf, { text, ends: undefined });
+    return [leaf];
+  }
+  drop(story, leaf);
+  story.current = known.id;
+  return [story.nodes[leaf.parent], known];
+}
+
+/** The node under `id`, or `id` itself, where exactly this text ends; null if there is none but `without`. */
+function spelling(story, id, text, without = null) {
+  if (!text) return story.nodes[id];
+  for (const node of childrenOf(story, id)) {
+    const found =
+      node !== without && node.text && text.startsWith(node.text)
+        ? spelling(story, node.id, text.slice(node.text.length))
+        : null;
+    if (found) return found;
+  }
+  return null;
 }
 
 /** The node that a node can be joined to: its parent, unless that is the root or has another child. */

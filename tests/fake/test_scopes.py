@@ -129,6 +129,10 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/messages/count_tokens
     """,
     "complete chat admin": """
+        GET /v1/stories
+        GET /v1/stories/{story}
+        PUT /v1/stories/{story}
+        DELETE /v1/stories/{story}
         POST /v1/completions/{id}/extend
         DELETE /v1/completions/{id}
         DELETE /v1/completions/{id}/{index}
@@ -233,6 +237,7 @@ PARAMETERS = {
     "document": "d",
     "file_id": "f",
     "batch_id": "b",
+    "story": "s",
 }
 BODY = {"prompt": "x", "n": 1, "max_tokens": 1, "max_length": 1, "n_predict": 1,
         "options": {"num_predict": 1}}  # fmt: skip

@@ -12,7 +12,7 @@ BY_THEMSELVES = ("stop", "length")
 
 
 class Contest:
-    """What the fields of a command ask for, and what has come of it."""
+    """What the fields of a command ask for, and how many sequences have ended."""
 
     def __init__(self, command: dict[str, Any]) -> None:
         self.first: int | None = command.get("finish", {}).get("first")

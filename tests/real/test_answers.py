@@ -92,6 +92,22 @@ STORING: list[
     ("POST /v1/batches", ASKED, 200, JSON),
     ("POST /v1/batches/{batch_id}/cancel", None, 200, JSON),
 ]
+STORY = {"name": "Fox", "root": "r", "nodes": {"r": {"text": "Once"}}}
+NEW, ANY = {"If-None-Match": "*"}, {"If-Match": "*"}
+STORIES: list[tuple[str, str, Any, dict[str, str], int]] = [
+    # one after the other: a route, what follows its path, the body, headers, the status
+    ("PUT /v1/stories/{story}", "", STORY, NEW, 200),
+    ("PUT /v1/stories/{story}", "", STORY | {"root": "x"}, ANY, 400),
+    ("PUT /v1/stories/{story}", "", STORY | {"name": "Owl"}, NEW, 412),
+    ("PUT /v1/stories/{story}", "", STORY, {}, 428),
+    ("GET /v1/stories", "", None, {}, 200),
+    ("GET /v1/stories/{story}", "", None, {}, 200),
+    ("DELETE /v1/stories/{story}", "", None, {"If-Match": '"x"'}, 412),
+    ("DELETE /v1/stories/{story}", "", None, {}, 200),
+    ("DELETE /v1/stories/{story}", "?forever=true", None, ANY, 200),
+    ("GET /v1/stories/{story}", "", None, {}, 404),
+    ("DELETE /v1/stories/{story}", "", None, {}, 404),
+]
 PREFIXES = ("", "/openai")
 TASK = """
 [memories.notes]
@@ -125,7 +141,8 @@ def storyteller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The bundled model, with a task that has each field."""
     file = tmp_path_factory.mktemp("tasks") / "srb.toml"
     file.write_text(TASK)
-    with serving("--ctx", "8192", "--config", str(file), "--files-dir", str(file.parent / "files")) as server:
+    folders = ("--files-dir", str(file.parent / "files"), "--stories", str(file.parent / "stories"))
+    with serving("--ctx", "8192", "--config", str(file), *folders) as server:
         yield server
 
 
@@ -161,6 +178,7 @@ def test_answers_are_as_described(
 def test_every_route_has_an_answer_here_in_each_of_its_forms() -> None:
     answered = {(case.route, case.form) for case in CASES if case.status == 200}
     answered |= {(route, JSON) for route in OF_RUNNING}
+    answered |= {(route, JSON) for route, *_, status in STORIES if status == 200}
     storing = [(route, form) for route, _, status, form in STORING if status == 200]
     answered |= {
         (route.replace("/", prefix + "/", 1), form) for route, form in storing for prefix in PREFIXES
@@ -254,6 +272,17 @@ def until_over(server: Server, batch: str) -> None:
         time.sleep(0.01)
 
 
+def test_stories_answer_as_described(storyteller: Server, description: Description) -> None:
+    for route, query, body, sent, wanted in STORIES:
+        method, path = route.split()
+        at = path.format(story="s") + query
+        status, headers, data = storyteller.call(method, at, body, **sent)
+        assert (status, headers.get_content_type()) == (wanted, JSON), (route, data)
+        description.check(route, status, JSON, data)
+    status, headers, data = storyteller.call("GET", "/v1/stories")
+    assert json.loads(data)["data"][0]["state"] == "removed"
+
+
 async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> None:
     schema = closed(TypeAdapter(Message).json_schema())
     description = Description({"paths": {}, "components": {}})
@@ -324,7 +353,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def call(server: Server, route: Route, body: Any, **headers: str) -> tuple[int, bytes]:
     path = route.path.format(id="17", index="0", name="none", file="none.css", memory="none", document="none",
-                             file_id="none", batch_id="none")  # fmt: skip
+                             file_id="none", batch_id="none", story="none")  # fmt: skip
     with closing(server.connect()) as connection:
         connection.request(route.method, path, body, headers)
         response = connection.getresponse()

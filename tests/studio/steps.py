@@ -53,6 +53,18 @@ def asked(page: Page, text: str = OPENING) -> Body:
     return body
 
 
+def act(page: Page, name: str, card: int = 0) -> None:
+    """Chooses an action from the menu of a card."""
+    cards(page).nth(card).get_by_role("button", name="Actions").click()
+    cards(page).nth(card).get_by_role("button", name=name).click()
+
+
+def figures(part: Locator) -> dict[str, str]:
+    """The figures behind the info button of a card, or of the bar."""
+    names, values = (part.locator(f".figures {kind}").all_text_contents() for kind in ("dt", "dd"))
+    return dict(zip(names, values, strict=True))
+
+
 def over(page: Page, n: int) -> None:
     expect(cards(page)).to_have_count(n)
     expect(page.locator(".card.running")).to_have_count(0)
@@ -75,7 +87,7 @@ def value(page: Page, other_than: str = OPENING) -> str:
 
 def choose(page: Page, number: int, before: str = OPENING) -> str:
     """Chooses the candidate of that number; returns the story with its text."""
-    page.keyboard.press(str(number))
+    page.keyboard.press(f"Alt+{number}")
     return value(page, before)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import ask, cards, over, settings
+from tests.studio.steps import act, ask, cards, over, settings
 
 AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 RUN = """async () => (await axe.run({resultTypes: ["violations"]})).violations
@@ -29,7 +29,7 @@ def candidates(page: Page) -> None:
 
 def tree(page: Page) -> None:
     candidates(page)
-    page.keyboard.press("1")
+    page.keyboard.press("Alt+1")
     page.get_by_role("button", name="Branches").click()
     page.get_by_role("treeitem").first.focus()
     page.get_by_role("button", name="Bookmark").click()
@@ -46,7 +46,7 @@ def inside(page: Page) -> None:
 
 def parts_and_diff(page: Page) -> None:
     candidates(page)
-    page.get_by_role("button", name="Diff").first.click()
+    act(page, "Diff")
     page.get_by_role("button", name="Part").nth(2).click()
     page.get_by_role("button", name="Edit").nth(3).click()
 
@@ -67,7 +67,7 @@ def stories(page: Page) -> None:
 
 def shelf(page: Page) -> None:
     candidates(page)
-    page.get_by_role("button", name="Keep").first.click()
+    act(page, "Keep")
     page.get_by_role("button", name="Shelf").click()
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import LONG, OPENING, ask, cards, editor, over, settings, streaming, texts
+from tests.studio.steps import LONG, OPENING, act, ask, cards, editor, over, settings, streaming, texts
 
 STUCK = """() => {
   const put = IDBObjectStore.prototype.put;
@@ -75,7 +75,7 @@ def test_a_reload_in_mid_stream_loses_nothing(page: Page, disk: str) -> None:
     assert all(now.startswith(then) for now, then in zip(texts(page), before, strict=True))
     expect(page.get_by_text("interrupted")).to_have_count(4)
     settings(page, max_tokens=5)
-    page.get_by_role("button", name="Longer").first.click()
+    act(page, "Longer")
     expect(page.get_by_text("interrupted")).to_have_count(3)
     over(page, 4)
     assert len(texts(page)[0]) > len(before[0])

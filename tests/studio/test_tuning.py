@@ -250,7 +250,7 @@ def test_the_keys_of_a_story_do_nothing_there(page: Page) -> None:
     ask(page)
     tuning(page)
     page.evaluate("document.activeElement.blur()")
-    page.keyboard.press("1")
+    page.keyboard.press("Alt+1")
     page.keyboard.press("Escape")
     expect(editor(page)).to_have_value(OPENING)
     expect(cards(page)).to_have_count(4)

@@ -33,7 +33,7 @@ def test_asks_streams_chooses_by_key_and_continues(page: Page) -> None:
     second = texts(page)[1]
     assert second
     with page.expect_request("**/v1/events") as sent:
-        page.keyboard.press("2")
+        page.keyboard.press("Alt+2")
     expect(editor(page)).to_have_value(OPENING + second)
     body = sent.value.post_data_json
     assert body["continue"]["index"] == 1
@@ -87,7 +87,7 @@ def test_branches_keep_the_candidates_that_were_not_chosen(page: Page) -> None:
     settings(page, max_tokens=8, next=False)
     ask(page)
     first, second = texts(page)[:2]
-    page.keyboard.press("1")
+    page.keyboard.press("Alt+1")
     expect(editor(page)).to_have_value(OPENING + first)
     page.get_by_role("button", name="Branches").click()
     tree = page.get_by_role("tree")
@@ -119,7 +119,7 @@ def test_undo_and_redo_cover_typing_and_choices(page: Page) -> None:
 def test_typing_over_the_text_makes_a_branch(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
-    page.keyboard.press("1")
+    page.keyboard.press("Alt+1")
     editor(page).fill(OPENING.replace("fox", "cat"))
     ask(page, OPENING.replace("fox", "cat") + " who")
     page.get_by_role("button", name="Branches").click()
@@ -187,7 +187,7 @@ def test_candidates_at_the_caret_keep_the_text_after_it(page: Page) -> None:
     editor(page).press("Control+Enter")
     over(page, 4)
     text = texts(page)[0]
-    page.keyboard.press("1")
+    page.keyboard.press("Alt+1")
     expect(editor(page)).to_have_value(f"Tom saw a dog.{text} The end.")
 
 
@@ -223,7 +223,7 @@ def test_hostile_text_stays_text(page: Page) -> None:
     )))  # fmt: skip
     ask(page)
     assert texts(page) == [HOSTILE] * 4
-    page.keyboard.press("1")
+    page.keyboard.press("Alt+1")
     expect(editor(page)).to_have_value(OPENING + HOSTILE)
     page.get_by_role("button", name="Branches").click()
     expect(page.get_by_role("treeitem").filter(has_text="<img")).not_to_have_count(0)

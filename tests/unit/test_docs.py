@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from tests.support.places import ROOT
 
+STUDIO_TESTS = (ROOT / "tests" / "studio").glob("test_*.py")
+
 LEVELS = ("info", "warning", "error", "exception", "log")
 
 
@@ -35,3 +37,10 @@ def test_each_log_line_is_explained() -> None:
     telling = {line for line in lines if re.search(r"[a-z]{4}", line)}
     assert len(telling) > 12
     assert [line for line in telling if f"`{line}" not in section] == []
+
+
+def test_each_test_that_the_studio_page_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "studio.md").read_text()))
+    tests = {name for file in STUDIO_TESTS for name in re.findall(r"def (test_\w+)\(", file.read_text())}
+    assert len(named) > 20
+    assert named - tests == set()

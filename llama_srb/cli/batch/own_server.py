@@ -42,7 +42,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[str, str]]:
         update={
             "host": "127.0.0.1", "port": 0, "grpc": None, "tls_cert": None, "tls_key": None,
             "api_key": (SecretStr(key),), "api_key_file": None, "jwt_secret": None, "jwt_keys": None,
-            "stop_grace": 0.0, "files_dir": None,
+            "stop_grace": 0.0, "files_dir": None, "stories": None,
         }
     )  # fmt: skip
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()

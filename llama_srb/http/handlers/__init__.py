@@ -22,6 +22,7 @@ from llama_srb.http.memories.handlers import MemoryRoutes
 from llama_srb.http.middleware import Handler, headers_for, middlewares
 from llama_srb.http.route import API_PREFIX
 from llama_srb.http.routes import ROUTES
+from llama_srb.http.stories.handlers import StoryRoutes
 from llama_srb.http.streaming import Responder
 from llama_srb.http.tasks.handlers import TaskRoutes
 
@@ -36,6 +37,7 @@ GROUPS = (
     TaskRoutes,
     MemoryRoutes,
     BatchRoutes,
+    StoryRoutes,
 )
 """Each handler is a method of one of them."""
 
@@ -53,7 +55,7 @@ class Api:
     ) -> None:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, self.responder = Connections(settings), Responder(settings)
-        self.batches = BatchService(settings, access)
+        self.batches, self.stories = BatchService(settings, access), StoryRoutes(registry)
         registry.memories = memories
         self._control = Control(registry, self.responder, self.connections)
         info, generate = Info(registry), Generate(registry, self.responder)
@@ -69,6 +71,7 @@ class Api:
             TaskRoutes(registry, generate),
             MemoryRoutes(registry),
             BatchRoutes(registry, self.batches),
+            self.stories,
         )
 
     def app(self) -> web.Application:

@@ -56,3 +56,5 @@ def _alone(name: str) -> Schema:
 RANKER: Schema = {
     "anyOf": [{"enum": [name for name in RANKERS if name not in REQUIRED]}, *map(_alone, RANKERS)]
 }
+RANKING: dict[str, Schema] = {"ranker": RANKER, "end of the rest": FINISH, "marks": PRUNE}
+"""By the types of fields."""

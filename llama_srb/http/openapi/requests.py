@@ -12,7 +12,8 @@ from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
-from llama_srb.http.openapi.rankers import FINISH, PRUNE, RANKER
+from llama_srb.http.openapi.rankers import RANKING
+from llama_srb.http.openapi.stored_stories import STORED_STORY
 from llama_srb.http.openapi.stories import STORY
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
@@ -123,9 +124,7 @@ OF_TYPE: dict[str, Schema] = {
     "second answer": _object(SECOND, "text", additionalProperties=False)
     | {"type": ["object", "string"], "not": {"anyOf": [{"required": list(two)} for two in TWO_STRUCTURES]}},
     "story": STORY,
-    "ranker": RANKER,
-    "end of the rest": FINISH,
-    "marks": PRUNE,
+    **RANKING,
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "adapters": ADAPTERS,
@@ -384,6 +383,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "EmbeddingInput": EMBEDDING_INPUT,
         "MemorySearch": MEMORY_SEARCH,
         "BatchInput": BATCH,
+        "StoredStory": STORED_STORY,
         "AdapterToLoad": TO_LOAD,
         "AdapterToUnload": TO_UNLOAD,
         "SequenceName": _named_sequence("id", "index"),

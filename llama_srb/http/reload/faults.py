@@ -16,6 +16,7 @@ from llama_srb.http.batches.service import BatchService
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.memories.access import MemoryAccess
 from llama_srb.http.memories.pending import Pending
+from llama_srb.http.stories.store import StoriesError, StoryStore
 from llama_srb.memory.named import OpenStores
 from llama_srb.memory.records import MemoryUnusable
 from llama_srb.memory.tables import check_filters
@@ -96,6 +97,14 @@ async def files_of(batches: BatchService) -> AsyncIterator[str | None]:
         async with batches.opened() as socket:
             yield socket
     except StoreError as error:
+        raise StartError(str(error)) from None
+
+
+def stories_of(settings: Settings) -> StoryStore | None:
+    """The stories that the server keeps for its callers, if it does; StartError."""
+    try:
+        return StoryStore(settings.stories, settings.stories_size) if settings.stories is not None else None
+    except StoriesError as error:
         raise StartError(str(error)) from None
 
 

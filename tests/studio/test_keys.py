@@ -1,0 +1,130 @@
+"""The writer's hands: what is typed goes to the text, and candidates are chosen from there."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.studio.steps import OPENING, act, ask, cards, editor, gone, over, settings, texts, value
+
+FEW = {"max_tokens": 6, "next": False}
+MIDDLE = 10  # of OPENING
+
+
+def test_typing_after_ctrl_enter_goes_to_the_text(page: Page) -> None:
+    settings(page, **FEW)
+    ask(page)
+    expect(editor(page)).to_be_focused()
+    page.keyboard.type(" with 2 horses")
+    expect(editor(page)).to_have_value(OPENING + " with 2 horses")
+
+
+def test_typing_after_the_button_goes_to_the_text(page: Page) -> None:
+    settings(page, **FEW)
+    editor(page).fill(OPENING)
+    page.get_by_role("button", name="Continue").click()
+    over(page, 4)
+    page.keyboard.type(" 2")
+    expect(editor(page)).to_have_value(OPENING + " 2")
+
+
+def test_typing_after_a_click_on_a_candidate_goes_to_the_text(page: Page) -> None:
+    settings(page, **FEW)
+    ask(page)
+    page.locator(".card .text").first.click()
+    chosen = value(page)
+    expect(editor(page)).to_be_focused()
+    page.keyboard.type(" 2")
+    expect(editor(page)).to_have_value(chosen + " 2")
+
+
+@pytest.mark.parametrize("made", ["3", "£", "\u00a1"])
+def test_alt_and_a_digit_choose_from_the_text_whatever_character_they_make(page: Page, made: str) -> None:
+    settings(page, **FEW)
+    ask(page)
+    third = texts(page)[2]
+    keys = page.context.new_cdp_session(page)
+    key = {"key": made, "code": "Digit3", "modifiers": 1}
+    for kind in ("rawKeyDown", "keyUp"):
+        keys.send("Input.dispatchKeyEvent", {"type": kind, **key})
+    expect(editor(page)).to_have_value(OPENING + third)
+    expect(editor(page)).to_be_focused()
+
+
+def test_alt_gr_and_a_digit_choose_nothing(page: Page) -> None:
+    settings(page, **FEW)
+    ask(page)
+    page.keyboard.press("Control+Alt+3")  # AltGr on Windows
+    page.keyboard.type(".")
+    expect(editor(page)).to_have_value(OPENING + ".")
+
+
+@pytest.mark.parametrize("key", ["Tab", "ArrowDown"])
+def test_tab_and_down_go_to_the_cards_where_digits_and_letters_work(page: Page, key: str) -> None:
+    settings(page, **FEW)
+    ask(page)
+    page.keyboard.press(key)
+    expect(cards(page).first).to_be_focused()
+    page.keyboard.press("p")
+    expect(cards(page).first).to_have_class("card pinned")
+    second = texts(page)[1]
+    page.keyboard.press("2")
+    expect(editor(page)).to_have_value(OPENING + second)
+    gone(page, second)
+    page.keyboard.press("Escape")
+    expect(editor(page)).to_be_focused()
+
+
+def test_down_stays_in_the_text_while_more_text_follows(page: Page) -> None:
+    settings(page, **FEW)
+    ask(page, "One\nTwo\nThree")
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.type("- ")
+    expect(editor(page)).to_have_value("One\n- Two\nThree")
+
+
+def test_without_candidates_tab_goes_to_the_buttons(page: Page) -> None:
+    editor(page).fill(OPENING)
+    expect(page.get_by_role("button", name="Undo")).to_be_enabled()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Undo")).to_be_focused()
+
+
+def test_the_first_page_names_the_keys(page: Page) -> None:
+    first = page.locator(".hint.keys").all_inner_texts()
+    assert "Alt with 1 to 9 chooses" in first[0]
+    assert "Tab" in first[0]
+    assert "Esc returns to the text" in first[1]
+
+
+@pytest.mark.parametrize("colours", [False, True], ids=["plain", "inside"])
+def test_shift_and_a_click_choose_a_part_wherever_the_caret_is(page: Page, colours: bool) -> None:
+    settings(page, max_tokens=12, next=False, colours=colours)
+    ask(page)
+    page.keyboard.press("Control+Home")
+    for _ in range(MIDDLE):
+        page.keyboard.press("ArrowRight")
+    text = page.locator(".card .text").first.text_content() or ""
+    page.locator(".card .text").first.click(modifiers=["Shift"], position={"x": 6, "y": 8})
+    taken = value(page).removeprefix(OPENING)
+    assert taken.split() == text.split()[:1]
+    assert text.startswith(taken)
+    expect(editor(page)).to_be_focused()
+    assert page.evaluate("() => getSelection().toString()") == ""
+
+
+def test_shift_and_a_click_choose_a_part_of_a_compared_candidate(page: Page) -> None:
+    settings(page, max_tokens=12, next=False)
+    ask(page)
+    second = texts(page)[1]
+    act(page, "Diff")
+    new = page.locator(".card").nth(1).locator(".text ins").first
+    x, y = new.evaluate("one => { const {x, y} = one.getClientRects()[0]; return [x, y]; }")
+    page.keyboard.down("Shift")
+    page.mouse.click(x + 12, y + 8)
+    page.keyboard.up("Shift")
+    taken = value(page).removeprefix(OPENING)
+    assert taken
+    assert second.startswith(taken)
+    assert len(taken) < len(second)
