@@ -1,7 +1,11 @@
 // finish and prune: which sequences of a request go on, and how the others end. A row's certainty is the number of the
 // letter that is drawn from it, so x is surer than a.
 #include "cases.h"
+#include "gaussian.h"
+#include "rows/row_sums.h"
 #include "world.h"
+
+#include <cmath>
 
 struct contest_row {
     const char *              name;
@@ -294,6 +298,33 @@ static void run_continued() {
     expect_equal("ax", text, "the text of the pruned sequence, which can be continued");
 }
 
+// The sums of certainty, in any number of pieces, are those of the logits that are numbers.
+static void run_sums_for_certainty() {
+    for (const int32_t n : {1, 31, 512, 513, 5000}) {
+        std::vector<float> row = gaussian_row(n, 3.0f, (uint32_t) n);
+        for (int32_t i = 0; i < n; i += 7) {
+            row[(size_t) i] = n > 1 ? -INFINITY : row[0];
+        }
+        flatness_sums found;
+        add_for_flatness(found, row.data(), n / 3);
+        add_for_flatness(found, row.data() + n / 3, n - n / 3);
+        double count = 0.0, sum = 0.0, weights = 0.0;
+        for (const float x : row) {
+            count += std::isfinite(x);
+            sum += std::isfinite(x) ? x : 0.0;
+            weights += std::exp((double) x);
+        }
+        const double log_sum = found.max + std::log(found.weights);
+        expect(found.n == count, "logits that are counted");
+        expect(std::fabs(found.sum - sum) < 1e-3, "their sum");
+        expect(std::fabs(log_sum - std::log(weights)) < 1e-5, "the logarithm of the sum of exponentials");
+    }
+    flatness_sums none;
+    const float   out[] = {-INFINITY, -INFINITY};
+    add_for_flatness(none, out, 2);
+    expect(none.n == 0.0, "a row without numbers");
+}
+
 void add_contest_cases(std::vector<test_case> & cases) {
     for (const contest_row & row : table) {
         cases.push_back({row.name, [&row] { run(row); }});
@@ -305,6 +336,7 @@ void add_contest_cases(std::vector<test_case> & cases) {
         {"prune, cancelled at a mark", run_cancel_at_a_mark},
         {"prune, extended behind a mark", run_extended_behind_a_mark},
         {"prune, what was pruned can be continued", run_continued},
+        {"certainty, its sums are those of the numbers in a row", run_sums_for_certainty},
     };
     cases.insert(cases.end(), std::begin(others), std::end(others));
 }

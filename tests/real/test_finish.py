@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from llama_srb import Client
 from llama_srb.client.events import Stop, Text
+from tests.real.test_cli import complete
 from tests.support.serving import Server
 
 PROMPT = "Once upon a time, there was a"
@@ -189,3 +191,14 @@ def test_llama_servers_timings_tell_the_saved_tokens(server: Server) -> None:
 def test_nothing_is_told_of_saved_tokens_without_the_fields(server: Server) -> None:
     _, done = ends(server)
     assert "saved_tokens" not in done["timings"]
+
+
+def test_the_command_line_ends_texts_early_too() -> None:
+    given = ("-n", "8", "--max-tokens", "40", "--seed", "5", "--ignore-eos", "true")
+    early = ("--prune", '{"at": [8], "keep": 3}', "--finish", '{"first": 1}')
+    answer = json.loads(complete(*given, *early, "--json"))
+    found = Counter(choice["finish_reason"] for choice in answer["choices"])
+    assert found == {"length": 1, "surplus": 2, "pruned": 5}
+    vote = ("--rank-by", '{"vote": {"regex": "(.)"}}', "--finish", '{"vote_decided": true}')
+    answer = json.loads(complete(*given, *vote, "--grammar", 'root ::= "a"+', "--json"))
+    assert answer["votes"] == [{"answer": "a", "count": 8}]
