@@ -117,7 +117,10 @@ class Adapters(TypedDict):
 
 
 class Preset(TypedDict):
+    """title: its name for writers."""
+
     name: str
+    title: str
     about: str
     fields: dict[str, Any]
 
@@ -153,9 +156,10 @@ class TaskList(TypedDict):
 
 
 class FieldRow(TypedDict):
-    """A request field; low and high are inclusive."""
+    """A request field; title: its name for writers, empty if it has none; low and high are inclusive."""
 
     name: str
+    title: str
     type: Annotated[str, Field(json_schema_extra={"enum": sorted({row.type for row in ROWS.values()})})]
     default: Any
     low: float | None

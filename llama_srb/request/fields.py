@@ -48,12 +48,13 @@ def _row(
     group: str,
     meaning: str,
     *,
+    title: str = "",
     aliases: str = "",
     neutral: Any = None,
     **bounds: Any,
 ) -> Any:
-    """Declares a field. neutral: the value that has no effect; bounds: ge and le."""
-    extra = {"group": group, "aliases": aliases.split(), "neutral": neutral}
+    """Declares a field. title: its name for writers; neutral: the value without effect; bounds: ge and le."""
+    extra = {"group": group, "shown_as": title, "aliases": aliases.split(), "neutral": neutral}
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
 
@@ -90,67 +91,86 @@ class Sampling(_Row):
 
     # fmt: off
     temperature: float = _row(0.8, "temperature", ge=0, le=100, neutral=1, aliases="temp",
+        title="Creativity",
         meaning="Randomness of each draw; 0 always takes the most probable token.")
     dynatemp_range: float = _row(0.0, "temperature", ge=0, le=100, neutral=0,
+        title="Creativity, how far it varies",
         meaning="Entropy moves the temperature by up to this much, up and down.")
     dynatemp_exponent: float = _row(1.0, "temperature", ge=0, le=100, neutral=1,
+        title="Creativity, how fast it varies",
         meaning="How entropy maps to temperature within dynatemp_range.")
-    top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0,
+    top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0, title="How many likely words",
         meaning="Keep the k most probable tokens; 0 or -1 keeps all.")
-    top_p: float = _row(0.95, "truncation", ge=0, le=1, neutral=1,
+    top_p: float = _row(0.95, "truncation", ge=0, le=1, neutral=1, title="Share of likely words",
         meaning="Keep the smallest set of tokens that has this much probability together.")
-    min_p: float = _row(0.05, "truncation", ge=0, le=1, neutral=0,
+    min_p: float = _row(0.05, "truncation", ge=0, le=1, neutral=0, title="Leave out unlikely words",
         meaning="Keep tokens of at least this share of the most probable one's probability.")
     typical_p: float = _row(1.0, "truncation", ge=0, le=1, neutral=1, aliases="typical typ_p",
+        title="Only words of usual surprise",
         meaning="Keep tokens of typical surprise, up to this much probability together.")
     top_n_sigma: float = _row(-1.0, "truncation", ge=-1, le=100, neutral=-1, aliases="nsigma",
+        title="Only words near the likeliest",
         meaning="Keep logits within this many standard deviations of the best; 0 or -1 is off.")
     xtc_probability: float = _row(0.0, "truncation", ge=0, le=1, neutral=0,
+        title="Skip the obvious, how often",
         meaning="Probability, at each token, of removing the most probable tokens (XTC).")
-    xtc_threshold: float = _row(0.1, "truncation", ge=0, le=1,
+    xtc_threshold: float = _row(0.1, "truncation", ge=0, le=1, title="Skip the obvious, from which odds",
         meaning="Of the tokens of at least this probability XTC keeps only the last; above 0.5 is off.")
     adaptive_target: float = _row(-1.0, "adaptive", ge=-1, le=1, neutral=-1, aliases="adaptive_p",
+        title="Steady odds",
         meaning="Select tokens near this probability (adaptive-p); below 0 is off.")
     adaptive_decay: float = _row(0.9, "adaptive", ge=0, le=0.99,
+        title="Steady odds, how long it remembers",
         meaning="How long adaptive-p remembers: about 1 / (1 - decay) tokens.")
     repeat_penalty: float = _row(1.0, "repetition", ge=0.01, le=100, neutral=1,
-        aliases="repetition_penalty rep_pen",
+        aliases="repetition_penalty rep_pen", title="Avoid repeated words",
         meaning="Divide the logits of recent tokens by this.")
     repeat_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0,
         aliases="rep_pen_range repetition_penalty_range penalty_range repetition_range",
+        title="Avoid repeated words, how far back",
         meaning="How many recent tokens the penalties cover; 0 is off, -1 the whole context.")
     presence_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
+        title="Avoid words that occurred",
         meaning="Subtract this from the logits of recent tokens.")
     frequency_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
+        title="Avoid frequent words",
         meaning="Subtract this from a token's logit for each of its recent occurrences.")
     dry_multiplier: float = _row(0.0, "repetition", ge=0, le=100, neutral=0,
+        title="Avoid repeated phrases",
         meaning="Strength of DRY, which penalises tokens that would continue a repetition.")
-    dry_base: float = _row(1.75, "repetition", ge=0, le=100,
+    dry_base: float = _row(1.75, "repetition", ge=0, le=100, title="Avoid repeated phrases, growth",
         meaning="DRY's penalty grows by this factor per repeated token; below 1 is off.")
     dry_allowed_length: int = _row(2, "repetition", ge=0, le=INT32_MAX,
+        title="Avoid repeated phrases, length allowed",
         meaning="DRY does not penalise repetitions of up to this many tokens.")
     dry_penalty_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0, aliases="dry_range",
+        title="Avoid repeated phrases, how far back",
         meaning="How many recent tokens DRY covers; 0 is off, -1 the whole context.")
     dry_sequence_breakers: Annotated[Texts, BeforeValidator(shapes.breakers)] = _row(
-        DEFAULT_BREAKERS, "repetition",
+        DEFAULT_BREAKERS, "repetition", title="Avoid repeated phrases, where they end",
         meaning='Texts that end a repetition for DRY: a list, or one string: JSON, "\\n", ":" or a,b.')
     mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
+        title="Constant surprise",
         meaning="Keep the surprise constant instead of truncating: 1 Mirostat, 2 Mirostat 2.0.")
-    mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100,
+    mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100, title="Constant surprise, how much",
         meaning="Mirostat's target surprise.")
-    mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100,
+    mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100, title="Constant surprise, how fast",
         meaning="Mirostat's learning rate.")
     seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
+        title="Same result again",
         meaning="Sequence i uses seed + i, or a code made of both (diversity); after 4294967294 comes 0. "
         "-1 and 4294967295 mean no seed: a request then gets a random one, which the start event has, and an "
         "entry of sequences its request's seed + i.")
-    min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0,
+    min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0, title="Words always kept",
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
+        title="Never end",
         meaning="Never end at a stop token.")
     logit_bias: Annotated[LogitBias, BeforeValidator(shapes.logit_bias)] = _row((), "other", neutral=[],
+        title="Favour or ban words",
         meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token.")
     samplers: Annotated[Texts, BeforeValidator(shapes.samplers)] = _row(DEFAULT_SAMPLERS, "other",
+        title="Order of the steps",
         meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")
     # fmt: on
 
@@ -432,6 +452,7 @@ class Row:
     low: float | None
     high: float | None
     aliases: tuple[str, ...]
+    title: str
     meaning: str
     group: str
     neutral: object
@@ -504,6 +525,7 @@ def _as_row(name: str, info: FieldInfo) -> Row:
         low=_bound(info, Ge),
         high=_bound(info, Le),
         aliases=tuple(map(str, aliases)),
+        title=str(extra.get("shown_as", "")),
         meaning=info.description or "",
         group=str(extra.get("group", "")),
         neutral=extra.get("neutral"),
@@ -537,6 +559,7 @@ def request_table() -> list[dict[str, Any]]:
 def _row_json(row: Row) -> dict[str, Any]:
     return {
         "name": row.name,
+        "title": row.title,
         "type": row.type,
         "default": row.default,
         "low": row.low,

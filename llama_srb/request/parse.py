@@ -32,6 +32,7 @@ from llama_srb.request.values import (
     MAX_INDEX,
     MAX_WARNINGS,
     RequestError,
+    is_number,
     require_shallow,
     shown,
     whole,
@@ -281,7 +282,7 @@ def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list
 def _distribute_lists(fields: Fields, sequences: list[Fields], defaults: Defaults) -> None:
     """Moves lists of numbers, one value per sequence, into the overrides, which go before the lists."""
     for name in [name for name in fields if name in OVERRIDE_ROWS and ROWS[name].is_number]:
-        values = fields[name]
+        values = _spread_out(name, fields[name], len(sequences))
         if not isinstance(values, list | tuple):
             continue
         if len(values) != len(sequences):
@@ -294,6 +295,17 @@ def _distribute_lists(fields: Fields, sequences: list[Fields], defaults: Default
         for own, value in zip(sequences, values, strict=True):
             if value is not None:
                 own.setdefault(name, value)
+
+
+def _spread_out(name: str, value: object, n: int) -> object:
+    """`{from, to}` as n values from the first to the last, evenly; other values as they are."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() != {"from", "to"} or not all(map(is_number, value.values())):
+        raise wrong(name, value, 'a number, a list of n numbers, or {"from": 0.5, "to": 1}')
+    first, last = value["from"], value["to"]
+    values = [first + (last - first) * i / max(1, n - 1) for i in range(n)]
+    return [round(one) if ROWS[name].type == "int" else round(one, 6) for one in values]
 
 
 def _build(model: type[Model], fields: Fields, prefix: str = "") -> Model:

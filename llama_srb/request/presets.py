@@ -1,6 +1,7 @@
 """Presets: named TOML files of request fields. Knows neither HTTP nor the engine.
 
-A file's name is the preset's name. `about` describes it; all other keys are request fields.
+A file's name is the preset's name. `title` is its name for writers, `about` describes it; all other keys are
+request fields.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Preset:
     """A preset with its checked fields, by canonical names."""
 
     name: str
+    title: str
     about: str
     fields: Mapping[str, Any]
 
@@ -46,9 +48,15 @@ def _files(folder: Path) -> list[Path]:
 def _read(file: Path) -> Preset:
     try:
         fields = tomllib.loads(file.read_text(encoding="utf-8"))
-        about = fields.pop("about", "")
-        return Preset(file.stem, str(about), canonical(fields))
+        title, about = fields.pop("title", _titled(file.stem)), fields.pop("about", "")
+        return Preset(file.stem, str(title), str(about), canonical(fields))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise PresetError(f"{file}: {error}") from None
     except RequestError as error:
         raise PresetError(f"{file}: {error.message}") from None
+
+
+def _titled(name: str) -> str:
+    """The title of a preset that has none of its own: "no-loops" is shown as "No loops"."""
+    words = name.replace("-", " ").replace("_", " ")
+    return words[:1].upper() + words[1:]

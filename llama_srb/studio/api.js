@@ -13,8 +13,8 @@ const KEY = "studio.key";
 export const key = () => localStorage.getItem(KEY) ?? "";
 export const setKey = (value) => (value ? localStorage.setItem(KEY, value) : localStorage.removeItem(KEY));
 
-async function send(method, path, body, signal) {
-  const headers = key() ? { Authorization: `Bearer ${key()}` } : {};
+export async function send(method, path, body, signal, more = {}) {
+  const headers = key() ? { ...more, Authorization: `Bearer ${key()}` } : { ...more };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });
   if (response.ok) return response;

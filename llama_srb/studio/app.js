@@ -1,5 +1,6 @@
 // The page: its layout, and the keys that work everywhere.
 
+import { keepForGood } from "./backup.js";
 import { Branches } from "./branches.js";
 import { Candidates } from "./candidates.js";
 import { Chat } from "./chat.js";
@@ -9,10 +10,12 @@ import { choose } from "./choosing.js";
 import { commit, redo, undo } from "./history.js";
 import { begin } from "./library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./session.js";
+import { Saved } from "./saved.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
 import { stopAll } from "./stopping.js";
 import { Stories } from "./stories.js";
+import { share } from "./sync.js";
 import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
@@ -58,6 +61,7 @@ function Page() {
           pressed=${panel === name} onClick=${() => setPanel(panel === name ? null : name)} />`,
         )}
       </nav>
+      <${Saved} />
       <${Status} />
     </header>
     <${Notices} />
@@ -119,6 +123,8 @@ function onKey(event) {
 }
 
 await begin();
+keepForGood();
+share();
 addEventListener("keydown", onKey);
 render(html`<${Page} />`, document.body);
 watch();

@@ -50,7 +50,7 @@ export function Branches() {
       <${Button} label="Smaller" icon="−" disabled=${zoom <= SMALLEST} onClick=${() => zoomBy(0.8)} />
       <${Button} label="Larger" icon="+" disabled=${zoom >= LARGEST} onClick=${() => zoomBy(1.25)} />
       <label class="check"><input type="checkbox" checked=${all}
-        onChange=${() => setAll(!all)} /> set aside too</label>
+        onChange=${() => setAll(!all)} /> Show discarded</label>
       <${Search} search=${search} />
     </div>
     <div class="tree" ref=${box} onWheel=${onWheel}>
@@ -196,7 +196,7 @@ function Detail({ node, only, setOnly }) {
         disabled=${!joinable(session.story, node.id)} onClick=${() => joinToParent(node.id)} />
       <${Button} label="Split" about="Cuts the text at the editor’s caret: a place to go back to"
         onClick=${splitHere} />
-      <${Button} label=${node.aside ? "Bring back" : "Set aside"} disabled=${!node.parent}
+      <${Button} label=${node.aside ? "Bring back" : "Discard"} disabled=${!node.parent}
         onClick=${() => mark(node.id, { aside: !node.aside })} />
     </div></div>`;
 }

@@ -49,7 +49,7 @@ export function Candidates() {
       }
       ${
         cut.length > 0 &&
-        html`<${Button} label=${`Go on with ${cut.length}`}
+        html`<${Button} label=${`Resume ${cut.length} interrupted`}
           onClick=${() => cut.forEach(({ id }) => longer(id))} />`
       }
       <span class="gap"></span>
@@ -79,7 +79,7 @@ export function Candidates() {
       ${
         !shown.length &&
         !ends &&
-        html`<p class="hint">Several continuations by the model will appear here.
+        html`<p class="hint">Suggestions for what comes next appear here.
         Choose one with a click or its number, and it is added to the text.</p>
         <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
         <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or
@@ -96,8 +96,8 @@ export function Candidates() {
 const counted = (n) => (n ? `${n} candidate${n > 1 ? "s" : ""}` : "Candidates");
 
 const OPTIONS = {
-  next: ["next at once", "Requests the next candidates at once after a choice"],
-  colours: ["look inside", "Colours tokens by surprise; a click shows the alternatives"],
+  next: ["Suggest again after choosing", "Requests the next candidates at once after a choice"],
+  colours: ["Show word odds", "Colours tokens by surprise; a click shows the alternatives"],
 };
 
 const Options = () =>

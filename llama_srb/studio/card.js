@@ -2,6 +2,7 @@
 
 import { again, longer } from "./asking.js";
 import { choose, mark, rewrite, shelve } from "./choosing.js";
+import { labelOf } from "./fields.js";
 import { Tokens } from "./inside.js";
 import { Figures, Menu } from "./menu.js";
 import { Loading } from "./models.js";
@@ -123,9 +124,11 @@ function Facts({ node }) {
     ENDS[node.state],
     node.children.length > 0 && "goes on",
   ].filter(Boolean);
+  const rows = new Map(session.fields?.samplers.map((row) => [row.name, row]));
+  const named = Object.entries(values).map(([name, value]) => [labelOf(rows.get(name) ?? { name }), value]);
   const figures = {
     tokens: length,
-    ...values,
+    ...Object.fromEntries(named),
     logprob: mean?.toFixed(2),
     seed: node.seed,
   };
@@ -217,5 +220,5 @@ function Rewrite({ node, done }) {
   };
   return html`<textarea class="rewrite" ref=${field} aria-label="Your version" defaultValue=${node.text}
     onKeyDown=${onKey}></textarea>
-    <${Button} label="Save beside it" keys="Ctrl+Enter" onClick=${finish} />`;
+    <${Button} label="Save as another version" keys="Ctrl+Enter" onClick=${finish} />`;
 }

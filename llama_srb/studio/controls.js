@@ -1,17 +1,10 @@
 // Settings, built from the server's own table of fields.
 
-import { NumberField, RowField, Samplers, Structure, without } from "./fields.js";
+import { labelOf, NumberField, RowField, Samplers, Structure, without } from "./fields.js";
 import { ModelChoice } from "./models.js";
+import { Presets } from "./presets.js";
 import { DEFAULTS, session, setting } from "./session.js";
-import { read, save } from "./store.js";
-import { Button, html, useChanges, useState } from "./ui.js";
-
-const PRESETS = {
-  "Server's defaults": { values: {}, spreads: {} },
-  "Sober to wild": { values: {}, spreads: { temperature: [0.6, 1.2] } },
-  "Against the obvious": { values: { xtc_probability: 0.5, min_p: 0.02 }, spreads: {} },
-  "No repetition": { values: { dry_multiplier: 0.8, temperature: 0.9 }, spreads: {} },
-};
+import { html, useChanges } from "./ui.js";
 
 export function Controls() {
   useChanges("settings", "fields", "error");
@@ -38,24 +31,6 @@ export function Controls() {
       error=${error?.param === settings.structure.kind ? error.message : null} />`;
 }
 
-function Presets() {
-  const [own, setOwn] = useState(read("studio.presets", {}));
-  const all = { ...PRESETS, ...own };
-  const keep = () => {
-    const name = prompt("A name for these settings");
-    if (!name) return;
-    const { values, spreads } = session.settings;
-    const presets = { ...own, [name]: { values, spreads } };
-    save("studio.presets", presets);
-    setOwn(presets);
-  };
-  return html`<div class="tools"><label class="field">Preset
-    <select onChange=${(event) => setting(structuredClone(all[event.target.value] ?? {}))}>
-      <option value="">choose…</option>
-      ${Object.keys(all).map((name) => html`<option key=${name}>${name}</option>`)}</select></label>
-    <${Button} label="Save as preset" onClick=${keep} /></div>`;
-}
-
 function Field({ row }) {
   const { name, type, low, high, meaning, per_choice } = row;
   const { values, spreads } = session.settings;
@@ -79,7 +54,7 @@ function Field({ row }) {
   return html`<div class=${wrong ? "row bad" : "row"}>
     ${
       spread
-        ? html`<${NumberField} label=${name} low=${low} high=${high} step=${step} value=${spread[0]}
+        ? html`<${NumberField} label=${labelOf(row)} low=${low} high=${high} step=${step} value=${spread[0]}
         set=${(value) => give(0, value)} about=${meaning} />
       <${NumberField} label="to" low=${low} high=${high} step=${step} value=${spread[1]}
         set=${(value) => give(1, value)} />`
@@ -89,7 +64,7 @@ function Field({ row }) {
       per_choice &&
       name !== "seed" &&
       html`<button type="button" class="act" aria-pressed=${String(!!spread)}
-      title=${`Another value of ${name} for each candidate`} onClick=${toggle}>spread</button>`
+      title=${`Another value of ${name} for each candidate`} onClick=${toggle}>vary</button>`
     }
     <small>${meaning}</small></div>`;
 }

@@ -3,11 +3,21 @@
 import { addNode, newStory, textOf } from "./tree.js";
 
 const FORMAT = "llama-srb studio";
+const BACKUP = "llama-srb studio backup";
 
 export const toMarkdown = (story) => `# ${story.name}\n\n${textOf(story)}\n`;
 export const toJson = (story) => JSON.stringify({ format: FORMAT, version: 1, story }, null, 1);
 
-/** A file's story, under new ids; Error when it is none. */
+/** All stories as the parts of one file. */
+export const toBackup = (stories) => [
+  `{"format": "${BACKUP}", "version": 1, "stories": [`,
+  ...stories.flatMap((story, i) => [i ? ",\n" : "\n", JSON.stringify(story)]),
+  "\n]}\n",
+];
+
+const idOf = ({ id }) => (/^[a-z0-9_-]{1,100}$/.test(id) ? id : null);
+
+/** A file's story, under new ids, or the stories of a backup; Error when it is none. */
 export function fromFile(name, text) {
   if (!/\.json$/i.test(name)) return fromText(name, text);
   const data = Object(asJson(text));
@@ -25,17 +35,24 @@ function fromText(name, text) {
 
 const READERS = [
   [(data) => data.format === FORMAT, (data) => ours(data.story)],
+  [(data) => data.format === BACKUP, (data) => data.stories.map((story) => ours(story, idOf(story)))],
   [(data) => data.nodes && (data.current !== undefined || data.hoisted), loom],
   [(data) => data.prompt !== undefined, mikupad],
 ];
 
-/** Copies only the known fields of a story and checks their types: a file cannot be trusted. */
-function ours({ name, kind, system, tags, scraps, model, root, current, nodes }) {
+/** Copies only the known fields of a story and checks their types: a file cannot be trusted. With an `id` the
+    story gets it, and its nodes keep theirs. */
+export function ours(
+  { name, kind, system, tags, scraps, model, root, current, nodes, created, changed, trashed },
+  id = null,
+) {
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
   Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
   story.scraps = [...(scraps ?? [])].map(String);
   if (model && isText(model)) story.model = model;
-  graft(story, story.root, nodes, root, current);
+  if (id) Object.assign(story, { id, trashed: Number.isFinite(trashed) ? trashed : null });
+  if (id && Number.isFinite(created) && Number.isFinite(changed)) Object.assign(story, { created, changed });
+  graft(story, story.root, nodes, root, current, !!id);
   const [top] = story.nodes[story.root].children;
   if (!top) throw new Error("the story has no beginning");
   delete story.nodes[story.root];
@@ -64,7 +81,7 @@ const KEPT = {
   tokens: (tokens) => Array.isArray(tokens) && tokens.every(isToken),
 };
 
-function graft(story, parent, nodes, id, current) {
+function graft(story, parent, nodes, id, current, keepsIds = false) {
   const work = [[parent, id]];
   const known = new Set();
   while (work.length) {
@@ -73,7 +90,8 @@ function graft(story, parent, nodes, id, current) {
     if (!found || known.has(from)) continue; // a circle ends here
     known.add(from);
     const kept = Object.entries(KEPT).filter(([field, fits]) => field in found && fits(found[field]));
-    const node = addNode(story, under, { text: String(found.text ?? "") });
+    const own = keepsIds && idOf({ id: from }) && !story.nodes[from] ? { id: from } : {};
+    const node = addNode(story, under, { ...own, text: String(found.text ?? "") });
     for (const [field] of kept) node[field] = found[field];
     if (node.state === "running") node.state = "interrupted";
     if (from === current) story.current = node.id;

@@ -31,15 +31,18 @@ export function NumberField({ label, low, high, step = 1, value, placeholder, se
       value=${typing ? field.current.value : (value ?? "")} title=${about} onChange=${take} /></label>`;
 }
 
+/** A field's name for writers, and the server's behind it. */
+export const labelOf = ({ title, name }) => (title ? `${title} (${name})` : name);
+
 /** A row of the server's table: a switch, or a number with its bounds. null is the default. */
 export function RowField({ row, value, put }) {
-  const { name, type, low, high, meaning } = row;
+  const { type, low, high, meaning } = row;
   if (type === "bool")
     return html`<label class="check" title=${meaning}><input type="checkbox"
       checked=${value ?? row.default}
       onChange=${({ target: { checked } }) => put(checked === row.default ? null : checked)} />
-      ${" "}${name}</label>`;
-  return html`<${NumberField} label=${name} low=${low} high=${high} step=${type === "int" ? 1 : "any"}
+      ${" "}${labelOf(row)}</label>`;
+  return html`<${NumberField} label=${labelOf(row)} low=${low} high=${high} step=${type === "int" ? 1 : "any"}
     value=${value} placeholder=${String(row.default)} set=${put} about=${meaning} />`;
 }
 
@@ -64,11 +67,11 @@ export const linesOf = (texts) =>
 // ---- grammar and schema ------------------------------------------------------------------------------
 
 export const STRUCTURES = {
-  none: "Anything",
-  grammar: "Grammar (GBNF)",
+  none: "No limit",
+  choice: "List",
+  regex: "Regular expression",
   json_schema: "JSON schema",
-  regex: "Expression",
-  choice: "One of these, one a line",
+  grammar: "Grammar",
 };
 
 /** The field of a request that has this structure; none, if its text is empty. */
@@ -76,11 +79,11 @@ export const structureField = ({ kind, text }) =>
   kind === "none" || !text.trim() ? {} : { [kind]: kind === "choice" ? textsOf(text) : text };
 
 /** Shows the server's error below the field, and marks its place in the text. */
-export function Structure({ structure, put, error, legend = "What each text must be" }) {
+export function Structure({ structure, put, error }) {
   const field = useRef();
   useEffect(() => error && field.current && select(field.current, error), [error]);
-  return html`<fieldset><legend>${legend}</legend>
-    <label class="field">Kind <select value=${structure.kind}
+  return html`<div class="format">
+    <label class="field">Output format <select value=${structure.kind}
       onChange=${(event) => put({ ...structure, kind: event.target.value })}>
       ${Object.entries(STRUCTURES).map(
         ([kind, label]) => html`<option key=${kind} value=${kind}>${label}</option>`,
@@ -89,10 +92,11 @@ export function Structure({ structure, put, error, legend = "What each text must
     ${
       structure.kind !== "none" &&
       html`<textarea class="code" rows="6" ref=${field} spellcheck=${false}
+      placeholder=${structure.kind === "choice" ? "One a line" : ""}
       aria-label=${STRUCTURES[structure.kind]} aria-invalid=${String(!!error)} value=${structure.text}
       onInput=${(event) => put({ ...structure, text: event.target.value })}></textarea>`
     }
-    ${error && html`<p class="bad" role="alert">${error}</p>`}</fieldset>`;
+    ${error && html`<p class="bad" role="alert">${error}</p>`}</div>`;
 }
 
 function select(field, message) {

@@ -2,23 +2,84 @@
 
 import { isChat, refresh, session } from "./session.js";
 import * as store from "./store.js";
-import { heldBack, pathTo, textOf, write } from "./tree.js";
+import { heldBack, patchOf, patched, pathTo, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
 
 const TYPING_MS = 400; // the writer's pause that ends an undo step
-const HISTORY = 500;
+const HISTORY = 500; // steps
+const MOST_TEXT = 1e6; // characters of all changes together
+const KEEP_MS = 300; // until the steps are stored
 
-const past = [];
-const future = [];
+// Undo steps. The last one of a list has its text; each other one has the change from the next one's text to
+// its own, so that many steps of a long text are small.
+let past = [];
+let future = [];
 let typing = null;
+let keeping = null;
 
 const now = () => ({ current: session.story.current, text: textOf(session.story), at: session.at });
 
+function push(steps, step) {
+  const last = steps.at(-1);
+  if (last) steps[steps.length - 1] = asChange(last, step.text);
+  steps.push(step);
+}
+
+function pop(steps) {
+  const step = steps.pop();
+  const last = steps.at(-1);
+  if (last) steps[steps.length - 1] = asText(last, step.text);
+  return step;
+}
+
+const asChange = ({ text, ...step }, next) => ({ ...step, patch: patchOf(next, text) });
+const asText = ({ patch, ...step }, next) => ({ ...step, text: patched(next, patch) ?? next });
+
 /** Records the present text for undo. */
 export function note() {
-  past.push(now());
-  if (past.length > HISTORY) past.shift();
+  push(past, now());
   future.length = 0;
+  let length = 0;
+  const cut = past.findLastIndex(({ patch }) => (length += patch ? sizeOf(patch) : 0) > MOST_TEXT);
+  past.splice(0, Math.max(cut + 1, past.length - HISTORY));
+  keepLater();
+}
+
+const sizeOf = ([, , by, before]) => by.length + before.length;
+
+function keepLater() {
+  clearTimeout(keeping);
+  keeping = setTimeout(() => store.keepHistory(asStored()), KEEP_MS);
+}
+
+/** The steps as changes of the story's present text. */
+function asStored() {
+  clearTimeout(keeping);
+  keeping = null;
+  const text = textOf(session.story);
+  const [before, after] = [past, future].map((steps) =>
+    steps.map((step, i) => (i === steps.length - 1 ? asChange(step, text) : step)),
+  );
+  return { story: session.story.id, length: text.length, past: before, future: after };
+}
+
+store.leaving.push(() => {
+  commit();
+  if (keeping) store.rescueHistory(asStored());
+});
+
+/** Takes the undo steps of the story that is opened, if they are of its present text. */
+export function recall(stored) {
+  const text = textOf(session.story);
+  const fits = stored?.length === text.length;
+  [past, future] = [stored?.past, stored?.future].map((steps) => (fits ? expanded(steps, text) : []));
+  changed("text");
+}
+
+/** The last step gets its text; none, if a step leads to a node that is gone. */
+function expanded(steps, text) {
+  if (steps.some(({ current }) => !session.story.nodes[current])) return [];
+  return steps.map((step, i) => (i === steps.length - 1 ? asText(step, text) : step));
 }
 
 export function typed(text, at) {
@@ -63,8 +124,6 @@ function placeOfCaret() {
   const others = end === at && path[i].children.filter((id) => id !== path[i + 1]?.id);
   return others.length ? path[i].id : null;
 }
-store.leaving.push(commit);
-
 export const canUndo = () => past.length > 0;
 export const canRedo = () => future.length > 0;
 export const undo = () => step(past, future);
@@ -72,12 +131,13 @@ export const redo = () => step(future, past);
 
 function step(from, to) {
   commit();
-  const wanted = from.pop();
+  const wanted = pop(from);
   if (!wanted) return;
-  to.push(now());
+  push(to, now());
   const { story } = session;
   story.current = wanted.current;
   if (!isChat()) put(wanted.text);
+  keepLater();
   refresh(wanted.at);
   session.point = isChat() ? null : placeOfCaret();
 }
@@ -92,11 +152,6 @@ export function goTo(id) {
   session.point = null;
   store.keep(session.story, [session.story.nodes[id]]);
   refresh();
-}
-
-/** Empties the history when another story is opened. */
-export function forget() {
-  past.length = future.length = 0;
 }
 
 /** Node `gone` was joined into another one: undo returns there instead. */

@@ -1,8 +1,8 @@
 // The stories of this browser: opening, making, finding and deleting them, one tab at a time.
 
-import { commit, forget, goTo } from "./history.js";
+import { commit, goTo, recall } from "./history.js";
 import { followModel } from "./models.js";
-import { refresh, session } from "./session.js";
+import { refresh, say, session } from "./session.js";
 import { finished, leaveAll, stopAll } from "./stopping.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
@@ -11,10 +11,18 @@ import { changed } from "./ui.js";
 
 export async function begin() {
   await store.open();
-  session.stories = await store.stories();
+  await list();
   const last = store.read("studio.story", null);
   const found = session.stories.find((story) => story.id === last) ?? session.stories[0];
   await (found ? openStory(found.id) : createStory());
+}
+
+/** Reads the list of stories again. */
+export async function list() {
+  const all = await store.stories();
+  session.stories = all.filter(({ trashed }) => !trashed);
+  session.trash = all.filter(({ trashed }) => trashed);
+  changed("stories");
 }
 
 export async function openStory(id) {
@@ -23,7 +31,7 @@ export async function openStory(id) {
   const story = await store.load(id);
   if (!story) return;
   for (const node of Object.values(story.nodes)) if (node.state === "running") node.state = "interrupted";
-  show(story);
+  show(story, await store.historyOf(id));
 }
 
 watchTabs({
@@ -45,12 +53,12 @@ export async function writeHere() {
   await openStory(session.story.id);
 }
 
-function show(story) {
+function show(story, steps = null) {
   stopAll();
   session.elsewhere = false;
   hold(story.id);
   Object.assign(session, { story, point: null, error: null, compare: null, prompt: null });
-  forget();
+  recall(steps);
   store.save("studio.story", story.id);
   refresh(textOf(story).length);
   followModel();
@@ -66,9 +74,17 @@ export async function adopt(story) {
   commit();
   store.keep(story, Object.values(story.nodes));
   await store.flush();
-  session.stories = await store.stories();
+  await list();
   show(story);
-  changed("stories");
+}
+
+/** Puts another device's version in place of the open story; the caret stays. */
+export async function replaceOpen(story) {
+  const { at, point } = session;
+  await store.replace(story);
+  await openStory(story.id);
+  if (story.nodes[point]) session.point = point;
+  refresh(Math.min(at, session.text.length));
 }
 
 /** Finds the words in all nodes, and in the names and tags of stories. */
@@ -84,14 +100,38 @@ export async function openPlace({ story, id }) {
   if (id && session.story.nodes[id]) goTo(id);
 }
 
-export async function deleteStory() {
+/** Moves the open story to the trash. */
+export async function discard() {
   if (session.elsewhere) await take();
   const { story } = session;
-  await finished(leaveAll); // or what still streams would bring it back
+  await finished(leaveAll); // or what still streams would change it again
   commit();
-  await store.remove(story.id);
-  session.stories = await store.stories();
+  await mark({ ...story, trashed: Date.now() });
   if (session.story === story)
     await (session.stories.length ? openStory(session.stories[0].id) : createStory());
-  changed("stories");
+  say(`“${story.name}” is in the trash`);
 }
+
+/** Takes a story out of the trash and opens it. */
+export async function restore(head) {
+  await mark({ ...head, trashed: null });
+  await openStory(head.id);
+}
+
+async function mark(head) {
+  store.keep(head);
+  await store.flush();
+  await list();
+}
+
+/** Removes stories of the trash for ever. */
+export async function removeForever(heads) {
+  for (const { id, base } of heads) {
+    await store.remove(id);
+    if (base) store.save(REMOVED, [...store.read(REMOVED, []), id]);
+  }
+  await list();
+}
+
+/** Stories that are removed here, but not on the server yet. */
+export const REMOVED = "studio.removed";

@@ -49,7 +49,7 @@ function messages(story, point) {
 export const own = ({ sampling }) =>
   Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
 
-/** The prompt fields at a node. A word that the writer has begun may go on; candidates are continued exactly. */
+/** The prompt fields at a node. A begun word may go on; candidates are continued exactly. */
 function promptOf(story, id) {
   const fields = promptFor(story, id, isContinuable);
   return { ...fields, ...(fields.prompt && { token_healing: true }) };

@@ -14,6 +14,7 @@ export const DEFAULTS = {
   colours: false,
   reading: null, // one candidate at a time; null: on phones
   full: false,
+  preset: "", // the key of the one that was chosen last (presets.js)
   values: {},
   spreads: {},
   stop: "",
@@ -23,9 +24,13 @@ export const DEFAULTS = {
 export const session = {
   story: null,
   stories: [],
+  trash: [], // stories, without their nodes
+  saved: true, // all that is written is stored in this browser
+  conflict: null, // {remote, version}: another device's version of the open story
   tasks: [], // that the key may use: their entries of /v1/tasks
   models: [], // of the server, and their adapters that have names
   defaultModel: null, // the name of the model that answers requests without a name; null: there is one
+  presets: [], // of the server: {name, title, about, fields}
   fields: null, // of the server, with their bounds
   text: "",
   caret: null, // where the editor's caret is put next, when the text was not typed
@@ -104,7 +109,7 @@ export function fail(error) {
   changed("error");
 }
 
-export const AWAY = "the server is away; the text received so far is kept";
+export const AWAY = "Can't reach the server. Your writing is safe in this browser; reconnecting…";
 /** Functions to call when the server is gone. */
 export const onLost = [];
 
@@ -121,11 +126,17 @@ export function lost() {
   for (const tell of onLost) tell();
 }
 
+store.saving.push((saved) => {
+  session.saved = saved;
+  changed("saved");
+});
+
 export async function nameStory(fields) {
-  Object.assign(session.story, fields);
-  store.keep(session.story);
-  await store.flush();
-  session.stories = await store.stories();
+  const { story } = session;
+  Object.assign(story, fields);
+  store.keep(story);
+  const named = session.stories.find(({ id }) => id === story.id);
+  if (named) Object.assign(named, fields, { changed: story.changed });
   changed("stories", "story");
 }
 

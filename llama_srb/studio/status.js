@@ -1,8 +1,10 @@
 // The server's state: model, speed, cells, queue, errors, and its return after an outage.
 
 import { ApiError, call, key, setKey } from "./api.js";
+import { Conflict } from "./conflict.js";
 import { writeHere } from "./library.js";
 import { learnModels, learnTasks, Unserved } from "./models.js";
+import { learnPresets } from "./presets.js";
 import { AWAY, baseModel, fail, model, onLost, session } from "./session.js";
 import { changed, html, useChanges, useRef, Button } from "./ui.js";
 
@@ -45,6 +47,7 @@ async function learn() {
   try {
     await learnModels();
     await learnTasks();
+    await learnPresets();
     Object.assign(server, { needsKey: false, refused: false, counts: true });
   } catch (error) {
     if (error.status === 401) Object.assign(server, { needsKey: true, refused: !!key(), counts: false });
@@ -87,7 +90,7 @@ export function Status() {
 }
 
 const STATES = {
-  away: "The server is away. What you write is kept here; the page goes on by itself when it is back.",
+  away: AWAY,
   loading: "The server is loading its model.",
   draining: "The server is stopping.",
   stopped: "The engine is stopped.",
@@ -109,8 +112,9 @@ export function Notices() {
       session.elsewhere &&
       html`<div class="notice" role="alert">
       <span>This story is open in another tab, which can change it.</span>
-      <${Button} label="Write here instead" onClick=${writeHere} /></div>`
+      <${Button} label="Edit here" onClick=${writeHere} /></div>`
     }
+    <${Conflict} />
     ${STATES[server.state] && html`<p class="notice" role="alert">${STATES[server.state]}</p>`}
     <${Unserved} />
     ${
@@ -122,6 +126,7 @@ export function Notices() {
     }
     ${
       error &&
+      STATES[server.state] !== error.message &&
       html`<div class="notice bad" role="alert"><span>${error.message}</span>
       <${Button} label="Dismiss" icon="✕" onClick=${() => fail(null)} /></div>`
     }

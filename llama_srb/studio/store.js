@@ -1,4 +1,4 @@
-// Storage: stories and their nodes in IndexedDB, settings in localStorage.
+// Storage: stories, their nodes and their undo steps in IndexedDB, settings in localStorage.
 //
 // Writes are batched for a moment, and split into parts, because copying many tokens blocks the page. When
 // the page is closed, all unwritten data goes to localStorage, which is written at once, including the part
@@ -25,12 +25,17 @@ const done = (request) =>
   });
 
 export async function open() {
-  const request = indexedDB.open("llama-srb studio", 1);
-  request.onupgradeneeded = () => {
-    request.result.createObjectStore("stories", { keyPath: "id" });
-    request.result.createObjectStore("nodes", { keyPath: ["story", "id"] });
+  const request = indexedDB.open("llama-srb studio", 2);
+  request.onupgradeneeded = ({ oldVersion }) => {
+    const { result } = request;
+    if (oldVersion < 1) {
+      result.createObjectStore("stories", { keyPath: "id" });
+      result.createObjectStore("nodes", { keyPath: ["story", "id"] });
+    }
+    result.createObjectStore("history", { keyPath: "story" });
   };
   database = await done(request);
+  database.onversionchange = () => database.close(); // a newer page needs it
 }
 
 const rescues = () => Object.keys(localStorage).filter((key) => key.startsWith(RESCUE));
@@ -71,10 +76,51 @@ const headOf = ({ nodes: _, ...head }) => head;
 
 /** Schedules a write of the story's own fields and of its changed nodes. */
 export function keep(story, changed = []) {
-  story.changed = Date.now();
+  story.changed = Math.max(Date.now(), story.changed + 1); // each change has another time
   heads.set(story.id, story);
   for (const node of changed) nodes.set(node.id, [story.id, node]);
   timer ??= setTimeout(flush, DELAY_MS);
+  if (wasSaved) tellSaving(false);
+}
+
+/** Schedules a write of the story's own fields, which is no change of the writer's. */
+export function keepAsIs(story) {
+  heads.set(story.id, story);
+  timer ??= setTimeout(flush, DELAY_MS);
+}
+
+/** Writes undo steps of a story. If the browser refuses, only undo after a reload is lost. */
+export function keepHistory(steps) {
+  try {
+    database.transaction("history", "readwrite").objectStore("history").put(steps);
+  } catch {}
+}
+
+const STEPS = "studio.steps"; // of a page that went away before they were stored
+
+export function rescueHistory(steps) {
+  try {
+    save(STEPS, steps);
+  } catch {} // they are too many
+}
+
+export async function historyOf(story) {
+  const rescued = read(STEPS, null);
+  if (rescued?.story === story) {
+    localStorage.removeItem(STEPS);
+    keepHistory(rescued);
+    return rescued;
+  }
+  return (await done(database.transaction("history").objectStore("history").get(story))) ?? null;
+}
+
+/** Functions to call with whether everything is written, each time that this changes. */
+export const saving = [];
+let wasSaved = true;
+
+function tellSaving(isSaved) {
+  wasSaved = isSaved;
+  for (const tell of saving) tell(isSaved);
 }
 
 /** The next part to write, oldest first, up to `limit` tokens; a story comes after all its nodes. */
@@ -117,6 +163,7 @@ async function writeAll() {
   part = [[], []];
   timer = heads.size ? setTimeout(flush, error ? AGAIN_MS : DELAY_MS) : null;
   for (const tell of refused) tell(error);
+  if (!error && !heads.size) tellSaving(true);
   return !error;
 }
 
@@ -165,6 +212,27 @@ export async function load(id) {
   return { ...head, nodes: known, current: known[head.current] ? head.current : head.root };
 }
 
+/** Changes fields of a stored story that is open nowhere, if it has not changed since `at`. */
+export async function amend(id, at, fields) {
+  const work = database.transaction("stories", "readwrite");
+  const store = work.objectStore("stories");
+  const head = await done(store.get(id));
+  if (head?.changed === at) store.put({ ...head, ...fields });
+  await over(work);
+}
+
+/** Stores a whole story in place of what there is of it. */
+export async function replace(story) {
+  await flush();
+  const work = database.transaction(["stories", "nodes", "history"], "readwrite");
+  work.objectStore("history").delete(story.id);
+  work.objectStore("nodes").delete(allOf(story.id));
+  work.objectStore("stories").put(headOf(story));
+  for (const node of Object.values(story.nodes))
+    work.objectStore("nodes").put({ ...node, story: story.id });
+  await over(work);
+}
+
 /** The nodes of all stories for which `fits` is true. */
 export async function find(fits) {
   const all = await done(database.transaction("nodes").objectStore("nodes").getAll());
@@ -181,7 +249,8 @@ export async function remove(id) {
     const rescued = read(name, { heads: [], nodes: [] });
     save(name, { heads: others(rescued.heads), nodes: others(rescued.nodes) });
   }
-  const work = database.transaction(["stories", "nodes"], "readwrite");
+  const work = database.transaction(["stories", "nodes", "history"], "readwrite");
+  work.objectStore("history").delete(id);
   work.objectStore("stories").delete(id);
   work.objectStore("nodes").delete(allOf(id));
   await over(work);

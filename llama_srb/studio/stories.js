@@ -2,8 +2,10 @@
 
 import { fromFile, toJson, toMarkdown } from "./exchange.js";
 import { commit } from "./history.js";
-import { adopt, createStory, deleteStory, openPlace, openStory, search } from "./library.js";
+import { Backup, bringBack } from "./backup.js";
+import { adopt, createStory, openPlace, openStory, search } from "./library.js";
 import { fail, nameStory, session } from "./session.js";
+import { Trash } from "./trash.js";
 import { Button, download, html, useChanges, useRef, useState } from "./ui.js";
 
 export function Stories() {
@@ -19,7 +21,8 @@ export function Stories() {
     file.current.value = "";
     if (!chosen) return;
     try {
-      await adopt(fromFile(chosen.name, await chosen.text()));
+      const found = await fromFile(chosen.name, await chosen.text());
+      await (Array.isArray(found) ? bringBack(found) : adopt(found));
     } catch (error) {
       fail(error);
     }
@@ -41,6 +44,7 @@ export function Stories() {
       <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown" aria-label="File to import"
         onChange=${read} />
     </div>
+    <${Backup} />
     <${Search} />
     <ul class="list">${session.stories.map(
       ({ id, name, changed, kind, tags }) => html`<li key=${id}>
@@ -50,8 +54,7 @@ export function Stories() {
         <small>${facts(kind === "chat" && "chat", tags, new Date(changed).toLocaleString())}</small>
         </button></li>`,
     )}</ul>
-    <${Button} label="Delete this story" kind="danger"
-      onClick=${() => confirm(`Delete “${story.name}” with all its branches?`) && deleteStory()} />`;
+    <${Trash} />`;
 }
 
 const facts = (...all) => all.filter(Boolean).join(" · ");

@@ -3,9 +3,10 @@
 
 import { newId } from "./tree.js";
 
+const ANSWER_MS = 150; // of other tabs, which are asked what they have open
 const PATIENCE_MS = 3000; // of a tab that wants a story, with one that does not answer
 const SETTLED_MS = 300; // until what a page wrote while it went away can be read here
-const own = { tab: newId(), since: Date.now() };
+const own = { tab: newId(), since: Date.now(), born: Date.now() };
 const channel = new BroadcastChannel("llama-srb studio");
 let story = null; // that is open here
 let held = false; // by this tab
@@ -35,7 +36,27 @@ const HEARD = {
   gone: () => held || setTimeout(handler.reopen, SETTLED_MS),
 };
 
-channel.onmessage = ({ data }) => data.story === story && HEARD[data.kind]?.(data);
+channel.onmessage = ({ data }) => {
+  if (data.kind === "who") tell("open here", { to: data.tab, held });
+  else if (data.kind === "open here") data.to === own.tab && others?.push(data);
+  else if (data.story === story) HEARD[data.kind]?.(data);
+};
+let others = null; // the answers of other tabs
+
+/** What this tab may exchange with the server, so that no two tabs do: whether it has its own story, whether
+    it is the first tab, and the stories that others have. */
+export async function duties() {
+  const answers = (others = []);
+  tell("who");
+  await new Promise((resolve) => setTimeout(resolve, ANSWER_MS));
+  others = null;
+  return {
+    own: held,
+    isFirst: !answers.some(({ born, tab }) => born < own.born || (born === own.born && tab < own.tab)),
+    elsewhere: new Set(answers.filter((other) => other.held).map((other) => other.story)),
+  };
+}
+
 addEventListener("pagehide", () => held && tell("gone"));
 addEventListener("pageshow", ({ persisted }) => persisted && handler.reopen());
 

@@ -199,6 +199,21 @@ export function join(story, id) {
   return [above, node];
 }
 
+/** What makes text b of a: [where, how many characters are replaced, by which]. */
+export function patchOf(a, b) {
+  const start = commonPrefix(a, b);
+  let end = 0;
+  const most = Math.min(a.length, b.length) - start;
+  while (end < most && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
+  return [start, a.length - start - end, b.slice(start, b.length - end), a.slice(start, a.length - end)];
+}
+
+/** The text after such a change; null if it is another text. */
+export function patched(text, [start, length, by, before]) {
+  const end = start + length;
+  return text.slice(start, end) === before ? text.slice(0, start) + by + text.slice(end) : null;
+}
+
 function commonPrefix(a, b) {
   const end = Math.min(a.length, b.length);
   let i = 0;

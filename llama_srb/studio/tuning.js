@@ -36,7 +36,7 @@ const VIEWS = {
 export function Tuning() {
   useChanges("tuning", "tasks");
   useEffect(() => {
-    openTask(tuning.task?.id).catch(() => {}); // the status says that the server is away
+    openTask(tuning.task?.id).catch(() => {}); // the status says that the server does not answer
     learnMemories().catch(() => {});
   }, [session.tasks]);
   useEffect(() => {

@@ -93,9 +93,9 @@ export async function copy(text) {
   }
 }
 
-export function download(name, type, text) {
+export function download(name, type, ...parts) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.href = URL.createObjectURL(new Blob(parts, { type }));
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.studio.steps import OPENING, Body, asked, cards, editor, figures, over, settings
 from tests.support.serving import Server
@@ -19,39 +19,85 @@ def test_the_settings_come_from_the_servers_table(page: Page, server: Server) ->
     settings(page, full=True)
     panel(page)
     for row in numbers:
-        field = page.get_by_label(row["name"], exact=True)
+        field = page.get_by_label(f"{row['title']} ({row['name']})", exact=True)
         expect(field).to_have_attribute("placeholder", f"{row['default']:.12g}")
         expect(page.get_by_text(row["meaning"], exact=True).first).to_be_attached()
     page.get_by_label("show every setting").uncheck()
-    expect(page.get_by_label(numbers[-1]["name"], exact=True)).to_have_count(0)
-    expect(page.get_by_label("temperature", exact=True)).to_be_visible()
+    expect(page.get_by_label(f"({numbers[-1]['name']})")).to_have_count(0)
+    expect(page.get_by_label("Creativity (temperature)")).to_be_visible()
 
 
 def test_a_spread_gives_each_candidate_its_own_value(page: Page) -> None:
     settings(page, max_tokens=4, next=False, n=8, values={"seed": 7})
     panel(page)
-    page.get_by_role("button", name="spread").first.click()
+    page.get_by_role("button", name="vary").first.click()
     expect(page.get_by_label("to", exact=True)).to_be_visible()
-    page.get_by_label("temperature", exact=True).fill("0.6")
+    page.get_by_label("Creativity (temperature)").fill("0.6")
     page.get_by_label("to", exact=True).fill("1.3")
     assert asked(page)["temperature"] == [0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3]
     over(page, 8)
     shown = figures(cards(page).nth(3))
-    assert (shown["temperature"], shown["seed"]) == ("0.9", "10")
+    assert (shown["Creativity (temperature)"], shown["seed"]) == ("0.9", "10")
 
 
-def test_a_preset_sets_values_and_an_own_preset_is_kept(page: Page) -> None:
-    settings(page, max_tokens=4, next=False, values={"temperature": 0.3})
+def preset(page: Page) -> Locator:
+    return page.get_by_label("Preset")
+
+
+def active(page: Page, title: str) -> None:
+    """Waits until the preset is shown as the active one."""
+    expect(preset(page).locator("option:checked")).to_have_text(title)
+
+
+def answering(page: Page, button: str, text: str) -> None:
+    """Presses a button and gives the answer that the browser's dialog asks for."""
+    page.once("dialog", lambda dialog: dialog.accept(text))
+    page.get_by_role("button", name=button, exact=True).click()
+
+
+def test_presets_are_the_servers_and_the_active_one_is_shown(page: Page, server: Server) -> None:
+    presets = server.json("GET", "/v1/presets")[1]["data"]
+    settings(page, max_tokens=4, next=False)
     panel(page)
-    page.once("dialog", lambda dialog: dialog.accept("Calm"))
-    page.get_by_role("button", name="Save as preset").click()
-    page.get_by_label("Preset").select_option("No repetition")
+    active(page, "Server's defaults")
+    titles = preset(page).locator("optgroup").first.locator("option").all_text_contents()
+    assert titles == [one["title"] for one in presets]
+    assert {"Cautious to wild", "Less predictable", "No loops"} <= set(titles)
+    preset(page).select_option(label="No loops")
+    active(page, "No loops")
     assert asked(page)["dry_multiplier"] == 0.8
+    preset(page).select_option(label="Cautious to wild")
+    assert asked(page)["temperature"] == [0.6, 0.8, 1.0, 1.2]
     page.reload()
     panel(page)
-    page.get_by_label("Preset").select_option("Calm")
+    active(page, "Cautious to wild")
+    page.get_by_label("to", exact=True).fill("1.5")
+    page.get_by_label("to", exact=True).press("Tab")
+    active(page, "Cautious to wild, changed")
+
+
+def test_own_presets_stand_beside_the_servers_and_are_renamed_and_deleted(page: Page) -> None:
+    settings(page, max_tokens=4, next=False, values={"temperature": 0.3})
+    panel(page)
+    active(page, "Your settings")
+    answering(page, "Save as preset", "Calm")
+    active(page, "Calm")
+    preset(page).select_option(label="No loops")
+    expect(page.get_by_role("button", name="Rename", exact=True)).to_have_count(0)
+    page.reload()
+    panel(page)
+    preset(page).select_option(label="Calm")
     body = asked(page)
     assert (body["temperature"], "dry_multiplier" in body) == (0.3, False)
+    answering(page, "Rename", "Quiet")
+    active(page, "Quiet")
+    expect(preset(page).locator("option").filter(has_text="Calm")).to_have_count(0)
+    answering(page, "Delete", "")
+    active(page, "Your settings")
+    page.reload()
+    panel(page)
+    expect(preset(page).locator("option").filter(has_text="Quiet")).to_have_count(0)
+    active(page, "Your settings")
 
 
 def test_stop_strings_are_entered_one_a_line(page: Page) -> None:
@@ -73,9 +119,9 @@ def test_a_value_out_of_bounds_is_refused(page: Page) -> None:
 
 
 WRONG = {
-    "grammar": ('root ::= "a"\nx ::= nothere\n', "Grammar (GBNF)", "n"),
+    "grammar": ('root ::= "a"\nx ::= nothere\n', "Grammar", "n"),
     "json_schema": ('{"type": "object",\n "properties": {"a": }}', "JSON schema", "}"),
-    "regex": ("a\n[z-", "Expression", "["),
+    "regex": ("a\n[z-", "Regular expression", "["),
 }
 
 

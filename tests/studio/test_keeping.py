@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import LONG, OPENING, act, ask, cards, editor, over, settings, streaming, texts
+from tests.studio.steps import (
+    LONG,
+    OPENING,
+    act,
+    ask,
+    cards,
+    choose,
+    editor,
+    over,
+    settings,
+    streaming,
+    texts,
+)
 
 STUCK = """() => {
   const put = IDBObjectStore.prototype.put;
@@ -53,8 +66,7 @@ def until(page: Page, condition: str, wanted: object) -> None:
 
 def delete_story(page: Page) -> None:
     page.get_by_role("button", name="Stories").click()
-    page.once("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Delete this story").click()
+    page.get_by_role("button", name="Move to the trash").click()
 
 
 @pytest.mark.parametrize("disk", ["quick", "stuck"])
@@ -111,19 +123,135 @@ def test_a_story_deleted_in_mid_stream_stays_deleted(page: Page) -> None:
     page.reload()
     expect(editor(page)).to_have_value("")
     page.get_by_role("button", name="Stories").click()
-    expect(page.locator(".panel").get_by_text("Untitled")).to_have_count(1)
-    expect(page.locator(".panel").get_by_text("Once upon a time")).to_have_count(0)
+    expect(page.locator(".panel > .list").get_by_text("Untitled")).to_have_count(1)
+    expect(page.locator(".panel > .list").get_by_text("Once upon a time")).to_have_count(0)
 
 
 def test_a_story_deleted_in_the_second_tab_stays_deleted(tabs: list[Page]) -> None:
     reader, writer = tabs
     settings(writer, **LONG)
-    writer.get_by_role("button", name="Write here instead").click()
+    writer.get_by_role("button", name="Edit here").click()
     streaming(writer)
     delete_story(reader)
-    expect(reader.get_by_role("button", name="Write here instead")).to_have_count(0)
+    expect(reader.get_by_role("button", name="Edit here")).to_have_count(0)
     writer.close()
     reader.wait_for_timeout(1500)  # longer than the delay before a write
     reader.reload()
     expect(editor(reader)).to_have_value("")
-    until(reader, WRITTEN, 0)
+    reader.get_by_role("button", name="Stories").click()
+    expect(reader.get_by_text("Trash (1)")).to_be_visible()
+
+
+def test_a_deleted_story_is_in_the_trash_until_the_writer_removes_it(page: Page) -> None:
+    editor(page).fill("The fox slept.")
+    delete_story(page)
+    expect(editor(page)).to_have_value("")
+    page.get_by_text("Trash (1)").click()
+    page.get_by_role("button", name="Restore").click()
+    expect(editor(page)).to_have_value("The fox slept.")
+    expect(page.get_by_text("Trash (1)")).to_have_count(0)
+    page.get_by_role("button", name="Move to the trash").click()
+    page.get_by_text("Trash (1)").click()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Empty the trash").click()
+    expect(page.get_by_text("Trash (1)")).to_have_count(0)
+    page.reload()
+    page.get_by_role("button", name="Stories").click()
+    expect(page.get_by_text("Trash (1)")).to_have_count(0)
+
+
+def saved(page: Page) -> None:
+    expect(page.locator(".saved")).to_have_attribute("title", "Saved in this browser")
+
+
+def test_the_page_says_whether_what_was_typed_is_saved(page: Page) -> None:
+    saved(page)
+    page.evaluate(REFUSE % REFUSALS[0])
+    editor(page).press_sequentially("A wolf")
+    expect(page.locator(".saved")).to_have_attribute("title", "Saving… in this browser")
+    page.evaluate("window.mended = true")
+    saved(page)
+
+
+def test_the_browser_is_asked_to_keep_stories_when_its_disk_is_full(page: Page) -> None:
+    page.add_init_script("""
+        window.asked = 0;
+        navigator.storage.persist = async () => { window.asked += 1; return false; };
+        navigator.storage.persisted = async () => false;
+    """)
+    page.reload()
+    editor(page).wait_for()
+    until(page, "window.asked", 1)
+    page.get_by_role("button", name="Stories").click()
+    expect(page.get_by_text("This browser may delete stories when its disk is full.")).to_be_visible()
+
+
+def pause(page: Page) -> None:
+    """Typing becomes a step of undo, and is stored."""
+    page.wait_for_timeout(500)
+    saved(page)
+
+
+def test_undo_and_redo_survive_a_reload(page: Page) -> None:
+    settings(page, max_tokens=5, next=False)
+    ask(page, "The fox")
+    chosen = choose(page, 1, "The fox")
+    editor(page).press_sequentially(" Then it slept.")
+    pause(page)
+    editor(page).press_sequentially(" It dreamt.")
+    pause(page)
+    page.reload()
+    expect(editor(page)).to_have_value(f"{chosen} Then it slept. It dreamt.")
+    for text in (f"{chosen} Then it slept.", chosen, "The fox"):
+        page.keyboard.press("Control+z")
+        expect(editor(page)).to_have_value(text)
+    expect(page.locator(".card")).to_have_count(4)
+    pause(page)
+    page.reload()
+    expect(editor(page)).to_have_value("The fox")
+    for text in (chosen, f"{chosen} Then it slept.", f"{chosen} Then it slept. It dreamt."):
+        page.keyboard.press("Control+Shift+z")
+        expect(editor(page)).to_have_value(text)
+
+
+def test_undo_of_a_change_in_older_text_returns_to_the_candidates_behind_it(page: Page) -> None:
+    settings(page, max_tokens=5, next=False)
+    ask(page, "The fox slept.")
+    before = texts(page)
+    editor(page).fill("The wolf slept.")
+    pause(page)
+    expect(page.locator(".card")).to_have_count(0)
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value("The fox slept.")
+    expect(page.locator(".card .text")).to_have_text(before)
+    page.keyboard.press("Control+Shift+z")
+    expect(editor(page)).to_have_value("The wolf slept.")
+
+
+def test_one_click_backs_up_all_stories_and_the_file_brings_them_back(page: Page, tmp_path: Path) -> None:
+    editor(page).fill("The fox slept.")
+    pause(page)
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_role("button", name="New story").click()
+    editor(page).fill("The owl woke.")
+    pause(page)
+    page.get_by_role("button", name="Move to the trash").click()
+    expect(editor(page)).to_have_value("The fox slept.")
+    with page.expect_download() as loading:
+        page.get_by_role("button", name="Back up all").click()
+    file = tmp_path / loading.value.suggested_filename
+    loading.value.save_as(file)
+    assert re.fullmatch(r"stories \d{4}-\d\d-\d\d\.json", file.name)
+    page.locator("input[type=file]").set_input_files(file)  # all of them are here already
+    expect(page.locator(".unseen[role=status]")).to_have_text("0 of 2 stories brought back")
+    editor(page).fill("The fox ran.")
+    pause(page)
+    page.locator("input[type=file]").set_input_files(file)
+    expect(editor(page)).to_have_value("The fox slept.")  # beside the other one
+    page.evaluate("() => { indexedDB.deleteDatabase('llama-srb studio'); localStorage.clear(); }")
+    page.reload()
+    expect(editor(page)).to_have_value("")
+    page.get_by_role("button", name="Stories").click()
+    page.locator("input[type=file]").set_input_files(file)
+    expect(editor(page)).to_have_value("The fox slept.")
+    expect(page.get_by_text("Trash (1)")).to_be_visible()

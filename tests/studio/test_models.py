@@ -139,7 +139,7 @@ def test_the_choice_reaches_the_request_and_stays_with_the_story(page: Page, sev
     page.reload()
     expect(control(page)).to_have_value("poem")
     expect(status).to_contain_text("poem")
-    expect(page.get_by_label("temperature", exact=True)).to_have_attribute("placeholder", "0.3")
+    expect(page.get_by_label("Creativity (temperature)")).to_have_attribute("placeholder", "0.3")
     before = generated(several, "poem")
     assert asked(page, "A frog sat on a stone")["model"] == "poem"
     over(page, 4)
@@ -148,10 +148,10 @@ def test_the_choice_reaches_the_request_and_stays_with_the_story(page: Page, sev
     expect(control(page).locator("option").nth(1)).to_have_text("poem · loaded")
     page.reload()
     expect(control(page)).to_have_value("poem")
-    expect(page.get_by_label("temperature", exact=True)).to_have_attribute("placeholder", "0.3")
+    expect(page.get_by_label("Creativity (temperature)")).to_have_attribute("placeholder", "0.3")
     story(page, str(story_of_tale))
     expect(control(page)).to_have_value("")
-    expect(page.get_by_label("temperature", exact=True)).to_have_attribute("placeholder", "0.8")
+    expect(page.get_by_label("Creativity (temperature)")).to_have_attribute("placeholder", "0.8")
     assert "model" not in asked(page, "An owl woke up")
     over(page, 4)
     story(page, "A frog sat on a stone")
@@ -162,11 +162,11 @@ def test_the_choice_reaches_the_request_and_stays_with_the_story(page: Page, sev
 
 def test_a_choice_in_another_tab_comes_with_the_story(browser: Browser, several: Server) -> None:
     with visiting(browser, several.url, pages=2) as [writer, reader]:
-        temperature = reader.get_by_label("temperature", exact=True)
+        temperature = reader.get_by_label("Creativity (temperature)")
         panel(reader)
         expect(temperature).to_have_attribute("placeholder", "0.8")
         control(writer).select_option("poem")
-        reader.get_by_role("button", name="Write here instead").click()
+        reader.get_by_role("button", name="Edit here").click()
         expect(control(reader)).to_have_value("poem")
         expect(temperature).to_have_attribute("placeholder", "0.3")
 
@@ -402,7 +402,7 @@ def test_a_key_sees_only_the_models_that_it_may_use(visit: Visit, tmp_path: Path
         page.reload()
         expect(page.locator(".status")).to_contain_text("poem")
         panel(page)
-        expect(page.get_by_label("temperature", exact=True)).to_be_visible()
+        expect(page.get_by_label("Creativity (temperature)")).to_be_visible()
         expect(page.get_by_label("Model")).to_have_count(0)
 
 

@@ -46,7 +46,7 @@ def test_a_server_that_is_killed_in_mid_stream_loses_nothing(visit: Visit) -> No
         expect(page.get_by_role("alert")).to_have_count(0)
         assert texts(page) == before
         settings(page, max_tokens=5)
-        page.get_by_role("button", name="Go on with 4").click()
+        page.get_by_role("button", name="Resume 4 interrupted").click()
         expect(page.get_by_text("interrupted")).to_have_count(0)
         over(page, 4)
         assert all(now.startswith(then) and now > then for now, then in zip(texts(page), before, strict=True))
@@ -54,7 +54,7 @@ def test_a_server_that_is_killed_in_mid_stream_loses_nothing(visit: Visit) -> No
 
 def test_without_a_network_the_page_says_so_and_writing_goes_on(page: Page) -> None:
     page.context.set_offline(True)
-    expect(page.get_by_role("alert").filter(has_text="away")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="reach the server")).to_be_visible()
     editor(page).fill("Still here")
     page.context.set_offline(False)
     expect(page.get_by_role("alert")).to_have_count(0)

@@ -12,7 +12,7 @@ def told(page: Page, told: bool = True) -> None:
 
 
 def take(page: Page) -> None:
-    page.get_by_role("button", name="Write here instead").click()
+    page.get_by_role("button", name="Edit here").click()
     told(page, False)
 
 

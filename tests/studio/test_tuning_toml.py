@@ -30,7 +30,7 @@ def test_the_exported_task_is_accepted_and_gives_the_same_texts(
     tuning(page)
     page.get_by_label("Prefix").fill('\n"Hello", said \\ the cat.\n')
     page.get_by_label("Prelude").fill("Three friends\nlived in a wood.\nEach had a house.")
-    page.get_by_label("temperature", exact=True).fill("1.1")
+    page.get_by_label("Creativity (temperature)").fill("1.1")
     page.get_by_label("Tokens each").fill("12")
     run(page, seed=11)
     wanted = texts(page, "Edited")

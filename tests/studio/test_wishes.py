@@ -107,9 +107,9 @@ def test_the_tree_folds_hoists_bookmarks_and_sets_aside(page: Page) -> None:
     expect(tree(page)).to_have_count(5)
     page.get_by_role("button", name="Fold").click()
     tree(page).last.focus()
-    page.get_by_role("button", name="Set aside").click()
+    page.get_by_role("button", name="Discard").click()
     expect(tree(page)).to_have_count(8)
-    page.get_by_label("set aside too").check()
+    page.get_by_label("Show discarded").check()
     expect(tree(page)).to_have_count(9)
 
 

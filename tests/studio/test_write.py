@@ -256,8 +256,8 @@ def test_a_refused_request_leaves_the_earlier_candidates(page: Page) -> None:
     ask(page)
     old = texts(page)
     page.get_by_role("button", name="Settings").click()
-    page.get_by_label("Kind").select_option("grammar")
-    page.get_by_role("textbox", name="Grammar (GBNF)").fill('root ::= "a"\nx ::= nothere\n')
+    page.get_by_label("Output format").select_option("grammar")
+    page.get_by_role("textbox", name="Grammar").fill('root ::= "a"\nx ::= nothere\n')
     page.get_by_role("button", name="Reroll").click()
     expect(page.get_by_role("alert").filter(has_text="line 2").first).to_be_visible()
     expect(page.locator(".card .text")).to_have_text(old)
@@ -266,7 +266,7 @@ def test_a_refused_request_leaves_the_earlier_candidates(page: Page) -> None:
 
 def test_the_server_goes_away_and_comes_back(page: Page, server: Server) -> None:
     page.route("**/health", lambda route: route.abort())
-    expect(page.get_by_role("alert").filter(has_text="away")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="reach the server")).to_be_visible()
     editor(page).fill("Still here")
     page.unroute("**/health")
     expect(page.get_by_role("alert")).to_have_count(0)

@@ -12,13 +12,19 @@ from llama_srb.request.presets import SHIPPED, PresetError, read
 def test_the_shipped_presets_are_valid_and_have_descriptions() -> None:
     presets = read([SHIPPED])
     assert len(presets) >= 5
-    assert all(preset.about and preset.fields for preset in presets.values())
+    assert all(preset.about and preset.fields and preset.title for preset in presets.values())
 
 
 def test_names_are_canonical_and_a_later_folder_overrides_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "hot.toml").write_text('about = "mine"\ntemp = 2\n')
     hot = read([SHIPPED, tmp_path])["hot"]
     assert (hot.about, hot.fields) == ("mine", {"temperature": 2})
+
+
+def test_a_title_is_the_files_or_made_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "warm-and-calm.toml").write_text("temperature = 0.5\n")
+    (tmp_path / "x.toml").write_text('title = "Like rain"\ntemperature = 0.5\n')
+    assert [preset.title for preset in read([tmp_path]).values()] == ["Warm and calm", "Like rain"]
 
 
 @pytest.mark.parametrize(

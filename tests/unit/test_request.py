@@ -276,6 +276,11 @@ MESSAGES: list[tuple[dict[str, Any], str | None, str]] = [
     ),
     ({"temperature": [1, 2]}, "temperature", "temperature is a list of 2; it must have n, 8"),
     (
+        {"temperature": {"from": 1}},
+        "temperature",
+        'temperature is {"from": 1}; it must be a number, a list of n numbers, or {"from": 0.5, "to": 1}',
+    ),
+    (
         {"n": 2, "temperature": [1, -2]},
         "sequences[1].temperature",
         "sequences[1].temperature is -2; it must be between 0 and 100",
@@ -425,6 +430,17 @@ def test_a_list_for_a_number_is_one_value_per_sequence() -> None:
         {"temperature": 1.2, "max_tokens": 3},
     ]
     assert fields["sampling"] == {"seed": 7}
+
+
+def test_from_and_to_are_spread_over_the_sequences() -> None:
+    fields = parsed(n=4, temperature={"from": 0.6, "to": 1.2}, top_k={"from": 10, "to": 41}).engine_fields()
+    assert [one["temperature"] for one in fields["sequences"]] == [0.6, 0.8, 1.0, 1.2]
+    assert [one["top_k"] for one in fields["sequences"]] == [10, 20, 31, 41]
+    assert parsed(n=1, temperature={"from": 0.6, "to": 1.2}).sequences[0].temperature == 0.6
+    with pytest.raises(
+        RequestError, match=r"sequences\[1\].temperature is 200.0; it must be between 0 and 100"
+    ):
+        parsed(n=2, temperature={"from": 1, "to": 200})
 
 
 def test_a_sequences_own_setting_wins_over_a_list() -> None:
@@ -657,6 +673,9 @@ def test_the_tables_describe_every_field() -> None:
     rows = samplers_table()
     assert [row["name"] for row in rows] == list(SAMPLING_ROWS)
     assert all(row["meaning"] and row["group"] and row["type"] != "object" for row in rows)
+    titles = [row["title"] for row in samplers_table()]
+    assert all(titles), "each sampling field has a name for writers"
+    assert len(set(titles)) == len(titles)
     assert all(
         row["low"] is not None and row["high"] is not None for row in rows if row["type"] in ("int", "float")
     )

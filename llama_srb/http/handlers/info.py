@@ -145,7 +145,10 @@ class Info:
         presets = self._registry.presets.values()
         answer: Presets = {
             "object": "list",
-            "data": [{"name": p.name, "about": p.about, "fields": dict(p.fields)} for p in presets],
+            "data": [
+                {"name": p.name, "title": p.title, "about": p.about, "fields": dict(p.fields)}
+                for p in presets
+            ],
         }
         return json_response(answer)
 

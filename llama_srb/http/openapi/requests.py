@@ -185,11 +185,12 @@ def _base(row: Row) -> Schema:
 
 
 def _field(row: Row, *, of_one: bool) -> Schema:
-    """A row as a property; a number may also be a list with one for each sequence, except with of_one."""
+    """A row as a property; without of_one a number may also be a list for all sequences, or {from, to}."""
     base = _base(row)
     shapes = [*base.get("anyOf", [base]), {"type": "null"}]
     if row.is_number and row.name in OVERRIDE_ROWS and not of_one:
-        shapes.append({"type": "array", "items": {"anyOf": [base, {"type": "null"}]}})
+        ends = {"type": "object", "properties": {"from": base, "to": base}, "required": ["from", "to"]}
+        shapes += [{"type": "array", "items": {"anyOf": [base, {"type": "null"}]}}, ends]
     if row.name == "prompt":
         return {"anyOf": shapes, "description": row.meaning}
     return {"anyOf": shapes, "default": row.default, "description": row.meaning}

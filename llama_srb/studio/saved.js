@@ -1,0 +1,25 @@
+// Whether all that was written is stored: in this browser, and on the server if it keeps stories.
+
+import { session } from "./session.js";
+import { later, sharing } from "./sync.js";
+import { html, useChanges } from "./ui.js";
+
+/** "Saved", with where, and what is in the way, as a tooltip. A click sends the story at once. */
+export function Saved() {
+  useChanges("saved", "story");
+  const { base, changed } = session.story;
+  const isShared = sharing.on && base?.at === changed;
+  const [word, where] = !session.saved
+    ? ["Saving…", "in this browser"]
+    : !sharing.on
+      ? ["Saved", "in this browser"]
+      : session.conflict
+        ? ["Saved here", "in this browser; another device has changed the story, too"]
+        : sharing.error
+          ? ["Saved here", `in this browser; not on the server yet: ${sharing.error}`]
+          : isShared
+            ? ["Saved", "in this browser and on the server"]
+            : ["Saved here", "in this browser; the server gets it in a moment"];
+  return html`<button type="button" class="saved" title=${`${word} ${where}`}
+    onClick=${() => sharing.on && later(0)}>${word}<span class="unseen"> ${where}</span></button>`;
+}

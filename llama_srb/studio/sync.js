@@ -1,0 +1,188 @@
+// Stories on the server (--stories): each change here goes there, each change of another device comes here.
+//
+// A story's `base` says which version of the server it has last been equal to: {version, at}, `at` being the
+// story's own time of change then. What was changed in both places is a conflict, which the writer decides.
+// The tokens of candidates stay in this browser: they are many, and another device can read without them.
+
+import { ApiError, call, send } from "./api.js";
+import { commit } from "./history.js";
+import { ours } from "./exchange.js";
+import { list, REMOVED, replaceOpen } from "./library.js";
+import { merge, withTokens } from "./merge.js";
+import { session } from "./session.js";
+import * as store from "./store.js";
+import { duties } from "./tabs.js";
+import { changed } from "./ui.js";
+
+const EVERY_MS = 10_000; // to learn of other devices
+const QUIET_MS = 2000; // after a change, until it is sent
+const PATH = "v1/stories";
+
+export const sharing = { on: null, error: null, at: null }; // on: null: not known; at: when all was equal
+let timer = null;
+let working = false;
+
+/** Exchanges stories for as long as the page is open. */
+export function share() {
+  store.saving.push((saved) => saved && sharing.on && later(QUIET_MS));
+  addEventListener("online", () => later(0));
+  document.addEventListener("visibilitychange", () => document.hidden || later(0));
+  later(0);
+}
+
+export function later(ms) {
+  clearTimeout(timer);
+  timer = setTimeout(round, ms);
+}
+
+async function round() {
+  if (working) return;
+  working = true;
+  try {
+    if (!document.hidden) await exchange();
+    if (sharing.on) sharing.error = null;
+  } catch (error) {
+    if (error.status === 501) sharing.on = false;
+    else sharing.error = error instanceof ApiError ? error.message : "the server does not answer";
+  }
+  working = false;
+  changed("saved");
+  if (sharing.on !== false) later(EVERY_MS);
+}
+
+async function exchange() {
+  const { data } = await call("GET", PATH);
+  sharing.on = true;
+  await sendRemoved(data);
+  commit();
+  if (!(await store.flush())) return;
+  const { own, isFirst, elsewhere } = await duties();
+  const heads = new Map((await store.stories()).map((head) => [head.id, head]));
+  const entries = new Map(data.map((entry) => [entry.id, entry]));
+  const isMine = (id) => (id === session.story.id ? own : isFirst && !elsewhere.has(id));
+  let isEqual = true;
+  for (const id of new Set([...heads.keys(), ...entries.keys()]))
+    if (isMine(id)) isEqual = (await settle(id, heads.get(id), entries.get(id))) && isEqual;
+  if (isEqual) sharing.at = Date.now();
+  if (isFirst) await list();
+}
+
+async function sendRemoved(data) {
+  for (const id of store.read(REMOVED, [])) {
+    if (data.some((entry) => entry.id === id && entry.state !== "removed"))
+      await call("DELETE", `${PATH}/${id}?forever=true`);
+    store.save(REMOVED, store.read(REMOVED, []).filter((one) => one !== id));
+    data.splice(0, data.length, ...data.filter((entry) => entry.id !== id));
+  }
+}
+
+/** Makes a story equal in both places; false if that has to wait. */
+async function settle(id, head, entry) {
+  if (!head) return entry.state === "removed" || fetchStory(entry, null);
+  const isChanged = !head.base || head.changed !== head.base.at;
+  const isKnown = head.base && entry?.version === head.base.version;
+  const isGone = !entry || entry.state === "removed";
+  if (id === session.story.id && session.runs.size) return false; // when the candidates are complete
+  if (isGone && entry && !isChanged) return forget(head);
+  if (isGone || (isKnown && isChanged)) return put(head, isGone ? null : entry.version);
+  if (isKnown) return follow(head, entry);
+  return isChanged ? reconcile(head, entry) : fetchStory(entry, head);
+}
+
+/** Sends a story; `version`: the one that it replaces. */
+async function put(head, version) {
+  const story = await store.load(head.id);
+  if (!story || (isEmpty(story) && !version)) return true;
+  const condition = version ? { "If-Match": `"${version}"` } : { "If-None-Match": "*" };
+  const response = await send("PUT", `${PATH}/${head.id}`, light(story), undefined, condition);
+  const entry = await response.json();
+  if (story.trashed) await call("DELETE", `${PATH}/${head.id}`);
+  await keepBase(story, entry.version);
+  return true;
+}
+
+const isEmpty = ({ nodes, name }) =>
+  name === "Untitled" && Object.values(nodes).every(({ text }) => !text);
+
+function light({ base: _, trashed: __, nodes, ...head }) {
+  const some = Object.values(nodes).map(({ tokens: _, ref: __, ...node }) => [node.id, node]);
+  return { ...head, nodes: Object.fromEntries(some) };
+}
+
+/** Notes that a story, as it was at its `changed`, is equal to a version of the server. */
+async function keepBase({ id, changed: at }, version) {
+  const base = { version, at };
+  if (session.story.id !== id) return store.amend(id, at, { base });
+  session.story.base = base;
+  store.keepAsIs(session.story);
+  await store.flush();
+}
+
+/** Takes a change of the trash over from another device. */
+async function follow(head, { version, state }) {
+  const trashed = state === "trash" ? (head.trashed ?? Date.now()) : null;
+  if (!head.trashed === !trashed) return true;
+  if (head.id === session.story.id) return true; // not while it is open
+  await store.amend(head.id, head.changed, { trashed, base: { version, at: head.changed } });
+  return true;
+}
+
+async function forget({ id }) {
+  if (id === session.story.id) return true; // not while it is open
+  await store.remove(id);
+  return true;
+}
+
+/** Puts the server's version in place of ours, which has not changed, or which there is not. */
+async function fetchStory(entry, head) {
+  const { story } = await load(entry);
+  const older = head && (await store.load(head.id));
+  await take(older ? withTokens(story, older) : story, entry);
+  return true;
+}
+
+async function load({ id }) {
+  const response = await send("GET", `${PATH}/${id}`);
+  const version = response.headers.get("ETag").replaceAll('"', "");
+  return { story: ours(await response.json(), id), version };
+}
+
+async function take(story, { version, state }) {
+  story.trashed = state === "trash" ? story.changed : null;
+  story.base = { version, at: story.changed };
+  await (story.id === session.story.id ? replaceOpen(story) : store.replace(story));
+}
+
+/** Both have changed: what one of them has is kept; else the writer decides. */
+async function reconcile(head, entry) {
+  const mine = await store.load(head.id);
+  if (session.conflict?.version === entry.version && session.conflict.remote.id === head.id) return false;
+  const { story: remote, version } = await load(entry);
+  const here = merge(mine, remote);
+  if (!here.added && !here.fields.length) return put(head, version);
+  const there = merge(remote, mine);
+  if (!there.added && !there.fields.length) {
+    await take(withTokens(remote, mine), { ...entry, version });
+    return true;
+  }
+  if (head.id === session.story.id) {
+    session.conflict = { remote, version };
+    changed("server");
+  }
+  return false;
+}
+
+/** Ends the conflict of the open story with this device's text or the other one; both stay as branches. */
+export async function decide(isOther) {
+  commit();
+  const { remote, version } = session.conflict;
+  const { story, current } = merge(session.story, remote);
+  if (isOther) {
+    const { nodes: _, id: __, root: ___, ...fields } = remote;
+    Object.assign(story, fields, { current });
+  }
+  session.conflict = null;
+  Object.assign(story, { base: { version, at: 0 }, changed: Date.now() });
+  await replaceOpen(story);
+  later(0);
+}

@@ -1,0 +1,217 @@
+"""Stories on the server: a phone and a laptop, which are two profiles of a browser, have the same ones."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.studio.conftest import PATIENCE_MS
+from tests.studio.steps import editor, settings
+from tests.support.serving import LASTING, Server, serving
+
+Visit = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that keeps stories."""
+    folder = tmp_path_factory.mktemp("stories")
+    with serving("--stories", str(folder), "--", "-t", "1", *LASTING) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def no_stories(keeper: Server) -> None:
+    """Each test begins with an empty server."""
+    for one in stories(keeper):
+        if one["state"] != "removed":
+            keeper.call("DELETE", f"/v1/stories/{one['id']}?forever=true")
+
+
+def stories(server: Server) -> list[dict[str, Any]]:
+    data: list[dict[str, Any]] = server.json("GET", "/v1/stories")[1]["data"]
+    return data
+
+
+def kept(server: Server) -> list[tuple[str, str]]:
+    return sorted((one["name"], one["state"]) for one in stories(server) if one["state"] != "removed")
+
+
+def until(is_so: Callable[[], bool], page: Page) -> None:
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not is_so():
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(50)
+
+
+def shared(page: Page) -> None:
+    """Sends at once; returns when all is on the server."""
+    page.wait_for_timeout(700)  # typing becomes part of the story, which is stored
+    page.locator(".saved").click()
+    expect(page.locator(".saved")).to_have_attribute("title", "Saved in this browser and on the server")
+
+
+def learn(page: Page) -> None:
+    page.locator(".saved").click()
+
+
+def write(page: Page, text: str) -> None:
+    editor(page).fill(text)
+    shared(page)
+
+
+def named(page: Page, name: str) -> None:
+    page.get_by_role("button", name="Stories", exact=True).click()
+    field = page.get_by_label("Name")
+    field.fill(name)
+    field.press("Tab")
+    page.keyboard.press("Escape")
+
+
+def open_story(page: Page, name: str) -> None:
+    page.get_by_role("button", name="Stories", exact=True).click()
+    page.locator(".panel .list button").filter(has_text=name).first.click()
+    page.keyboard.press("Escape")
+
+
+def two(visit: Visit, keeper: Server, text: str = "Once") -> tuple[Page, Page]:
+    """A phone and a laptop, which both show a story with this text."""
+    phone = visit(keeper.url)
+    named(phone, "The fox")
+    write(phone, text)
+    laptop = visit(keeper.url)
+    open_story(laptop, "The fox")
+    expect(editor(laptop)).to_have_value(text)
+    return phone, laptop
+
+
+def test_a_story_of_the_phone_is_on_the_laptop_and_what_is_added_there_comes_back(
+    visit: Visit, keeper: Server
+) -> None:
+    phone, laptop = two(visit, keeper)
+    write(laptop, "Once upon a time")
+    learn(phone)
+    expect(editor(phone)).to_have_value("Once upon a time")
+    assert kept(keeper) == [("The fox", "kept")]
+
+
+def test_what_was_written_without_the_server_is_sent_when_it_is_back(visit: Visit, keeper: Server) -> None:
+    phone, laptop = two(visit, keeper)
+    phone.context.set_offline(True)
+    editor(phone).fill("Once, offline")
+    phone.wait_for_timeout(700)
+    learn(phone)
+    expect(phone.locator(".saved")).to_have_attribute("title", re.compile("not on the server yet"))
+    phone.context.set_offline(False)
+    shared(phone)
+    learn(laptop)
+    expect(editor(laptop)).to_have_value("Once, offline")
+
+
+@pytest.mark.parametrize("which", ["this one", "the other one"])
+def test_a_conflict_shows_both_texts_and_the_writer_decides(visit: Visit, keeper: Server, which: str) -> None:
+    phone, laptop = two(visit, keeper)
+    phone.context.set_offline(True)
+    editor(phone).fill("Once in spring")
+    write(laptop, "Once in winter")
+    phone.context.set_offline(False)
+    phone.wait_for_timeout(700)
+    learn(phone)
+    conflict = phone.get_by_role("alert", name="Two versions of this story")
+    expect(conflict.get_by_label("On this device")).to_contain_text("Once in spring")
+    expect(conflict.get_by_label("On the other device")).to_contain_text("Once in winter")
+    expect(phone.locator(".saved")).to_have_text(
+        "Saved here in this browser; another device has changed the story, too"
+    )
+    assert kept(keeper) == [("The fox", "kept")]
+    conflict.get_by_role("button", name=f"Go on with {which}").click()
+    expect(conflict).to_have_count(0)
+    chosen, other = ("spring", "winter") if which == "this one" else ("winter", "spring")
+    expect(editor(phone)).to_have_value(f"Once in {chosen}")
+    shared(phone)
+    learn(laptop)
+    expect(editor(laptop)).to_have_value(f"Once in {chosen}")
+    laptop.get_by_role("button", name="Branches", exact=True).click()
+    expect(laptop.get_by_role("treeitem").filter(has_text=other)).to_have_count(1)
+
+
+def test_the_trash_is_shared_and_a_story_comes_back_from_it(visit: Visit, keeper: Server) -> None:
+    phone, laptop = two(visit, keeper)
+    open_other(laptop)
+    phone.get_by_role("button", name="Stories", exact=True).click()
+    phone.get_by_role("button", name="Move to the trash").click()
+    expect(phone.get_by_text("Trash (1)")).to_be_visible()
+    learn(phone)
+    laptop.wait_for_timeout(500)
+    learn(laptop)
+    laptop.get_by_role("button", name="Stories", exact=True).click()
+    laptop.get_by_text("Trash (1)").click()
+    assert kept(keeper) == [("The fox", "trash")]
+    laptop.get_by_role("button", name="Restore").click()
+    expect(editor(laptop)).to_have_value("Once")
+    shared(laptop)
+    assert kept(keeper) == [("The fox", "kept")]
+
+
+def open_other(page: Page) -> None:
+    page.get_by_role("button", name="Stories", exact=True).click()
+    page.get_by_role("button", name="New story").click()
+    page.keyboard.press("Escape")
+
+
+def test_a_story_removed_for_ever_leaves_all_devices(visit: Visit, keeper: Server) -> None:
+    phone, laptop = two(visit, keeper)
+    open_other(laptop)
+    phone.get_by_role("button", name="Stories", exact=True).click()
+    phone.get_by_role("button", name="Move to the trash").click()
+    phone.get_by_text("Trash (1)").click()
+    phone.once("dialog", lambda dialog: dialog.accept())
+    phone.get_by_role("button", name="Remove for ever").click()
+    expect(phone.get_by_text("Trash (1)")).to_have_count(0)
+    learn(phone)
+    until(lambda: kept(keeper) == [], phone)
+    learn(laptop)
+    laptop.get_by_role("button", name="Stories", exact=True).click()
+    expect(laptop.locator(".panel .list").get_by_text("The fox")).to_have_count(0)
+
+
+def test_two_tabs_of_a_browser_do_not_conflict_with_each_other(visit: Visit, keeper: Server) -> None:
+    first = visit(keeper.url)
+    named(first, "The fox")
+    write(first, "Once")
+    context: BrowserContext = first.context
+    second = context.new_page()
+    second.goto(keeper.url)
+    editor(second).wait_for()
+    open_other(second)
+    write(second, "Twice")
+    write(first, "Once upon")
+    write(second, "Twice or more")
+    for page in (first, second):
+        expect(page.get_by_role("alert", name="Two versions of this story")).to_have_count(0)
+    assert len(kept(keeper)) == 2
+
+
+def test_candidates_are_shared_without_their_tokens(visit: Visit, keeper: Server) -> None:
+    phone = visit(keeper.url)
+    settings(phone, max_tokens=5, next=False)
+    editor(phone).fill("Once upon a time")
+    editor(phone).press("Control+Enter")
+    expect(phone.locator(".card")).to_have_count(4)
+    expect(phone.locator(".card.running")).to_have_count(0)
+    shared(phone)
+    (one,) = (one for one in stories(keeper) if one["state"] == "kept")
+    status, _, data = keeper.call("GET", f"/v1/stories/{one['id']}")
+    nodes = json.loads(data)["nodes"].values()
+    assert status == 200
+    assert sum(node["source"] == "model" for node in nodes) == 4
+    assert not any("tokens" in node for node in nodes)
+    laptop = visit(keeper.url)
+    open_story(laptop, "Once upon a time")
+    expect(laptop.locator(".card")).to_have_count(4)
