@@ -194,7 +194,7 @@ def test_nothing_is_told_of_saved_tokens_without_the_fields(server: Server) -> N
 
 
 def test_the_command_line_ends_texts_early_too() -> None:
-    given = ("-n", "8", "--max-tokens", "40", "--seed", "5", "--ignore-eos", "true")
+    given = ("-n", "8", "--max-tokens", "40", "--seed", "5", "--ignore-eos")
     early = ("--prune", '{"at": [8], "keep": 3}', "--finish", '{"first": 1}')
     answer = json.loads(complete(*given, *early, "--json"))
     found = Counter(choice["finish_reason"] for choice in answer["choices"])

@@ -221,7 +221,7 @@ def test_a_vote_without_answers_has_an_empty_list(server: Server) -> None:
         ({"medoid": {"by": "embeddings"}}, "only a server with an embedding model computes them (--url)"),
         (
             {"judge": {"prompt": "{text}", "answers": ["a", "b"]}},
-            "only a server's model judges texts (--url)",
+            "only a server's model judges texts",
         ),
     ],
     ids=["embeddings", "judge"],
