@@ -10,13 +10,38 @@ void record::add(const std::vector<llama_token> & list) {
     ends.push_back((uint32_t) tokens.size());
 }
 
+void record::add_answer(const std::vector<llama_token> & drawn, const std::vector<llama_token> & seen) {
+    if (seen != drawn) {
+        const size_t n = std::min(drawn.size(), seen.size());
+        const auto   same =
+            std::mismatch(drawn.begin(), drawn.begin() + (std::ptrdiff_t) n, seen.begin()).second;
+        other_ends.push_back({ends.size() - 1, (size_t) (same - seen.begin()), {same, seen.end()}});
+    }
+    add(drawn);
+}
+
+std::vector<llama_token> record::seen(size_t index) const {
+    std::vector<llama_token> tokens = list(1 + index);
+    for (const other_end & end : other_ends) {
+        if (end.index == index) {
+            tokens.resize(end.n_kept);
+            tokens.insert(tokens.end(), end.tail.begin(), end.tail.end());
+        }
+    }
+    return tokens;
+}
+
 std::vector<llama_token> record::list(size_t i) const {
     return {tokens.begin() + (i > 0 ? ends[i - 1] : 0), tokens.begin() + ends[i]};
 }
 
 size_t record::n_bytes() const {
-    return sizeof *this + id.capacity() + tokens.capacity() * sizeof tokens[0] +
-           ends.capacity() * sizeof ends[0];
+    size_t n = sizeof *this + id.capacity() + tokens.capacity() * sizeof tokens[0] +
+               ends.capacity() * sizeof ends[0] + other_ends.capacity() * sizeof other_ends[0];
+    for (const other_end & end : other_ends) {
+        n += end.tail.capacity() * sizeof end.tail[0];
+    }
+    return n;
 }
 
 void record_list::add(record && r) {

@@ -16,9 +16,22 @@ struct record {
     std::string              healed;    // the end of the prompt that is in the sequences' tokens
 
     void add(const std::vector<llama_token> & list);
-    // 0: the prompt, 1 + index: a sequence.
+    // A sequence: its tokens as they were drawn, and those of the text that the client has.
+    void add_answer(const std::vector<llama_token> & drawn, const std::vector<llama_token> & seen);
+    // 0: the prompt, 1 + index: a sequence, as drawn.
     std::vector<llama_token> list(size_t i) const;
+    // Those of the text that the client has.
+    std::vector<llama_token> seen(size_t index) const;
     size_t                   n_bytes() const;
+
+  private:
+    // Where a text is not that of the drawn tokens: how many of them it has, and the tokens behind them.
+    struct other_end {
+        size_t                   index;
+        size_t                   n_kept;
+        std::vector<llama_token> tail;
+    };
+    std::vector<other_end> other_ends;
 };
 
 class record_list {

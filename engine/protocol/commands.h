@@ -21,6 +21,7 @@ struct sequence_name {
     std::string id;
     int32_t     index = -1; // -1: none is named
     int32_t     at    = -1;
+    bool        exact = false; // as its tokens were drawn, not as the client has its text
 };
 
 // A text whose log probability is computed; none of its tokens is drawn.
@@ -45,21 +46,25 @@ struct generate_command {
     std::string                 client;
     int32_t                     priority = 0; // the lower, the earlier
     std::string                 pin;          // the name under which the prompt is pinned; empty: it is not
-    int32_t n_logprobs       = -1;    // -1: none; 0: of the drawn token; k: of the k likeliest tokens too
-    bool    processed        = false; // logprobs are computed after the samplers
-    bool    cache            = true;
-    bool    exact            = false; // the prompt was given as token ids
-    bool    echo             = false; // report the prompt, with its logprobs if there are any
-    bool    sum_logprobs     = false; // the stop event of each sequence has the sum
-    bool    certainty        = false; // the stop or score event of each has the mean of its rows'
-    bool    retry_duplicates = false; // duplicates are retried
-    bool    mark_duplicates  = false; // the stop event of a duplicate names the other sequence
-    int32_t n_bos            = 0;     // tokens before the client's own text
-    int32_t n_cut            = 0;     // tokens that were cut from what is continued
+    int32_t n_logprobs        = -1;    // -1: none; 0: of the drawn token; k: of the k likeliest tokens too
+    int32_t n_prompt_logprobs = -1;    // the same for tokens of the prompt, each with its rank
+    bool    raw               = true;  // logprobs are computed before the samplers
+    bool    processed         = false; // logprobs are computed after the samplers; with both there are two
+    bool    return_ids        = false; // the client gets the ids of all tokens
+    bool    entropies         = false; // the client gets the entropy of each token's row
+    bool    cache             = true;
+    bool    exact             = false; // the prompt was given as token ids
+    bool    echo              = false; // report the prompt, with its logprobs if there are any
+    bool    sum_logprobs      = false; // the stop event of each sequence has the sum
+    bool    certainty         = false; // the stop or score event of each has the mean of its rows'
+    bool    retry_duplicates  = false; // duplicates are retried
+    bool    mark_duplicates   = false; // the stop event of a duplicate names the other sequence
+    int32_t n_bos             = 0;     // tokens before the client's own text
+    int32_t n_cut             = 0;     // tokens that were cut from what is continued
 
     std::shared_ptr<const chat_format> chat; // how an answer is parsed; nullptr: it is plain text
     bool                               scores_prompt() const {
-        return echo && n_logprobs >= 0;
+        return (echo && n_logprobs >= 0) || n_prompt_logprobs >= 0;
     } // each token of the prompt needs its row of logits
     std::string healed_bytes() const { return healed ? healed->bytes : ""; }
     // What is known of each drawn token.

@@ -13,6 +13,16 @@ static std::string list_of(const std::vector<std::string> & tokens, size_t n_tok
     return list + "]";
 }
 
+template <typename T> static std::string numbers(const std::vector<T> & values, const char * format) {
+    std::string list = "[";
+    char        number[32];
+    for (const T value : values) {
+        snprintf(number, sizeof(number), format, value);
+        list += (list.size() > 1 ? "," : "") + std::string(number);
+    }
+    return list + "]";
+}
+
 void append_queued(std::string & out, const std::string & id, int64_t position) {
     event_line(out, "queued", id).integer("position", position);
 }
@@ -38,6 +48,9 @@ void append_start(std::string & out, const std::string & id, const start_report 
     if (report.n_cut > 0) {
         event.integer("cut_tokens", report.n_cut);
     }
+    if (report.prompt) {
+        event.raw("prompt_token_ids", numbers(*report.prompt, "%d"));
+    }
 }
 
 void append_prompt(std::string & out, const std::string & id, const std::string & text,
@@ -49,12 +62,17 @@ void append_prompt(std::string & out, const std::string & id, const std::string 
     }
 }
 
+void append_prompt_logprobs(std::string & out, const std::string & id,
+                            const std::vector<std::string> & tokens) {
+    event_line(out, "prompt_logprobs", id).raw("tokens", list_of(tokens, tokens.size()));
+}
+
 void append_progress(std::string & out, const std::string & id, int32_t n_processed, int32_t n_all) {
     event_line(out, "progress", id).integer("processed", n_processed).integer("total", n_all);
 }
 
 void append_stream(std::string & out, const std::string & id, int32_t index, const chat_delta & delta,
-                   const std::vector<std::string> & tokens, size_t n_tokens) {
+                   const stream_report & report) {
     event_line event(out, "stream", id);
     event.integer("index", index).text("text", delta.content);
     if (!delta.reasoning.empty()) {
@@ -63,8 +81,14 @@ void append_stream(std::string & out, const std::string & id, int32_t index, con
     if (!delta.tool_calls.empty()) {
         event.raw("tool_calls", delta.tool_calls);
     }
-    if (n_tokens > 0) {
-        event.raw("tokens", list_of(tokens, n_tokens));
+    if (report.n_tokens > 0) {
+        event.raw("tokens", list_of(report.tokens, report.n_tokens));
+    }
+    if (!report.ids.empty()) {
+        event.raw("token_ids", numbers(report.ids, "%d"));
+    }
+    if (!report.entropies.empty()) {
+        event.raw("entropies", numbers(report.entropies, "%.6g"));
     }
 }
 
@@ -99,6 +123,9 @@ void append_stop(std::string & out, const std::string & id, const stop_report & 
     }
     if (report.n_free) {
         event.integer("free_length", *report.n_free);
+    }
+    if (report.stop_token) {
+        event.integer("stop_token", *report.stop_token);
     }
 }
 

@@ -15,10 +15,11 @@ void append_extended(std::string & out, const std::string & id, int64_t first, i
 void append_retry(std::string & out, const std::string & id, int32_t index);
 
 struct start_report {
-    int64_t  count    = 0; // sequences
-    int32_t  n_prompt = 0, n_cached = 0;
-    uint32_t seed  = 0;
-    int32_t  n_cut = 0; // tokens that were cut from what the prompt continues
+    int64_t                          count    = 0; // sequences
+    int32_t                          n_prompt = 0, n_cached = 0;
+    uint32_t                         seed   = 0;
+    int32_t                          n_cut  = 0;       // tokens that were cut from what the prompt continues
+    const std::vector<llama_token> * prompt = nullptr; // its ids, where they are wanted
 };
 void append_start(std::string & out, const std::string & id, const start_report & report);
 
@@ -27,9 +28,19 @@ void append_prompt(std::string & out, const std::string & id, const std::string 
                    const std::vector<std::string> & tokens);
 void append_progress(std::string & out, const std::string & id, int32_t n_processed, int32_t n_all);
 
-// Only the first n_tokens of `tokens` belong to this text.
+// The logprobs of tokens of the prompt, each as JSON.
+void append_prompt_logprobs(std::string & out, const std::string & id,
+                            const std::vector<std::string> & tokens);
+
+// What came with a piece of text. Only the first n_tokens of `tokens` belong to it.
+struct stream_report {
+    const std::vector<std::string> & tokens;
+    size_t                           n_tokens = 0;
+    std::vector<llama_token>         ids;       // where they are wanted
+    std::vector<float>               entropies; // where they are wanted
+};
 void append_stream(std::string & out, const std::string & id, int32_t index, const chat_delta & delta,
-                   const std::vector<std::string> & tokens, size_t n_tokens);
+                   const stream_report & report);
 
 // The free answer of a sequence has ended; its second answer follows.
 struct then_report {
@@ -41,14 +52,15 @@ struct then_report {
 void append_then(std::string & out, const std::string & id, const then_report & report);
 
 struct stop_report {
-    int32_t                index     = 0;
-    int64_t                length    = 0; // tokens
-    const char *           reason    = nullptr;
-    const std::string *    stop_text = nullptr; // the stop string that ended it
-    std::optional<double>  logprob;             // the sum
-    std::optional<int32_t> duplicate_of;
-    std::optional<int64_t> n_free;    // tokens of the free answer, if it is the second one that ends
-    std::optional<double>  certainty; // the mean of its rows'
+    int32_t                    index     = 0;
+    int64_t                    length    = 0; // tokens
+    const char *               reason    = nullptr;
+    const std::string *        stop_text = nullptr; // the stop string that ended it
+    std::optional<double>      logprob;             // the sum
+    std::optional<int32_t>     duplicate_of;
+    std::optional<int64_t>     n_free;     // tokens of the free answer, if it is the second one that ends
+    std::optional<llama_token> stop_token; // of the client's, which ended it
+    std::optional<double>      certainty;  // the mean of its rows'
 };
 void append_stop(std::string & out, const std::string & id, const stop_report & report);
 

@@ -1,3 +1,4 @@
+#include "chat/next_message.h"
 #include "protocol/operations.h"
 #include "protocol/prompt.h"
 #include "protocol/second_answer.h"
@@ -208,6 +209,39 @@ static void read_structure(sequence_settings & settings, const json & body, cons
         std::shared_ptr<const grammar_start>(chat->format, &chat->format->start); // keeps the format alive
 }
 
+// What the client wants to get.
+static void read_wishes(generate_command & request, const json & body) {
+    const std::string mode    = body.value("logprobs_mode", "raw");
+    request.cache             = body.value("cache", true);
+    request.echo              = body.value("echo", false);
+    request.raw               = mode != "processed";
+    request.processed         = mode != "raw";
+    request.n_logprobs        = body.value("logprobs", -1);
+    request.n_prompt_logprobs = body.value("prompt_logprobs", -1);
+    request.return_ids        = body.value("return_token_ids", false);
+    request.entropies         = body.value("return_entropies", false);
+    request.sum_logprobs      = body.value("sum_logprobs", false);
+    request.certainty         = body.value("certainty", false);
+    request.finish            = read_finish(body);
+    request.prune             = read_prune(body);
+    request.retry_duplicates  = body.value("dedupe", "") == "again";
+    request.mark_duplicates   = body.contains("dedupe");
+}
+
+// The tokens that may be drawn, and what the end of a text is.
+static void read_ends(sequence_settings & settings, const json & body, const command_facts & facts) {
+    settings.returns_stop  = body.value("include_stop_str_in_output", false);
+    settings.shows_special = !body.value("skip_special_tokens", true);
+    if (body.contains("stop_token_ids")) {
+        settings.stop_tokens = read_tokens(body["stop_token_ids"], facts, "stop_token_ids");
+    }
+    if (!body.value("allowed_token_ids", json::array()).empty()) {
+        settings.allowed = std::make_shared<const allowed_tokens>(
+            read_tokens(body["allowed_token_ids"], facts, "allowed_token_ids"),
+            llama_vocab_n_tokens(facts.vocab));
+    }
+}
+
 // chat: the prompt and grammar made of messages; nullptr: the command is no chat.
 static void read_generate(command & c, const json & body, const chat_prompt * chat,
                           const command_facts & facts) {
@@ -224,19 +258,11 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         const std::string head = body["continue"].value("head", "");
         request->continue_head = tokenize_parts({{head, true}}, facts.vocab, true);
     }
-    request->cache            = body.value("cache", true);
-    request->echo             = body.value("echo", false);
-    request->processed        = body.value("logprobs_mode", "raw") == "processed";
-    request->n_logprobs       = body.value("logprobs", -1);
-    request->sum_logprobs     = body.value("sum_logprobs", false);
-    request->certainty        = body.value("certainty", false);
-    request->finish           = read_finish(body);
-    request->prune            = read_prune(body);
-    request->retry_duplicates = body.value("dedupe", "") == "again";
-    request->mark_duplicates  = body.contains("dedupe");
-    coupled.arithmetic        = body.value("diversity", "none") == "arithmetic";
-    coupled.distinct_first    = body.value("first_token", "any") == "distinct";
-    request->adapters         = read_adapters(body, facts);
+    read_wishes(*request, body);
+    read_ends(common, body, facts);
+    coupled.arithmetic     = body.value("diversity", "none") == "arithmetic";
+    coupled.distinct_first = body.value("first_token", "any") == "distinct";
+    request->adapters      = read_adapters(body, facts);
     if (body.value("token_healing", false)) {
         request->healed             = std::make_shared<healed_end>();
         request->healed->vocabulary = facts.structures->texts();
@@ -271,8 +297,12 @@ void parse_generate(command & c, const json & body, const command_facts & facts)
 // A chat is a generate command whose prompt is made of messages, with a grammar if there are tools or a schema.
 void parse_chat(command & c, const json & body, const command_facts & facts) {
     private_texts(body, facts).check_messages(body);
-    const chat_prompt chat  = facts.chats->apply(body);
-    json              plain = body;
+    const chat_prompt chat =
+        body.contains("continue") ? prompt_behind_answer(*facts.chats, body) : facts.chats->apply(body);
+    json plain = body;
+    if (body.contains("continue")) {
+        plain["continue"]["exact"] = true;
+    }
     if (!chat.grammar.empty()) { // some templates ignore a schema
         plain.erase("json_schema");
     }

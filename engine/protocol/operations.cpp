@@ -176,7 +176,14 @@ static const std::vector<field_row> & generation_fields() {
             {"sampling", object_with(sampling_fields())},
             {"sequences", list_of(object_with(sequence_fields()), 0, n_max_sequences)},
             {"logprobs", integer_between(0, n_max_logprobs)},
-            {"logprobs_mode", one_of({"raw", "processed"})},
+            {"logprobs_mode", one_of({"raw", "processed", "both"})},
+            {"prompt_logprobs", integer_between(0, n_max_logprobs)},
+            {"return_token_ids", true_or_false()},
+            {"return_entropies", true_or_false()},
+            {"stop_token_ids", token_ids()},
+            {"allowed_token_ids", token_ids()},
+            {"include_stop_str_in_output", true_or_false()},
+            {"skip_special_tokens", true_or_false()},
             {"sum_logprobs", true_or_false()},
             {"echo", true_or_false()},
             {"cache", true_or_false()},
@@ -212,8 +219,11 @@ static const std::vector<operation> & operations() {
     const field_table continued = {"continue", "continue.",
                                    joined({{{"id", any_string(), true}},
                                            position_fields(),
+                                           {{"exact", true_or_false()}},
                                            {{"room", integer_between(1, std::numeric_limits<int32_t>::max())},
                                             {"head", any_string()}}})};
+    const field_table followed  = {"followed", "continue.",
+                                   joined({{{"id", any_string(), true}}, position_fields()})};
     const field_table fork      = {"fork", "fork.", position_fields()};
     const field_row   schema    = {"json_schema", either(any_string(), any_object())};
 
@@ -221,7 +231,8 @@ static const std::vector<operation> & operations() {
         row("generate", command::generate, worker_if_long,
             {prompt_fields(), fields({{"continue", object_with(continued)}}), generation_fields()},
             parse_generate),
-        row("chat", command::generate, worker, {chat_fields(), generation_fields()}, parse_chat),
+        row("chat", command::generate, worker,
+            {chat_fields(), fields({{"continue", object_with(followed)}}), generation_fields()}, parse_chat),
         row("prefix", command::generate, worker_if_long, {prompt_fields(), {lora_field()}}, parse_prefix),
         row("pin", command::generate, worker_if_long,
             {fields({{"name", any_string(), true}}), prompt_fields(), {lora_field()}}, parse_pin),

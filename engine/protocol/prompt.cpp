@@ -89,7 +89,9 @@ void read_prompt(generate_command & request, const json & body, const prompt_par
         // a text that is too long at any number of bytes a token is not tokenized
         check_prompt_length((int64_t) (joined_text(parts).size() / facts.n_piece_max), facts, true);
         const auto plain = tokenize_parts(parts, facts.vocab, false);
-        request.prompt   = continues ? plain : tokenize_parts(parts, facts.vocab, true);
+        request.prompt   = !continues ? tokenize_parts(parts, facts.vocab, true)
+                           : made     ? tokenize_behind(parts, facts.vocab)
+                                      : plain;
         if (!llama_vocab_get_add_eos(facts.vocab)) {
             request.n_bos = (int32_t) (request.prompt.size() - plain.size());
         }

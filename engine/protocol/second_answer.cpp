@@ -41,6 +41,8 @@ std::optional<then_fields> then_fields::read(const json & body, const command_fa
     refuse_with(body, "echo", "the second answer does not follow the prompt");
     refuse_with(body, "dedupe", "equal second answers may belong to different free answers");
     refuse_with(body, "tools", "a free answer that calls a tool is not complete");
+    refuse_with(body, "return_token_ids", "the tokens of then.text are not drawn");
+    refuse_with(body, "return_entropies", "the tokens of then.text are not drawn");
     const json & fields = body["then"];
     then_fields  then;
     then.text        = tokenize_behind({{fields["text"].get<std::string>(), true}}, facts.vocab);
@@ -60,6 +62,7 @@ std::shared_ptr<const second_answer> make_second(const sequence_settings & free,
     settings->structure_start = nullptr;
     settings->n_predict       = then.n_predict;
     settings->n_min           = 0;
+    settings->stop_tokens     = {};
     settings->stop_finder     = then.stop.empty() ? nullptr : std::make_shared<const word_finder>(then.stop);
     return std::make_shared<const second_answer>(second_answer{settings, then.text, then.return_free});
 }

@@ -18,7 +18,8 @@ std::vector<llama_token> read_tokens(const json & value, const command_facts & f
 }
 
 sequence_name read_sequence_name(const json & fields) {
-    return {fields.value("id", ""), fields.value("index", -1), fields.value("at", -1)};
+    return {fields.value("id", ""), fields.value("index", -1), fields.value("at", -1),
+            fields.value("exact", false)};
 }
 
 //

@@ -15,7 +15,7 @@ adapter_set read_adapters(const nlohmann::json & body, const command_facts & fac
 std::vector<llama_token> read_tokens(const nlohmann::json & value, const command_facts & facts,
                                      const char * name = "tokens");
 
-// {"id", "index", "at"}
+// {"id", "index", "at", "exact"}
 sequence_name read_sequence_name(const nlohmann::json & fields);
 
 // certainty, finish, prune

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,6 +31,15 @@ struct sequence_settings {
 
     std::shared_ptr<const grammar_start> structure_start; // where the grammar begins; nullptr: with the text
     std::shared_ptr<const token_biases>  biases; // logit_bias, and tokens that contain a banned phrase
+
+    std::vector<llama_token>              stop_tokens; // each ends the text, as the model's own do
+    std::shared_ptr<const allowed_tokens> allowed;     // no other token is drawn; nullptr: any may be
+    bool                                  returns_stop = false; // what ends the text is part of it
+    bool shows_special = false; // the names of control tokens are part of the text
+
+    bool stops_at(llama_token token) const {
+        return std::find(stop_tokens.begin(), stop_tokens.end(), token) != stop_tokens.end();
+    }
 
     word_finder_ptr stop_finder, banned_finder; // of the two lists; nullptr where they are empty
 

@@ -3,6 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+allowed_tokens::allowed_tokens(const std::vector<llama_token> & tokens, int32_t n_vocab)
+    : has((size_t) n_vocab) {
+    for (const llama_token token : tokens) {
+        has[(size_t) token] = true;
+    }
+    for (llama_token token = 0; token < n_vocab; token++) {
+        if (has[(size_t) token]) {
+            list.push_back(token);
+        }
+    }
+}
+
 token_biases::token_biases(std::vector<llama_logit_bias> list, int32_t n_vocab) : bans((size_t) n_vocab) {
     std::stable_sort(list.begin(), list.end(),
                      [](const auto & a, const auto & b) { return a.token < b.token; });

@@ -6,6 +6,14 @@
 #include <cstdint>
 #include <vector>
 
+// The only tokens that may be drawn.
+struct allowed_tokens {
+    allowed_tokens(const std::vector<llama_token> & tokens, int32_t n_vocab);
+
+    std::vector<llama_token> list; // in ascending order, each once
+    std::vector<bool>        has;  // by token
+};
+
 // Biases and banned tokens, each token once. Sequences with equal settings share them.
 class token_biases {
   public:

@@ -45,9 +45,9 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))),
       chain(model, settings.sampling, seed, with),
       never(list_never_drawn(llama_model_get_vocab(model), settings.sampling.ignore_eos)),
-      biases(settings.biases), text(settings.structure, settings.structure_start), healing(std::move(healed)),
-      coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
-              with.distinct_first && generated.empty()} {
+      biases(settings.biases), allowed(settings.allowed), text(settings.structure, settings.structure_start),
+      healing(std::move(healed)), coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
+                                          with.distinct_first && generated.empty()} {
     for (size_t i = prompt.size() - std::min(prompt.size(), chain.traits.n_history); i < prompt.size(); i++) {
         accept(prompt[i], false);
     }
@@ -83,7 +83,11 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
             token = draw_chosen(logits, forbidden).id;
         } else if (!text.is_active() || !(once || text.few_may_follow())) {
             row_of_thread().begin(logits, n_vocab);
-            choose_by_likelihood(logits, forbidden.size());
+            if (allowed) {
+                choose_allowed(logits);
+            } else {
+                choose_by_likelihood(logits, forbidden.size());
+            }
             token = draw_chosen(logits, forbidden).id;
         }
         if (!healing.is_active() && text.is_active() && (token == LLAMA_TOKEN_NULL || !text.allows(token))) {
@@ -103,6 +107,17 @@ void token_sampler::choose_by_healing(const float * logits) {
     auto & chosen = buffer_of_thread().chosen;
     chosen.clear();
     for (const llama_token token : healing.allowed(text)) {
+        if (may_draw(token)) {
+            chosen.push_back({token, logits[token], 0.0f});
+        }
+    }
+    row_of_thread().listed = true;
+}
+
+void token_sampler::choose_allowed(const float * logits) {
+    auto & chosen = buffer_of_thread().chosen;
+    chosen.clear();
+    for (const llama_token token : allowed->list) {
         chosen.push_back({token, logits[token], 0.0f});
     }
     row_of_thread().listed = true;
@@ -110,18 +125,18 @@ void token_sampler::choose_by_healing(const float * logits) {
 
 // The tokens that the grammar allows are listed if there are few; if not, all others are banned in the row.
 void token_sampler::choose_by_grammar(const float * logits) {
-    const auto  allowed = text.allowed();
+    const auto  fitting = text.allowed();
     whole_row & row     = row_of_thread();
     auto &      chosen  = buffer_of_thread().chosen;
     chosen.clear();
     for (llama_token token = 0; token < n_vocab && chosen.size() <= n_allowed_listed; token++) {
-        if ((*allowed)[token]) {
+        if ((*fitting)[token] && may_draw(token)) {
             chosen.push_back({token, logits[token], 0.0f});
         }
     }
     row.listed = chosen.size() <= n_allowed_listed;
     for (llama_token token = 0; token < n_vocab && !row.listed; token++) {
-        if (!(*allowed)[token]) {
+        if (!(*fitting)[token] || !may_draw(token)) {
             row.change(token, -INFINITY);
         }
     }
@@ -252,7 +267,7 @@ llama_token_data token_sampler::draw_chosen(const float *                    log
             throw grammar_error("no token that the grammar allows is left, since all are banned");
         }
         throw command_error("invalid_request", "all tokens are banned, so no token is left to sample",
-                            "logit_bias");
+                            allowed ? "allowed_token_ids" : "logit_bias");
     }
     if (listed) {
         llama_token_data_array candidates = {chosen.data(), chosen.size(), -1, false};

@@ -34,6 +34,8 @@ class token_sampler {
     void choose_by_likelihood(const float * logits, size_t n_forbidden);
     void choose_by_grammar(const float * logits);
     void choose_by_healing(const float * logits);
+    void choose_allowed(const float * logits);
+    bool may_draw(llama_token token) const { return !allowed || allowed->has[(size_t) token]; }
 
     void remove_banned(const float * logits, const std::vector<llama_token> & forbidden);
     void add_biases() const;
@@ -49,9 +51,10 @@ class token_sampler {
     const int32_t            n_vocab;
     sampler_chain            chain;
     std::vector<llama_token> never; // the model's suppressed tokens, and stop tokens with ignore_eos
-    std::shared_ptr<const token_biases> biases; // nullptr: none
-    grammar_progress                    text;
-    healing_progress                    healing; // before the text
-    coupled_draws                       coupled;
-    std::vector<llama_token>            history; // the last tokens, the newest last, if any matter
+    std::shared_ptr<const token_biases>   biases;  // nullptr: none
+    std::shared_ptr<const allowed_tokens> allowed; // nullptr: all
+    grammar_progress                      text;
+    healing_progress                      healing; // before the text
+    coupled_draws                         coupled;
+    std::vector<llama_token>              history; // the last tokens, the newest last, if any matter
 };

@@ -29,20 +29,32 @@ struct token_text {
     size_t      n_shown() const { return bytes.size() - n_prompt; }
 };
 
-// The text of a token for the client: of control tokens only what a chat's parser wants, which reads free answers.
+// The text of a token for the client: of control tokens what the client wants, or a chat's parser, which reads free
+// answers.
 static token_text text_at(const request & r, const sequence & s, size_t i, const vocabulary & vocab) {
     const llama_token token = s.generated[i];
-    const bool   shown = r.command->chat && s.answer.n_before == 0 && r.command->chat->shown.count(token) > 0;
-    std::string  bytes = vocab.piece(token, shown);
+    const bool  parsed = r.command->chat && s.answer.n_before == 0 && r.command->chat->shown.count(token) > 0;
+    const bool  shown  = parsed || s.plan.settings->shows_special;
+    std::string bytes  = vocab.piece(token, shown);
     const size_t n     = n_not_spelled(r.command->healed_bytes().size(), s.generated, i, vocab);
     return {bytes, std::min(n, bytes.size())};
+}
+
+static bool ends_text(const sequence & s, llama_token token, const vocabulary & vocab) {
+    return vocab.is_end(token) || s.plan.settings->stops_at(token);
+}
+
+// Of a token that ends the text: it has none, unless the client wants that.
+static std::string end_text(const request & r, const sequence & s, size_t i, const vocabulary & vocab) {
+    return s.plan.settings->returns_stop ? text_at(r, s, i, vocab).shown() : "";
 }
 
 void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
-    s.output.text  = text_stream(settings.stop_finder);
-    s.output.guard = phrase_guard(settings.banned_finder);
+    s.output.text   = text_stream(settings.stop_finder, settings.returns_stop);
+    s.output.guard  = phrase_guard(settings.banned_finder);
+    s.output.n_sent = s.generated.size();
     for (size_t k = 0; k < s.generated.size(); k++) {
         std::string bytes = text_at(r, s, k, vocab).shown();
         if (s.output.guard.active()) {
@@ -71,7 +83,8 @@ void spell_prompt(const std::string & bytes, std::vector<llama_token> & tokens, 
 std::vector<llama_token> seen_tokens(const request & r, const sequence & s, const vocabulary & vocab) {
     const text_stream &      text   = s.output.text;
     std::vector<llama_token> tokens = s.generated;
-    if (tokens.size() > s.answer.n_before && vocab.is_end(tokens.back())) {
+    if (tokens.size() > s.answer.n_before && ends_text(s, tokens.back(), vocab) &&
+        end_text(r, s, tokens.size() - 1, vocab).empty()) {
         tokens.pop_back();
     }
     size_t n_bytes = 0; // of the answer's tokens whose whole text was sent
@@ -89,10 +102,35 @@ std::vector<llama_token> seen_tokens(const request & r, const sequence & s, cons
     return tokens;
 }
 
-// last: the sequence has ended.
-static void stream(const request & r, sequence & s, const std::string & text, size_t n_logprobs, bool last,
+// Whether the client gets something of each token that is drawn, those without a text included.
+static bool tells_all(const request & r) {
+    return r.command->return_ids || r.command->entropies;
+}
+
+// The next n tokens of a sequence, in the forms that the client wants besides their text.
+static stream_report report_of(const request & r, sequence & s, size_t n, size_t n_logprobs) {
+    stream_report report = {s.output.logprobs, n_logprobs, {}, {}};
+    const auto    begin  = s.generated.begin() + (std::ptrdiff_t) s.output.n_sent;
+    if (r.command->return_ids) {
+        report.ids.assign(begin, begin + (std::ptrdiff_t) n);
+    }
+    if (r.command->entropies) {
+        const auto own = s.sampling.entropies.begin();
+        report.entropies.assign(own, own + (std::ptrdiff_t) n);
+        s.sampling.entropies.erase(own, own + (std::ptrdiff_t) n);
+    }
+    s.output.n_sent += n;
+    return report;
+}
+
+// decided: what the tokens so far say to the client; else only their text is. last: the sequence has ended.
+static void stream(const request & r, sequence & s, const std::string & text, bool decided, bool last,
                    std::string & out) {
-    sequence_output & output = s.output;
+    sequence_output & output     = s.output;
+    const size_t      n_held     = last ? 0 : output.guard.n_held();
+    const auto        n_free     = [&](size_t n) { return decided && n > n_held ? n - n_held : 0; };
+    const size_t      n_logprobs = n_free(output.logprobs.size());
+    const size_t      n_new      = tells_all(r) ? n_free(s.generated.size() - output.n_sent) : 0;
     if (s.plan.settings->second && !s.plan.settings->second->return_free) {
         output.logprobs.clear();
         return;
@@ -101,10 +139,10 @@ static void stream(const request & r, sequence & s, const std::string & text, si
         s.duplicate.text += text;
     }
     const chat_delta delta = output.message ? output.message->feed(text, last) : chat_delta{text, "", ""};
-    if (delta.empty() && n_logprobs == 0) {
+    if (delta.empty() && n_logprobs == 0 && n_new == 0) {
         return;
     }
-    append_stream(out, r.id, s.index, delta, output.logprobs, n_logprobs);
+    append_stream(out, r.id, s.index, delta, report_of(r, s, n_new, n_logprobs));
     output.logprobs.erase(output.logprobs.begin(), output.logprobs.begin() + (std::ptrdiff_t) n_logprobs);
 }
 
@@ -121,6 +159,7 @@ static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
     s.generated.resize(place);
     s.sampling.scores.resize(s.sampling.scores.size() - std::min(n, s.sampling.scores.size()));
     s.output.logprobs.resize(s.output.logprobs.size() - std::min(n, s.output.logprobs.size()));
+    s.sampling.entropies.resize(s.sampling.entropies.size() - std::min(n, s.sampling.entropies.size()));
     r.n_tokens -= (int64_t) n;
 
     // Older bans are useless: a rewind removes only tokens that are held back. Later bans belong to the removed text.
@@ -171,6 +210,7 @@ static void retry(request & r, sequence & s, const update_context & to) {
     s.generated.resize(s.duplicate.n_forked);
     s.sampling.scores.resize(std::min(s.sampling.scores.size(), s.generated.size()));
     s.sampling.banned.clear();
+    s.sampling.entropies.clear();
     s.sampling.sampler.reset();
     s.sampling.n_restarts++;
     s.output.logprobs.clear();
@@ -227,7 +267,7 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.plan.settings  = second->settings;
     s.plan.n_predict = second->settings->n_predict;
     s.output         = {};
-    s.output.text    = text_stream(second->settings->stop_finder);
+    s.output.text    = text_stream(second->settings->stop_finder, second->settings->returns_stop);
     s.output.guard   = phrase_guard(second->settings->banned_finder);
     s.sampling.scores.clear();
     s.sampling.banned.clear();
@@ -269,17 +309,20 @@ void sampled::take(sample & d, const update_context & to) const {
     sequence &        s        = *d.s;
     sequence_output & output   = s.output;
     const bool        may_stop = (int32_t) s.generated.size() >= s.plan.settings->n_min;
-    const bool        ends     = to.vocab.is_end(d.token);
+    const bool        ends     = ends_text(s, d.token, to.vocab);
     if (r.command->n_logprobs >= 0) {
         output.logprobs.push_back(std::move(d.logprobs));
     }
     s.generated.push_back(d.token);
-    const std::string piece = ends ? "" : text_at(r, s, s.generated.size() - 1, to.vocab).shown();
+    const size_t      place = s.generated.size() - 1;
+    const std::string piece = ends ? end_text(r, s, place, to.vocab) : text_at(r, s, place, to.vocab).shown();
     if (r.command->has_scores()) {
         s.sampling.scores.push_back(d.score);
     }
+    if (r.command->entropies) {
+        s.sampling.entropies.push_back(d.entropy);
+    }
     r.n_tokens++;
-
     const bool  over  = ends || d.complete;
     const bool  full  = r.is_full(s);
     std::string bytes = piece;
@@ -291,13 +334,12 @@ void sampled::take(sample & d, const update_context & to) const {
         bytes = output.guard.take_clear() + (over || full ? output.guard.finish() : "");
     }
     const std::string text = output.text.feed(bytes, may_stop);
-    if (output.text.stopped()) {
+    if (!r.command->return_ids && output.text.stopped()) {
         output.logprobs.clear(); // of the tokens that make up the stop string
-    } else if (ends && !output.logprobs.empty()) {
+    } else if (!r.command->return_ids && ends && piece.empty() && !output.logprobs.empty()) {
         output.logprobs.pop_back(); // an end-of-text token has no text
     }
-    const bool decided = output.text.decided() && output.logprobs.size() > output.guard.n_held();
-    stream(r, s, text, decided ? output.logprobs.size() - output.guard.n_held() : 0, false, to.out);
+    stream(r, s, text, output.text.decided(), false, to.out);
     if (over || output.text.stopped()) {
         end(r, s, "stop", to);
     } else if (full) {
@@ -312,7 +354,7 @@ void sampled::end(request & r, sequence & s, const char * reason, const update_c
     const bool        may_stop = (int32_t) s.generated.size() > s.plan.settings->n_min;
     const std::string rest =
         text.stopped() ? "" : text.feed(s.output.guard.finish(), may_stop) + text.finish();
-    stream(r, s, rest, s.output.logprobs.size(), true, to.out);
+    stream(r, s, rest, true, true, to.out);
 
     const bool whole = ends_by_itself(reason);
     if (s.plan.settings->second && whole) {
@@ -327,12 +369,15 @@ void sampled::end(request & r, sequence & s, const char * reason, const update_c
         return;
     }
     count_end(r, s, reason);
-    stop_report report = {s.index, n_drawn(s), reason, nullptr, {}, {}, {}, {}};
+    stop_report report = {s.index, n_drawn(s), reason, nullptr, {}, {}, {}, {}, {}};
     if (s.answer.n_before > 0) {
         report.n_free = s.answer.n_free;
     }
     if (text.stopped()) {
         report.stop_text = &text.stop_text();
+    } else if (!s.generated.empty() && s.plan.settings->stops_at(s.generated.back()) &&
+               !to.vocab.is_end(s.generated.back())) {
+        report.stop_token = s.generated.back();
     }
     if (r.command->sum_logprobs) {
         report.logprob = sum_of(s.sampling.scores, &token_score::logprob);

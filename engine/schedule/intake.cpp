@@ -16,6 +16,15 @@ static sequence & add_sequence(request & r, const sequence_kind & kind, const se
     return s;
 }
 
+// The template ends the last message, unless its own end token has: each end stands there once.
+static void join_message(const std::vector<llama_token> & message, std::vector<llama_token> & behind,
+                         const vocabulary & vocab) {
+    if (!message.empty() && !behind.empty() && message.back() == behind.front() &&
+        vocab.is_end(message.back())) {
+        behind.erase(behind.begin());
+    }
+}
+
 // The prompt of a request that continues a sequence: all tokens of that, then its own.
 static void resolve_continue(generate_command & command, const request_lists & requests,
                              const record_list & history, const model_facts & facts,
@@ -27,10 +36,11 @@ static void resolve_continue(generate_command & command, const request_lists & r
     std::vector<llama_token> tokens, generated;
     std::string              healed;
     if (const request * r = requests.find(named.id); r && named.index < (int32_t) r->sequences.size()) {
-        tokens        = r->command->prompt;
-        command.n_bos = r->command->n_bos;
-        healed        = r->command->healed_bytes();
-        generated     = seen_tokens(*r, r->sequences[(size_t) named.index], vocab);
+        tokens             = r->command->prompt;
+        command.n_bos      = r->command->n_bos;
+        healed             = r->command->healed_bytes();
+        const sequence & s = r->sequences[(size_t) named.index];
+        generated          = named.exact ? s.generated : seen_tokens(*r, s, vocab);
     } else {
         const record * known = history.find(named.id);
         if (!known || named.index + 1 >= (int32_t) known->ends.size()) {
@@ -41,11 +51,14 @@ static void resolve_continue(generate_command & command, const request_lists & r
         tokens        = known->list(0);
         command.n_bos = known->n_bos;
         healed        = known->healed;
-        generated     = known->list(1 + named.index);
+        generated     = named.exact ? known->list(1 + named.index) : known->seen((size_t) named.index);
     }
     if (named.at >= 0) {
         generated.resize(std::min(generated.size(), (size_t) named.at));
         spell_prompt(healed, generated, vocab);
+    }
+    if (command.chat) {
+        join_message(generated, command.prompt, vocab);
     }
     tokens.insert(tokens.end(), generated.begin(), generated.end());
     tokens.insert(tokens.end(), command.prompt.begin(), command.prompt.end());

@@ -60,6 +60,7 @@ struct sequence_sampling {
     std::unique_ptr<token_sampler> sampler;        // made with the first sample
     int32_t                        n_restarts = 0; // of the sampler; each has a seed of its own
     std::vector<token_score>       scores;         // of the generated tokens, where their sums are wanted
+    std::vector<float>             entropies;      // of tokens whose text is held back, where they are wanted
 
     // (place, token): a banned phrase began with this token at this place of `generated`.
     std::vector<std::pair<size_t, llama_token>> banned;
@@ -69,8 +70,9 @@ struct sequence_sampling {
 struct sequence_output {
     text_stream                   text;
     phrase_guard                  guard;
-    std::unique_ptr<chat_message> message;  // of a chat
-    std::vector<std::string>      logprobs; // JSON, of tokens whose text is held back
+    std::unique_ptr<chat_message> message;    // of a chat
+    std::vector<std::string>      logprobs;   // JSON, of tokens whose text is held back
+    size_t                        n_sent = 0; // of the generated tokens: those before the held back ones
 };
 
 // How a sequence stands among the others of its request, where `prune` compares them.

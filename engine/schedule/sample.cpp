@@ -1,5 +1,6 @@
 #include "schedule/sample.h"
 
+#include "rows/row_sums.h"
 #include "sampling/certainty.h"
 #include "sampling/logprobs.h"
 #include "sampling/special_tokens.h"
@@ -78,7 +79,9 @@ std::vector<sample> samples_of(const step_plan & plan, const std::vector<planned
 static void list_banned(const sequence & s, const llama_vocab * vocab, std::vector<llama_token> & tokens) {
     tokens.clear();
     if ((int32_t) s.generated.size() < s.plan.settings->n_min) {
-        tokens = end_tokens(vocab);
+        tokens                               = end_tokens(vocab);
+        const std::vector<llama_token> & own = s.plan.settings->stop_tokens;
+        tokens.insert(tokens.end(), own.begin(), own.end());
     }
     for (const auto & [place, token] : s.sampling.banned) {
         if (place == s.generated.size()) {
@@ -87,26 +90,66 @@ static void list_banned(const sequence & s, const llama_vocab * vocab, std::vect
     }
 }
 
+// NAME: the n likeliest tokens, as JSON.
+static void append_top(std::string & out, const char * name, const std::vector<token_logprob> & top,
+                       int32_t n, const llama_vocab * vocab) {
+    out += std::string(",\"") + name + "\":[";
+    for (size_t i = 0; i < std::min(top.size(), (size_t) std::max(n, 0)); i++) {
+        out += i ? ",{" : "{";
+        append_logprob(out, top[i], vocab);
+        out += "}";
+    }
+    out += "]";
+}
+
+// 1 for the likeliest token of the row.
+static int64_t rank_of(llama_token token, const float * logits, int32_t n_vocab) {
+    return 1 + std::count_if(logits, logits + n_vocab, [&](float logit) { return logit > logits[token]; });
+}
+
+// Those of what the samplers have left stand behind those of the model, if both are wanted.
+static void append_processed(sample & d, const llama_vocab * vocab) {
+    static thread_local std::vector<token_logprob> top;
+    const int32_t                                  n   = d.r->command->n_logprobs;
+    const token_logprob                            own = logprobs_of_draw(d.token, n, top);
+    char                                           number[32];
+    snprintf(number, sizeof(number), "%.6g", own.logprob);
+    d.logprobs = std::string(",\"processed_logprob\":") + number;
+    append_top(d.logprobs, "processed_top", top, n, vocab);
+}
+
 // The logprob of the token, and as JSON with the likeliest others that are wanted.
 static void read_logprobs(sample & d, const llama_vocab * vocab) {
     static thread_local std::vector<token_logprob> top;
-    const generate_command &                       c = *d.r->command;
+    const generate_command &                       c       = *d.r->command;
+    const int32_t                                  n_vocab = llama_vocab_n_tokens(vocab);
+    const int32_t                                  n_given = d.s ? 1 : c.n_prompt_logprobs;
     const int32_t                                  n_top =
-        std::max(c.n_logprobs, d.known ? 1 : 0); // the likeliest one says whether the token is greedy
-    const auto own  = c.processed && !d.known
-                          ? logprobs_of_draw(d.token, n_top, top)
-                          : logprobs_of(d.logits, llama_vocab_n_tokens(vocab), d.token, n_top, top);
-    d.score.logprob = own.logprob;
-    d.greedy        = d.known && !top.empty() && own.logprob >= top[0].logprob;
-    d.logprobs      = "{";
-    append_logprob(d.logprobs, own, vocab);
-    d.logprobs += ",\"top\":[";
-    for (size_t i = 0; i < std::min(top.size(), (size_t) c.n_logprobs); i++) {
-        d.logprobs += i ? ",{" : "{";
-        append_logprob(d.logprobs, top[i], vocab);
-        d.logprobs += "}";
+        std::max(c.n_logprobs, d.known ? n_given : 0); // the likeliest one says whether the token is greedy
+    const bool drawn = c.processed && !d.known;
+    if (drawn && c.raw) {
+        append_processed(d, vocab); // before the row is read, which takes the place of what the samplers left
     }
-    d.logprobs += "]}";
+    const auto own   = drawn && !c.raw ? logprobs_of_draw(d.token, n_top, top)
+                                       : logprobs_of(d.logits, n_vocab, d.token, n_top, top);
+    d.score.logprob  = own.logprob;
+    d.greedy         = d.known && !top.empty() && own.logprob >= top[0].logprob;
+    std::string head = "{";
+    append_logprob(head, own, vocab);
+    if (!d.s && c.n_prompt_logprobs >= 0) {
+        d.prompt_logprobs = head + ",\"rank\":" + std::to_string(rank_of(d.token, d.logits, n_vocab));
+        append_top(d.prompt_logprobs, "top", top, c.n_prompt_logprobs, vocab);
+        d.prompt_logprobs += "}";
+    }
+    append_top(head, "top", top, c.n_logprobs, vocab);
+    d.logprobs = head + d.logprobs + "}";
+}
+
+// In nats, of the model's distribution: before the samplers, at temperature 1.
+static float entropy_of(const float * logits, int32_t n_vocab) {
+    const float        max  = max_in_range(logits, n_vocab, {});
+    const entropy_sums sums = sum_for_entropy(logits, n_vocab, {}, {max, 1.0f});
+    return (float) std::max(std::log(sums.weights) - sums.surplus / sums.weights, 0.0);
 }
 
 static void make_sampler(const request & r, sequence & s, const llama_model * model) {
@@ -134,7 +177,7 @@ static void make_sampler(const request & r, sequence & s, const llama_model * mo
 // Changes nothing but the sequence's sampler and `d`.
 static void sample_one(sample & d, const model_facts & facts) {
     static thread_local std::vector<llama_token> banned;
-    if (d.r->command->has_certainty()) {
+    if (d.s && d.r->command->has_certainty()) {
         d.score.certainty = (float) certainty_of(d.logits, facts.vocab);
     }
     if (d.known) {
@@ -153,7 +196,10 @@ static void sample_one(sample & d, const model_facts & facts) {
         if (c.n_logprobs >= 0) {
             read_logprobs(d, facts.vocab);
         }
-        if (c.has_logprob() && (c.n_logprobs < 0 || c.processed)) { // the sum is of raw logprobs
+        if (c.entropies) {
+            d.entropy = entropy_of(d.logits, llama_vocab_n_tokens(facts.vocab));
+        }
+        if (c.has_logprob() && (c.n_logprobs < 0 || !c.raw)) { // the sum is of raw logprobs
             static thread_local std::vector<token_logprob> none;
             d.score.logprob =
                 logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;

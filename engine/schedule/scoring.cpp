@@ -57,7 +57,8 @@ void scored::end(request & r, sequence & s, const char * reason, const update_co
         }
         append_score(to.out, r.id, report, s.output.logprobs);
     } else {
-        append_stop(to.out, r.id, {s.index, (int64_t) s.generated.size(), reason, nullptr, {}, {}, {}, {}});
+        append_stop(to.out, r.id,
+                    {s.index, (int64_t) s.generated.size(), reason, nullptr, {}, {}, {}, {}, {}});
     }
     close_sequence(to.tree, r, s, false);
 }

@@ -17,7 +17,10 @@ void begin_request(const request & r, const update_context & to) {
     }
     append_start(to.out, r.id,
                  {(int64_t) r.sequences.size(), r.n_prompt(), r.prompt.n_cached, r.command->common.seed,
-                  r.command->n_cut});
+                  r.command->n_cut, r.command->return_ids ? &r.command->prompt : nullptr});
+    if (r.command->n_prompt_logprobs >= 0 && r.n_prompt() > 0) {
+        append_prompt_logprobs(to.out, r.id, {unknown_logprob_json(r.command->prompt[0], to.vocab)});
+    }
     if (!r.command->echo) {
         return;
     }
@@ -39,11 +42,17 @@ void take_echo(const step_plan & plan, const std::vector<sample> & samples, cons
     }
     for (size_t i = 0; i < samples.size();) {
         const request *          r = samples[i].r;
-        std::vector<std::string> tokens;
+        std::vector<std::string> tokens, ranked;
         for (; i < samples.size() && samples[i].r == r; i++) {
             tokens.push_back(samples[i].logprobs);
+            ranked.push_back(samples[i].prompt_logprobs);
         }
-        append_prompt(to.out, r->id, "", tokens);
+        if (r->command->echo && r->command->n_logprobs >= 0) {
+            append_prompt(to.out, r->id, "", tokens);
+        }
+        if (r->command->n_prompt_logprobs >= 0) {
+            append_prompt_logprobs(to.out, r->id, ranked);
+        }
     }
 }
 
@@ -216,7 +225,7 @@ bool finish_request(request & r, record_list & history, const update_context & t
         known.healed = r.command->healed_bytes();
         known.add(r.command->prompt);
         for (const sequence & s : r.sequences) {
-            known.add(seen_tokens(r, s, to.vocab));
+            known.add_answer(s.generated, seen_tokens(r, s, to.vocab));
         }
         history.add(std::move(known));
     }

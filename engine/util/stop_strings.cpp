@@ -9,7 +9,7 @@ std::string text_stream::feed(std::string_view piece, bool may_stop) {
         state = stops->next(state, pending[end]);
         stop  = stops->word(state);
         if (stop) {
-            pending.resize(end + 1 - stop->size());
+            pending.resize(end + 1 - (returns_stop ? 0 : stop->size()));
             return finish();
         }
     }

@@ -1,4 +1,4 @@
-// From the bytes of tokens to the text that is written: valid UTF-8, without stop strings.
+// From the bytes of tokens to the text that is written: valid UTF-8, up to a stop string.
 //
 // A token may end in the middle of a character or of a stop string. Such bytes are held back until they are decided, so
 // a reader never sees half a character nor a part of a stop string.
@@ -12,7 +12,9 @@
 
 class text_stream {
   public:
-    explicit text_stream(word_finder_ptr stops = nullptr) : stops(std::move(stops)) {}
+    // returns_stop: the stop string that ends the text is part of it.
+    explicit text_stream(word_finder_ptr stops = nullptr, bool returns_stop = false)
+        : stops(std::move(stops)), returns_stop(returns_stop) {}
 
     // Takes the bytes of one token and returns the text that is decided now. The first complete stop string ends the
     // text (of several that end at one byte, the longest). With may_stop = false these bytes are no part of a stop
@@ -29,6 +31,7 @@ class text_stream {
 
   private:
     word_finder_ptr     stops;
+    bool                returns_stop;
     int32_t             state = 0;
     std::string         pending;              // bytes that may be the beginning of a stop string
     std::string         partial;              // an unfinished UTF-8 character

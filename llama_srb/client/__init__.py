@@ -6,7 +6,7 @@ other awaits; everything else (bodies, parsing, errors, calls) is in core, for b
 
 from llama_srb.client.answer import Answer, Choice, Recalled, Score
 from llama_srb.client.async_client import AsyncClient, AsyncMemory, AsyncStream, AsyncTask
-from llama_srb.client.core import Message, Prompted
+from llama_srb.client.core import ABORT, Message, Prompted
 from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
 from llama_srb.client.events import (
     Done,
@@ -15,6 +15,7 @@ from llama_srb.client.events import (
     Loading,
     Progress,
     Prompt,
+    PromptLogprobs,
     Queued,
     Start,
     Stop,
@@ -30,9 +31,10 @@ from llama_srb.client.sync_client import Client, Memory, Stream, Task
 from llama_srb.client.tasks import MadePrompt, PromptPart, TaskEntry
 
 __all__ = [
-    "Answer", "AsyncClient", "AsyncMemory", "AsyncStream", "AsyncTask", "Choice", "Chunk", "Client",
+    "ABORT", "Answer", "AsyncClient", "AsyncMemory", "AsyncStream", "AsyncTask", "Choice", "Chunk", "Client",
     "ClientError", "ConnectionFailed", "Document", "Done", "Error", "Event", "Loading", "MadePrompt",
-    "Memory", "MemoryEntry", "Message", "Model", "Progress", "Prompt", "PromptPart", "Prompted",
+    "Memory", "MemoryEntry", "Message", "Model", "Progress", "Prompt", "PromptLogprobs",
+    "PromptPart", "Prompted",
     "Queued", "Recalled", "RequestRefused", "Score", "ServerError", "Start", "Stop", "Stored", "Stream",
     "Task", "TaskEntry", "Text", "Then", "UnknownField", "as_json", "event_from", "failure",
 ]  # fmt: skip

@@ -23,7 +23,8 @@ class Choice:
     arguments (JSON).
 
     With `then` the text is the second answer; length counts both answers, free_length the free one, if
-    a second one follows. With then.return_free, free is the free answer, as a choice of its own.
+    a second one follows. With then.return_free, free is the free answer, as a choice of its own. token_ids,
+    entropies: with return_token_ids and return_entropies, of all tokens that were drawn.
     """
 
     index: int
@@ -37,6 +38,8 @@ class Choice:
     tool_calls: tuple[Mapping[str, str], ...] = ()
     free_length: int | None = None
     free: Choice | None = None
+    token_ids: tuple[int, ...] = ()
+    entropies: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,14 @@ class _Text:
         self.tokens: list[Mapping[str, Any]] = []
         self.reasoning: list[str] = []
         self.calls: dict[int, dict[str, str]] = {}
+        self.token_ids: list[int] = []
+        self.entropies: list[float] = []
 
     def add(self, event: Text) -> None:
         self.texts.append(event.text)
         self.tokens += event.tokens
+        self.token_ids += event.token_ids
+        self.entropies += event.entropies
         self.reasoning.append(event.reasoning)
         for piece in event.tool_calls:
             new = {"id": piece.get("id", ""), "name": piece.get("name", ""), "arguments": ""}
@@ -103,6 +110,8 @@ class _Text:
             tokens=tuple(self.tokens),
             reasoning="".join(self.reasoning),
             tool_calls=tuple(call for _, call in sorted(self.calls.items())),
+            token_ids=tuple(self.token_ids),
+            entropies=tuple(self.entropies),
         )
 
 

@@ -160,6 +160,10 @@ def score(
     return Call("/v1/score", body, lambda answer: records(Score, answer["data"]))
 
 
+ABORT: Call[int] = Call("/v1/abort", {}, lambda answer: as_count(answer["aborted"]))
+"""Ends all requests of the client's key: `client.ask(ABORT)` returns how many there were."""
+
+
 def prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> Call[int]:
     body = body_of(prompt=prompt, messages=messages)
     return Call("/v1/prefix", body, lambda answer: as_count(answer["prompt_tokens"]))

@@ -45,6 +45,14 @@ class Start:
     recalled: tuple[Mapping[str, Any], ...] = ()
     story: Mapping[str, Any] | None = None
     cut_tokens: int | None = None
+    prompt_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Tokens of the prompt, each with its logprob, its rank and alternatives, with prompt_logprobs."""
+
+    tokens: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ class Text:
     """New text of one sequence (the server's event "stream"); tokens only if the request has logprobs.
 
     In a chat also the reasoning and pieces of tool calls. Only a call's first piece has its id and name.
+    token_ids, entropies: of the tokens drawn since the last event, with return_token_ids, return_entropies.
     """
 
     index: int
@@ -75,6 +84,8 @@ class Text:
     tokens: tuple[Mapping[str, Any], ...] = ()
     reasoning: str = ""
     tool_calls: tuple[Mapping[str, Any], ...] = ()
+    token_ids: tuple[int, ...] = ()
+    entropies: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,7 @@ class Stop:
     certainty: float | None = None
     duplicate_of: int | None = None
     free_length: int | None = None
+    stop_token: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +153,13 @@ class Error:
     param: str | None = None
 
 
-Event: TypeAlias = Loading | Queued | Start | Prompt | Progress | Text | Then | Stop | Done | Error
+Event: TypeAlias = (
+    Loading | Queued | Start | Prompt | PromptLogprobs | Progress | Text | Then | Stop | Done | Error
+)
 
 EVENTS: dict[str, type[Any]] = {
-    "loading": Loading, "queued": Queued, "start": Start, "prompt": Prompt, "progress": Progress,
+    "loading": Loading, "queued": Queued, "start": Start, "prompt": Prompt,
+    "prompt_logprobs": PromptLogprobs, "progress": Progress,
     "stream": Text, "then": Then, "stop": Stop, "done": Done, "error": Error,
 }  # fmt: skip
 _NAMES = {event: name for name, event in EVENTS.items()}

@@ -62,6 +62,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "Mapping[str, float]": lambda value: is_object(value) and all(map(is_number, value.values())),
     "tuple[str, ...]": lambda value: is_list(value, is_text),
     "tuple[int, ...]": lambda value: is_list(value, is_count),
+    "tuple[float, ...]": lambda value: is_list(value, is_number),
     "tuple[Mapping[str, Any], ...]": lambda value: is_list(value, is_object),
     "votes: tuple[Mapping[str, Any], ...] | None": lambda value: is_list(value, _is_vote),
     "recalled: tuple[Mapping[str, Any], ...]": lambda value: is_list(value, _is_recalled),

@@ -6,7 +6,7 @@ OpenAI's form. A model's reasoning is `reasoning_content`, as in DeepSeek and ll
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
 
 import orjson
 from pydantic import Field
@@ -25,20 +25,28 @@ from llama_srb.dialects.common.answers import (
 )
 from llama_srb.dialects.common.reply import ServerInfo, Text, Transcript
 from llama_srb.dialects.openai.answer import (
+    NO_DRAWN,
     ChatToken,
     ChunkExtras,
     ChunkWriter,
+    DrawnFields,
+    EndFields,
     Error,
     Head,
+    Name,
     Origin,
-    RankingFields,
+    PromptFields,
+    PromptTokens,
     Usage,
+    all_drawn,
     chat_token,
+    drawn_fields,
+    end_fields,
     in_order,
-    ranking_fields,
+    names_of,
     usage_of,
 )
-from llama_srb.dialects.openai.form import REPORTS, Form, form_of
+from llama_srb.dialects.openai.form import REPORTS, Form, form_of, refuse_prompt_logprobs
 from llama_srb.engine.events import Done, Event, Extend, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
@@ -107,21 +115,21 @@ class Delta(TypedDict, total=False):
     tool_calls: list[CallDelta]
 
 
-class ChatChoice(RankingFields):
+class ChatChoice(EndFields, DrawnFields):
     index: Count
     message: Message
     logprobs: ChatLogprobs | None
     finish_reason: ChatFinish
 
 
-class ChatChunkChoice(RankingFields):
+class ChatChunkChoice(EndFields, DrawnFields):
     index: Count
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: ChatFinish | None
 
 
-class ChatCompletion(Head, Noted, Compared):
+class ChatCompletion(Head, Noted, Compared, PromptFields):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
@@ -152,6 +160,7 @@ def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionReques
     request = request_from(
         body, replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream), known=READ_HERE
     )
+    refuse_prompt_logprobs(request, form)
     return request.model_copy(update={"logprobs": _logprobs(body)}), form
 
 
@@ -183,9 +192,9 @@ def _logprobs(body: Mapping[str, Any]) -> int | None:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _logprobs_of(tokens: Iterable[Mapping[str, Any]]) -> ChatLogprobs:
+def _logprobs_of(tokens: Iterable[Mapping[str, Any]], name: Name) -> ChatLogprobs:
     """Each token is serialized now: with many alternatives, a whole answer would be too many objects."""
-    return {"content": [as_json(chat_token(token)) for token in tokens]}
+    return {"content": [as_json(chat_token(token, name)) for token in tokens]}
 
 
 def _call(call: Mapping[str, Any]) -> CallDelta:
@@ -222,6 +231,8 @@ class Chunks:
         self.writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, origin)
         self.empty_choice = _no_text(0, {})
         self._notes = noted(request)
+        self._name = names_of(request)
+        self._plain = request.logprobs is None and not request.tells_of_tokens
         self._called: set[int] = set()  # the choices that called a tool
 
     def render(self, events: list[Event]) -> bytes:
@@ -232,7 +243,9 @@ class Chunks:
 
     def _render(self, event: Event) -> bytes:
         match event:
-            case Stream(reasoning="", tool_calls=()) if not event.tokens:
+            case Stream(reasoning="", tool_calls=()) if self._plain or not (
+                event.tokens or drawn_fields(event)
+            ):
                 # Nearly all frames are of this kind, so they are formatted by hand, which is faster.
                 return (
                     b'%b,"choices":[{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b'
@@ -244,19 +257,33 @@ class Chunks:
                 return self._ended(event)
             case Start():
                 self.writer.name(event.id)
-                return self.writer.begin(self._notes) + self._roles(range(event.count))
+                return self._begin(event) + self._roles(range(event.count))
             case Extend():
                 return self._roles(range(event.first, event.count))
             case Done():
                 return self.writer.end(event)
         return self.writer.other(event)
 
+    def _begin(self, start: Start) -> bytes:
+        """The first chunk, if there is something to tell about the prompt."""
+        if not start.prompt_token_ids:
+            return self.writer.begin(self._notes)
+        extras = {**self._notes, "prompt_token_ids": list(start.prompt_token_ids)}
+        return self.writer.frame((), cast(ChunkExtras, extras))
+
     def _piece(self, event: Stream) -> bytes:
         if event.tool_calls:
             self._called.add(event.index)
-        logprobs = _logprobs_of(event.tokens) if event.tokens else None
+        logprobs = _logprobs_of(event.tokens, self._name) if event.tokens else None
         return self._chunk(
-            {"index": event.index, "delta": _delta(event), "logprobs": logprobs, "finish_reason": None}
+            {
+                "index": event.index,
+                "delta": _delta(event),
+                "logprobs": logprobs,
+                "finish_reason": None,
+                **end_fields(None),
+                **drawn_fields(event),
+            }
         )
 
     def _ended(self, stop: Stop) -> bytes:
@@ -267,7 +294,8 @@ class Chunks:
                 "delta": {},
                 "logprobs": None,
                 "finish_reason": ended,
-                **ranking_fields(stop),
+                **end_fields(stop),
+                **NO_DRAWN,
             }
         )
 
@@ -300,10 +328,13 @@ class Body:
     def __init__(self, request: CompletionRequest, origin: Origin) -> None:
         self._request, self._origin = request, origin
         self._transcript = Transcript(request.n, Text, Text.add)
+        self._prompt = PromptTokens()
 
     def take(self, events: Iterable[Event]) -> None:
         """Takes events that follow those of the last call."""
-        self._transcript.take(events)
+        for event in events:
+            self._prompt.take(event)
+            self._transcript.take((event,))
 
     def fields(self) -> ChatCompletion:
         """The body; all events must have been taken."""
@@ -319,16 +350,19 @@ class Body:
             "usage": usage_of(done),
             **noted(self._request),
             **compared(done),
+            **self._prompt.fields(self._request),
         }
 
     def _choice(self, index: int, one: Text, stop: Stop | None) -> ChatChoice:
         assert stop is not None  # each sequence stops before done
+        request = self._request
         return {
             "index": index,
             "message": _message(one),
-            "logprobs": _logprobs_of(one.tokens) if self._request.logprobs is not None else None,
+            "logprobs": _logprobs_of(one.tokens, names_of(request)) if request.logprobs is not None else None,
             "finish_reason": _finish_reason(stop, called=bool(one.calls)),
-            **ranking_fields(stop),
+            **end_fields(stop),
+            **all_drawn(one, request),
         }
 
     def json(self) -> bytes:

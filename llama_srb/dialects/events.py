@@ -12,7 +12,16 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from llama_srb.dialects.common.answers import NOTHING, Compared, Count, Frames, Noted, Token, compared
+from llama_srb.dialects.common.answers import (
+    NOTHING,
+    Compared,
+    Count,
+    Frames,
+    Noted,
+    RankedToken,
+    Token,
+    compared,
+)
 from llama_srb.engine import events as engine
 from llama_srb.engine.events import (
     Done,
@@ -21,6 +30,7 @@ from llama_srb.engine.events import (
     Loading,
     Progress,
     Prompt,
+    PromptLogprobs,
     Queued,
     Start,
     Stop,
@@ -32,6 +42,7 @@ from llama_srb.request.parse import Defaults, request_from
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 DIVERSITY = "arithmetic"  # the default, if the settings allow it: docs/diversity.md shows its effect
+MORE = ("reasoning", "tool_calls", "token_ids", "entropies")  # fields of a stream event that it seldom has
 READ_ELSEWHERE = frozenset({"stream", "model", "user"})
 """Fields that the content negotiation reads, or that OpenAI's clients add; they do not change the text."""
 
@@ -70,6 +81,14 @@ class StartEvent(Noted):
     cached_tokens: Count
     seed: int
     cut_tokens: NotRequired[Count]
+    prompt_token_ids: NotRequired[list[int]]
+
+
+class PromptLogprobsEvent(TypedDict):
+    """The prompt's tokens over some events, with prompt_logprobs; the first one of all has no logprob."""
+
+    event: Literal["prompt_logprobs"]
+    tokens: list[RankedToken]
 
 
 class PromptEvent(TypedDict):
@@ -100,7 +119,8 @@ class CallPiece(TypedDict):
 class StreamEvent(TypedDict):
     """New text of one sequence; tokens only if the request has logprobs.
 
-    In a chat also reasoning and tool calls.
+    In a chat also reasoning and tool calls. token_ids, entropies: of the tokens that were drawn since the
+    last event, with return_token_ids and return_entropies.
     """
 
     event: Literal["stream"]
@@ -109,6 +129,8 @@ class StreamEvent(TypedDict):
     tokens: NotRequired[list[Token]]
     reasoning: NotRequired[str]
     tool_calls: NotRequired[list[CallPiece]]
+    token_ids: NotRequired[list[int]]
+    entropies: NotRequired[list[float]]
 
 
 class StopEvent(TypedDict):
@@ -131,6 +153,9 @@ class StopEvent(TypedDict):
     certainty: NotRequired[float]
     duplicate_of: NotRequired[Count]
     free_length: NotRequired[Count]
+    stop_token: NotRequired[
+        Annotated[int, Field(description="The token of stop_token_ids that has ended it.")]
+    ]
 
 
 class ThenEvent(TypedDict):
@@ -186,6 +211,7 @@ Event = TypeAliasType(
         | QueuedEvent
         | StartEvent
         | PromptEvent
+        | PromptLogprobsEvent
         | ProgressEvent
         | StreamEvent
         | StopEvent
@@ -226,14 +252,15 @@ def render(events: Iterable[engine.Event], notes: Noted = NOTHING) -> bytes:
 
 def _stream(event: Stream) -> bytes:
     """Nearly all frames are of this kind, so they are formatted by hand, which is faster."""
-    more = _more(event) if event.tokens or event.reasoning or event.tool_calls else b""
+    has_more = event.tokens or event.reasoning or event.tool_calls or event.token_ids or event.entropies
+    more = _more(event) if has_more else b""
     text = orjson.dumps(event.text)
     return b'data: {"event": "stream", "index": %d, "text": %b%b}\n\n' % (event.index, text, more)
 
 
 def _more(event: Stream) -> bytes:
     tokens = b', "tokens": ' + event.tokens.json if event.tokens else b""
-    given = ((name, getattr(event, name)) for name in ("reasoning", "tool_calls"))
+    given = ((name, getattr(event, name)) for name in MORE)
     rest = (b', "%b": %b' % (name.encode(), orjson.dumps(value)) for name, value in given if value)
     return b"".join((tokens, *rest))
 
@@ -253,6 +280,8 @@ def _start(event: Start) -> StartEvent:
     }
     if event.cut_tokens is not None:
         made["cut_tokens"] = event.cut_tokens
+    if event.prompt_token_ids:
+        made["prompt_token_ids"] = list(event.prompt_token_ids)
     return made
 
 
@@ -271,6 +300,10 @@ def _prompt(event: Prompt) -> PromptEvent:
     if event.tokens:
         made["tokens"] = [cast(Token, token) for token in event.tokens]
     return made
+
+
+def _prompt_logprobs(event: PromptLogprobs) -> PromptLogprobsEvent:
+    return {"event": "prompt_logprobs", "tokens": [cast(RankedToken, token) for token in event.tokens]}
 
 
 def _progress(event: Progress) -> ProgressEvent:
@@ -299,6 +332,8 @@ def _stop(event: Stop) -> StopEvent:
         made["duplicate_of"] = event.duplicate_of
     if event.free_length is not None:
         made["free_length"] = event.free_length
+    if event.stop_token is not None:
+        made["stop_token"] = event.stop_token
     return made
 
 
@@ -350,6 +385,7 @@ _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
     Queued: _framed(_queued),
     Start: _framed(_start),
     Prompt: _framed(_prompt),
+    PromptLogprobs: _framed(_prompt_logprobs),
     Progress: _framed(_progress),
     Stop: _framed(_stop),
     Then: _framed(_then),

@@ -92,7 +92,8 @@ class Queued:
 class Start:
     """The request is admitted; its prompt is about to be computed.
 
-    cut_tokens: those that were cut from the sequence that it continues.
+    cut_tokens: those that were cut from the sequence that it continues. prompt_token_ids: with
+    `return_token_ids`.
     """
 
     id: str
@@ -101,6 +102,7 @@ class Start:
     cached_tokens: int
     seed: int
     cut_tokens: int | None = None
+    prompt_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,17 @@ class Prompt:
     id: str
     text: str
     tokens: TokenList = NO_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """The prompt's tokens over some events, each with its logprob and its rank, with `prompt_logprobs`.
+
+    The first token of all has neither, since nothing predicts it.
+    """
+
+    id: str
+    tokens: TokenList
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +142,7 @@ class Stream:
     """New text of one sequence; tokens only if the request has `logprobs`.
 
     In a chat also the reasoning and tool calls. Only the first piece of a tool call has its id and name.
+    token_ids, entropies: of the tokens that were drawn since the last event, if they are asked for.
     """
 
     id: str
@@ -137,15 +151,18 @@ class Stream:
     tokens: TokenList = NO_TOKENS
     reasoning: str = ""
     tool_calls: tuple[Mapping[str, Any], ...] = ()
+    token_ids: tuple[int, ...] = ()
+    entropies: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
-    With ranking: the sum and the mean of its tokens' logprobs, and distinct-2, the share of different pairs
-    among its pairs of words; by certainty also the mean of that. With dedupe: the index of the sequence that
-    this one is a duplicate of. With then: how many of the tokens are the free answer's.
+    stop_text: the stop string. stop_token: the token of `stop_token_ids`. With ranking: the sum and the mean
+    of its tokens' logprobs, and distinct-2, the share of different pairs among its pairs of words; by
+    certainty also the mean of that. With dedupe: the index of the sequence that this one is a duplicate of.
+    With then: how many of the tokens are the free answer's.
     """
 
     id: str
@@ -160,6 +177,12 @@ class Stop:
     certainty: float | None = None
     duplicate_of: int | None = None
     free_length: int | None = None
+    stop_token: int | None = None
+
+    @property
+    def reason(self) -> str | int | None:
+        """What has ended the text: a stop string or a token of `stop_token_ids`; None: neither."""
+        return self.stop_text or self.stop_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +315,7 @@ Event: TypeAlias = (
     | Queued
     | Start
     | Prompt
+    | PromptLogprobs
     | Progress
     | Stream
     | Stop
@@ -327,13 +351,17 @@ def content_size(events: list[Event]) -> int:
         if type(event) is Stream:  # first, since nearly all events are of this type
             if event.tokens:
                 held += event.tokens.size
+            if event.token_ids or event.entropies:
+                held += (len(event.token_ids) + len(event.entropies)) // 8
             if len(event.text) > UNIT or event.reasoning or event.tool_calls:
                 pieces = sum(len(piece.get("arguments", "")) for piece in event.tool_calls)
                 held += (len(event.text) + len(event.reasoning) + pieces) // UNIT + len(event.tool_calls)
         elif isinstance(event, Prompt):
             held += len(event.text) // UNIT + event.tokens.size
-        elif isinstance(event, Score):
+        elif isinstance(event, Score | PromptLogprobs):
             held += event.tokens.size
+        elif isinstance(event, Start):
+            held += len(event.prompt_token_ids) // 8
         elif isinstance(event, Embedding):
             held += len(event.embedding) // 8
     return held

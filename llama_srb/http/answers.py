@@ -38,6 +38,12 @@ class Cancelled(TypedDict):
     cancelled: Literal[True]
 
 
+class AbortedRequests(TypedDict):
+    """How many requests were running or waiting; several prompts of one request count each."""
+
+    aborted: Count
+
+
 class DrainState(TypedDict):
     """requests_open: that run or wait, also those of the WebSockets that are open."""
 

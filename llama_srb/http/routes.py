@@ -11,6 +11,7 @@ from llama_srb.dialects.scores import ScoredTexts
 from llama_srb.dialects.tasks.made_prompt import MadePrompt
 from llama_srb.http import foreign
 from llama_srb.http.answers import (
+    AbortedRequests,
     Adapter,
     Adapters,
     Computed,
@@ -119,6 +120,9 @@ OURS: tuple[Route, ...] = (
         "Ends a request.", CANCELLED),
     Route("DELETE", "/v1/completions/{id}/{index}", COMPLETE_OR_CHAT, "cancel",
         "Ends one sequence of a request; the others continue.", CANCELLED),
+    Route("POST", "/v1/abort", COMPLETE_OR_CHAT, "abort",
+        "Ends all of the caller's requests, on all paths; those of its batches go on.",
+        {200: json_of("How many there were.", AbortedRequests), **FAILED}),
     Route("GET", "/v1/ws", COMPLETE, "websocket",
         "A WebSocket: many requests on one connection, each with an id that the client chooses; answers are "
         "the event stream's events.",

@@ -30,12 +30,8 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "skew": (0,),
     "temperature_last": (False, True),  # true is SillyTavern's default, and the order of our samplers
     "bypass_eos": (False,),
-    "stop_token_ids": ([],),
-    "allowed_token_ids": ([],),
-    "include_stop_str_in_output": (False,),
     "add_bos_token": (True,),
     "add_special_tokens": (True,),
-    "skip_special_tokens": (True,),
     "render_special": (False,),
     "spaces_between_special_tokens": (True,),
     "truncate_prompt_tokens": (-1,),
@@ -45,7 +41,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "t_max_predict_ms": (-1, 0),
     "response_fields": ([],),
     "return_progress": (False,),
-    "prompt_logprobs": (0,),
     "length_penalty": (1,),
     "use_beam_search": (False,),
     "do_sample": (True,),
@@ -233,7 +228,7 @@ def _convert_last_message(fields: Fields) -> None:
     last = messages[-1] if isinstance(messages, list) and messages else None
     if not isinstance(last, dict) or last.get("role") != "assistant":
         return
-    begun = last.get("content") and not last.get("tool_calls")
+    begun = last.get("content") and not last.get("tool_calls") and fields.get("continue") is None
     if begun and not fields.keys() & {"continue_final_message", "add_generation_prompt"}:
         fields["continue_final_message"] = True
 

@@ -38,6 +38,8 @@ NOT_WITH_THEN = {
     "echo": "the second answer does not follow the prompt",
     "dedupe": "equal second answers may belong to different free answers",
     "tools": "a free answer that calls a tool is not complete",
+    "return_token_ids": "the tokens of then.text are not drawn",
+    "return_entropies": "the tokens of then.text are not drawn",
 }
 
 
@@ -83,9 +85,11 @@ def _check_chat(request: CompletionRequest) -> None:
     given = [name for name in CHAT if getattr(request, name) is not None]
     if request.messages is None and given:
         raise RequestError(f"{given[0]} is given without messages", param=given[0])
-    for name, value in (("prompt", request.prompt), ("continue", request.continue_)):
-        if request.messages is not None and value:
-            raise RequestError(f"only one of messages and {name} may be given", param="messages")
+    if request.messages is not None and request.prompt:
+        raise RequestError("only one of messages and prompt may be given", param="messages")
+    if request.messages is not None and request.continue_ is not None and request.continue_final_message:
+        message = "only one of continue and continue_final_message may be given"
+        raise RequestError(message, param="continue_final_message")
 
 
 def _check_story(request: CompletionRequest) -> None:

@@ -19,7 +19,8 @@ from pydantic.fields import FieldInfo
 from llama_srb.request import shapes
 from llama_srb.request.finish import Finish, Prune, read_finish, read_prune
 from llama_srb.request.rank_by import RankBy, read_rank_by
-from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, SequenceName, lora_fields
+from llama_srb.request.sequence_name import SequenceName, continued
+from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, lora_fields
 from llama_srb.request.story.parts import Assembled
 from llama_srb.request.story.shape import Story, read_story
 from llama_srb.request.then import Then, read_then
@@ -32,7 +33,8 @@ DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 
 Texts: TypeAlias = tuple[str, ...]
 PromptValue: TypeAlias = str | tuple[int, ...] | tuple[Part, ...]
-LogprobsMode: TypeAlias = Literal["raw", "processed"]
+LogprobsMode: TypeAlias = Literal["raw", "processed", "both"]
+TokenIds: TypeAlias = tuple[int, ...]
 SchemaText = NewType("SchemaText", str)
 MessagesText = NewType("MessagesText", str)
 ToolsText = NewType("ToolsText", str)
@@ -191,6 +193,7 @@ def _given(sampling: Sampling) -> dict[str, Any]:
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+TOKEN_LISTS = ("stop_token_ids", "allowed_token_ids")
 DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
 SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
 """The settings that a sequence may have of its own if diversity couples the draws of all n."""
@@ -211,10 +214,11 @@ class CompletionRequest(_Row):
         meaning="The prompt is a story of any length, of which the newest text is read, behind what stands "
         "here: {memory, lore: [{text, keys, also, always, order, search, budget, name}, …], summary, note: "
         "{text, depth}, budget, search, separator}. With continue only memory counts.")
-    continue_: Annotated[SequenceName | None, BeforeValidator(shapes.continued)] = _row(
+    continue_: Annotated[SequenceName | None, BeforeValidator(continued)] = _row(
         None, "request", alias="continue",
-        meaning="Continue a sequence of an earlier request from its exact tokens: {id, index, at}; at: after "
-        "this many of its tokens.")
+        meaning="Continue a sequence of an earlier request from its tokens: {id, index, at, exact}; at: "
+        "after this many of them; exact: behind all that were drawn, a stop string and a stop token "
+        "included. With messages: these follow that answer, behind its exact tokens.")
     n: int = _row(8, "request", ge=1, aliases="n_cmpl",
         meaning="How many continuations.")
     max_tokens: int = _row(128, "request", ge=-1, le=INT32_MAX,
@@ -235,7 +239,28 @@ class CompletionRequest(_Row):
     logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS, aliases="n_probs",
         meaning="Log-probabilities of each token and of this many alternatives.")
     logprobs_mode: Annotated[LogprobsMode, BeforeValidator(shapes.logprobs_mode)] = _row("raw", "request",
-        meaning="raw: log-probabilities before the samplers; processed: after them, as the token was drawn.")
+        meaning="raw: log-probabilities before the samplers; processed: after them, as the token was drawn; "
+        "both: those of raw, and processed_… beside them.")
+    prompt_logprobs: int | None = _row(None, "request", ge=0, le=MAX_LOGPROBS,
+        meaning="Log-probabilities of each token of the prompt, with its rank, and of this many "
+        "alternatives; 0: only the prompt's own tokens.")
+    return_token_ids: bool = _row(False, "request", neutral=False,
+        meaning="The ids of the prompt's tokens (prompt_token_ids) and of all tokens that were drawn "
+        "(token_ids): also of a token that ends the text, and of a stop string. logprobs then has them all.")
+    return_tokens_as_token_ids: bool = _row(False, "request", neutral=False,
+        meaning="In logprobs each token is written as token_id:17, in OpenAI's completions and chats.")
+    return_entropies: bool = _row(False, "request", neutral=False,
+        meaning="The entropy of the model's distribution, before the samplers, for each token of token_ids.")
+    stop_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("stop_token_ids"))] = _row(
+        (), "request", neutral=[],
+        meaning="Tokens that end the text as the model's own end does; none is drawn before min_tokens.")
+    allowed_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("allowed_token_ids"))] = _row(
+        (), "request", neutral=[],
+        meaning="Only these tokens may be drawn; the model's end, too, only if it is one of them.")
+    include_stop_str_in_output: bool = _row(False, "request", neutral=False,
+        meaning="The text ends with the stop string, or the token of stop_token_ids, that has ended it.")
+    skip_special_tokens: bool = _row(True, "request", neutral=True,
+        meaning="false: the text has the names of control tokens that were drawn.")
     echo: bool = _row(False, "request", neutral=False,
         meaning="The text begins with the prompt.")
     token_healing: bool = _row(False, "request", neutral=False,
@@ -343,9 +368,15 @@ class CompletionRequest(_Row):
         return self.rank_by is not None or self.candidates > self.n
 
     @property
+    def tells_of_tokens(self) -> bool:
+        """Whether an answer has something of each token besides text and logprobs."""
+        return self.return_token_ids or self.return_entropies
+
+    @property
     def shares_cells(self) -> bool:
         """Whether its prompt uses cells that are there: not if each token of the prompt is scored."""
-        return self.cache and not (self.echo and self.logprobs is not None)
+        echoed = self.echo and self.logprobs is not None
+        return self.cache and not echoed and self.prompt_logprobs is None
 
     def engine_fields(self) -> dict[str, Any]:
         """The arguments of the engine's generate command: only given fields; the engine has the defaults."""
@@ -367,8 +398,17 @@ class CompletionRequest(_Row):
         given |= {"echo": True} if self.echo else {}
         given |= {"token_healing": True} if self.token_healing else {}
         given |= {} if self.cache else {"cache": False}
-        given |= self._diversity_fields()
+        given |= self._diversity_fields() | self._token_fields()
         return {**self._start_fields(), "n": self.candidates, "max_tokens": self.max_tokens, **given}
+
+    def _token_fields(self) -> dict[str, Any]:
+        """What concerns single tokens: which may be drawn, which end a text, what is told of them."""
+        given: dict[str, Any] = {name: list(ids) for name in TOKEN_LISTS if (ids := getattr(self, name))}
+        given |= {} if self.prompt_logprobs is None else {"prompt_logprobs": self.prompt_logprobs}
+        given |= {"return_token_ids": True} if self.return_token_ids else {}
+        given |= {"return_entropies": True} if self.return_entropies else {}
+        given |= {"include_stop_str_in_output": True} if self.include_stop_str_in_output else {}
+        return given | ({} if self.skip_special_tokens else {"skip_special_tokens": False})
 
     def _diversity_fields(self) -> dict[str, Any]:
         given: dict[str, Any] = {"diversity": "arithmetic"} if self.diversity == "arithmetic" else {}
@@ -403,6 +443,8 @@ class CompletionRequest(_Row):
 
     def _chat(self) -> dict[str, Any]:
         given = {name: value for name in CHAT if (value := getattr(self, name)) is not None}
+        if self.continue_ is not None:
+            given["continue"] = self.continue_.place()
         if "chat_template_kwargs" in given:
             given["chat_template_kwargs"] = orjson.loads(given["chat_template_kwargs"])
         return given
@@ -486,7 +528,8 @@ _TYPES: dict[object, str] = {
     str: "text",
     int | None: "int",
     str | None: "text",
-    LogprobsMode: "raw or processed",
+    LogprobsMode: "raw, processed or both",
+    TokenIds: "token ids",
     LoraScales | None: "adapters",
     Texts: "texts",
     Texts | None: "choices",

@@ -26,7 +26,7 @@ from llama_srb.request.fields import (
     Override,
     Sampling,
 )
-from llama_srb.request.shapes import sequence_name
+from llama_srb.request.sequence_name import sequence_name
 from llama_srb.request.values import (
     INT32_MAX,
     MAX_INDEX,

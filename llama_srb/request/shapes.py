@@ -14,13 +14,11 @@ from typing import Any, TypeAlias
 import orjson
 
 from llama_srb.request.values import (
-    INT32_MAX,
     MAX_ADAPTER_ID,
     MAX_ADAPTER_SCALE,
     MAX_ADAPTERS,
     MAX_BIAS,
     MAX_DEPTH,
-    MAX_INDEX,
     MAX_MESSAGES,
     MAX_TEXT_BYTES,
     MAX_TEXTS,
@@ -172,53 +170,6 @@ def logit_bias(value: object) -> object:
     ):
         raise wrong("logit_bias", value, "an object {id: bias} or a list of [id or text, bias or false]")
     return tuple(_bias_entry(key, bias) for key, bias in pairs)
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceName:
-    """Names a sequence, running or ended. at: only its first tokens. No id: a sequence of this request."""
-
-    index: int
-    at: int | None = None
-    id: str = ""
-
-    def fields(self) -> dict[str, Any]:
-        """The object for the engine."""
-        given = {"id": self.id} if self.id else {}
-        return given | {"index": self.index} | ({} if self.at is None else {"at": self.at})
-
-
-def sequence_name(name: str, *, with_id: bool) -> Callable[[object], object]:
-    """A reader of {"id", "index", "at"}; null is absent. The id may have OpenAI's prefix: cmpl-…"""
-    known = ("id", "index", "at") if with_id else ("index", "at")
-
-    def normalise(value: object) -> object:
-        if value is None or isinstance(value, SequenceName):
-            return value
-        if not isinstance(value, dict):
-            raise wrong(name, value, "an object: " + ", ".join(known))
-        given = {key: one for key, one in value.items() if one is not None}
-        for key in [key for key in given if key not in known]:
-            raise RequestError(f"{name} has no field {shown(key)}, only {', '.join(known)}", param=name)
-        for key in [key for key in known[:-1] if key not in given]:
-            raise RequestError(f"{name}.{key} is missing", param=f"{name}.{key}")
-        id = plain_id(f"{name}.id", given["id"]) if with_id else ""
-        at = whole(f"{name}.at", given["at"], 0, INT32_MAX) if "at" in given else None
-        return SequenceName(whole(f"{name}.index", given["index"], 0, MAX_INDEX), at, id)
-
-    return normalise
-
-
-continued = sequence_name("continue", with_id=True)
-
-
-def plain_id(name: str, value: object) -> str:
-    """The id of a request, without OpenAI's prefix `cmpl-`, `chatcmpl-` or `resp_` if it has one."""
-    given = value if isinstance(value, str) and is_text(value) else ""
-    id = given.removeprefix("chat").removeprefix("cmpl-").removeprefix("resp_")
-    if not id:
-        raise wrong(name, value, "the id of a request")
-    return id
 
 
 def structure_text(name: str) -> Callable[[object], object]:
@@ -380,8 +331,19 @@ def lora_fields(scales: LoraScales | None) -> dict[str, Any]:
 
 
 def logprobs_mode(value: object) -> object:
-    """raw or processed, or vLLM's names: raw_logprobs, processed_logprobs."""
+    """raw, processed or both, or vLLM's names: raw_logprobs, processed_logprobs."""
     mode = value.removesuffix("_logprobs") if isinstance(value, str) else value
-    if mode not in ("raw", "processed"):
-        raise wrong("logprobs_mode", value, '"raw" or "processed"')
+    if mode not in ("raw", "processed", "both"):
+        raise wrong("logprobs_mode", value, '"raw", "processed" or "both"')
     return mode
+
+
+def ids(name: str) -> Callable[[object], object]:
+    """A list of token ids, each once; whether the vocabulary has them is known to the engine."""
+
+    def normalise(value: object) -> object:
+        if not isinstance(value, list | tuple) or (value and not is_tokens(value)):
+            raise wrong(name, value, "a list of token ids")
+        return tuple(dict.fromkeys(value))
+
+    return normalise

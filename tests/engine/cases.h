@@ -14,6 +14,7 @@ void add_admission_cases(std::vector<test_case> & cases);
 void add_plan_cases(std::vector<test_case> & cases);
 void add_step_cases(std::vector<test_case> & cases);
 void add_update_cases(std::vector<test_case> & cases);
+void add_id_cases(std::vector<test_case> & cases);
 void add_second_cases(std::vector<test_case> & cases);
 void add_contest_cases(std::vector<test_case> & cases);
 void add_cell_cases(std::vector<test_case> & cases);

@@ -50,6 +50,7 @@ int main(int argc, char ** argv) {
     add_plan_cases(cases);
     add_step_cases(cases);
     add_update_cases(cases);
+    add_id_cases(cases);
     add_second_cases(cases);
     add_contest_cases(cases);
     add_cell_cases(cases);

@@ -256,7 +256,7 @@ static void run_history() {
     w.step("x");
     w.step("q");
     w.step("$");
-    const auto tokens = w.history.find("a")->list(1);
+    const auto tokens = w.history.find("a")->seen(0);
     expect(tokens == letters::tokens("xtuq"), "the tokens of both answers are not known");
 }
 

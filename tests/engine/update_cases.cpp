@@ -372,7 +372,7 @@ static void run_seen_tokens() {
     const record * known = w.history.find("a");
     expect(known != nullptr, "the request is not in the history");
     std::string text;
-    for (const llama_token token : known->list(1)) {
+    for (const llama_token token : known->seen(0)) {
         text += w.vocab.piece(token, true);
     }
     expect_equal("xb", text, "the text that can be continued");

@@ -145,6 +145,8 @@ request & world::ask(const asked & a) {
     auto settings           = std::make_shared<sequence_settings>();
     settings->n_min         = a.min_tokens;
     settings->stop_finder   = finder_of(a.stop);
+    settings->stop_tokens   = a.stop_tokens;
+    settings->returns_stop  = a.returns_stop;
     settings->banned_finder = finder_of(a.banned);
     if (!a.then.empty()) {
         auto second         = std::make_shared<sequence_settings>(*settings);
@@ -165,6 +167,7 @@ request & world::ask(const asked & a) {
     g.client             = a.client;
     g.cache              = a.cache;
     g.echo               = a.echo;
+    g.return_ids         = a.return_ids;
     g.sum_logprobs       = a.sum_logprobs;
     g.certainty          = a.certainty;
     g.finish             = {a.first > 0, a.first};

@@ -26,6 +26,7 @@ LOADS = (  # have their own tests
 )  # fmt: skip
 NO_MODEL = {  # handlers of bodies that name no model: they act on requests, or on the server
     "drain", "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation",
+    "abort",
     "create_file", "create_batch", "cancel_batch",
     "task_completions", "task_chat", "trial", "trial_prompt", "search_memory", *LOADS,
 }  # fmt: skip

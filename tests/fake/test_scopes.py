@@ -140,6 +140,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/prompt
         POST /v1/internal/chat-prompt
         POST /v1/internal/stop-generation
+        POST /v1/abort
     """,
     "embed admin": """
         POST /v1/embeddings
@@ -442,6 +443,15 @@ async def test_stop_generation_ends_its_callers_generations(three: Three) -> Non
         await three.running(len(STREAMS))
         assert await three.first.json("/v1/internal/stop-generation", {}) == "OK"
         await three.running(len(STREAMS) - 3)
+
+
+async def test_abort_ends_all_of_its_callers_requests_and_no_others(three: Three) -> None:
+    async with secrets(three.first):
+        for client in (three.second, three.admin):
+            assert await client.json("/v1/abort", {}) == {"aborted": 0}
+        await three.running(len(STREAMS))
+        assert await three.first.json("/v1/abort", {}) == {"aborted": len(STREAMS)}
+        await three.running(0)
 
 
 @pytest.mark.parametrize("three", ["keys"], indirect=True)

@@ -242,6 +242,7 @@ CASES = [
     *of("POST /v1/internal/logits", {"prompt": ONCE, "top_logits": 0.5}, status=400),
     *of("POST /v1/internal/chat-prompt", {"messages": HELLO}), *of("POST /v1/internal/chat-prompt", {}, status=400),
     *of("POST /v1/internal/stop-generation", None, {}),
+    *of("POST /v1/abort", None, {}),
     *of("GET /v1/internal/health"), *of("GET /v1/internal/lora/list"), *of("GET /v1/internal/model/info"),
     *of("GET /v1/internal/model/list"),
     *of("POST /v1/token/encode", {"text": ONCE, "add_bos_token": False}),

@@ -39,13 +39,12 @@ COMMANDS, OBJECTS = (
     {name: schema["properties"] for name, schema in TABLE[group].items()} for group in ("commands", "$defs")
 )
 ENVELOPE = {"op", "id", "client", "priority"}
-OURS = {"timeout", "best_of", "rank_by", "diversity_stats", "story"}  # fields that the engine does not know
-ENGINES = {
-    "tokens",
-    "sampling",
-    "sum_logprobs",
-    "certainty",
-}  # fields of a generate command that are none of a request
+OURS = {  # fields that the engine does not know
+    "timeout", "best_of", "rank_by", "diversity_stats", "story", "return_tokens_as_token_ids",
+}  # fmt: skip
+ENGINES = {  # fields of a generate command that are none of a request
+    "tokens", "sampling", "sum_logprobs", "certainty",
+}  # fmt: skip
 TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 NO_SEED = -1  # not sent to the engine
 
@@ -84,7 +83,7 @@ def test_a_number_of_a_request_is_within_the_engines_bounds(row: Row) -> None:
 
 def test_the_names_of_choices_are_the_engines() -> None:
     ours = {"diversity": DIVERSITIES, "first_token": FIRST_TOKENS, "tool_choice": TOOL_CHOICES,
-            "reasoning_format": REASONING_FORMATS, "logprobs_mode": ("raw", "processed")}  # fmt: skip
+            "reasoning_format": REASONING_FORMATS, "logprobs_mode": ("raw", "processed", "both")}  # fmt: skip
     assert {name: COMMANDS["chat"][name]["enum"] for name in ours} == {n: list(c) for n, c in ours.items()}
 
 
@@ -115,14 +114,16 @@ SAMPLED = {name: SAMPLE.get(name, row.high) for name, row in SAMPLING_ROWS.items
 COMMON: dict[str, Any] = {
     "n": 2, "max_tokens": 9, "min_tokens": 1, "stop": ["a"], "banned_strings": ["b"], "private_tokens": ["p"],
     "logprobs": 3, "echo": True, "token_healing": True, "logprobs_mode": "processed", "cache": False,
-    "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob",
+    "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob", "prompt_logprobs": 0, "return_token_ids": True,
+    "return_entropies": True, "stop_token_ids": [1], "allowed_token_ids": [2],
+    "include_stop_str_in_output": True, "skip_special_tokens": False,
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
 }  # fmt: skip
 PLAIN: list[dict[str, Any]] = [
     {"prompt": "Once", **COMMON, **SAMPLED},
     {"prompt": [1, 2], "diversity": "arithmetic", "first_token": "distinct"},
     {"prompt": [{"text": "Once"}, {"text": " upon", "special": True}]},
-    {"continue": {"id": "17", "index": 0, "at": 3}},
+    {"continue": {"id": "17", "index": 0, "at": 3, "exact": True}},
     {"prompt": "Once", "rank_by": "certainty", "finish": {"first": 6}, "prune": {"at": [8, 16], "keep": 2}},
     {"prompt": "Once", "then": {"text": "So:", "json_schema": {}, "stop": ["a"], "max_tokens": 9}},
     *({"prompt": "Once", name: text} for name, text in
@@ -136,6 +137,7 @@ CHATS: list[dict[str, Any]] = [
      "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False, "continue_final_message": True,
      "plain_content": True},
     {"messages": HELLO, "then": {"text": "So:", "regex": "a"}},
+    {"messages": HELLO[:1], "continue": {"id": "17", "index": 0, "at": 3}},
     *({"messages": HELLO, **{name: value for name, value in body.items() if name != "prompt"}}
       for body in PLAIN if "prompt" in body),
 ]  # fmt: skip

@@ -34,7 +34,7 @@ from llama_srb.engine.events import (
     shows_step,
 )
 from llama_srb.request.fields import CompletionRequest, Extension
-from llama_srb.request.shapes import SequenceName
+from llama_srb.request.sequence_name import SequenceName
 
 Token = {"id": 5, "text": " a", "logprob": -0.5, "top": []}
 

@@ -22,7 +22,8 @@ from llama_srb.request.fields import (
     samplers_table,
 )
 from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
-from llama_srb.request.shapes import Part, SequenceName
+from llama_srb.request.sequence_name import SequenceName
+from llama_srb.request.shapes import Part
 from llama_srb.request.values import MAX_DEPTH, RequestError
 
 
@@ -145,6 +146,13 @@ VALUES: dict[str, Any] = {
     "chat_template_kwargs": {"x": 1},
     "lora": [{"id": 1}],
     "logprobs_mode": "processed",
+    "return_token_ids": True,
+    "return_tokens_as_token_ids": True,
+    "return_entropies": True,
+    "stop_token_ids": [1],
+    "allowed_token_ids": [1],
+    "include_stop_str_in_output": True,
+    "skip_special_tokens": False,
 }
 VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
 

@@ -149,12 +149,23 @@ class Alternative(TypedDict):
 
 
 class Token(TypedDict):
-    """A token as the engine writes it. The first token of a prompt has no logprob: nothing predicts it."""
+    """A token as the engine writes it. The first token of a prompt has no logprob: nothing predicts it.
+
+    processed_…: after the samplers, with logprobs_mode both.
+    """
 
     id: Count
     text: str
     logprob: float | None
     top: NotRequired[list[Alternative]]
+    processed_logprob: NotRequired[float]
+    processed_top: NotRequired[list[Alternative]]
+
+
+class RankedToken(Token):
+    """A token of the prompt; rank: 1 if it was the likeliest one."""
+
+    rank: NotRequired[Count]
 
 
 def warned(warnings: tuple[str, ...]) -> Warned:

@@ -137,6 +137,8 @@ class Text:
     pieces: list[str] = field(default_factory=list)
     token_lists: list[TokenList] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)  # the pieces of reasoning, in a chat
+    token_ids: list[int] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
     calls: dict[int, Json] = field(default_factory=dict)  # tool calls by index: id, name, arguments as text
     stop: Stop | None = None
     count: int = 0  # stream events
@@ -155,6 +157,11 @@ class Text:
         self.add_text(event)
         if event.tokens:
             self.token_lists.append(event.tokens)
+        self.add_ids(event)
+
+    def add_ids(self, event: Stream) -> None:
+        self.token_ids += event.token_ids
+        self.entropies += event.entropies
 
     def add_text(self, event: Stream) -> None:
         """Adds the event's text, for a stream whose last frame has all texts."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NotRequired, TypeAlias
+from typing import Any, Literal, NotRequired, TypeAlias, cast
 
 import orjson
 from typing_extensions import TypedDict
@@ -13,13 +13,15 @@ from llama_srb.dialects.common.answers import (
     Count,
     Noted,
     PromptSize,
+    as_json,
     compared,
     size_in,
 )
-from llama_srb.dialects.common.reply import OneText, Transcript
+from llama_srb.dialects.common.reply import OneText, Text, Transcript
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
-from llama_srb.engine.events import Done, Event, Queued, Stop
+from llama_srb.engine.events import Done, Event, Queued, Start, Stop, Stream
+from llama_srb.request.fields import CompletionRequest
 
 END = b"data: [DONE]\n\n"
 
@@ -47,10 +49,47 @@ class LikelyChatToken(TypedDict):
     bytes: list[Count]
 
 
-class ChatToken(LikelyChatToken):
+class ProcessedFields(TypedDict, total=False):
+    """Log-probabilities after the samplers, with logprobs_mode both."""
+
+    processed_logprob: float
+    processed_top_logprobs: list[LikelyChatToken]
+
+
+class ChatToken(LikelyChatToken, ProcessedFields):
     """A token with its alternatives."""
 
     top_logprobs: list[LikelyChatToken]
+
+
+class PromptLogprob(TypedDict):
+    """A token at a place of the prompt, or one that is likely there; rank: 1 is the likeliest one."""
+
+    logprob: float
+    rank: Count
+    decoded_token: str
+
+
+PromptLogprobs: TypeAlias = list[dict[str, PromptLogprob] | None]
+"""One entry for each token of the prompt, by token id; null for the first one: nothing predicts it."""
+
+
+class DrawnFields(TypedDict, total=False):
+    """Fields of a choice, with return_token_ids and return_entropies: one entry for each token drawn."""
+
+    token_ids: list[int]
+    entropies: list[float]
+
+
+class PromptFields(TypedDict, total=False):
+    """Fields about the prompt's tokens, with return_token_ids and prompt_logprobs."""
+
+    prompt_token_ids: list[int]
+    prompt_logprobs: PromptLogprobs
+
+
+NO_DRAWN: DrawnFields = {}
+NO_PROMPT: PromptFields = {}
 
 
 class CachedTokens(TypedDict):
@@ -76,9 +115,13 @@ class Scores(TypedDict):
     certainty: NotRequired[float]
 
 
-class RankingFields(TypedDict, total=False):
-    """The fields that ranking and dedupe add to a choice."""
+class EndFields(TypedDict, total=False):
+    """The fields that the end of a text adds to its choice; scores and duplicate_of: of ranking and dedupe.
 
+    stop_reason: the stop string or the token of stop_token_ids that has ended the text; null: neither.
+    """
+
+    stop_reason: str | int | None
     scores: Scores
     duplicate_of: Count
 
@@ -99,10 +142,11 @@ class ComparedTexts(Compared, total=False):
 
 
 class ChunkExtras(Noted, ComparedTexts, total=False):
-    """Fields of the first chunk (warnings, recalled) and of the last one (the others)."""
+    """Fields of the first chunk (warnings, recalled, in a chat prompt_token_ids) and of the last one."""
 
     ranking: tuple[Count, ...]
     usage: Usage | None
+    prompt_token_ids: list[int]
 
 
 NO_EXTRAS: ChunkExtras = {}
@@ -139,21 +183,103 @@ def usage_of(done: Done) -> Usage:
     }
 
 
-def chat_token(token: Mapping[str, Any]) -> ChatToken:
+Name: TypeAlias = Callable[[Mapping[str, Any]], str]
+"""What stands for a token in logprobs."""
+
+
+def text_name(token: Mapping[str, Any]) -> str:
+    text: str = token["text"]
+    return text
+
+
+def id_name(token: Mapping[str, Any]) -> str:
+    return f"token_id:{token['id']}"
+
+
+def names_of(request: CompletionRequest) -> Name:
+    return id_name if request.return_tokens_as_token_ids else text_name
+
+
+def chat_token(token: Mapping[str, Any], name: Name = text_name) -> ChatToken:
     """The engine's token with its alternatives, as chats have it."""
-    return {**_likely_token(token), "top_logprobs": list(map(_likely_token, token.get("top", ())))}
+
+    def likely(one: Mapping[str, Any]) -> LikelyChatToken:
+        text = name(one)
+        return {"token": text, "logprob": one["logprob"], "bytes": list(text.encode())}
+
+    processed: ProcessedFields = {}
+    if "processed_logprob" in token:
+        processed["processed_logprob"] = token["processed_logprob"]
+        processed["processed_top_logprobs"] = list(map(likely, token["processed_top"]))
+    return {**likely(token), "top_logprobs": list(map(likely, token.get("top", ()))), **processed}
 
 
-def _likely_token(token: Mapping[str, Any]) -> LikelyChatToken:
-    text = token["text"]
-    return {"token": text, "logprob": token["logprob"], "bytes": list(text.encode())}
+def drawn_fields(event: Stream) -> DrawnFields:
+    """The fields of a choice about the tokens of one event."""
+    made: DrawnFields = {}
+    if event.token_ids:
+        made["token_ids"] = list(event.token_ids)
+    if event.entropies:
+        made["entropies"] = list(event.entropies)
+    return made
 
 
-def ranking_fields(stop: Stop | None) -> RankingFields:
-    """The fields that ranking and dedupe add to a choice."""
-    fields: RankingFields = {}
+def all_drawn(text: Text, request: CompletionRequest) -> DrawnFields:
+    """The fields of a choice about all tokens of its text."""
+    made: DrawnFields = {}
+    if request.return_token_ids:
+        made["token_ids"] = text.token_ids
+    if request.return_entropies:
+        made["entropies"] = text.entropies
+    return made
+
+
+class PromptTokens:
+    """What an answer has of the prompt's tokens: their ids, and vLLM's prompt_logprobs."""
+
+    def __init__(self) -> None:
+        self._ids: tuple[int, ...] = ()
+        self._logprobs: list[bytes] = []  # by event; JSON, since objects would take ten times the memory
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Start():
+                self._ids = event.prompt_token_ids
+            case events.PromptLogprobs():
+                self._logprobs.append(orjson.dumps(list(map(_by_id, event.tokens)))[1:-1])
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids; serialized now, since each choice may have them."""
+        return as_json(list(self._ids))
+
+    def fields(self, request: CompletionRequest) -> PromptFields:
+        """What the request wants of them."""
+        made: PromptFields = {"prompt_token_ids": self.ids} if request.return_token_ids else {}
+        if request.prompt_logprobs is not None:
+            whole = orjson.Fragment(b"[%b]" % b",".join(self._logprobs))
+            made["prompt_logprobs"] = cast(PromptLogprobs, whole)
+        return made
+
+
+def _by_id(token: Mapping[str, Any]) -> dict[str, PromptLogprob] | None:
+    """The token first, then the likeliest ones."""
+    if token["logprob"] is None:
+        return None
+    ranked = [(token["rank"], token), *enumerate(token["top"], 1)]
+    made: dict[str, PromptLogprob] = {}
+    for rank, one in ranked:
+        entry: PromptLogprob = {"logprob": one["logprob"], "rank": rank, "decoded_token": one["text"]}
+        made.setdefault(str(one["id"]), entry)
+    return made
+
+
+def end_fields(stop: Stop | None) -> EndFields:
+    """The fields that the end of a text adds to its choice."""
+    fields: EndFields = {}
     if stop is None:
         return fields
+    fields["stop_reason"] = stop.reason
     logprob, mean, distinct_2 = stop.logprob, stop.mean_logprob, stop.distinct_2
     if logprob is not None and mean is not None and distinct_2 is not None:
         fields["scores"] = {

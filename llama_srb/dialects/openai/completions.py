@@ -6,7 +6,7 @@ all choices. A cancelled sequence has the finish_reason "length", since its text
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import orjson
 from pydantic import Field
@@ -24,16 +24,25 @@ from llama_srb.dialects.common.answers import (
 )
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
+    NO_DRAWN,
+    NO_PROMPT,
     ChunkExtras,
     ChunkWriter,
     ComparedTexts,
+    DrawnFields,
+    EndFields,
     Error,
     Head,
+    Name,
     Origin,
-    RankingFields,
+    PromptFields,
+    PromptTokens,
     Usage,
+    all_drawn,
+    drawn_fields,
+    end_fields,
     in_order,
-    ranking_fields,
+    names_of,
     usage_of,
 )
 from llama_srb.dialects.openai.form import Form
@@ -50,22 +59,29 @@ REPEATED = (Prompt, Extend, Again)  # events after which choices get the prompt,
 
 
 class Logprobs(TypedDict):
-    """The tokens of one choice; each list has one entry for each token."""
+    """The tokens of one choice; each list has one entry for each token.
+
+    processed_…: after the samplers, with logprobs_mode both.
+    """
 
     tokens: list[str]
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[Count]
+    processed_token_logprobs: NotRequired[list[float]]
+    processed_top_logprobs: NotRequired[list[dict[str, float]]]
 
 
-class ChunkChoice(RankingFields):
+class ChunkChoice(EndFields, DrawnFields, PromptFields):
+    """prompt_token_ids: in the first chunk of each choice, with return_token_ids."""
+
     text: str
     index: Count
     logprobs: Logprobs | None
     finish_reason: Finish | None
 
 
-class Choice(RankingFields):
+class Choice(EndFields, DrawnFields, PromptFields):
     text: str
     index: Count
     logprobs: Logprobs | None
@@ -122,22 +138,30 @@ class OffsetFinder:
         return self._offset
 
 
-def _lists(tokens: Iterable[Mapping[str, Any]], offsets: list[int]) -> Logprobs:
+def _no_lists() -> Logprobs:
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
+def _lists(tokens: Iterable[Mapping[str, Any]], offsets: list[int], name: Name) -> Logprobs:
     """Tokens as OpenAI's four parallel lists; null for the first token of a prompt: nothing predicts it."""
-    made: Logprobs = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": offsets}
+    made: Logprobs = {**_no_lists(), "text_offset": offsets}
     for token in tokens:
         known = token["logprob"] is not None
-        made["tokens"].append(token["text"])
+        made["tokens"].append(name(token))
         made["token_logprobs"].append(token["logprob"])
-        made["top_logprobs"].append(as_json(_by_text(token.get("top", ()))) if known else None)
+        made["top_logprobs"].append(as_json(_by_name(token.get("top", ()), name)) if known else None)
+        if "processed_logprob" in token:
+            made.setdefault("processed_token_logprobs", []).append(token["processed_logprob"])
+            likely = as_json(_by_name(token["processed_top"], name))
+            made.setdefault("processed_top_logprobs", []).append(likely)
     return made
 
 
-def _by_text(others: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Logprobs by text, the most probable first; of tokens with equal texts only the first is kept."""
+def _by_name(others: Iterable[Mapping[str, Any]], name: Name) -> dict[str, float]:
+    """Logprobs by name, the most probable first; of tokens with equal names only the first is kept."""
     made: dict[str, float] = {}
     for other in others:
-        made.setdefault(other["text"], other["logprob"])
+        made.setdefault(name(other), other["logprob"])
     return made
 
 
@@ -149,22 +173,20 @@ class Piece:
     text: str
     logprobs: Logprobs | None = None
     stop: Stop | None = None
-
-    @property
-    def choice(self) -> ChunkChoice:
-        return _chunk_choice(self.index, self.text, self.logprobs, self.stop)
+    drawn: Stream | None = None  # the event with the tokens that were drawn
 
 
-def _chunk_choice(index: int, text: str, logprobs: Logprobs | None, stop: Stop | None) -> ChunkChoice:
-    if stop is None:
-        return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": None}
-    ended = finish_of(stop)
+def _chunk_choice(
+    piece: Piece, drawn: DrawnFields = NO_DRAWN, prompt: PromptFields = NO_PROMPT
+) -> ChunkChoice:
     return {
-        "text": text,
-        "index": index,
-        "logprobs": logprobs,
-        "finish_reason": ended,
-        **ranking_fields(stop),
+        **prompt,
+        "text": piece.text,
+        "index": piece.index,
+        "logprobs": piece.logprobs,
+        "finish_reason": None if piece.stop is None else finish_of(piece.stop),
+        **end_fields(piece.stop),
+        **drawn,
     }
 
 
@@ -174,8 +196,9 @@ class Pieces:
     With echo, choices that an extend adds also begin with the prompt, as far as it has come by then.
     """
 
-    def __init__(self, n: int, first: int = 0) -> None:
-        self._first, self._n = first, n
+    def __init__(self, request: CompletionRequest, first: int = 0) -> None:
+        self._first, self._n = first, request.n
+        self._name = names_of(request)
         self._prompt = OffsetFinder()
         self._echoed: list[tuple[str, Logprobs | None]] = []  # the pieces of the prompt, for each choice
         self._offsets: dict[int, OffsetFinder] = {}  # by choice
@@ -183,10 +206,11 @@ class Pieces:
     def of(self, event: Event) -> Iterator[Piece]:
         match event:
             case Stream():
-                yield Piece(event.index, event.text, self._logprobs(event))
+                yield Piece(event.index, event.text, self._logprobs(event), drawn=event)
             case Prompt():
                 offsets = self._prompt.of(event.text, _texts(event.tokens))
-                self._echoed.append((event.text, _lists(event.tokens, offsets) if event.tokens else None))
+                lists = _lists(event.tokens, offsets, self._name) if event.tokens else None
+                self._echoed.append((event.text, lists))
                 yield from (
                     Piece(index, *self._echoed[-1]) for index in range(self._first, self._first + self._n)
                 )
@@ -204,7 +228,7 @@ class Pieces:
         if event.index not in self._offsets:
             self._offsets[event.index] = OffsetFinder(self._prompt.skip())
         offsets = self._offsets[event.index].of(event.text, _texts(event.tokens))
-        return _lists(event.tokens, offsets) if event.tokens else None
+        return _lists(event.tokens, offsets, self._name) if event.tokens else None
 
 
 def _texts(tokens: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -221,8 +245,15 @@ class ChoiceWriter:
 
     def __init__(self, request: CompletionRequest, writer: ChunkWriter, first: int = 0) -> None:
         self._writer = writer
-        self._pieces = Pieces(request.n, first)
-        self._plain = request.logprobs is None
+        self._pieces = Pieces(request, first)
+        self._plain = request.logprobs is None and not request.tells_of_tokens
+        self._wants_ids = request.return_token_ids
+        self._prompt = PromptTokens()
+        self._begun: set[int] = set()  # choices that have the ids of the prompt
+
+    def begin(self, start: Start) -> None:
+        """Takes the start event, which is no frame of a choice."""
+        self._prompt.take(start)
 
     def text(self, event: Stream) -> bytes:
         """The frame of new text. Nearly all frames are of this kind, so they are formatted by hand."""
@@ -239,7 +270,14 @@ class ChoiceWriter:
 
     def each(self, event: Event) -> Iterator[bytes]:
         """The frames of an event one by one, each made when it is taken."""
-        return (self._writer.frame((piece.choice,)) for piece in self._pieces.of(event))
+        return (self._writer.frame((self._choice(piece),)) for piece in self._pieces.of(event))
+
+    def _choice(self, piece: Piece) -> ChunkChoice:
+        drawn = drawn_fields(piece.drawn) if piece.drawn else NO_DRAWN
+        if not self._wants_ids or piece.index in self._begun:
+            return _chunk_choice(piece, drawn)
+        self._begun.add(piece.index)
+        return _chunk_choice(piece, drawn, {"prompt_token_ids": self._prompt.ids})
 
 
 class Chunks:
@@ -247,7 +285,7 @@ class Chunks:
 
     def __init__(self, request: CompletionRequest, form: Form, origin: Origin) -> None:
         self.writer = ChunkWriter(KIND, PREFIX, form, origin)
-        self.empty_choice = _chunk_choice(0, "", None, None)
+        self.empty_choice = _chunk_choice(Piece(0, ""))
         self._choices = ChoiceWriter(request, self.writer)
         self._notes = noted(request)
 
@@ -272,6 +310,7 @@ class Chunks:
         match event:
             case Start():
                 self.writer.name(event.id)
+                self._choices.begin(event)
                 return self.writer.begin(self._notes, [self.empty_choice])
             case Done():
                 return self.writer.end(event)
@@ -282,15 +321,21 @@ class Chunks:
 class EchoedText(Text):
     """The text so far of one choice, and its logprobs; with echo it begins with the prompt."""
 
-    logprobs: Logprobs = field(default_factory=lambda: _lists((), []))
+    logprobs: Logprobs = field(default_factory=_no_lists)
 
     def append(self, piece: Piece) -> None:
         self.pieces.append(piece.text)
+        if piece.drawn is not None:
+            self.add_ids(piece.drawn)
         if (more := piece.logprobs) is not None:
             self.logprobs["tokens"] += more["tokens"]
             self.logprobs["token_logprobs"] += more["token_logprobs"]
             self.logprobs["top_logprobs"] += more["top_logprobs"]
             self.logprobs["text_offset"] += more["text_offset"]
+            if "processed_token_logprobs" in more:
+                drawn, likely = more["processed_token_logprobs"], more["processed_top_logprobs"]
+                self.logprobs.setdefault("processed_token_logprobs", []).extend(drawn)
+                self.logprobs.setdefault("processed_top_logprobs", []).extend(likely)
 
 
 def _ignore(text: EchoedText, event: Stream) -> None:
@@ -303,12 +348,14 @@ class Body:
     def __init__(self, request: CompletionRequest, origin: Origin) -> None:
         self._request, self._origin = request, origin
         self._transcript = Transcript(request.n, EchoedText, _ignore)
-        self._pieces = Pieces(request.n)
+        self._pieces = Pieces(request)
+        self._prompt = PromptTokens()
 
     def take(self, events: Iterable[Event]) -> None:
         """Takes events that follow those of the last call."""
         for event in events:
             self._transcript.take((event,))
+            self._prompt.take(event)
             for piece in self._pieces.of(event):
                 self._transcript.texts[piece.index].append(piece)
 
@@ -329,14 +376,15 @@ class Body:
         }
 
     def _choice(self, index: int, text: EchoedText, stop: Stop | None) -> Choice:
-        logprobs = text.logprobs if self._request.logprobs is not None else None
-        ended = finish_of(stop)
+        request, ended = self._request, finish_of(stop)
         return {
             "text": text.text,
             "index": index,
-            "logprobs": logprobs,
+            "logprobs": text.logprobs if request.logprobs is not None else None,
             "finish_reason": ended,
-            **ranking_fields(stop),
+            **end_fields(stop),
+            **all_drawn(text, request),
+            **self._prompt.fields(request),
         }
 
     def json(self) -> bytes:

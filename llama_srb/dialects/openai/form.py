@@ -55,9 +55,17 @@ def parse(
     ours = replace(defaults, n=N, max_tokens=MAX_TOKENS, whole=not form.stream)
     body = _with_suffix(body, infill)
     request = request_from(body, ours, known=READ_HERE)
+    refuse_prompt_logprobs(request, form)
     if body.get("suffix"):
         request = request.model_copy(update={"warnings": (*request.warnings, NO_INFILL)})
     return request, form
+
+
+def refuse_prompt_logprobs(request: CompletionRequest, form: Form) -> None:
+    """RequestError if they are wanted in a stream, whose chunks have no place for them, as in vLLM."""
+    if form.stream and request.prompt_logprobs is not None:
+        message = "prompt_logprobs is given with stream; it is possible in a body, or in the event stream"
+        raise RequestError(message, param="prompt_logprobs")
 
 
 def prompts(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:

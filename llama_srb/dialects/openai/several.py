@@ -64,6 +64,7 @@ class ChunksOfMany:
         match event:
             case Start():
                 self._writer.name(self._named)
+                self._choices[event.id].begin(event)
                 return self._writer.begin(self._notes) if event.id == self._named else b""
             case Done():
                 self._done.append(event)

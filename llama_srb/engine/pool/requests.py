@@ -88,6 +88,17 @@ class Requests:
         exchange.cancel(index)
         return True
 
+    def abort(self, client: str) -> int:
+        """Ends a client's requests; those that yield, as a batch's do, go on. Returns how many there were."""
+        own = [
+            one
+            for one in self._open.values()
+            if one.client == client and not one.yields and not one.cancelled
+        ]
+        for exchange in own:
+            exchange.cancel()
+        return len(own)
+
     def fail_all(self, code: str, message: str) -> None:
         """Ends all requests with an error."""
         _fail(list(self._open.values()), code, message)

@@ -24,6 +24,8 @@ class Candidate:
     tokens: list[TokenList] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     tool_calls: list[Mapping[str, Any]] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
     stop: Stop | None = None
 
     @property
@@ -35,6 +37,8 @@ class Candidate:
         self.tokens += [event.tokens] if event.tokens else []
         self.reasoning += [event.reasoning] if event.reasoning else []
         self.tool_calls += event.tool_calls
+        self.token_ids += event.token_ids
+        self.entropies += event.entropies
 
     def add_text(self, text: str) -> None:
         self.texts.append(text)
@@ -45,7 +49,14 @@ class Candidate:
         """Its text, tokens, reasoning and tool calls as one event; no event if it has none of them."""
         reasoning = "".join(self.reasoning)
         stream = Stream(
-            id, index, self.text, TokenList.joined(self.tokens), reasoning, tuple(self.tool_calls)
+            id,
+            index,
+            self.text,
+            TokenList.joined(self.tokens),
+            reasoning,
+            tuple(self.tool_calls),
+            tuple(self.token_ids),
+            tuple(self.entropies),
         )
         return [] if stream == Stream(id, index, "") else [stream]
 

@@ -129,6 +129,7 @@ NAMES: Mapping[type[Any], str] = {  # events, and the fields of the message Even
     engine.Queued: "queued",
     engine.Start: "start",
     engine.Prompt: "prompt",
+    engine.PromptLogprobs: "prompt_logprobs",
     engine.Progress: "progress",
     engine.Stream: "stream",
     engine.Stop: "stop",

@@ -11,7 +11,7 @@ from functools import partial
 from aiohttp import WSCloseCode, web
 
 from llama_srb.dialects.common.answers import warned
-from llama_srb.http.answers import Cancelled, DrainState, Extended
+from llama_srb.http.answers import AbortedRequests, Cancelled, DrainState, Extended
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.chosen import HELD, Registry
@@ -21,7 +21,7 @@ from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
 from llama_srb.http.websockets.conversation import Conversation
 from llama_srb.http.websockets.requests import Connection
 from llama_srb.request.parse import extension_from
-from llama_srb.request.shapes import plain_id
+from llama_srb.request.sequence_name import plain_id
 from llama_srb.request.values import wrong
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
@@ -59,6 +59,12 @@ class Control:
         if not self.registry.cancel(id, None if index is None else int(index)):
             return error_response(404, f"no request {id} is running", param="id")
         answer: Cancelled = {"id": id, "cancelled": True}
+        return json_response(answer)
+
+    async def abort(self, http: web.Request) -> web.Response:
+        """Ends all of the caller's requests, so that a model's weights may be changed."""
+        client, models = http[CALLER].client, self.registry.with_leaving
+        answer: AbortedRequests = {"aborted": sum(facts.pool.requests.abort(client) for facts in models)}
         return json_response(answer)
 
     async def stop_generation(self, http: web.Request) -> web.Response:

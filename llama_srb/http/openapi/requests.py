@@ -13,6 +13,7 @@ from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
 from llama_srb.http.openapi.rankers import RANKING
+from llama_srb.http.openapi.sequences import named_sequence
 from llama_srb.http.openapi.stored_stories import STORED_STORY
 from llama_srb.http.openapi.stories import STORY
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
@@ -103,7 +104,8 @@ OF_TYPE: dict[str, Schema] = {
     "bool": {"type": "boolean"},
     "text": {"type": "string"},
     "texts": TEXTS,
-    "raw or processed": {"enum": ["raw", "processed", "raw_logprobs", "processed_logprobs"]},
+    "raw, processed or both": {"enum": ["raw", "processed", "both", "raw_logprobs", "processed_logprobs"]},
+    "token ids": IDS | {"minItems": 0},
     "choices": CHOICES,
     "messages": {
         "type": ["array", "string"],
@@ -279,17 +281,6 @@ TRIAL: Schema = {
 }
 
 
-def _named_sequence(*needed: str) -> Schema:
-    """The schema of a sequence's name; needed: its required properties, of which id may be left out."""
-    properties: dict[str, Schema] = {
-        "id": {"type": "string", "minLength": 1, "description": "The request's id, with or without `cmpl-`."},
-        "index": {"type": "integer", "minimum": 0, "maximum": MAX_INDEX},
-        "at": _maybe("integer", "Only this many of its first tokens.", minimum=0, maximum=INT32_MAX),
-    }
-    named = {name: properties[name] for name in (*needed, "at")}
-    return _object(named, *needed, additionalProperties=False)
-
-
 EXTENSION = _object(
     {
         "add": _maybe(
@@ -306,7 +297,7 @@ EXTENSION = _object(
             maximum=INT32_MAX,
         ),
         "fork": {
-            "anyOf": [_named_sequence("index"), {"type": "null"}],
+            "anyOf": [named_sequence("index"), {"type": "null"}],
             "description": "The new sequences begin as this one; only their new text is streamed.",
         },
     }
@@ -387,7 +378,7 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
         "StoredStory": STORED_STORY,
         "AdapterToLoad": TO_LOAD,
         "AdapterToUnload": TO_UNLOAD,
-        "SequenceName": _named_sequence("id", "index"),
+        "SequenceName": named_sequence("id", "index"),
         "Override": _object(
             _fields(OVERRIDE_ROWS, "Override", of_one=True),
             description="Fields of one sequence that differ from its request.",

@@ -1,0 +1,131 @@
+// Sampled tokens -> update, where the client wants the ids of all tokens: which ids come with which text, and what stands
+// in the history. $ is the end-of-text token; a is token 1, b is 2, and so on; A is "ab", B is "bc".
+#include "cases.h"
+#include "world.h"
+
+struct id_row {
+    const char *              name;
+    asked                     request;
+    std::vector<const char *> sampled;  // in each step
+    const char *              expected; // events
+};
+
+static asked with_ids(std::vector<std::string> stop = {}, const char * banned = nullptr) {
+    asked a      = {"a", "abc"};
+    a.return_ids = true;
+    a.stop       = std::move(stop);
+    if (banned) {
+        a.banned = {banned};
+    }
+    return a;
+}
+
+static asked with_stop_token(char letter, bool returned) {
+    asked a        = with_ids();
+    a.stop_tokens  = {letters::token(letter)};
+    a.returns_stop = returned;
+    return a;
+}
+
+static asked with_stop_text(std::string stop) {
+    asked a        = with_ids({std::move(stop)});
+    a.returns_stop = true;
+    return a;
+}
+
+// clang-format off
+static const id_row table[] = {
+    {"ids, the end token is one of them",
+     with_ids(), {"x", "$"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
+     "a stream index=0 text=x token_ids=[24]\n"
+     "a stream index=0 text= token_ids=[0]\n"
+     "a stop index=0 length=2 stop=1 finish_reason=stop\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=2\n"},
+
+    {"ids, those of a stop string come, and wait while it is not decided",
+     with_ids({"yz"}), {"x", "y", "z"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
+     "a stream index=0 text=x token_ids=[24]\n"
+     "a stream index=0 text= token_ids=[25,26]\n"
+     "a stop index=0 length=3 stop=1 finish_reason=stop stop_text=yz\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=3\n"},
+
+    {"ids, a token that a stop string cuts is whole",
+     with_ids({"c"}), {"x", "B"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
+     "a stream index=0 text=x token_ids=[24]\n"
+     "a stream index=0 text=b token_ids=[32]\n"
+     "a stop index=0 length=2 stop=1 finish_reason=stop stop_text=c\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=2\n"},
+
+    {"ids, those of a banned phrase are never sent",
+     with_ids({}, "yz"), {"x", "y", "z", "u", "$"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
+     "a stream index=0 text=x token_ids=[24]\n"
+     "a stream index=0 text=u token_ids=[21]\n"
+     "a stream index=0 text= token_ids=[0]\n"
+     "a stop index=0 length=3 stop=1 finish_reason=stop\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=3\n"},
+
+    {"ids, a stop token ends the text and is named",
+     with_stop_token('y', false), {"x", "y"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
+     "a stream index=0 text=x token_ids=[24]\n"
+     "a stream index=0 text= token_ids=[25]\n"
+     "a stop index=0 length=2 stop=1 finish_reason=stop stop_token=25\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=2\n"},
+
+    {"ids, the text of a stop token is returned if that is wanted",
+     with_stop_token('y', true), {"x", "y"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
+     "a stream index=0 text=x token_ids=[24]\n"
+     "a stream index=0 text=y token_ids=[25]\n"
+     "a stop index=0 length=2 stop=1 finish_reason=stop stop_token=25\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=2\n"},
+
+    {"ids, a stop string is returned if that is wanted",
+     with_stop_text("yz"), {"x", "y", "z"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
+     "a stream index=0 text=x token_ids=[24]\n"
+     "a stream index=0 text=yz token_ids=[25,26]\n"
+     "a stop index=0 length=3 stop=1 finish_reason=stop stop_text=yz\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=3\n"},
+};
+// clang-format on
+
+static void run(const id_row & row) {
+    world w;
+    w.ask(row.request);
+    for (const char * sampled : row.sampled) {
+        w.step(sampled);
+    }
+    expect_equal(row.expected, w.take_events());
+    expect(w.requests.empty(), "the request has not ended");
+}
+
+static std::string spelled(const std::vector<llama_token> & tokens, const letters & vocab) {
+    std::string text;
+    for (const llama_token token : tokens) {
+        text += (text.empty() ? "" : " ") + vocab.piece(token, true);
+    }
+    return text;
+}
+
+static void run_history() {
+    world w;
+    w.ask(with_ids({"c"}));
+    w.step("x");
+    w.step("B"); // "bc": its "b" was sent
+    const record * known = w.history.find("a");
+    expect(known != nullptr, "the request is not in the history");
+    expect_equal("x bc", spelled(known->list(1), w.vocab), "the tokens as drawn");
+    expect_equal("x b", spelled(known->seen(0), w.vocab), "the tokens of the text");
+}
+
+void add_id_cases(std::vector<test_case> & cases) {
+    for (const id_row & row : table) {
+        cases.push_back({row.name, [&row] { run(row); }});
+    }
+    cases.push_back({"history, tokens as drawn, and those of the text", run_history});
+}
