@@ -65,7 +65,10 @@ class EmbeddingFacts(TypedDict):
 
 
 class ModelMeta(TypedDict):
-    """Facts from the model file's header; n_ctx and embedding come from the engine."""
+    """Facts from the model file's header; n_ctx and embedding come from the engine.
+
+    chat_template: whether there is one, so that the model can be told what to do.
+    """
 
     name: str
     architecture: str
@@ -73,6 +76,7 @@ class ModelMeta(TypedDict):
     quantisation: str
     context: Count | None
     size_bytes: Count
+    chat_template: bool
     n_ctx: int | None
     embedding: NotRequired[EmbeddingFacts]
 

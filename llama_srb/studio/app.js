@@ -1,5 +1,6 @@
 // The page: its layout, and the keys that work everywhere.
 
+import { Background } from "./background.js";
 import { keepForGood } from "./backup.js";
 import { Branches } from "./branches.js";
 import { Candidates } from "./candidates.js";
@@ -10,6 +11,7 @@ import { choose } from "./choosing.js";
 import { commit, redo, undo } from "./history.js";
 import { begin } from "./library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./session.js";
+import { Outline } from "./outline.js";
 import { Saved } from "./saved.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
@@ -30,12 +32,15 @@ function Tasks() {
 const TASKS = "tasks"; // a page instead of a panel, for those who may tune tasks
 const PANELS = {
   stories: ["Stories", Stories],
+  outline: ["Outline", Outline],
   branches: ["Branches", Branches],
   settings: ["Settings", Controls],
+  background: ["Background", Background],
   shelf: ["Shelf", Shelf],
   [TASKS]: ["Tasks", Tasks],
 };
-const panels = () => Object.entries(PANELS).filter(([name]) => name !== TASKS || tunable().length);
+const IF = { [TASKS]: () => tunable().length, background: () => !isChat() };
+const panels = () => Object.entries(PANELS).filter(([name]) => IF[name]?.() ?? true);
 
 function Page() {
   useChanges("story", "stories", "tasks");

@@ -6,12 +6,14 @@
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
+import { isCut, look, told, toldOfCut, wholeStory } from "./reads.js";
 import { body, continuing, own, samplingOf } from "./request.js";
 import {
   baseModel,
   candidates,
   fail,
   isChat,
+  isReady,
   lost,
   model,
   modelField,
@@ -24,7 +26,7 @@ import {
 } from "./session.js";
 import * as store from "./store.js";
 import { stop, stopOne } from "./stopping.js";
-import { addNode, cutAt, drop, heldBack, textOf } from "./tree.js";
+import { addNode, around, cutAt, drop, heldBack, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
@@ -40,19 +42,18 @@ export function awaitPause() {
     if (session.runs.size || isChat() || !session.text || !isReady()) return;
     try {
       const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", {
-        prompt: session.text.slice(0, heldBack(session.story, session.text.length)),
+        ...wholeStory(session.story, session.text.slice(0, heldBack(session.story, session.text.length))),
+        max_tokens: session.settings.max_tokens,
         ...modelField(),
       });
       session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
       changed("status");
+      if (isCut() || session.watching) await look();
     } catch (error) {
       if (!(error instanceof ApiError)) for (const tell of onLost) tell();
     }
   }, PAUSE_MS);
 }
-
-/** Whether a prefix can be computed without a load: typing loads none of several models. */
-const isReady = () => session.models.length < 2 || model().status?.value === "loaded";
 
 // ---- requests ---------------------------------------------------------------------------------------
 
@@ -104,9 +105,9 @@ function place() {
   if (end >= text.length) return;
   const known = point && textOf(story, point).length === end;
   if (known) return;
-  if (end < at) cutAt(story, at);
-  session.point = cutAt(story, end).id;
-  store.keep(story, Object.values(story.nodes));
+  const cuts = [at, end].map((place) => cutAt(story, place).id);
+  session.point = cuts[1];
+  store.keep(story, cuts.flatMap((id) => around(story, id)));
   changed("story");
 }
 
@@ -173,11 +174,12 @@ async function withText(run, request, text) {
   } catch (error) {
     if (error.param !== "continue" || run.id) throw error;
     const { continue: _, ...rest } = request;
-    await follow(run, { ...rest, prompt: text, token_healing: true });
+    await follow(run, { ...rest, prompt: text });
   }
 }
 
 async function follow(run, request) {
+  run.prompt = request.continue ? null : request.prompt;
   for await (const batch of events(request, run.abort.signal)) {
     const touched = new Set();
     for (const event of batch) TAKERS[event.event]?.(run, event, touched);
@@ -197,7 +199,9 @@ const TAKERS = {
     redraw(run);
   },
   queued: (run, { position }) => (run.position = position),
-  start(run, { id, seed, prompt_tokens, cached_tokens }) {
+  start(run, { id, seed, prompt_tokens, cached_tokens, cut_tokens, story }) {
+    if (run.prompt) told(run.story, run.prompt, story);
+    else toldOfCut(run.story, cut_tokens);
     Object.assign(run, { id, seed, position: 0 });
     session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
     run.nodes.forEach((node, index) => name(run, node, index));

@@ -1,5 +1,6 @@
 // Stories as files: Markdown (the text), our JSON (the tree), and the trees of Obsidian Loom and mikupad.
 
+import { readParts } from "./parts.js";
 import { addNode, newStory, textOf } from "./tree.js";
 
 const FORMAT = "llama-srb studio";
@@ -43,12 +44,13 @@ const READERS = [
 /** Copies only the known fields of a story and checks their types: a file cannot be trusted. With an `id` the
     story gets it, and its nodes keep theirs. */
 export function ours(
-  { name, kind, system, tags, scraps, model, root, current, nodes, created, changed, trashed },
+  { name, kind, system, tags, scraps, parts, model, root, current, nodes, created, changed, trashed },
   id = null,
 ) {
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
   Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
   story.scraps = [...(scraps ?? [])].map(String);
+  if (parts) story.parts = readParts(parts);
   if (model && isText(model)) story.model = model;
   if (id) Object.assign(story, { id, trashed: Number.isFinite(trashed) ? trashed : null });
   if (id && Number.isFinite(created) && Number.isFinite(changed)) Object.assign(story, { created, changed });

@@ -57,7 +57,7 @@ function show(story, steps = null) {
   stopAll();
   session.elsewhere = false;
   hold(story.id);
-  Object.assign(session, { story, point: null, error: null, compare: null, prompt: null });
+  Object.assign(session, { story, point: null, error: null, compare: null, prompt: null, reads: null });
   recall(steps);
   store.save("studio.story", story.id);
   refresh(textOf(story).length);

@@ -2,7 +2,7 @@
 
 import { newId } from "./tree.js";
 
-const FIELDS = ["name", "kind", "tags", "system", "memory", "note", "lore", "summary"];
+const FIELDS = ["name", "kind", "tags", "system", "parts"];
 
 /** Adds to a copy of `mine` what only `theirs` has; returns the tree, the number of added nodes, the end of
     their text in it, and the names of fields that differ. */

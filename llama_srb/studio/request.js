@@ -1,6 +1,8 @@
 // What a request says: the prompt at a point of the story, and the settings.
 
 import { structureField, textsOf } from "./fields.js";
+import { hasParts } from "./parts.js";
+import { isCut, wholeStory } from "./reads.js";
 import { isContinuable, modelField, session } from "./session.js";
 import { pathTo, promptFor } from "./tree.js";
 
@@ -49,10 +51,14 @@ function messages(story, point) {
 export const own = ({ sampling }) =>
   Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
 
-/** The prompt fields at a node. A begun word may go on; candidates are continued exactly. */
+/** The prompt fields at a node. A story that is cut, or has other parts than its text, is sent as a whole. A
+    word that the writer has begun may go on. */
 function promptOf(story, id) {
-  const fields = promptFor(story, id, isContinuable);
-  return { ...fields, ...(fields.prompt && { token_healing: true }) };
+  const isWhole = hasParts(story) || isCut();
+  const { prompt, ...others } = promptFor(story, id, isWhole ? () => false : isContinuable);
+  const last = pathTo(story, id).findLast(({ text }) => text);
+  const healing = prompt && last.source !== "model" && { token_healing: true };
+  return { ...wholeStory(story, prompt), ...others, ...healing };
 }
 
 /** The prompt fields that let a candidate grow. */

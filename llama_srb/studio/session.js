@@ -40,6 +40,10 @@ export const session = {
   error: null, // {message, param}
   settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
   prompt: null, // {tokens, cached} of the last prefilled prompt
+  reads: null, // what the model reads: the server's parts, and `at`, where in the text it begins
+  exact: null, // the last prompt that the server has shown
+  refused: null, // why the server cannot make the prompt
+  watching: false, // the panel of what the model reads is open
   said: "", // for screen readers
   compare: null,
   branching: false, // the tree is open
@@ -85,6 +89,9 @@ export function modelField() {
 /** Whether the story's model can continue a candidate with this `ref`: one of its own. */
 export const isContinuable = (ref) =>
   ref.model ? ref.model === baseModel() : session.models.length < 2;
+
+/** Whether something can be computed without a load: typing loads none of several models. */
+export const isReady = () => session.models.length < 2 || model().status?.value === "loaded";
 
 /** The number of candidates per request; more while the tree is open. */
 export function wanted() {

@@ -71,6 +71,14 @@ def shelf(page: Page) -> None:
     page.get_by_role("button", name="Shelf").click()
 
 
+def background(page: Page) -> None:
+    candidates(page)
+    page.get_by_role("button", name="Background").click()
+    page.get_by_role("button", name="Add an entry").click()
+    page.get_by_role("button", name="The exact prompt").click()
+    expect(page.get_by_label("Prompt", exact=True)).to_be_visible()
+
+
 def chat(page: Page) -> None:
     settings(page, max_tokens=8, n=3)
     page.get_by_role("button", name="Stories").click()
@@ -84,7 +92,7 @@ def chat(page: Page) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "state", [empty, candidates, tree, inside, parts_and_diff, controls, stories, shelf, chat]
+    "state", [empty, candidates, tree, inside, parts_and_diff, controls, stories, shelf, background, chat]
 )
 def test_axe_finds_nothing_serious(
     page: Page, state: Callable[[Page], None], scheme: Literal["light", "dark"]

@@ -41,7 +41,7 @@ class ModelFacts:
     def take_settings(self, settings: Settings) -> None:
         """Replaces the settings by others that the same engines serve."""
         self.served.settings = self.settings = settings
-        self._chat_template, self.verbose = settings.chat_template, settings.verbose
+        self.verbose = settings.verbose
         self.take_presets(self.presets)
 
     def take_model(self, model: ModelInfo) -> None:
@@ -178,7 +178,7 @@ class ModelFacts:
             context=self.context,
             parallel=self.settings.parallel,
             agent=agent,
-            chat_template=self._chat_template or str(model.metadata.get("tokenizer.chat_template", "")),
+            chat_template=chat_template_of(self),
             slots=self.settings.slots,
             only_embeds=bool(self.pool.ready and self.pool.ready.embedding.get("only")),
             cpu=self.pool.ready.cpu if self.pool.ready else "",
@@ -200,6 +200,11 @@ def judge_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
     names = ", ".join(one.name for one in able) or "none"
     message = f"rank_by.judge.model is {shown(by.model)}; it must be a loaded model that generates texts, of "
     raise RequestError(f"{message}which you may use: {names}", param="rank_by.judge.model")
+
+
+def chat_template_of(facts: ModelFacts) -> str:
+    """The value of --chat-template, else the model's own template; empty: there is none."""
+    return facts.settings.chat_template or str(facts.model.metadata.get("tokenizer.chat_template", ""))
 
 
 def embedder_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:

@@ -25,7 +25,7 @@ from llama_srb.http.answers import (
 )
 from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.handlers.facts import ModelFacts
+from llama_srb.http.handlers.facts import ModelFacts, chat_template_of
 from llama_srb.http.middleware import json_response
 from llama_srb.http.route import API_PREFIX
 from llama_srb.request.aliases import CONVERTED
@@ -100,6 +100,7 @@ class Info:
             "quantisation": model.quantisation,
             "context": model.context,
             "size_bytes": model.size_bytes,
+            "chat_template": bool(chat_template_of(facts)),
             "n_ctx": ready.n_ctx if ready else None,
         }
         if ready and ready.embedding:
