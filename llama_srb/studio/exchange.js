@@ -18,6 +18,16 @@ export const toBackup = (stories) => [
 
 const idOf = ({ id }) => (/^[a-z0-9_-]{1,100}$/.test(id) ? id : null);
 
+/** The text of a file; Error when it is none: an image, a program, a text that is not UTF-8. */
+export async function textOfFile(file) {
+  const bytes = await file.arrayBuffer();
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    if (!text.includes("\0")) return text;
+  } catch {}
+  throw new Error(`${file.name} is no text in UTF-8; import a text, Markdown or JSON file`);
+}
+
 /** A file's story, under new ids, or the stories of a backup; Error when it is none. */
 export function fromFile(name, text) {
   if (!/\.json$/i.test(name)) return fromText(name, text);

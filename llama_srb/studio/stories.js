@@ -1,6 +1,6 @@
 // The list of stories: open, rename, create, delete, export and import.
 
-import { fromFile, toJson, toMarkdown } from "./exchange.js";
+import { fromFile, textOfFile, toJson, toMarkdown } from "./exchange.js";
 import { commit } from "./history.js";
 import { Backup, bringBack } from "./backup.js";
 import { adopt, createStory, openPlace, openStory, search } from "./library.js";
@@ -21,7 +21,7 @@ export function Stories() {
     file.current.value = "";
     if (!chosen) return;
     try {
-      const found = await fromFile(chosen.name, await chosen.text());
+      const found = await fromFile(chosen.name, await textOfFile(chosen));
       await (Array.isArray(found) ? bringBack(found) : adopt(found));
     } catch (error) {
       fail(error);
@@ -50,7 +50,7 @@ export function Stories() {
       ({ id, name, changed, kind, tags }) => html`<li key=${id}>
       <button type="button" aria-current=${id === story.id ? "true" : undefined}
         onClick=${() => openStory(id)}>
-        <strong>${id === story.id ? story.name : name}</strong>
+        <strong dir="auto">${id === story.id ? story.name : name}</strong>
         <small>${facts(kind === "chat" && "chat", tags, new Date(changed).toLocaleString())}</small>
         </button></li>`,
     )}</ul>
