@@ -19,7 +19,12 @@ export async function fromDocx(buffer) {
   return [...parsed.getElementsByTagNameNS(WORDS, "p")].map(lineOf).join("\n");
 }
 
-const SIGNS = { t: ({ textContent }) => textContent, tab: () => "\t", br: () => "\n", noBreakHyphen: () => "-" };
+const SIGNS = {
+  t: ({ textContent }) => textContent,
+  tab: () => "\t",
+  br: () => "\n",
+  noBreakHyphen: () => "-",
+};
 
 function lineOf(paragraph) {
   const [style] = paragraph.getElementsByTagNameNS(WORDS, "pStyle");
@@ -66,7 +71,8 @@ const relations = (list) =>
 const headingStyle = (level) =>
   `<w:style w:type="paragraph" w:styleId="Heading${level}"><w:name w:val="heading ${level}"/>` +
   `<w:basedOn w:val="Normal"/><w:pPr><w:keepNext/><w:spacing w:before="360" w:after="120"/>` +
-  `<w:outlineLvl w:val="${level - 1}"/></w:pPr><w:rPr><w:b/><w:sz w:val="${36 - 3 * level}"/></w:rPr></w:style>`;
+  `<w:outlineLvl w:val="${level - 1}"/></w:pPr>` +
+  `<w:rPr><w:b/><w:sz w:val="${36 - 3 * level}"/></w:rPr></w:style>`;
 
 function paragraphOf(line) {
   const [, marks, title] = /^(#{1,6}) +(.*)$/.exec(line) ?? [];

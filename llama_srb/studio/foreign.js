@@ -13,7 +13,8 @@ const lines = (value) => listOf(value).filter(Boolean).join("\n");
 const count = (value, least = 0) => (Number.isInteger(value) && value >= least ? value : null);
 
 /** An entry of our lore. */
-const entry = (fields) => newEntry({ ...fields, name: String(fields.name ?? ""), text: String(fields.text ?? "") });
+const entry = ({ name, text, ...fields }) =>
+  newEntry({ ...fields, name: String(name ?? ""), text: String(text ?? "") });
 
 const ofNovelAi = ({ displayName, text, keys, forceActivation, searchRange, contextConfig }) =>
   entry({

@@ -46,7 +46,8 @@ export function Stories() {
       <${Button} label="Export Word" onClick=${save("docx", DOCX, toWord)} />
       <${Button} label="Export JSON" onClick=${save("json", "application/json", toJson)} />
       <${Button} label="Import" onClick=${() => file.current.click()} />
-      <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown,.docx,.lorebook" aria-label="File to import"
+      <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown,.docx,.lorebook"
+        aria-label="File to import"
         onChange=${read} />
     </div>
     <${Backup} />

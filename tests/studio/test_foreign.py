@@ -145,11 +145,11 @@ def test_a_word_file_becomes_a_story_with_its_headings(page: Page, tmp_path: Pat
     paragraph.add_run("fox").bold = True
     paragraph.add_run(" ran & <hid>.\tThen")
     document.add_heading("A part", 2)
-    document.add_paragraph("Ende gut – „alles gut“.")
+    document.add_paragraph("Ende gut, „alles gut“: né 日本.")
     document.save(str(tmp_path / "My book.docx"))
     bring(page, tmp_path / "My book.docx")
     expect(editor(page)).to_have_value(
-        "# Chapter 1\nThe fox ran & <hid>.\tThen\n## A part\nEnde gut – „alles gut“."
+        "# Chapter 1\nThe fox ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本."
     )
     expect(page.get_by_role("heading", level=1)).to_have_text("My book")
 
