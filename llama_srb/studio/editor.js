@@ -4,7 +4,7 @@ import { ask, awaitPause } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
 import { piecesOf, remembering, wordsIn } from "./pieces.js";
 import { Ghost } from "./preview.js";
-import { model, pointId, session, wanted } from "./session.js";
+import { pointId, session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
@@ -27,7 +27,7 @@ export function Editor() {
     <div class="sheet">
       <div class="page">
         <${Origins} />
-        <textarea id="editor" ref=${field} aria-label="Story" autofocus spellcheck="true"
+        <textarea id="editor" ref=${field} aria-label="Story" dir="auto" autofocus spellcheck="true"
           placeholder="Write the beginning, then press Continue or Ctrl+Enter."
           onInput=${(event) => {
             typed(event.target.value, event.target.selectionStart);
@@ -87,7 +87,7 @@ function Origins() {
   parts.push(...withLine("", text.slice(end), end));
   const pieces = piecesOf(parts, (kind) => !MARKS[kind]);
   pieces.at(-1).push(["", "\u200b"]); // the last line, which may be empty
-  return html`<div class="origins" aria-hidden="true">${drawn(pieces)}</div>`;
+  return html`<div class="origins" dir="auto" aria-hidden="true">${drawn(pieces)}</div>`;
 }
 
 /** A text from `begin` on, with the line where the model begins to read if that is in it. */
@@ -115,10 +115,5 @@ const drawn = remembering(
 
 function Count() {
   const words = wordsIn(session.text);
-  const { prompt } = session;
-  const context = model()?.meta?.context;
-  const tokens = prompt && context && `${prompt.tokens} of ${context}`;
-  return html`<span class="count" title=${tokens ? `${words} words · ${tokens} tokens` : undefined}>
-    <span class=${tokens ? "words" : ""}>${words} words${tokens && " · "}</span>
-    ${tokens}<span class=${tokens ? "words" : ""}>${tokens && " tokens"}</span></span>`;
+  return html`<span class="count">${words} ${words === 1 ? "word" : "words"}</span>`;
 }

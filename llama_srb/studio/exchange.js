@@ -20,12 +20,22 @@ export const toBackup = (stories) => [
 
 const idOf = ({ id }) => (/^[a-z0-9_-]{1,100}$/.test(id) ? id : null);
 
+/** The text of a file; Error when it is none: an image, a program, a text that is not UTF-8. */
+async function textOfFile(file) {
+  const bytes = await file.arrayBuffer();
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    if (!text.includes("\0")) return text;
+  } catch {}
+  throw new Error(`${file.name} is no text in UTF-8; import a text, Markdown, JSON or Word file`);
+}
+
 /** A file's story, under new ids; the stories of a backup as a list; {lore, off} of a lorebook. Error when it
     is none of them. */
 export async function fromFile(file) {
   const { name } = file;
   if (/\.docx$/i.test(name)) return fromWord(file);
-  const text = await file.text();
+  const text = await textOfFile(file);
   if (!/\.(json|lorebook)$/i.test(name)) return fromText(name, text);
   const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];

@@ -56,7 +56,7 @@ export function Stories() {
       ({ id, name, changed, kind, tags }) => html`<li key=${id}>
       <button type="button" aria-current=${id === story.id ? "true" : undefined}
         onClick=${() => openStory(id)}>
-        <strong>${id === story.id ? story.name : name}</strong>
+        <strong dir="auto">${id === story.id ? story.name : name}</strong>
         <small>${facts(kind === "chat" && "chat", tags, new Date(changed).toLocaleString())}</small>
         </button></li>`,
     )}</ul>
