@@ -213,8 +213,6 @@ static const std::vector<operation> & operations() {
                                            {{"exact", true_or_false()}},
                                            {{"room", integer_between(1, std::numeric_limits<int32_t>::max())},
                                             {"head", any_string()}}})};
-    const field_table followed  = {"followed", "continue.",
-                                   joined({{{"id", any_string(), true}}, position_fields()})};
     const field_table fork      = {"fork", "fork.", position_fields()};
     const field_row   schema    = {"json_schema", either(any_string(), any_object())};
 
@@ -223,7 +221,7 @@ static const std::vector<operation> & operations() {
             {prompt_fields(), fields({{"continue", object_with(continued)}}), generation_fields()},
             parse_generate),
         row("chat", command::generate, worker,
-            {chat_fields(), fields({{"continue", object_with(followed)}}), generation_fields()}, parse_chat),
+            {chat_fields(), fields({{"continue", object_with(continued)}}), generation_fields()}, parse_chat),
         row("prefix", command::generate, worker_if_long, {prompt_fields(), {lora_field()}}, parse_prefix),
         row("pin", command::generate, worker_if_long,
             {fields({{"name", any_string(), true}}), prompt_fields(), {lora_field()}}, parse_pin),
