@@ -1,6 +1,6 @@
 """A whole book in the studio: chapters, find and replace, and times that only a fault reaches.
 
-benchmarks/studio_book.py measures the same without other work beside it.
+benchmarks/loads/studio_book.py measures the same without other work beside it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from benchmarks.studio_book import CHAPTERS, book
+from benchmarks.loads.studio_book import CHAPTERS, book
 from tests.studio.steps import editor
 
 MANY_MS = 1500  # for one key: far above what it takes, since other programs run beside the tests

@@ -1,6 +1,6 @@
 """How fast the studio is with a book of 100,000 words: keys, opening, choosing, memory over an hour.
 
-    python -m benchmarks.studio_book --url http://127.0.0.1:9090 --chromium /usr/bin/chromium
+    python -m benchmarks.loads.studio_book --url http://127.0.0.1:9090 --chromium /usr/bin/chromium
 
 A time is CPU time of the page's main thread, from Chromium's trace, so that other programs do not count.
 """
