@@ -11,6 +11,7 @@ const SHORT = 1024; // tokens: the context of a model that is not known
 const PAUSE_MS = 500; // of the writer, after which changed parts are sent
 
 let pause = null;
+let looks = 0; // that have begun
 
 /** Takes over what the server says of a prompt that was sent; nothing, if it says nothing. */
 export function told(story, prompt, notes) {
@@ -53,9 +54,11 @@ export async function look() {
   const { story, settings } = session;
   if (isChat() || !isReady()) return;
   const prompt = textToSend();
+  const own = ++looks;
   try {
     const body = { prompt, story: storyField(story), max_tokens: settings.max_tokens, ...modelField() };
     const made = await call("POST", "v1/prompt", body);
+    if (own !== looks) return; // a later one knows more
     session.exact = made.prompt;
     session.refused = null;
     told(story, prompt, made.story);
