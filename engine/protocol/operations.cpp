@@ -159,6 +159,19 @@ static const field_row & lora_field() {
     return row;
 }
 
+static const std::vector<field_row> & score_fields() {
+    static const auto                   text = either(any_string(), token_ids());
+    static const std::vector<field_row> rows = {
+        {"prompt", any_string()},
+        {"tokens", token_ids()},
+        {"texts", list_of(text, 1, n_max_scored), true},
+        {"logprobs", integer_between(0, n_max_logprobs)},
+        {"certainty", true_or_false()},
+        {"cache", true_or_false()},
+    };
+    return rows;
+}
+
 static const std::vector<field_row> & cancel_fields() {
     static const std::vector<field_row> rows = {
         {"index", integer_between(0, n_max_sequences)},
@@ -235,15 +248,7 @@ static const std::vector<operation> & operations() {
         row("pin", command::generate, worker_if_long,
             {fields({{"name", any_string(), true}}), prompt_fields(), {lora_field()}}, parse_pin),
         row("unpin", command::unpin, reader, {fields({{"name", any_string(), true}})}, parse_unpin),
-        row("score", command::generate, worker,
-            {fields({{"prompt", any_string()},
-                     {"tokens", token_ids()},
-                     {"texts", list_of(text_or_tokens, 1, n_max_scored), true},
-                     {"logprobs", integer_between(0, n_max_logprobs)},
-                     {"certainty", true_or_false()},
-                     {"cache", true_or_false()}}),
-             {lora_field()}},
-            parse_score),
+        row("score", command::generate, worker, {score_fields(), {lora_field()}}, parse_score),
         row("extend", command::extend, reader,
             {fields({{"add", integer_between(0, n_max_sequences)},
                      {"max_tokens", integer_between(-1, std::numeric_limits<int32_t>::max())},
