@@ -5,6 +5,7 @@
 #include "grammar/structure.h"
 #include "model/facts.h"
 #include "sampling/healing.h"
+#include "sampling/marks.h"
 #include "sampling/settings.h"
 #include "util/json.h"
 
@@ -39,6 +40,8 @@ struct generate_command {
     sequence_plan               common;        // a sequence without settings of its own
     std::vector<scored_text>    texts;         // of a score command
     adapter_set                 adapters;
+    finish_settings             finish;
+    prune_settings              prune;
     std::shared_ptr<healed_end> healed; // what is dropped from the prompt's end; nullptr: nothing is
     std::string                 client;
     int32_t                     priority = 0; // the lower, the earlier
@@ -53,6 +56,7 @@ struct generate_command {
     bool    exact             = false; // the prompt was given as token ids
     bool    echo              = false; // report the prompt, with its logprobs if there are any
     bool    sum_logprobs      = false; // the stop event of each sequence has the sum
+    bool    certainty         = false; // the stop or score event of each has the mean of its rows'
     bool    retry_duplicates  = false; // duplicates are retried
     bool    mark_duplicates   = false; // the stop event of a duplicate names the other sequence
     int32_t n_bos             = 0;     // tokens before the client's own text
@@ -63,12 +67,21 @@ struct generate_command {
         return (echo && n_logprobs >= 0) || n_prompt_logprobs >= 0;
     } // each token of the prompt needs its row of logits
     std::string healed_bytes() const { return healed ? healed->bytes : ""; }
+    // What is known of each drawn token.
+    bool has_logprob() const { return sum_logprobs || (prune.keep > 0 && !prune.by_certainty); }
+    bool has_certainty() const { return certainty || (prune.keep > 0 && prune.by_certainty); }
+    bool has_scores() const { return sum_logprobs || certainty || prune.keep > 0; }
 };
 
 struct extend_command {
     int32_t       n_add     = 1;
     int32_t       n_predict = -2; // -2: unchanged
     sequence_name fork;           // the new sequences begin with these tokens
+};
+
+struct cancel_command {
+    int32_t index   = -1;    // this sequence; -1: all
+    bool    surplus = false; // what was wanted is there already
 };
 
 struct command {
@@ -78,7 +91,7 @@ struct command {
     int64_t                               number = 0; // of its line; the first line is 1
     std::string                           id;
     int32_t                               priority = 0;
-    int32_t                               index    = -1; // cancel: this sequence; -1: all
+    cancel_command                        cancelled;
     std::unique_ptr<generate_command>     request;       // generate, prefix, pin
     extend_command                        extension;     // extend
     std::vector<std::vector<llama_token>> texts;         // embed

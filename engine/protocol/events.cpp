@@ -115,6 +115,9 @@ void append_stop(std::string & out, const std::string & id, const stop_report & 
     if (report.logprob) {
         event.number("logprob", *report.logprob);
     }
+    if (report.certainty) {
+        event.number("certainty", *report.certainty);
+    }
     if (report.duplicate_of) {
         event.integer("duplicate_of", *report.duplicate_of);
     }
@@ -128,24 +131,29 @@ void append_stop(std::string & out, const std::string & id, const stop_report & 
 
 void append_score(std::string & out, const std::string & id, const score_report & report,
                   const std::vector<std::string> & tokens) {
-    event_line(out, "score", id)
-        .integer("index", report.index)
+    event_line event(out, "score", id);
+    event.integer("index", report.index)
         .integer("count", report.count)
         .number("logprob", report.sum)
-        .raw("greedy", report.greedy ? "true" : "false")
-        .raw("tokens", list_of(tokens, tokens.size()));
+        .raw("greedy", report.greedy ? "true" : "false");
+    if (report.certainty) {
+        event.number("certainty", *report.certainty);
+    }
+    event.raw("tokens", list_of(tokens, tokens.size()));
 }
 
 void append_done(std::string & out, const std::string & id, const done_report & report) {
     char timings[128];
-    snprintf(timings, sizeof(timings), "{\"queued_ms\":%.3f,\"prompt_ms\":%.3f,\"decode_ms\":%.3f}",
+    snprintf(timings, sizeof(timings), "{\"queued_ms\":%.3f,\"prompt_ms\":%.3f,\"decode_ms\":%.3f",
              report.queued_ms, report.prompt_ms, report.decode_ms);
+    const std::string saved =
+        report.n_saved ? ",\"saved_tokens\":" + std::to_string(*report.n_saved) : std::string();
     event_line(out, "done", id)
         .integer("count", report.count)
         .integer("prompt_tokens", report.n_prompt)
         .integer("cached_tokens", report.n_cached)
         .integer("completion_tokens", report.n_tokens)
-        .raw("timings", timings);
+        .raw("timings", timings + saved + "}");
 }
 
 void append_status(std::string & out, const std::string & id, const status_report & report) {

@@ -60,6 +60,7 @@ struct stop_report {
     std::optional<int32_t>     duplicate_of;
     std::optional<int64_t>     n_free;     // tokens of the free answer, if it is the second one that ends
     std::optional<llama_token> stop_token; // of the client's, which ended it
+    std::optional<double>      certainty;  // the mean of its rows'
 };
 void append_stop(std::string & out, const std::string & id, const stop_report & report);
 
@@ -67,6 +68,8 @@ struct score_report {
     int32_t index = 0, count = 0;
     double  sum    = 0.0;
     bool    greedy = false;
+
+    std::optional<double> certainty; // the mean of its rows'
 };
 void append_score(std::string & out, const std::string & id, const score_report & report,
                   const std::vector<std::string> & tokens);
@@ -76,6 +79,8 @@ struct done_report {
     int32_t n_prompt = 0, n_cached = 0;
     int64_t n_tokens  = 0;
     double  queued_ms = 0.0, prompt_ms = 0.0, decode_ms = 0.0;
+
+    std::optional<int64_t> n_saved; // tokens, with finish or prune
 };
 void append_done(std::string & out, const std::string & id, const done_report & report);
 

@@ -221,6 +221,9 @@ static void read_wishes(generate_command & request, const json & body) {
     request.return_ids        = body.value("return_token_ids", false);
     request.entropies         = body.value("return_entropies", false);
     request.sum_logprobs      = body.value("sum_logprobs", false);
+    request.certainty         = body.value("certainty", false);
+    request.finish            = read_finish(body);
+    request.prune             = read_prune(body);
     request.retry_duplicates  = body.value("dedupe", "") == "again";
     request.mark_duplicates   = body.contains("dedupe");
 }

@@ -56,7 +56,7 @@ static void parse_embed(command & c, const json & body, const command_facts & fa
 }
 
 static void parse_cancel(command & c, const json & body, const command_facts &) {
-    c.index = body.value("index", -1);
+    c.cancelled = {body.value("index", -1), body.value("reason", "cancelled") == "surplus"};
 }
 
 static void parse_limits(command & c, const json & body, const command_facts &) {
@@ -159,6 +159,27 @@ static const field_row & lora_field() {
     return row;
 }
 
+static const std::vector<field_row> & score_fields() {
+    static const auto                   text = either(any_string(), token_ids());
+    static const std::vector<field_row> rows = {
+        {"prompt", any_string()},
+        {"tokens", token_ids()},
+        {"texts", list_of(text, 1, n_max_scored), true},
+        {"logprobs", integer_between(0, n_max_logprobs)},
+        {"certainty", true_or_false()},
+        {"cache", true_or_false()},
+    };
+    return rows;
+}
+
+static const std::vector<field_row> & cancel_fields() {
+    static const std::vector<field_row> rows = {
+        {"index", integer_between(0, n_max_sequences)},
+        {"reason", one_of({"cancelled", "surplus"})},
+    };
+    return rows;
+}
+
 // What generate and chat have in common.
 static const std::vector<field_row> & generation_fields() {
     static const std::vector<field_row> rows = joined({
@@ -186,6 +207,7 @@ static const std::vector<field_row> & generation_fields() {
             {"token_healing", true_or_false()},
         },
         {lora_field(), then_field()},
+        contest_fields(),
         structure_fields(),
     });
     return rows;
@@ -213,8 +235,6 @@ static const std::vector<operation> & operations() {
                                            {{"exact", true_or_false()}},
                                            {{"room", integer_between(1, std::numeric_limits<int32_t>::max())},
                                             {"head", any_string()}}})};
-    const field_table followed  = {"followed", "continue.",
-                                   joined({{{"id", any_string(), true}}, position_fields()})};
     const field_table fork      = {"fork", "fork.", position_fields()};
     const field_row   schema    = {"json_schema", either(any_string(), any_object())};
 
@@ -223,26 +243,18 @@ static const std::vector<operation> & operations() {
             {prompt_fields(), fields({{"continue", object_with(continued)}}), generation_fields()},
             parse_generate),
         row("chat", command::generate, worker,
-            {chat_fields(), fields({{"continue", object_with(followed)}}), generation_fields()}, parse_chat),
+            {chat_fields(), fields({{"continue", object_with(continued)}}), generation_fields()}, parse_chat),
         row("prefix", command::generate, worker_if_long, {prompt_fields(), {lora_field()}}, parse_prefix),
         row("pin", command::generate, worker_if_long,
             {fields({{"name", any_string(), true}}), prompt_fields(), {lora_field()}}, parse_pin),
         row("unpin", command::unpin, reader, {fields({{"name", any_string(), true}})}, parse_unpin),
-        row("score", command::generate, worker,
-            {fields({{"prompt", any_string()},
-                     {"tokens", token_ids()},
-                     {"texts", list_of(text_or_tokens, 1, n_max_scored), true},
-                     {"logprobs", integer_between(0, n_max_logprobs)},
-                     {"cache", true_or_false()}}),
-             {lora_field()}},
-            parse_score),
+        row("score", command::generate, worker, {score_fields(), {lora_field()}}, parse_score),
         row("extend", command::extend, reader,
             {fields({{"add", integer_between(0, n_max_sequences)},
                      {"max_tokens", integer_between(-1, std::numeric_limits<int32_t>::max())},
                      {"fork", object_with(fork)}})},
             parse_extend),
-        row("cancel", command::cancel, reader, {fields({{"index", integer_between(0, n_max_sequences)}})},
-            parse_cancel),
+        row("cancel", command::cancel, reader, {cancel_fields()}, parse_cancel),
         row("status", command::status, reader, {}, nullptr),
         row("limits", command::limits, reader, {fields({{"cache_ram", integer_between(0, n_max_ram), true}})},
             parse_limits),

@@ -71,7 +71,7 @@ void command_reader::read_long(long_command && job) {
 // A command that names a waiting long command is deferred until that is read; a cancel ends it at once.
 void command_reader::read_at_once(const command_head & head, const std::string & line) {
     command c = parse_command(line, n_lines, facts);
-    if (c.what == command::cancel && c.index < 0 && workers.cancel(c.id)) {
+    if (c.what == command::cancel && c.cancelled.index < 0 && workers.cancel(c.id)) {
         std::string done;
         event_line(done, "done", c.id)
             .integer("count", 0)

@@ -84,6 +84,7 @@ void parse_score(command & c, const json & body, const command_facts & facts) {
     }
     share_prompt(*request);
     request->n_logprobs = body.value("logprobs", 0);
+    request->certainty  = body.value("certainty", false);
     request->cache      = body.value("cache", true);
     request->exact      = true;
     request->adapters   = read_adapters(body, facts);

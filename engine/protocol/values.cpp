@@ -1,5 +1,7 @@
 #include "protocol/values.h"
 
+#include <limits>
+
 using json = nlohmann::json;
 
 adapter_set read_adapters(const json & body, const command_facts & facts) {
@@ -18,4 +20,49 @@ std::vector<llama_token> read_tokens(const json & value, const command_facts & f
 sequence_name read_sequence_name(const json & fields) {
     return {fields.value("id", ""), fields.value("index", -1), fields.value("at", -1),
             fields.value("exact", false)};
+}
+
+//
+// finish and prune
+//
+
+static const size_t n_max_marks = 16;
+
+const std::vector<field_row> & contest_fields() {
+    static const field_table finish = {"finish", "finish.", {{"first", integer_between(1, n_max_sequences)}}};
+    static const auto        marks  = integer_between(1, std::numeric_limits<int32_t>::max());
+    static const field_table prune  = {"prune",
+                                       "prune.",
+                                       {{"at", list_of(marks, 1, n_max_marks), true},
+                                        {"keep", integer_between(1, n_max_sequences), true},
+                                        {"by", one_of({"certainty", "logprob"})}}};
+    static const std::vector<field_row> rows = {
+        {"certainty", true_or_false()},
+        {"finish", object_with(finish)},
+        {"prune", object_with(prune)},
+    };
+    return rows;
+}
+
+finish_settings read_finish(const json & body) {
+    const auto fields = body.find("finish");
+    return fields == body.end() ? finish_settings() : finish_settings{true, fields->value("first", 0)};
+}
+
+prune_settings read_prune(const json & body) {
+    prune_settings prune;
+    const auto     fields = body.find("prune");
+    if (fields == body.end()) {
+        return prune;
+    }
+    prune.at           = (*fields)["at"].get<std::vector<int32_t>>();
+    prune.keep         = (*fields)["keep"];
+    prune.by_certainty = fields->value("by", "certainty") == "certainty";
+    for (size_t i = 1; i < prune.at.size(); i++) {
+        if (prune.at[i] <= prune.at[i - 1]) {
+            invalid("prune.at", "prune.at has " + std::to_string(prune.at[i]) + " behind " +
+                                    std::to_string(prune.at[i - 1]) + "; each length must be above the last");
+        }
+    }
+    return prune;
 }

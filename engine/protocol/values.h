@@ -1,4 +1,4 @@
-// Values that several commands have.
+// Values that several commands have; which sequences go on (finish, prune).
 #pragma once
 
 #include "protocol/commands.h"
@@ -17,3 +17,8 @@ std::vector<llama_token> read_tokens(const nlohmann::json & value, const command
 
 // {"id", "index", "at", "exact"}
 sequence_name read_sequence_name(const nlohmann::json & fields);
+
+// certainty, finish, prune
+const std::vector<field_row> & contest_fields();
+finish_settings                read_finish(const nlohmann::json & body);
+prune_settings                 read_prune(const nlohmann::json & body);

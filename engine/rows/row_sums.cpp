@@ -123,6 +123,42 @@ SCAN entropy_sums sum_for_entropy(const float * logits, int32_t n_vocab, logit_r
     return all;
 }
 
+// A block is read twice, the second time from the fastest cache; its exponentials are of differences to its own maximum.
+SCAN void add_for_flatness(flatness_sums & all, const float * logits, int32_t n_logits) {
+    const logit_range any;
+    for (int32_t first = 0; first < n_logits; first += n_summed) {
+        const float * row = logits + first;
+        const int32_t n   = std::min(n_summed, n_logits - first);
+        const float   max = max_in_range(row, n, any);
+        if (max == -INFINITY) {
+            continue;
+        }
+        float   counts[n_lanes] = {0}, sums[n_lanes] = {0}, weights[n_lanes] = {0};
+        int32_t i = 0;
+        for (; i + n_lanes <= n; i += n_lanes) {
+            for (int32_t k = 0; k < n_lanes; k++) {
+                const float x = row[i + k];
+                const float w = exp_negative(x - max);
+                counts[k] += any.has(x) ? 1.0f : 0.0f;
+                sums[k] += any.has(x) ? x : 0.0f;
+                weights[k] += any.has(x) ? w : 0.0f;
+            }
+        }
+        for (int32_t k = 0; i < n; i++, k++) {
+            const float x = row[i];
+            counts[k] += any.has(x) ? 1.0f : 0.0f;
+            sums[k] += any.has(x) ? x : 0.0f;
+            weights[k] += any.has(x) ? exp_negative(x - max) : 0.0f;
+        }
+        all.n += sum_of(counts);
+        all.sum += sum_of(sums);
+        const float highest = std::max(all.max, max);
+        all.weights         = all.weights * std::exp((double) (all.max - highest)) +
+                              sum_of(weights) * std::exp((double) (max - highest));
+        all.max             = highest;
+    }
+}
+
 static inline int32_t bin_of(float logit, float center, float scale) {
     return (int32_t) std::min((float) (distance_bins::n - 1), std::fabs(logit - center) * scale);
 }

@@ -46,6 +46,17 @@ struct entropy_sums {
 
 entropy_sums sum_for_entropy(const float * logits, int32_t n_vocab, logit_range range, weighting by);
 
+// Of the logits that are numbers: how many, their sum, and that of exp(logit - max).
+struct flatness_sums {
+    double n       = 0.0;
+    double sum     = 0.0;
+    double weights = 0.0;
+    float  max     = -FLT_MAX;
+};
+
+// Adds n more logits in one pass over them.
+void add_for_flatness(flatness_sums & all, const float * logits, int32_t n);
+
 // The weight of tokens by how far their logits are from a center, in bins of equal width; the last one has the rest.
 struct distance_bins {
     static constexpr int32_t n = 1024;

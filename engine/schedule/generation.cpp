@@ -157,7 +157,7 @@ static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
     const size_t      place = s.generated.size() - n;
     const llama_token first = s.generated[place];
     s.generated.resize(place);
-    s.sampling.logprobs.resize(s.sampling.logprobs.size() - std::min(n, s.sampling.logprobs.size()));
+    s.sampling.scores.resize(s.sampling.scores.size() - std::min(n, s.sampling.scores.size()));
     s.output.logprobs.resize(s.output.logprobs.size() - std::min(n, s.output.logprobs.size()));
     s.sampling.entropies.resize(s.sampling.entropies.size() - std::min(n, s.sampling.entropies.size()));
     r.n_tokens -= (int64_t) n;
@@ -208,7 +208,7 @@ static void retry(request & r, sequence & s, const update_context & to) {
         free_sequence(to.tree, r, s, false);
     }
     s.generated.resize(s.duplicate.n_forked);
-    s.sampling.logprobs.resize(std::min(s.sampling.logprobs.size(), s.generated.size()));
+    s.sampling.scores.resize(std::min(s.sampling.scores.size(), s.generated.size()));
     s.sampling.banned.clear();
     s.sampling.entropies.clear();
     s.sampling.sampler.reset();
@@ -263,12 +263,13 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.generated     = std::move(tokens);
     s.generated.insert(s.generated.end(), second->text.begin(), second->text.end());
     s.answer.n_before = s.generated.size();
-    s.plan.settings   = second->settings;
-    s.plan.n_predict  = second->settings->n_predict;
-    s.output          = {};
-    s.output.text     = text_stream(second->settings->stop_finder, second->settings->returns_stop);
-    s.output.guard    = phrase_guard(second->settings->banned_finder);
-    s.sampling.logprobs.clear();
+    r.contest.marks.end(s.contest.n_marks);
+    s.plan.settings  = second->settings;
+    s.plan.n_predict = second->settings->n_predict;
+    s.output         = {};
+    s.output.text    = text_stream(second->settings->stop_finder, second->settings->returns_stop);
+    s.output.guard   = phrase_guard(second->settings->banned_finder);
+    s.sampling.scores.clear();
     s.sampling.banned.clear();
     s.sampling.sampler.reset();
     s.sampling.n_restarts++; // draws of its own
@@ -315,14 +316,13 @@ void sampled::take(sample & d, const update_context & to) const {
     s.generated.push_back(d.token);
     const size_t      place = s.generated.size() - 1;
     const std::string piece = ends ? end_text(r, s, place, to.vocab) : text_at(r, s, place, to.vocab).shown();
-    if (r.command->sum_logprobs) {
-        s.sampling.logprobs.push_back(d.logprob);
+    if (r.command->has_scores()) {
+        s.sampling.scores.push_back(d.score);
     }
     if (r.command->entropies) {
         s.sampling.entropies.push_back(d.entropy);
     }
     r.n_tokens++;
-
     const bool  over  = ends || d.complete;
     const bool  full  = r.is_full(s);
     std::string bytes = piece;
@@ -344,6 +344,8 @@ void sampled::take(sample & d, const update_context & to) const {
         end(r, s, "stop", to);
     } else if (full) {
         end(r, s, "length", to);
+    } else {
+        reach_mark(r, s);
     }
 }
 
@@ -354,19 +356,20 @@ void sampled::end(request & r, sequence & s, const char * reason, const update_c
         text.stopped() ? "" : text.feed(s.output.guard.finish(), may_stop) + text.finish();
     stream(r, s, rest, true, true, to.out);
 
-    const bool cancelled = std::string_view(reason) == "cancelled";
-    if (s.plan.settings->second && !cancelled) {
+    const bool whole = ends_by_itself(reason);
+    if (s.plan.settings->second && whole) {
         if (begin_second(r, s, reason, to)) {
             return;
         }
         reason = "length";
     }
-    const sequence * duplicate = cancelled ? nullptr : duplicate_of(r, s);
+    const sequence * duplicate = whole ? duplicate_of(r, s) : nullptr;
     if (duplicate && may_retry(r, s)) {
         retry(r, s, to);
         return;
     }
-    stop_report report = {s.index, n_drawn(s), reason, nullptr, {}, {}, {}, {}};
+    count_end(r, s, reason);
+    stop_report report = {s.index, n_drawn(s), reason, nullptr, {}, {}, {}, {}, {}};
     if (s.answer.n_before > 0) {
         report.n_free = s.answer.n_free;
     }
@@ -377,7 +380,10 @@ void sampled::end(request & r, sequence & s, const char * reason, const update_c
         report.stop_token = s.generated.back();
     }
     if (r.command->sum_logprobs) {
-        report.logprob = std::accumulate(s.sampling.logprobs.begin(), s.sampling.logprobs.end(), 0.0);
+        report.logprob = sum_of(s.sampling.scores, &token_score::logprob);
+    }
+    if (r.command->certainty) {
+        report.certainty = mean_of(s.sampling.scores, &token_score::certainty);
     }
     if (duplicate) {
         report.duplicate_of = duplicate->index;

@@ -166,7 +166,7 @@ void pin_again(request_lists & requests, int32_t n_ctx_seq) {
         r->command->exact    = true;
         r->command->adapters = p.adapters;
         r->prompt.n_ctx      = n_ctx_seq;
-        r->announced         = true;
+        r->was.announced     = true;
         r->times.arrived     = ggml_time_us();
         requests.queue.push_front(std::move(r));
     }
@@ -205,8 +205,10 @@ static void fork_from(request & r, sequence & s, const sequence_name & fork, con
     s.generated.resize(fork.at < 0 ? s.generated.size() : std::min(s.generated.size(), (size_t) fork.at));
     begin_text(r, s, vocab);
     s.duplicate.n_forked = s.generated.size();
-    s.sampling.logprobs  = other.sampling.logprobs;
-    s.sampling.logprobs.resize(std::min(s.sampling.logprobs.size(), s.generated.size()));
+    s.sampling.scores    = other.sampling.scores;
+    s.sampling.scores.resize(std::min(s.sampling.scores.size(), s.generated.size()));
+    const auto & at   = r.command->prune.at;
+    s.contest.n_marks = std::upper_bound(at.begin(), at.end(), (int32_t) s.generated.size()) - at.begin();
 }
 
 static void check_extension(const request * r, const command & c) {

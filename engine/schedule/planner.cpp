@@ -7,6 +7,31 @@
 static const int64_t t_prefill_us = 100000;     // of prefill in a step in which sequences decode, too
 static const size_t  n_row_bytes  = 128u << 20; // of logits, of the texts that are scored in one step
 
+// The youngest sequence that waits at a mark gives up its slot; its cells stay as an idle branch while there is room.
+// False: none waits there.
+static bool park_waiting(request_lists & requests, prefix_tree & tree, int32_t last_priority) {
+    for (auto it = requests.active.rbegin(); it != requests.active.rend(); ++it) {
+        request & r = **it;
+        if (r.priority() > last_priority || r.contest.n_at_marks == r.contest.n_parked) {
+            continue;
+        }
+        const auto s = std::find_if(r.sequences.rbegin(), r.sequences.rend(),
+                                    [](const sequence & s) { return s.cells && s.contest.waits; });
+        free_sequence(tree, r, *s, true);
+        return true;
+    }
+    return false;
+}
+
+bool make_slot(request_lists & requests, prefix_tree & tree, int32_t last_priority, int32_t n_parallel) {
+    while (!may_start(tree, requests.n_live(last_priority), n_parallel)) {
+        if (!park_waiting(requests, tree, last_priority)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 namespace {
 
 // Plans sequences, of the requests that the plan serves.
@@ -26,6 +51,8 @@ class sequence_planner {
     int32_t  n_missing(const request & r, const sequence & s) const;
     int32_t  n_needed() const;
     branch * open_late(const request & r, const sequence & s);
+
+    request * next_to_start() const;
 
     const planner_params & params;
     request_lists &        requests;
@@ -80,7 +107,8 @@ int32_t sequence_planner::n_needed() const {
     int32_t n = 0;
     for (const auto & r : requests.active) {
         for (const sequence & s : r->sequences) {
-            n += s.cells && plan.whose.serves(*r) ? std::min(n_missing(*r, s), s.kind->n_urgent()) : 0;
+            const bool runs = s.cells && !s.contest.waits && plan.whose.serves(*r);
+            n += runs ? std::min(n_missing(*r, s), s.kind->n_urgent()) : 0;
         }
     }
     if (!requests.active.empty()) {
@@ -95,14 +123,17 @@ int32_t sequence_planner::n_needed() const {
 // Running sequences come first, with cells for all of them and for the oldest request's prompt; the youngest are
 // preempted if there are too few cells.
 void sequence_planner::plan_running() {
-    while (n_needed() > tree.counts().n_room() && preempt_youngest(requests, tree)) {
+    while (n_needed() > tree.counts().n_room() &&
+           (park_waiting(requests, tree, INT32_MAX) || preempt_youngest(requests, tree))) {
     }
     // Beside pins the last sequence may have fewer cells than it needs (end_stuck).
     const int32_t n_wanted = n_needed(), n_room = tree.make_room(n_wanted);
     for (auto & r : requests.active) {
         const size_t i_first = plan.rows.size();
         for (sequence & s : r->sequences) {
-            if (s.cells && !s.kind->is_background() && plan.whose.serves(*r) && !share_row(*r, s, i_first)) {
+            const bool runs =
+                s.cells && !s.contest.waits && !s.kind->is_background() && plan.whose.serves(*r);
+            if (runs && !share_row(*r, s, i_first)) {
                 add_tokens(*r, s, n_room < n_wanted ? std::min(n_chunk, n_room - plan.n_tokens()) : n_chunk);
             }
         }
@@ -125,23 +156,26 @@ void sequence_planner::plan_background() {
     }
 }
 
+request * sequence_planner::next_to_start() const {
+    request * next = nullptr;
+    for (auto & r : requests.active) {
+        if (r->priority() == plan.whose.priority && r->prompt.cells && r->prompt.ready &&
+            r->n_waiting() > 0 && (!next || r->n_live < next->n_live)) {
+            next = r.get();
+        }
+    }
+    return next;
+}
+
 // Sequences that could not start with their prompt: n exceeds the free slots, they were preempted, or the model is
 // recurrent. They share the prompt but for its last token, decode that token again, and have a row of logits of their
 // own. Requests with the fewest running sequences come first, so that a large n does not keep others out.
 void sequence_planner::plan_late_starts() {
-    while (may_start(tree, requests.n_live(plan.whose.priority), params.n_parallel)) {
-        request * next = nullptr;
-        for (auto & r : requests.active) {
-            if (r->priority() == plan.whose.priority && r->prompt.cells && r->prompt.ready &&
-                r->n_waiting() > 0 && (!next || r->n_live < next->n_live)) {
-                next = r.get();
-            }
-        }
-        if (!next) {
-            return;
-        }
-        const auto s = std::find_if(next->sequences.begin(), next->sequences.end(),
-                                    [](const sequence & s) { return !s.over && !s.cells; });
+    request * next = nullptr;
+    while ((next = next_to_start()) && make_slot(requests, tree, plan.whose.priority, params.n_parallel)) {
+        const auto s = std::find_if(next->sequences.begin(), next->sequences.end(), [](const sequence & s) {
+            return !s.over && !s.cells && !s.contest.waits;
+        });
         s->cells     = open_late(*next, *s);
         if (!s->cells) {
             return;

@@ -40,10 +40,11 @@ bool prompt_planner::may_begin(const request & r) const {
     if (n_oldest > 0 && cache.tree.counts().n_room() < n_oldest + r.n_prompt()) {
         return false;
     }
-    const bool first = r.prompt.n_cached < 0;
-    const bool starts =
-        r.n_waiting() > 0 && may_start(cache.tree, requests.n_live(r.priority()), params.n_parallel);
-    return (first || r.prefix_only() || starts) && !cache.is_open(r.prompt.search) && !waits_for_another(r);
+    const bool first  = r.prompt.n_cached < 0;
+    const auto starts = [&] {
+        return r.n_waiting() > 0 && make_slot(requests, cache.tree, r.priority(), params.n_parallel);
+    };
+    return (first || r.prefix_only() || starts()) && !cache.is_open(r.prompt.search) && !waits_for_another(r);
 }
 
 // Cells that this prompt leaves to scored texts of the oldest request: they are planned behind prompts, and could wait

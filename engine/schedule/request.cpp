@@ -1,6 +1,8 @@
 #include "schedule/request.h"
 
 #include <algorithm>
+#include <numeric>
+#include <string_view>
 
 static const int32_t n_reserve      = 32; // free cells for each running sequence
 static const int32_t n_worth_saving = 64; // tokens that were computed: such a prompt is written to disk
@@ -63,9 +65,11 @@ void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
     }
     s.cells = nullptr;
     r.n_live--;
+    r.contest.n_parked += s.contest.waits;
 }
 
 void close_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
+    release_from_mark(r, s);
     if (s.cells) {
         free_sequence(tree, r, s, keep);
     }
@@ -89,4 +93,57 @@ void drop_prompt(prefix_tree & tree, request & r) {
         tree.remove(prompt.cells);
     }
     prompt.cells = nullptr;
+}
+
+//
+// finish and prune
+//
+
+double sum_of(const std::vector<token_score> & scores, float token_score::* which) {
+    return std::accumulate(scores.begin(), scores.end(), 0.0,
+                           [&](double sum, const token_score & s) { return sum + s.*which; });
+}
+
+double mean_of(const std::vector<token_score> & scores, float token_score::* which) {
+    return scores.empty() ? 0.0 : sum_of(scores, which) / (double) scores.size();
+}
+
+void reach_mark(request & r, sequence & s) {
+    const prune_settings & prune = r.command->prune;
+    const size_t           mark  = s.contest.n_marks;
+    if (mark >= prune.at.size() || s.answer.n_before > 0 || (int32_t) s.generated.size() < prune.at[mark]) {
+        return;
+    }
+    const auto   by    = prune.by_certainty ? &token_score::certainty : &token_score::logprob;
+    const double score = mean_of(s.sampling.scores, by);
+    s.contest          = {mark + 1, true, r.contest.marks.arrive(prune, mark, score)};
+    r.contest.n_at_marks++;
+}
+
+bool ends_by_itself(const char * reason) {
+    return std::string_view(reason) == "stop" || std::string_view(reason) == "length";
+}
+
+// Tokens that the answer could still have had.
+static int64_t n_left_of(const request & r, const sequence & s) {
+    const int64_t n_room = r.prompt.n_ctx - r.n_prompt() - (int64_t) s.generated.size();
+    const int64_t n_own  = (int64_t) (s.generated.size() - s.answer.n_before);
+    return std::max(std::min(s.plan.n_predict < 0 ? n_room : s.plan.n_predict - n_own, n_room), (int64_t) 0);
+}
+
+void count_end(request & r, const sequence & s, const char * reason) {
+    const bool whole = ends_by_itself(reason);
+    r.contest.n_ended += whole;
+    if (whole && s.answer.n_before == 0) {
+        r.contest.marks.end(s.contest.n_marks);
+    }
+    if (!whole && std::string_view(reason) != "cancelled") {
+        r.contest.n_saved += n_left_of(r, s);
+    }
+}
+
+void release_from_mark(request & r, sequence & s) {
+    r.contest.n_at_marks -= s.contest.waits;
+    r.contest.n_parked -= s.contest.waits && !s.cells;
+    s.contest.waits = false;
 }

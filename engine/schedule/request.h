@@ -4,6 +4,7 @@
 #include "cache/logits_rows.h"
 #include "cache/prefix_cache.h"
 #include "protocol/commands.h"
+#include "sampling/marks.h"
 #include "sampling/token_sampler.h"
 #include "util/banned_phrases.h"
 #include "util/stop_strings.h"
@@ -48,11 +49,17 @@ class sequence_kind {
     virtual void end(request & r, sequence & s, const char * reason, const update_context & to) const = 0;
 };
 
+// What the model's row of logits says of a token that was drawn from it.
+struct token_score {
+    float logprob   = 0.0f;
+    float certainty = 0.0f; // of the row
+};
+
 // How a sequence samples.
 struct sequence_sampling {
     std::unique_ptr<token_sampler> sampler;        // made with the first sample
     int32_t                        n_restarts = 0; // of the sampler; each has a seed of its own
-    std::vector<float>             logprobs;       // of the generated tokens, where their sum is wanted
+    std::vector<token_score>       scores;         // of the generated tokens, where their sums are wanted
     std::vector<float>             entropies;      // of tokens whose text is held back, where they are wanted
 
     // (place, token): a banned phrase began with this token at this place of `generated`.
@@ -66,6 +73,13 @@ struct sequence_output {
     std::unique_ptr<chat_message> message;    // of a chat
     std::vector<std::string>      logprobs;   // JSON, of tokens whose text is held back
     size_t                        n_sent = 0; // of the generated tokens: those before the held back ones
+};
+
+// How a sequence stands among the others of its request, where `prune` compares them.
+struct contest_state {
+    size_t       n_marks = 0;     // at which it has arrived
+    bool         waits   = false; // at the last of them, until the others are there
+    mark_arrival arrival;         // at the last of them
 };
 
 // Whether a sequence is a duplicate of another one.
@@ -83,10 +97,11 @@ struct answer_state {
 };
 
 struct score_state {
-    const scored_text * text     = nullptr; // nullptr: the sequence is sampled
-    double              sum      = 0.0;     // of its logprobs
-    int32_t             n_scored = 0;       // tokens
-    bool                greedy   = true;    // each scored token was the likeliest
+    const scored_text * text      = nullptr; // nullptr: the sequence is sampled
+    double              sum       = 0.0;     // of its logprobs
+    double              certainty = 0.0;     // the sum of its rows'
+    int32_t             n_scored  = 0;       // tokens
+    bool                greedy    = true;    // each scored token was the likeliest
 };
 
 struct sequence {
@@ -101,6 +116,7 @@ struct sequence {
     sequence_sampling        sampling;
     sequence_output          output;
     answer_state             answer;
+    contest_state            contest;
     duplicate_state          duplicate;
     score_state              score;
 };
@@ -123,22 +139,38 @@ struct request_times {
     int64_t progress = 0; // was reported last
 };
 
+// What has happened to a request.
+struct request_flags {
+    bool cancelled = false; // a prefix that no client waits for any more
+    bool announced = false; // the client knows that it waits
+    bool failed    = false; // an error has ended it
+};
+
+// What `finish` and `prune` have seen of a request's sequences.
+struct contest_counts {
+    int32_t   n_ended    = 0; // sequences that have ended by themselves
+    int32_t   n_at_marks = 0; // that wait at a mark
+    int32_t   n_parked   = 0; // of these: that have given up their cells
+    int64_t   n_saved    = 0; // tokens that sequences could still have had, at most, when they were ended
+    mark_list marks;
+};
+
 struct request {
     std::string                       id;
     int64_t                           number = 0; // of its command's line
     std::unique_ptr<generate_command> command;
     std::deque<sequence>              sequences; // none: only the prompt is computed
     prompt_state                      prompt;
-    int32_t                           n_live    = 0;     // sequences that run
-    int32_t                           n_over    = 0;     // sequences that have ended
-    int64_t                           n_tokens  = 0;     // generated or scored, by all sequences
-    bool                              cancelled = false; // a prefix that no client waits for any more
-    bool                              announced = false; // the client knows that it waits
-    bool                              failed    = false; // an error has ended it
+    int32_t                           n_live   = 0; // sequences that run
+    int32_t                           n_over   = 0; // sequences that have ended
+    int64_t                           n_tokens = 0; // generated or scored, by all sequences
+    contest_counts                    contest;
+    request_flags                     was;
     request_times                     times;
 
-    int32_t     n_prompt() const { return (int32_t) command->prompt.size(); }
-    int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live; }
+    int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
+    // Sequences that wait for a slot.
+    int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live - contest.n_parked; }
     bool        prefix_only() const { return sequences.empty(); }
     bool        is_pin() const { return !command->pin.empty(); }
     int32_t     priority() const { return command->priority; } // the lower, the earlier
@@ -190,3 +222,16 @@ int32_t n_ctx_beside_pins(const generate_command & c, const prefix_tree & tree, 
 void save_prompt(prefix_tree & tree, const request & r);
 // The request does not need its prompt's cells any more.
 void drop_prompt(prefix_tree & tree, request & r);
+
+// Finish and prune
+
+double sum_of(const std::vector<token_score> & scores, float token_score::* which);
+double mean_of(const std::vector<token_score> & scores, float token_score::* which);
+// The sequence has a token more: it may have arrived at the next mark, where it waits. Second answers have no marks.
+void reach_mark(request & r, sequence & s);
+// The sequence waits at a mark no more.
+void release_from_mark(request & r, sequence & s);
+// "stop" and "length"; else others have ended the sequence.
+bool ends_by_itself(const char * reason);
+// The sequence ends for this reason.
+void count_end(request & r, const sequence & s, const char * reason);

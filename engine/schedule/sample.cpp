@@ -1,6 +1,7 @@
 #include "schedule/sample.h"
 
 #include "rows/row_sums.h"
+#include "sampling/certainty.h"
 #include "sampling/logprobs.h"
 #include "sampling/special_tokens.h"
 #include "util/utf8.h"
@@ -131,7 +132,7 @@ static void read_logprobs(sample & d, const llama_vocab * vocab) {
     }
     const auto own   = drawn && !c.raw ? logprobs_of_draw(d.token, n_top, top)
                                        : logprobs_of(d.logits, n_vocab, d.token, n_top, top);
-    d.logprob        = own.logprob;
+    d.score.logprob  = own.logprob;
     d.greedy         = d.known && !top.empty() && own.logprob >= top[0].logprob;
     std::string head = "{";
     append_logprob(head, own, vocab);
@@ -176,6 +177,9 @@ static void make_sampler(const request & r, sequence & s, const llama_model * mo
 // Changes nothing but the sequence's sampler and `d`.
 static void sample_one(sample & d, const model_facts & facts) {
     static thread_local std::vector<llama_token> banned;
+    if (d.s && d.r->command->has_certainty()) {
+        d.score.certainty = (float) certainty_of(d.logits, facts.vocab);
+    }
     if (d.known) {
         read_logprobs(d, facts.vocab);
         return;
@@ -195,9 +199,10 @@ static void sample_one(sample & d, const model_facts & facts) {
         if (c.entropies) {
             d.entropy = entropy_of(d.logits, llama_vocab_n_tokens(facts.vocab));
         }
-        if (c.sum_logprobs && (c.n_logprobs < 0 || !c.raw)) { // the sum is of raw logprobs
+        if (c.has_logprob() && (c.n_logprobs < 0 || !c.raw)) { // the sum is of raw logprobs
             static thread_local std::vector<token_logprob> none;
-            d.logprob = logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
+            d.score.logprob =
+                logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
         }
     } catch (const command_error & e) {
         d.error      = e.what();

@@ -22,8 +22,8 @@ struct sample {
     std::string   error;            // of making the sampler or using it; a grammar cannot be followed
     std::string   error_code;
 
-    float logprob = 0.0f; // of the token, if it is known or their sum is wanted
-    float entropy = 0.0f; // of the row, if it is wanted
+    token_score score;          // of the token, if it is known or sums are wanted
+    float       entropy = 0.0f; // of the row, if it is wanted
 
     std::string prompt_logprobs; // JSON, if the token is the prompt's and they are wanted
 };

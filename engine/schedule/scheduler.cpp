@@ -52,6 +52,7 @@ void scheduler::step() {
     const int64_t t_begin = ggml_time_us();
     for (auto & r : requests.active) {
         end_full(*r, updates);
+        pass_marks(*r, params.n_parallel, updates);
     }
     sweep(); // cancelled requests take no part in this step
     admits.preempt_later(requests, kept.prefixes);
@@ -211,7 +212,7 @@ void scheduler::take(command && c) {
         case command::cancel:
             append_embeddings(out, vectors.cancel(c.id));
             if (request * r = requests.find(c.id)) { // else it ended before the command came
-                cancel_request(*r, c.index, updates);
+                cancel_request(*r, c.cancelled.index, c.cancelled.surplus ? "surplus" : "cancelled", updates);
             }
             break;
         case command::extend: extend(c); break;
@@ -258,7 +259,7 @@ void scheduler::supersede_prefix_of(const std::string & client) {
     const auto end = [&](std::unique_ptr<request> & r) {
         if (r->prefix_only() && !r->is_pin() && r->command->client == client) {
             append_embeddings(out, vectors.cancel(r->id));
-            cancel_request(*r, -1, updates);
+            cancel_request(*r, -1, "cancelled", updates);
         }
     };
     std::for_each(requests.active.begin(), requests.active.end(), end);
@@ -307,15 +308,15 @@ void scheduler::report_waiting() {
     int64_t position = 0;
     for (auto & r : requests.queue) {
         position++;
-        if (!r->announced && !r->prefix_only()) {
-            r->announced = true;
+        if (!r->was.announced && !r->prefix_only()) {
+            r->was.announced = true;
             append_queued(out, r->id, position);
         }
     }
     for (auto & r : requests.active) {
-        if (r->prompt.n_cached < 0 && !r->announced) {
+        if (r->prompt.n_cached < 0 && !r->was.announced) {
             append_accepted(out, r->id, r->number);
-            r->announced = true;
+            r->was.announced = true;
         }
     }
 }

@@ -38,7 +38,8 @@ class scored final : public sequence_kind {
 void scored::take(sample & d, const update_context & to) const {
     sequence & s = *d.s;
     s.output.logprobs.push_back(std::move(d.logprobs));
-    s.score.sum += d.logprob;
+    s.score.sum += d.score.logprob;
+    s.score.certainty += d.score.certainty;
     s.score.greedy = s.score.greedy && d.greedy;
     s.score.n_scored++;
     s.generated.push_back(d.token);
@@ -50,10 +51,14 @@ void scored::take(sample & d, const update_context & to) const {
 
 void scored::end(request & r, sequence & s, const char * reason, const update_context & to) const {
     if (has_all(s)) {
-        append_score(to.out, r.id, {s.index, s.score.n_scored, s.score.sum, s.score.greedy},
-                     s.output.logprobs);
+        score_report report = {s.index, s.score.n_scored, s.score.sum, s.score.greedy, {}};
+        if (r.command->certainty) {
+            report.certainty = s.score.certainty / std::max(s.score.n_scored, 1);
+        }
+        append_score(to.out, r.id, report, s.output.logprobs);
     } else {
-        append_stop(to.out, r.id, {s.index, (int64_t) s.generated.size(), reason, nullptr, {}, {}, {}, {}});
+        append_stop(to.out, r.id,
+                    {s.index, (int64_t) s.generated.size(), reason, nullptr, {}, {}, {}, {}, {}});
     }
     close_sequence(to.tree, r, s, false);
 }

@@ -134,9 +134,12 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
 
 
 def _refuse_vectors(request: CompletionRequest) -> None:
-    if request.rank_by is not None and request.rank_by.needs_vectors:
-        message = f"rank_by.{request.rank_by.name}.by is embeddings; only a server with an embedding model "
+    by = request.rank_by
+    if by is not None and by.needs_vectors:
+        message = f"rank_by.{by.name}.by is embeddings; only a server with an embedding model "
         raise RequestError(f"{message}computes them (--url)", param="rank_by")
+    if by is not None and by.name == "judge":
+        raise RequestError("rank_by is judge; only a server's model judges texts (--url)", param="rank_by")
 
 
 def _log_to_stderr(level: str) -> None:
@@ -152,9 +155,13 @@ async def _from_engine(settings: Settings, request: CompletionRequest) -> AsyncI
     async with (
         Pool(engine, mode="per-request", max_engines=1) as pool,
         pool.generate(request) as generation,
-        aclosing(_as_client_events(generation, ranking(request))) as events,
+        aclosing(_as_client_events(generation, _ranking(request, generation))) as events,
     ):
         yield events
+
+
+def _ranking(request: CompletionRequest, generation: Exchange) -> Rank:
+    return ranking(request, end_surplus=generation.end_surplus)
 
 
 async def _as_client_events(generation: Exchange, rank: Rank) -> AsyncGenerator[Event, None]:

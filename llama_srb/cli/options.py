@@ -29,9 +29,14 @@ GROUPS = {
 FIELDS = {name: row for name, row in ROWS.items() if name != "prompt" and row.group != "chat"}
 NAMES = {"n": ["-n", "--n"]}
 SHORT = {"diversity_stats": ["--stats"]}
-METAVARS = {"int": "NUMBER", "float": "NUMBER", "ranker": "NAME|JSON"} | dict.fromkeys(
-    ("text", "texts", "choices"), "TEXT"
-)
+METAVARS = {
+    "int": "NUMBER",
+    "float": "NUMBER",
+    "ranker": "NAME|JSON",
+    "end of the rest": "JSON",
+    "marks": "JSON",
+    **dict.fromkeys(("text", "texts", "choices"), "TEXT"),
+}
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Any]]
 MORE_FLAGS = "llama_srb.flags"  # in a context's meta
 ENGINE_SETTINGS = ("model", "offline", "ctx", "parallel", "engine")

@@ -46,7 +46,8 @@ class Choice:
 class Score:
     """A text's score after its prompt: the sum and mean of its tokens' natural log-probabilities.
 
-    greedy: each token was the likeliest. A text without predicted tokens has no mean.
+    greedy: each token was the likeliest. A text without predicted tokens has no mean. certainty: of the
+    model, the mean over the tokens, if it was asked for.
     """
 
     index: int
@@ -56,6 +57,7 @@ class Score:
     count: int
     greedy: bool
     tokens: tuple[Mapping[str, Any], ...] = ()
+    certainty: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

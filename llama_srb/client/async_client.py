@@ -163,10 +163,15 @@ class AsyncClient(Connection):
         return await self.ask(core.embed(texts, dimensions))
 
     async def score(
-        self, prompt: Prompted, texts: str | Sequence[Prompted], *, logprobs: int = 0
+        self,
+        prompt: Prompted,
+        texts: str | Sequence[Prompted],
+        *,
+        logprobs: int = 0,
+        certainty: bool = False,
     ) -> list[Score]:
         """The same as Client.score."""
-        return await self.ask(core.score(prompt, texts, logprobs))
+        return await self.ask(core.score(prompt, texts, logprobs, certainty))
 
     async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """The same as Client.tokenize."""

@@ -152,8 +152,11 @@ def _vectors(answer: Any) -> list[list[float]]:
     return [as_list(one["embedding"], is_number) for one in as_list(answer["data"], is_object)]
 
 
-def score(prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int) -> Call[list[Score]]:
+def score(
+    prompt: Prompted, texts: str | Sequence[Prompted], logprobs: int, certainty: bool
+) -> Call[list[Score]]:
     body = {"prompt": prompt, "texts": _several(texts), "logprobs": logprobs}
+    body |= {"certainty": True} if certainty else {}
     return Call("/v1/score", body, lambda answer: records(Score, answer["data"]))
 
 

@@ -93,8 +93,9 @@ class Stop:
     """One sequence has ended, after length tokens; stop is 1 if a stop token or stop string ended it.
 
     With best_of or rank_by: the sum and mean of its tokens' logprobs, and distinct-2, its share of different
-    pairs of words. With dedupe: the index of the sequence that this one is a duplicate of. With then, if a
-    second answer has begun: how many of the tokens are the free answer's.
+    pairs of words; with rank_by certainty also the mean of that. finish_reason: stop, length, cancelled,
+    timeout; with finish surplus, with prune pruned. With dedupe: the index of the sequence that this one is
+    a duplicate of. With then, if a second answer has begun: how many of the tokens are the free answer's.
     """
 
     index: int
@@ -105,6 +106,7 @@ class Stop:
     logprob: float | None = None
     mean_logprob: float | None = None
     distinct_2: float | None = None
+    certainty: float | None = None
     duplicate_of: int | None = None
     free_length: int | None = None
     stop_token: int | None = None
@@ -129,7 +131,7 @@ class Done:
     """All sequences have ended; with best_of or rank_by, ranking has their indices, best first.
 
     With rank_by.vote, votes has {answer, count}, the leading answer first. With diversity_stats: {texts,
-    beginnings, mean_overlap, effective_number}.
+    beginnings, mean_overlap, effective_number}. With finish or prune, timings has saved_tokens, too.
     """
 
     count: int

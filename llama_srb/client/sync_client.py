@@ -165,9 +165,19 @@ class Client(Connection):
         """Returns a vector for each text, normalized to length 1."""
         return self.ask(core.embed(texts, dimensions))
 
-    def score(self, prompt: Prompted, texts: str | Sequence[Prompted], *, logprobs: int = 0) -> list[Score]:
-        """Returns each text's log-probability after the prompt; logprobs: the alternatives for each token."""
-        return self.ask(core.score(prompt, texts, logprobs))
+    def score(
+        self,
+        prompt: Prompted,
+        texts: str | Sequence[Prompted],
+        *,
+        logprobs: int = 0,
+        certainty: bool = False,
+    ) -> list[Score]:
+        """Returns each text's log-probability after the prompt; logprobs: the alternatives for each token.
+
+        certainty: also how certain the model is, on average over a text's tokens.
+        """
+        return self.ask(core.score(prompt, texts, logprobs, certainty))
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Returns a text's tokens; special: with the tokens that the model adds around a text."""

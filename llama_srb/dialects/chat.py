@@ -12,11 +12,20 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Compared, Count, Frames, Noted, as_json, compared, noted
+from llama_srb.dialects.common.answers import (
+    Compared,
+    Count,
+    Finish,
+    Frames,
+    Noted,
+    as_json,
+    compared,
+    finish_of,
+    noted,
+)
 from llama_srb.dialects.common.reply import ServerInfo, Text, Transcript
 from llama_srb.dialects.openai.answer import (
     NO_DRAWN,
-    UNFINISHED,
     ChatToken,
     ChunkExtras,
     ChunkWriter,
@@ -56,7 +65,7 @@ READ_HERE = frozenset({
 # Answers
 # ----------------------------------------------------------------------------------------------------
 
-ChatFinish: TypeAlias = Literal["stop", "length", "tool_calls"]
+ChatFinish: TypeAlias = Finish | Literal["tool_calls"]
 
 
 class ChatLogprobs(TypedDict):
@@ -207,9 +216,8 @@ def _delta(event: Stream) -> Delta:
 
 def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
     """OpenAI's finish_reason; called: whether the choice has called a tool."""
-    if stop.finish_reason != "stop":
-        return UNFINISHED
-    return "tool_calls" if called else "stop"
+    ended = finish_of(stop)
+    return "tool_calls" if called and ended == "stop" else ended
 
 
 def _no_text(index: int, delta: Delta) -> ChatChunkChoice:

@@ -150,6 +150,7 @@ class StopEvent(TypedDict):
     logprob: NotRequired[float]
     mean_logprob: NotRequired[float]
     distinct_2: NotRequired[float]
+    certainty: NotRequired[float]
     duplicate_of: NotRequired[Count]
     free_length: NotRequired[Count]
     stop_token: NotRequired[
@@ -325,6 +326,8 @@ def _stop(event: Stop) -> StopEvent:
         made["mean_logprob"] = event.mean_logprob
     if event.distinct_2 is not None:
         made["distinct_2"] = event.distinct_2
+    if event.certainty is not None:
+        made["certainty"] = event.certainty
     if event.duplicate_of is not None:
         made["duplicate_of"] = event.duplicate_of
     if event.free_length is not None:

@@ -9,9 +9,9 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Told, Vector, Warned
+from llama_srb.dialects.common.answers import Count, Finish, Told, Vector, Warned, finish_of
 from llama_srb.dialects.common.fields import switch
-from llama_srb.dialects.common.reply import Json, Reply, ServerInfo, Text
+from llama_srb.dialects.common.reply import Json, Reply, ServerInfo
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import RequestError, wrong
 
@@ -85,7 +85,7 @@ class Answer(Reply):
 
     def body(self) -> Any:
         choices: list[ConfiguredText] = [
-            {"index": i, "text": self.texts[i].text, "finish_reason": _finish_reason(self.texts[i])}
+            {"index": i, "text": self.texts[i].text, "finish_reason": finish_of(self.texts[i].stop)}
             for i in self.ordered
         ]
         answer: ConfiguredTexts = {"choices": choices, "configuration": self._configuration}
@@ -114,7 +114,7 @@ class ChatAnswer(Answer):
             {
                 "index": i,
                 "message": {"role": "assistant", "content": self.texts[i].text},
-                "finish_reason": _finish_reason(self.texts[i]),
+                "finish_reason": finish_of(self.texts[i].stop),
             }
             for i in self.ordered
         ]
@@ -124,10 +124,6 @@ class ChatAnswer(Answer):
         else:
             answer["choices"] = turns
         return {**answer, **self.told}
-
-
-def _finish_reason(one: Text) -> Finish:
-    return "stop" if one.stop is not None and one.stop.finish_reason == "stop" else "length"
 
 
 REPLIES: Mapping[str, Any] = {"/complete": Answer, "/chat": ChatAnswer}

@@ -7,7 +7,7 @@ the mean and the perplexity, and each token's log-probability.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -23,12 +23,16 @@ from llama_srb.request.values import MAX_LOGPROBS, MAX_SCORED, whole, wrong
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Texts that may follow a prompt, as text or token ids; logprobs: alternatives of each token."""
+    """Texts that may follow a prompt, as text or token ids; logprobs: alternatives of each token.
+
+    certainty: also how certain the model is at each token, on average.
+    """
 
     texts: tuple[Text, ...]
     prompt: Text = ""
     logprobs: int = 0
     cache: bool = True
+    certainty: bool = False
     lora: LoraScales | None = None
     model: str | None = None
     warnings: tuple[str, ...] = ()
@@ -37,13 +41,17 @@ class ScoreRequest:
         """The engine's score command without op and id."""
         prompt = {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": self.prompt}
         cache = {} if self.cache else {"cache": False}
-        return {**prompt, "texts": self.texts, "logprobs": self.logprobs, **cache, **lora_fields(self.lora)}
+        more = {**cache, **({"certainty": True} if self.certainty else {}), **lora_fields(self.lora)}
+        return {**prompt, "texts": self.texts, "logprobs": self.logprobs, **more}
 
 
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise wrong("cache", value, "true or false")
-    return value
+def _switch(name: str) -> Reader:
+    def read(value: object) -> bool:
+        if not isinstance(value, bool):
+            raise wrong(name, value, "true or false")
+        return value
+
+    return read
 
 
 def _one(name: str) -> Callable[[object], Text]:
@@ -55,7 +63,8 @@ _READERS: Mapping[str, Reader] = {
     "texts": list_of_texts("texts", MAX_SCORED, _MANY, _one),
     "prompt": _one("prompt"),
     "logprobs": lambda value: whole("logprobs", value, 0, MAX_LOGPROBS),
-    "cache": _switch,
+    "cache": _switch("cache"),
+    "certainty": _switch("certainty"),
     "lora": lora_scales,
     "model": model_name,
 }
@@ -74,6 +83,9 @@ class ScoredText(TypedDict):
     perplexity: Annotated[float | None, Field(description="exp(-mean).")]
     count: Annotated[int, Field(ge=0, description="Tokens that have a log-probability.")]
     greedy: Annotated[bool, Field(description="Each token was the likeliest.")]
+    certainty: NotRequired[
+        Annotated[float, Field(description="Of the model, the mean over the tokens; if it is asked for.")]
+    ]
     tokens: list[Token]
 
 
@@ -116,7 +128,7 @@ class Body(TextsBody):
 def _score(score: Score) -> ScoredText:
     """The mean is null if no token is predicted: the text's only token is the first of the sequence."""
     mean = score.logprob / score.count if score.count else None
-    return {
+    made: ScoredText = {
         "object": "score",
         "index": score.index,
         "sum": score.logprob,
@@ -126,3 +138,6 @@ def _score(score: Score) -> ScoredText:
         "greedy": score.greedy,
         "tokens": tokens_json(score.tokens),
     }
+    if score.certainty is not None:
+        made["certainty"] = score.certainty
+    return made

@@ -96,7 +96,7 @@ def _embed(rows: Rows, done: Done, model: str) -> OllamaVectors:
     return {
         "model": model,
         "embeddings": rows,
-        "total_duration": round(1e6 * sum(done.timings.values())),
+        "total_duration": round(1e6 * done.total_ms),
         "load_duration": 0,
         "prompt_eval_count": done.prompt_tokens,
     }

@@ -47,3 +47,8 @@ def encode_extend(id: str, extension: Extension) -> bytes:
 def encode_cancel(id: str, index: int | None = None) -> bytes:
     """The command that ends a request, or only the sequence `index` of it."""
     return encode("cancel", id) if index is None else encode("cancel", id, index=index)
+
+
+def encode_surplus(id: str) -> bytes:
+    """The command that ends what still runs of a request, since its texts are enough."""
+    return encode("cancel", id, reason="surplus")

@@ -160,9 +160,9 @@ class Stop:
     """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
     stop_text: the stop string. stop_token: the token of `stop_token_ids`. With ranking: the sum and the mean
-    of its tokens' logprobs, and distinct-2, the share of different pairs among its pairs of words. With
-    dedupe: the index of the sequence that this one is a duplicate of. With then: how many of the tokens are
-    the free answer's.
+    of its tokens' logprobs, and distinct-2, the share of different pairs among its pairs of words; by
+    certainty also the mean of that. With dedupe: the index of the sequence that this one is a duplicate of.
+    With then: how many of the tokens are the free answer's.
     """
 
     id: str
@@ -174,6 +174,7 @@ class Stop:
     logprob: float | None = None
     mean_logprob: float | None = None
     distinct_2: float | None = None
+    certainty: float | None = None
     duplicate_of: int | None = None
     free_length: int | None = None
     stop_token: int | None = None
@@ -206,7 +207,10 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of one text: the sum of its tokens' logprobs; greedy if each token was the likeliest."""
+    """The score of one text: the sum of its tokens' logprobs; greedy if each token was the likeliest.
+
+    certainty: the mean of its rows', if it is asked for.
+    """
 
     id: str
     index: int
@@ -214,6 +218,7 @@ class Score:
     logprob: float
     greedy: bool
     tokens: TokenList = NO_TOKENS
+    certainty: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +263,8 @@ class Done:
     """All sequences of the request have ended; with ranking: their indices, best first.
 
     votes: of a vote, the leading answer first. diversity_stats: of the returned texts, if they are asked for.
+    timings: milliseconds; with finish or prune also saved_tokens, those that ended sequences could still have
+    had, at most.
     """
 
     id: str
@@ -269,6 +276,11 @@ class Done:
     ranking: tuple[int, ...] = ()
     votes: tuple[Vote, ...] | None = None
     diversity_stats: DiversityStats | None = None
+
+    @property
+    def total_ms(self) -> float:
+        """The time that the request took."""
+        return sum(value for name, value in self.timings.items() if name.endswith("_ms"))
 
 
 @dataclass(frozen=True, slots=True)

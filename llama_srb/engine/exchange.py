@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias
 
 from llama_srb.engine.acknowledgements import Acknowledgements
-from llama_srb.engine.commands import encode_cancel
+from llama_srb.engine.commands import encode_cancel, encode_surplus
 from llama_srb.engine.events import Done, Error, Event, Extend, Loading, Queued, Result, Stop, content_size
 
 CLOSING = (Done, Error, Result)
@@ -109,6 +109,7 @@ class Exchange:
     |-------------------|----------------------|-----------------------|--------------------|---------|
     | cancel()          | done, all cancelled  | sends it, cancelling  | nothing            | nothing |
     | cancel(index)     | sent once active     | sends it              | nothing            | nothing |
+    | end_surplus()     | nothing              | sends it              | nothing            | nothing |
     | extend(line)      | None                 | sends it, waits       | None               | None    |
     | leaving the block | done, unread         | cancel(), unread      | the rest is unread | nothing |
     | deliver(events)   | done if closing      | read; done if closing | the same           | nothing |
@@ -205,6 +206,11 @@ class Exchange:
             if index is None:
                 self.state = "cancelling"
                 self._set_ending()
+
+    def end_surplus(self) -> None:
+        """Ends the sequences that still run, since the texts that are there are enough."""
+        if self.state == "active" and self.engine is not None:
+            self.engine.send(encode_surplus(self.id))
 
     async def extend(self, line: bytes, add: int) -> Extend | None:
         """Sends a command for `add` more sequences; None if the request does not run, or ends first.

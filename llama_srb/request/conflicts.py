@@ -13,6 +13,7 @@ def check_together(request: CompletionRequest, max_n: int) -> None:
     _check_chat(request)
     _check_then(request)
     _check_best_of(request, max_n)
+    _check_finish(request)
     _check_story(request)
 
 
@@ -63,6 +64,21 @@ def _check_best_of(request: CompletionRequest, max_n: int) -> None:
     if request.candidates > n and request.sequences:
         message = f"best_of is {best_of}, more than the n, {n}, that have settings of their own"
         raise RequestError(message, param="best_of")
+
+
+def _check_finish(request: CompletionRequest) -> None:
+    finish, prune, n = request.finish, request.prune, request.candidates
+    first = None if finish is None else finish.first
+    for name, value in (("finish.first", first), ("prune.keep", prune.keep if prune else None)):
+        if value is not None and value > n:
+            raise RequestError(
+                f"{name} is {value}; it must be between 1 and the number of texts, {n}", param=name
+            )
+    if finish is None or not finish.vote_decided:
+        return
+    if request.rank_by is None or request.rank_by.name != "vote":
+        message = "finish.vote_decided is true, but rank_by is not a vote: give rank_by.vote.regex"
+        raise RequestError(message, param="finish.vote_decided")
 
 
 def _check_chat(request: CompletionRequest) -> None:

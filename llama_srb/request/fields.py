@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
+from llama_srb.request.finish import Finish, Prune, read_finish, read_prune
 from llama_srb.request.rank_by import RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
 from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, lora_fields
@@ -307,8 +308,17 @@ class CompletionRequest(_Row):
         None, "diversity",
         meaning="Order and scores of the choices: logprob (the mean of its tokens, best first), typical "
         "(nearest to the median first), diversity (near the median and unlike the ones before), medoid (most "
-        'like all others first), {"vote": {"regex"}} (of the answer that most texts have; the last match is '
-        'a text\'s answer). {"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
+        'like all others first), certainty (of the model, the mean of all tokens), {"vote": {"regex"}} (of '
+        "the answer that most texts have; the last match is a text's answer), "
+        '{"judge": {"prompt", "answers", "model"}} (of which a loaded model gives the first answer rather '
+        'than the second). {"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
+    finish: Annotated[Finish | None, BeforeValidator(read_finish)] = _row(None, "diversity", neutral={},
+        meaning="When texts that still run end, with finish_reason surplus: {first: k}, when k texts have "
+        "ended by themselves; {vote_decided: true}, when no answer can overtake that which leads in "
+        "rank_by.vote.")
+    prune: Annotated[Prune | None, BeforeValidator(read_prune)] = _row(None, "diversity",
+        meaning="{at: [32, 96], keep: 8, by}: at these numbers of tokens all but the best of the texts end, "
+        "with finish_reason pruned; by: certainty (of the model, the mean of all tokens so far) or logprob.")
     diversity_stats: bool = _row(False, "diversity", neutral=False,
         meaning="How much the texts differ: different beginnings, mean overlap, effective number.")
     dedupe: bool = _row(False, "diversity", neutral=False,
@@ -404,6 +414,9 @@ class CompletionRequest(_Row):
         given: dict[str, Any] = {"diversity": "arithmetic"} if self.diversity == "arithmetic" else {}
         given |= {"first_token": "distinct"} if self.first_token == "distinct" else {}
         given |= {"sum_logprobs": True} if self.ranked else {}
+        given |= {"certainty": True} if self.rank_by is not None and self.rank_by.name == "certainty" else {}
+        given |= {"finish": self.finish.fields()} if self.finish is not None else {}
+        given |= {"prune": self.prune.fields()} if self.prune is not None else {}
         return given | ({"dedupe": "again" if self.whole else "mark"} if self.dedupe else {})
 
     def seed_of(self, index: int, first: int) -> int:
@@ -529,6 +542,8 @@ _TYPES: dict[object, str] = {
     Story | None: "story",
     ToolChoice | None: "tool choice",
     RankBy | None: "ranker",
+    Finish | None: "end of the rest",
+    Prune | None: "marks",
 }
 _TYPES |= {
     LogitBias: "biases",

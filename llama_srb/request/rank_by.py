@@ -14,6 +14,7 @@ import re2
 from llama_srb.request.shapes import from_json
 from llama_srb.request.values import RequestError, is_text, shown, wrong
 
+PLACE = "{text}"  # in a judge's prompt
 MAX_PATTERN = 1000  # characters
 MAX_PATTERN_MEMORY = 1 << 20  # bytes of the compiled pattern and its states
 SIMILARITIES = ("overlap", "embeddings")
@@ -24,17 +25,25 @@ class RankBy:
     """A ranker and its fields.
 
     by: how texts are compared. model: the one that computes embeddings; None: the only embedding model.
-    regex: finds the answer in a text, for a vote.
+    regex: finds the answer in a text, for a vote. prompt, answers: a question about {text}, and what a judge
+    may say: the first one is praise.
     """
 
     name: str
     by: str = "overlap"
     model: str | None = None
     regex: str | None = None
+    prompt: str | None = None
+    answers: tuple[str, ...] = ()
 
     @property
     def needs_vectors(self) -> bool:
         return self.by == "embeddings"
+
+    def question(self, text: str) -> str:
+        """A judge's prompt about a text."""
+        assert self.prompt is not None
+        return self.prompt.replace(PLACE, text)
 
 
 def _similarity(value: object) -> object:
@@ -62,6 +71,21 @@ def _pattern(value: object) -> object:
     return value
 
 
+def _question(value: object) -> object:
+    if not is_text(value) or PLACE not in str(value):
+        raise wrong("prompt", value, f"a text with {PLACE} in the place of the text that is judged")
+    return value
+
+
+def _answers(value: object) -> object:
+    wanted = "two different texts, the praise first"
+    if not isinstance(value, list | tuple) or len(value) != 2 or value[0] == value[1]:
+        raise wrong("answers", value, wanted)
+    if not all(is_text(one) and one for one in value):
+        raise wrong("answers", value, wanted)
+    return tuple(value)
+
+
 def _reason(error: Exception) -> str:
     reason = error.args[0] if error.args else ""
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
@@ -83,9 +107,14 @@ RANKERS: Mapping[str, Mapping[str, Reader]] = {
     "diversity": _COMPARED,
     "medoid": _COMPARED,
     "vote": {"regex": _pattern},
+    "certainty": {},
+    "judge": {"prompt": _question, "answers": _answers, "model": _model},
 }
-REQUIRED = {"vote": "regex"}
-WANTED = "one of " + ", ".join(name for name in RANKERS if name not in REQUIRED) + ', or {"vote": {"regex"}}'
+REQUIRED = {"vote": ("regex",), "judge": ("prompt", "answers")}
+WANTED = ", ".join(
+    [f"one of {', '.join(name for name in RANKERS if name not in REQUIRED)}"]
+    + [f"{{{name}: {{{', '.join(fields)}}}}}" for name, fields in REQUIRED.items()]
+)
 
 
 def read_rank_by(value: object) -> object:
@@ -99,10 +128,10 @@ def read_rank_by(value: object) -> object:
     if not isinstance(fields, dict):
         raise wrong(f"rank_by.{name}", fields, "an object", "rank_by")
     fields = {key: one for key, one in fields.items() if one is not None}
-    if (missing := REQUIRED.get(name)) is not None and missing not in fields:
+    for missing in [key for key in REQUIRED.get(name, ()) if key not in fields]:
         raise RequestError(f"rank_by.{name}.{missing} is missing", param=f"rank_by.{name}.{missing}")
     made = RankBy(name, **{key: _read(name, key, one) for key, one in fields.items()})
-    if made.model is not None and not made.needs_vectors:
+    if made.model is not None and not made.needs_vectors and name != "judge":
         message = f"rank_by.{name}.model is given, but by is {made.by}; only embeddings need a model"
         raise RequestError(message, param=f"rank_by.{name}.model")
     return made

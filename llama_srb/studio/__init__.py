@@ -5,24 +5,32 @@ Plain HTML, CSS and ES modules, no build step; vendor/ is written by scripts/stu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
+}
 
 # What a model writes is put into text nodes only; should that ever fail, nothing of it may run or be fetched.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
+    "Service-Worker-Allowed": "../",  # worker.js serves the page, too, which is above its own folder
 }
 
 
@@ -36,8 +44,9 @@ class File:
 
 
 def files() -> dict[str, File]:
-    """All files by their path: "app.js", "vendor/htm.js", …"""
-    return {path: _file(path, entry) for path, entry in _walk(resources.files(__name__), "")}
+    """All files by their path: "app.js", "vendor/htm.js", …; "files.json" has the paths, for worker.js."""
+    found = {path: _file(path, entry.read_bytes()) for path, entry in _walk(resources.files(__name__), "")}
+    return {**found, "files.json": _file("files.json", json.dumps(sorted(found)).encode())}
 
 
 def _walk(folder: Traversable, under: str) -> list[tuple[str, Traversable]]:
@@ -55,6 +64,5 @@ def _suffix(path: str) -> str:
     return path[path.rfind(".") :]
 
 
-def _file(path: str, entry: Traversable) -> File:
-    data = entry.read_bytes()
-    return File(TYPES[_suffix(path)], data, sha256(data).hexdigest()[:32])
+def _file(path: str, data: bytes) -> File:
+    return File(TYPES.get(_suffix(path), "application/json"), data, sha256(data).hexdigest()[:32])

@@ -9,14 +9,17 @@ import { Controls } from "./controls.js";
 import { Editor } from "./editor.js";
 import { choose } from "./choosing.js";
 import { commit, redo, undo } from "./history.js";
+import { Keys, openKeys } from "./keys.js";
 import { begin } from "./library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./session.js";
+import { Outline } from "./outline.js";
 import { Saved } from "./saved.js";
 import { Shelf } from "./shelf.js";
 import { Notices, Status, watch } from "./status.js";
 import { stopAll } from "./stopping.js";
 import { Stories } from "./stories.js";
 import { share } from "./sync.js";
+import { Title } from "./title.js";
 import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
@@ -31,6 +34,7 @@ function Tasks() {
 const TASKS = "tasks"; // a page instead of a panel, for those who may tune tasks
 const PANELS = {
   stories: ["Stories", Stories],
+  outline: ["Outline", Outline],
   branches: ["Branches", Branches],
   settings: ["Settings", Controls],
   background: ["Background", Background],
@@ -57,7 +61,7 @@ function Page() {
   const Panel = panel && !isPage && PANELS[panel][1];
   return html`
     <header class="bar">
-      <h1>${session.story.name}</h1>
+      <${Title} />
       <nav aria-label="Panels">
         ${panels().map(
           ([name, [label]]) => html`<${Button} key=${name} label=${label}
@@ -66,6 +70,7 @@ function Page() {
       </nav>
       <${Saved} />
       <${Status} />
+      <${Keys} />
     </header>
     <${Notices} />
     <main class=${isPage ? "page-of-tasks" : panel ? "with-panel" : ""}>
@@ -109,7 +114,10 @@ function onKey(event) {
   const command = event.ctrlKey || event.metaKey;
   const field = event.target.closest?.("input, select, textarea:not(#editor)");
   const number = !command && numberOf(event);
-  if (command && KEYS[event.key.toLowerCase()] && !field) {
+  if (event.key === "?" && !event.target.closest?.("input, select, textarea")) {
+    event.preventDefault();
+    openKeys();
+  } else if (command && KEYS[event.key.toLowerCase()] && !field) {
     event.preventDefault();
     KEYS[event.key.toLowerCase()](event);
   } else if (number) {
@@ -131,3 +139,5 @@ share();
 addEventListener("keydown", onKey);
 render(html`<${Page} />`, document.body);
 watch();
+// not on plain http from another machine
+navigator.serviceWorker?.register("studio/worker.js", { scope: "./" }).catch(() => {});

@@ -6,7 +6,7 @@
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
-import { isCut, look, told, toldOfCut, wholeStory } from "./reads.js";
+import { isCut, look, partsFor, told, toldOfCut } from "./reads.js";
 import { body, continuing, own, samplingOf } from "./request.js";
 import {
   baseModel,
@@ -26,7 +26,7 @@ import {
 } from "./session.js";
 import * as store from "./store.js";
 import { stop, stopOne } from "./stopping.js";
-import { addNode, cutAt, drop, heldBack, textOf } from "./tree.js";
+import { addNode, around, cutAt, drop, heldBack, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
@@ -41,9 +41,13 @@ export function awaitPause() {
     commit();
     if (session.runs.size || isChat() || !session.text || !isReady()) return;
     try {
+      const { story, settings, text } = session;
+      const prompt = text.slice(0, heldBack(story, text.length));
+      const parts = partsFor(story, prompt);
       const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", {
-        ...wholeStory(session.story, session.text.slice(0, heldBack(session.story, session.text.length))),
-        max_tokens: session.settings.max_tokens,
+        prompt,
+        ...parts,
+        ...(parts.story && { max_tokens: settings.max_tokens }), // the room that the answer leaves
         ...modelField(),
       });
       session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
@@ -105,9 +109,9 @@ function place() {
   if (end >= text.length) return;
   const known = point && textOf(story, point).length === end;
   if (known) return;
-  if (end < at) cutAt(story, at);
-  session.point = cutAt(story, end).id;
-  store.keep(story, Object.values(story.nodes));
+  const cuts = [at, end].map((place) => cutAt(story, place).id);
+  session.point = cuts[1];
+  store.keep(story, cuts.flatMap((id) => around(story, id)));
   changed("story");
 }
 

@@ -182,7 +182,7 @@ function Detail({ node, only, setOnly }) {
   const passage = useRef();
   useLayoutEffect(() => (passage.current.scrollTop = passage.current.scrollHeight) && undefined, [whole]);
   return html`<div class="detail">
-    <div class="text" ref=${passage} role="region" aria-label="The passage" tabindex="0">
+    <div class="text" dir="auto" ref=${passage} role="region" aria-label="The passage" tabindex="0">
       ${whole.length > PASSAGE ? "…" + whole.slice(-PASSAGE) : whole}</div>
     <div class="tools">
       <${Button} label="Go there" keys="Enter" onClick=${() => goTo(node.id)} />

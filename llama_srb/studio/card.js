@@ -143,7 +143,8 @@ function Text({ node }) {
   const compared = session.compare && session.compare !== node.id && session.story.nodes[session.compare];
   if (compared) return html`<${Differences} of=${node.text} from=${compared.text} />`;
   if (colours && node.tokens?.length) return html`<${Tokens} node=${node} />`;
-  return html`<div class="text" onClick=${() => String(getSelection()) || take(node.id)}>${node.text}</div>`;
+  const onClick = () => String(getSelection()) || take(node.id);
+  return html`<div class="text" dir="auto" onClick=${onClick}>${node.text}</div>`;
 }
 
 /** Chooses by a click; the focus stays in the story if it was there. */
@@ -171,7 +172,7 @@ function wordEnd(text, at) {
 }
 
 const Differences = ({ of, from }) =>
-  html`<div class="text">${wordDiff(from, of).map(([kind, word]) =>
+  html`<div class="text" dir="auto">${wordDiff(from, of).map(([kind, word]) =>
     kind === "same" ? word : kind === "new" ? html`<ins>${word}</ins>` : html`<del>${word}</del>`,
   )}</div>`;
 
@@ -198,8 +199,8 @@ function Part({ node, done }) {
     event.stopPropagation();
     keys[event.key]();
   };
-  return html`<div class="text part" ref=${box} tabindex="0" role="slider" aria-label="Words to take"
-    aria-valuemin="1" aria-valuemax=${words.length} aria-valuenow=${count}
+  return html`<div class="text part" dir="auto" ref=${box} tabindex="0" role="slider"
+    aria-label="Words to take" aria-valuemin="1" aria-valuemax=${words.length} aria-valuenow=${count}
     aria-valuetext=${words.slice(0, count).join("")} onKeyDown=${onKey}>
     ${words.map(
       (word, i) => html`<span class=${i < count ? "in" : "out"} onMouseEnter=${() => setCount(i + 1)}
@@ -218,7 +219,7 @@ function Rewrite({ node, done }) {
     if (event.key === "Escape") (event.preventDefault(), event.stopPropagation(), done());
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) (event.preventDefault(), finish());
   };
-  return html`<textarea class="rewrite" ref=${field} aria-label="Your version" defaultValue=${node.text}
-    onKeyDown=${onKey}></textarea>
+  return html`<textarea class="rewrite" dir="auto" ref=${field} aria-label="Your version"
+    defaultValue=${node.text} onKeyDown=${onKey}></textarea>
     <${Button} label="Save as another version" keys="Ctrl+Enter" onClick=${finish} />`;
 }

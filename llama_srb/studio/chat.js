@@ -60,7 +60,7 @@ function Said({ node }) {
   const step = (by) => goTo(siblings[i + by].id);
   const more = () => (goTo(node.parent), ask({ more: true }));
   return html`<li class=${node.source === "user" ? "said by-user" : "said by-model"}>
-    <p class="text">${node.text}</p>
+    <p class="text" dir="auto">${node.text}</p>
     ${
       siblings.length > 1 &&
       html`<div class="swipe">

@@ -5,7 +5,7 @@ import { commit, note, redirect, typed } from "./history.js";
 import { candidates, isChat, refresh, say, session } from "./session.js";
 import { freeze } from "./stopping.js";
 import * as store from "./store.js";
-import { addNode, childrenOf, cutAt, join, joinable, pathTo, split, textBehind, textOf } from "./tree.js";
+import { addNode, around, cutAt, join, joinable, split, textBehind, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 /** Adds a candidate to the text, up to `end` if given, and requests the next ones. */
@@ -24,7 +24,7 @@ export async function choose(id, end = null) {
   if (after) story.current = after.id;
   session.point = null;
   session.compare = null;
-  store.keep(story, [...pathTo(story), ...(tail ? [tail, ...childrenOf(story, tail.id)] : [])]);
+  store.keep(story, around(story, id));
   refresh(caret);
   if (after) session.point = id;
   if (session.settings.next && !isChat() && !candidates().some((one) => one !== tail && one !== after))
@@ -53,8 +53,7 @@ export function mark(id, fields) {
 export function splitHere() {
   commit();
   const { story } = session;
-  cutAt(story, session.at);
-  store.keep(story, Object.values(story.nodes));
+  store.keep(story, around(story, cutAt(story, session.at).id));
   changed("story");
 }
 

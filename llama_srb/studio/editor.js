@@ -2,8 +2,9 @@
 
 import { ask, awaitPause } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
+import { piecesOf, remembering, wordsIn } from "./pieces.js";
 import { Ghost } from "./preview.js";
-import { model, pointId, session, wanted } from "./session.js";
+import { pointId, session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
 import { pathTo } from "./tree.js";
 import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
@@ -26,7 +27,7 @@ export function Editor() {
     <div class="sheet">
       <div class="page">
         <${Origins} />
-        <textarea id="editor" ref=${field} aria-label="Story" autofocus spellcheck="true"
+        <textarea id="editor" ref=${field} aria-label="Story" dir="auto" autofocus spellcheck="true"
           placeholder="Write the beginning, then press Continue or Ctrl+Enter."
           onInput=${(event) => {
             typed(event.target.value, event.target.selectionStart);
@@ -74,32 +75,45 @@ function show(field) {
 const SOURCES = { user: "by-user", edit: "by-edit", model: "by-model" };
 
 function Origins() {
-  let rest = session.text;
+  const { text, story } = session;
   const parts = [];
-  for (const node of pathTo(session.story)) {
-    if (!rest.startsWith(node.text)) break; // typing that is not in the tree yet
-    const inside = node.text && withLine(node.text, session.text.length - rest.length);
-    if (inside) parts.push(html`<span key=${node.id} class=${SOURCES[node.source]}>${inside}</span>`);
-    rest = rest.slice(node.text.length);
-    if (node.id === pointId()) parts.push(html`<${Ghost} key="ghost" after=${node.id} />`);
+  let end = 0;
+  for (const node of pathTo(story)) {
+    if (!text.startsWith(node.text, end)) break; // typing that is not in the tree yet
+    if (node.text) parts.push(...withLine(SOURCES[node.source], node.text, end));
+    end += node.text.length;
+    if (node.id === pointId()) parts.push([GHOST, node.id]);
   }
-  const typed = withLine(rest, session.text.length - rest.length);
-  return html`<div class="origins" aria-hidden="true">${parts}<span>${typed}</span>${"\u200b"}</div>`;
+  parts.push(...withLine("", text.slice(end), end));
+  const pieces = piecesOf(parts, (kind) => !MARKS[kind]);
+  pieces.at(-1).push(["", "\u200b"]); // the last line, which may be empty
+  return html`<div class="origins" dir="auto" aria-hidden="true">${drawn(pieces)}</div>`;
 }
 
 /** A text from `begin` on, with the line where the model begins to read if that is in it. */
-function withLine(text, begin) {
+function withLine(kind, text, begin) {
   const at = (session.reads?.at || NaN) - begin;
-  if (!(at >= 0 && at < text.length)) return text;
-  return [text.slice(0, at), html`<span class="reads-from"></span>`, text.slice(at)];
+  if (!(at >= 0 && at < text.length)) return [[kind, text]];
+  return [
+    [kind, text.slice(0, at)],
+    [LINE, ""],
+    [kind, text.slice(at)],
+  ];
 }
 
+const [GHOST, LINE] = ["ghost", "reads-from"];
+const MARKS = {
+  [GHOST]: (id) => html`<${Ghost} key="ghost" after=${id} />`,
+  [LINE]: () => html`<span class=${LINE}></span>`,
+};
+const drawn = remembering(
+  (piece, key) =>
+    html`<div key=${key}>${piece.map(
+      ([kind, value]) => MARKS[kind]?.(value) ?? html`<span class=${kind}>${value}</span>`,
+    )}</div>`,
+);
+
 function Count() {
-  const words = (session.text.match(/\S+/g) ?? []).length;
-  const { prompt } = session;
-  const context = model()?.meta?.context;
-  const tokens = prompt && context && `${prompt.tokens} of ${context}`;
-  return html`<span class="count" title=${tokens ? `${words} words · ${tokens} tokens` : undefined}>
-    <span class=${tokens ? "words" : ""}>${words} words${tokens && " · "}</span>
-    ${tokens}<span class=${tokens ? "words" : ""}>${tokens && " tokens"}</span></span>`;
+  const words = wordsIn(session.text);
+  return html`<span class="count">${words} ${words === 1 ? "word" : "words"}</span>`;
 }

@@ -1,5 +1,7 @@
-// Stories as files: Markdown (the text), our JSON (the tree), and the trees of Obsidian Loom and mikupad.
+// Stories as files: Markdown (the text), our JSON (the tree), .docx, and those of other tools.
 
+import { fromDocx } from "./docx.js";
+import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 import { readParts } from "./parts.js";
 import { addNode, newStory, textOf } from "./tree.js";
 
@@ -18,13 +20,40 @@ export const toBackup = (stories) => [
 
 const idOf = ({ id }) => (/^[a-z0-9_-]{1,100}$/.test(id) ? id : null);
 
-/** A file's story, under new ids, or the stories of a backup; Error when it is none. */
-export function fromFile(name, text) {
-  if (!/\.json$/i.test(name)) return fromText(name, text);
+/** The text of a file; Error when it is none: an image, a program, a text that is not UTF-8. */
+async function textOfFile(file) {
+  const bytes = await file.arrayBuffer();
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    if (!text.includes("\0")) return text;
+  } catch {}
+  throw new Error(`${file.name} is no text in UTF-8; import a text, Markdown, JSON or Word file`);
+}
+
+/** A file's story, under new ids; the stories of a backup as a list; {lore, off} of a lorebook. Error when it
+    is none of them. */
+export async function fromFile(file) {
+  const { name } = file;
+  if (/\.docx$/i.test(name)) return fromWord(file);
+  const text = await textOfFile(file);
+  if (!/\.(json|lorebook)$/i.test(name)) return fromText(name, text);
   const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];
-  if (!read) throw new Error(`${name}: expected a story of the studio, of Obsidian Loom or of mikupad`);
+  if (!read) throw new Error(`${name}: expected ${EXPECTED}`);
   return read(data, name.replace(/\.json$/i, ""));
+}
+
+const EXPECTED =
+  "a story of the studio, of Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI, or world info " +
+  "of SillyTavern";
+
+async function fromWord(file) {
+  const text = await fromDocx(await file.arrayBuffer()).catch((error) => {
+    throw new Error(`${file.name} is no story: ${error.message}`);
+  });
+  const story = newStory(file.name.replace(/\.docx$/i, ""));
+  story.current = addNode(story, story.root, { text, source: "user" }).id;
+  return story;
 }
 
 function fromText(name, text) {
@@ -38,7 +67,9 @@ const READERS = [
   [(data) => data.format === FORMAT, (data) => ours(data.story)],
   [(data) => data.format === BACKUP, (data) => data.stories.map((story) => ours(story, idOf(story)))],
   [(data) => data.nodes && (data.current !== undefined || data.hoisted), loom],
+  [isKobold, kobold],
   [(data) => data.prompt !== undefined, mikupad],
+  [isLore, loreFrom],
 ];
 
 /** Copies only the known fields of a story and checks their types: a file cannot be trusted. With an `id` the

@@ -21,7 +21,7 @@ export function Tokens({ node }) {
   const { tokens } = node;
   useEffect(() => bar.current.style.setProperty("background", strip(tokens)), [tokens.length]);
   return html`<div class="entropy" ref=${bar} title="Entropy, token by token" aria-hidden="true"></div>
-    <div class="text" onKeyDown=${onKey}>${tokens.map(
+    <div class="text" dir="auto" onKeyDown=${onKey}>${tokens.map(
       (token, i) => html`<span role="button" key=${i}
       class=${`token surprise-${surprise(token.logprob)}`} tabindex=${i === (open ?? 0) ? 0 : -1}
       title=${likely(token)} aria-expanded=${String(open === i)}

@@ -2,7 +2,9 @@
 
 import { commit, goTo, recall } from "./history.js";
 import { followModel } from "./models.js";
+import { changeParts } from "./reads.js";
 import { refresh, say, session } from "./session.js";
+import { partsOf } from "./parts.js";
 import { finished, leaveAll, stopAll } from "./stopping.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
@@ -85,6 +87,14 @@ export async function replaceOpen(story) {
   await openStory(story.id);
   if (story.nodes[point]) session.point = point;
   refresh(Math.min(at, session.text.length));
+}
+
+/** Adds entries to the lore of the open story; `off`: how many of the file were left out, being off. */
+export function addLore({ lore, off }) {
+  const { story } = session;
+  changeParts({ lore: [...partsOf(story).lore, ...lore] });
+  const left = off ? `, ${off} that are off left out` : "";
+  say(`${lore.length} entries added to the lore of “${story.name}”${left}`);
 }
 
 /** Finds the words in all nodes, and in the names and tags of stories. */

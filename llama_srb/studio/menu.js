@@ -24,7 +24,7 @@ export function Menu({ label, icon, kind = "", children }) {
 /** Names and values, without those that are unknown. */
 export const Figures = ({ figures }) =>
   html`<dl class="figures">${Object.entries(figures)
-    .filter(([, value]) => value !== undefined && value !== null && value !== "")
+    .filter(([, value]) => value || value === 0)
     .map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl>`;
 
 /** Puts the panel below its button, above it if there is no room, and the focus into it. */

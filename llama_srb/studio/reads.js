@@ -1,15 +1,17 @@
 // What the model reads of the story, as the server says it: by `start` of a request, or by /v1/prompt.
 
 import { ApiError, call } from "./api.js";
-import { loreOf, partsOf, storyField } from "./parts.js";
-import { isChat, isReady, modelField, pointId, session } from "./session.js";
+import { hasParts, loreOf, partsOf, storyField } from "./parts.js";
+import { isChat, isReady, model, modelField, pointId, session } from "./session.js";
 import * as store from "./store.js";
 import { heldBack, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
+const SHORT = 1024; // tokens: the context of a model that is not known
 const PAUSE_MS = 500; // of the writer, after which changed parts are sent
 
 let pause = null;
+let looks = 0; // that have begun
 
 /** Takes over what the server says of a prompt that was sent; nothing, if it says nothing. */
 export function told(story, prompt, notes) {
@@ -36,17 +38,27 @@ function unitsOf(text, characters) {
 /** The text that a request at the caret sends. */
 const textToSend = () => textOf(session.story, pointId()).slice(0, heldBack(session.story, Infinity));
 
-/** The prompt fields of the whole story at a place. */
-export const wholeStory = (story, prompt) => ({ prompt, story: storyField(story) });
+/** The field `story` of a request. A short text without other parts needs none: the server would count its
+    tokens first, and load the model for that without telling how far it is. */
+export const partsFor = (story, text) =>
+  session.watching || isCut() || hasParts(story) || !fits(text) ? { story: storyField(story) } : {};
+
+/** Whether a text fits beside any answer, whatever its tokens: they have a byte at least. */
+function fits(text) {
+  const { context, n_ctx } = model()?.meta ?? {};
+  return new TextEncoder().encode(text).length < Math.min(context ?? SHORT, n_ctx ?? SHORT) / 2;
+}
 
 /** Asks the server how it would make the prompt. */
 export async function look() {
   const { story, settings } = session;
   if (isChat() || !isReady()) return;
   const prompt = textToSend();
+  const own = ++looks;
   try {
-    const body = { ...wholeStory(story, prompt), max_tokens: settings.max_tokens, ...modelField() };
+    const body = { prompt, story: storyField(story), max_tokens: settings.max_tokens, ...modelField() };
     const made = await call("POST", "v1/prompt", body);
+    if (own !== looks) return; // a later one knows more
     session.exact = made.prompt;
     session.refused = null;
     told(story, prompt, made.story);

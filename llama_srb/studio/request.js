@@ -2,7 +2,7 @@
 
 import { structureField, textsOf } from "./fields.js";
 import { hasParts } from "./parts.js";
-import { isCut, wholeStory } from "./reads.js";
+import { isCut, partsFor } from "./reads.js";
 import { isContinuable, modelField, session } from "./session.js";
 import { pathTo, promptFor } from "./tree.js";
 
@@ -55,10 +55,10 @@ export const own = ({ sampling }) =>
     word that the writer has begun may go on. */
 function promptOf(story, id) {
   const isWhole = hasParts(story) || isCut();
-  const { prompt, ...others } = promptFor(story, id, isWhole ? () => false : isContinuable);
+  const fields = promptFor(story, id, isWhole ? () => false : isContinuable);
   const last = pathTo(story, id).findLast(({ text }) => text);
-  const healing = prompt && last.source !== "model" && { token_healing: true };
-  return { ...wholeStory(story, prompt), ...others, ...healing };
+  const healing = fields.prompt && last.source !== "model" && { token_healing: true };
+  return { ...fields, ...partsFor(story, fields.text), ...healing };
 }
 
 /** The prompt fields that let a candidate grow. */

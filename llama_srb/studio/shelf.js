@@ -19,7 +19,7 @@ export function Shelf() {
     }
     ${!scraps.length && html`<p class="hint">“Keep” on a candidate puts it here; the story stays.</p>`}
     <ul class="list">${scraps.map(
-      (text, i) => html`<li key=${i}><p class="text">${text}</p><div class="tools">
+      (text, i) => html`<li key=${i}><p class="text" dir="auto">${text}</p><div class="tools">
       <${Button} label="Insert" onClick=${() => insert(text)} disabled=${isChat()} />
       <${Button} label="Remove" onClick=${() => unshelve(i)} /></div></li>`,
     )}</ul>`;

@@ -3,6 +3,7 @@
 import { ApiError, call, key, setKey } from "./api.js";
 import { Conflict } from "./conflict.js";
 import { writeHere } from "./library.js";
+import { Figures, Menu } from "./menu.js";
 import { learnModels, learnTasks, Unserved } from "./models.js";
 import { learnPresets } from "./presets.js";
 import { AWAY, baseModel, fail, model, onLost, session } from "./session.js";
@@ -75,18 +76,19 @@ export function Status() {
   const queued = runs.find((run) => run.position)?.position;
   const { prompt } = session;
   const { cells, cells_used, cells_shared, queued: waiting } = server.engine ?? {};
-  const facts = [
-    model()?.id,
-    seconds > 0.3 && `${Math.round(tokens / seconds)} tokens/s`,
-    queued && `place ${queued} in the queue`,
-    !queued && waiting > 0 && `${waiting} in the queue`,
-    prompt && `${prompt.cached} of ${prompt.tokens} tokens cached`,
-    cells && `${cells_used} of ${cells} cells, ${cells_shared} saved by sharing`,
-  ].filter(Boolean);
-  return html`<p class="status" title=${facts.join("\n")}>
+  const place = queued ? `place ${queued} in the queue` : waiting > 0 && `${waiting} in the queue`;
+  const context = model()?.meta?.context;
+  const figures = {
+    Speed: seconds > 0.3 && `${Math.round(tokens / seconds)} tokens/s`,
+    Prompt: prompt && `${prompt.cached} of ${prompt.tokens} tokens cached`,
+    Context: prompt && context && `${prompt.tokens} of ${context} tokens`,
+    Cells: cells && `${cells_used} of ${cells} cells, ${cells_shared} saved by sharing`,
+  };
+  return html`<div class="status">
     <span class=${`dot ${server.state}`} aria-hidden="true"></span>
     <span class="unseen">server: ${server.state}</span>
-    ${facts.join(" · ")}</p>`;
+    <span class="who">${[model()?.id, place].filter(Boolean).join(" · ")}</span>
+    <${Menu} label="Figures" icon="i" kind="info"><${Figures} figures=${figures} /><//></div>`;
 }
 
 const STATES = {

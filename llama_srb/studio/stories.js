@@ -1,10 +1,12 @@
 // The list of stories: open, rename, create, delete, export and import.
 
+import { DOCX, toDocx } from "./docx.js";
 import { fromFile, toJson, toMarkdown } from "./exchange.js";
 import { commit } from "./history.js";
 import { Backup, bringBack } from "./backup.js";
-import { adopt, createStory, openPlace, openStory, search } from "./library.js";
+import { addLore, adopt, createStory, openPlace, openStory, search } from "./library.js";
 import { fail, nameStory, session } from "./session.js";
+import { textOf } from "./tree.js";
 import { Trash } from "./trash.js";
 import { Button, download, html, useChanges, useRef, useState } from "./ui.js";
 
@@ -14,15 +16,17 @@ export function Stories() {
   const { story } = session;
   const save = (kind, type, write) => () => {
     commit();
-    download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${kind}`, type, write(story));
+    download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${kind}`, type, ...[write(story)].flat());
   };
   const read = async () => {
     const [chosen] = file.current.files;
     file.current.value = "";
     if (!chosen) return;
     try {
-      const found = await fromFile(chosen.name, await chosen.text());
-      await (Array.isArray(found) ? bringBack(found) : adopt(found));
+      const found = await fromFile(chosen);
+      if (Array.isArray(found)) await bringBack(found);
+      else if (found.lore) addLore(found);
+      else await adopt(found);
     } catch (error) {
       fail(error);
     }
@@ -39,9 +43,11 @@ export function Stories() {
     </div>
     <div class="tools">
       <${Button} label="Export Markdown" onClick=${save("md", "text/markdown", toMarkdown)} />
+      <${Button} label="Export Word" onClick=${save("docx", DOCX, toWord)} />
       <${Button} label="Export JSON" onClick=${save("json", "application/json", toJson)} />
       <${Button} label="Import" onClick=${() => file.current.click()} />
-      <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown" aria-label="File to import"
+      <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown,.docx,.lorebook"
+        aria-label="File to import"
         onChange=${read} />
     </div>
     <${Backup} />
@@ -50,12 +56,14 @@ export function Stories() {
       ({ id, name, changed, kind, tags }) => html`<li key=${id}>
       <button type="button" aria-current=${id === story.id ? "true" : undefined}
         onClick=${() => openStory(id)}>
-        <strong>${id === story.id ? story.name : name}</strong>
+        <strong dir="auto">${id === story.id ? story.name : name}</strong>
         <small>${facts(kind === "chat" && "chat", tags, new Date(changed).toLocaleString())}</small>
         </button></li>`,
     )}</ul>
     <${Trash} />`;
 }
+
+const toWord = (story) => toDocx(story.name, textOf(story));
 
 const facts = (...all) => all.filter(Boolean).join(" · ");
 

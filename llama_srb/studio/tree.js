@@ -55,6 +55,12 @@ export const textOf = (story, id = story.current) =>
 
 export const childrenOf = (story, id) => story.nodes[id].children.map((child) => story.nodes[child]);
 
+/** A node and those that a cut in it changes: its children, and theirs. */
+export const around = (story, id) => [
+  story.nodes[id],
+  ...childrenOf(story, id).flatMap((child) => [child, ...childrenOf(story, child.id)]),
+];
+
 /** Cuts a node in two: it keeps the first `offset` characters, a new child has the rest and the children. */
 export function split(story, id, offset) {
   const node = story.nodes[id];
@@ -147,14 +153,12 @@ export function write(story, text) {
   const before = old.length - leaf.text.length;
   if (leaf.source === "user" && !leaf.children.length && same >= before)
     return writeLeaf(story, leaf, text.slice(before));
-  const held = story.current;
   const parent = same === old.length ? leaf : cutAt(story, same);
-  const changed = [...pathTo(story, held), parent];
   const rest = text.slice(same);
   const added =
     spelling(story, parent.id, rest) ?? addNode(story, parent.id, { text: rest, source: "user" });
   story.current = added.id;
-  return [...changed, added, ...childrenOf(story, parent.id).flatMap((c) => [c, ...childrenOf(story, c.id)])];
+  return [added, ...around(story, parent.id)];
 }
 
 function writeLeaf(story, leaf, text) {

@@ -52,6 +52,7 @@ int main(int argc, char ** argv) {
     add_update_cases(cases);
     add_id_cases(cases);
     add_second_cases(cases);
+    add_contest_cases(cases);
     add_cell_cases(cases);
     add_token_cases(cases);
     add_sampler_cases(cases);

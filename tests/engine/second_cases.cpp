@@ -200,7 +200,7 @@ static void run_cancelled() {
     w.step("x*");
     w.step("q*"); // all are in their second answers
     w.take_events();
-    cancel_request(r, 1, w.updates);
+    cancel_request(r, 1, "cancelled", w.updates);
     expect_equal("a stop index=1 length=2 stop=0 finish_reason=cancelled free_length=1\n", w.take_events());
     w.step("pp");
     expect_equal("a stop index=0 length=3 stop=1 finish_reason=stop stop_text=p free_length=1\n"
@@ -214,7 +214,7 @@ static void run_cancelled_before() {
     request & r = w.ask(with_then("tu", -1));
     w.step("x");
     w.take_events();
-    cancel_request(r, -1, w.updates);
+    cancel_request(r, -1, "cancelled", w.updates);
     expect_equal("a stop index=0 length=1 stop=0 finish_reason=cancelled\n", w.take_events());
 }
 

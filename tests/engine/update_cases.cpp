@@ -276,7 +276,7 @@ static void run_cancelled_is_no_duplicate() {
     request & r = w.ask(with_dedupe("mark", 2, -1));
     w.step("xx");
     w.take_events();
-    cancel_request(r, -1, w.updates);
+    cancel_request(r, -1, "cancelled", w.updates);
     expect_equal("a stop index=0 length=1 stop=0 finish_reason=cancelled\n"
                  "a stop index=1 length=1 stop=0 finish_reason=cancelled\n",
                  w.take_events());
@@ -326,7 +326,7 @@ static void run_cancel_one() {
     request & r = w.ask({"a", "abc", 2});
     w.step("xy");
     w.take_events();
-    cancel_request(r, 1, w.updates);
+    cancel_request(r, 1, "cancelled", w.updates);
     expect_equal("a stop index=1 length=1 stop=0 finish_reason=cancelled\n", w.take_events());
     expect_equal("a.0", w.running());
     w.step("$");
@@ -340,7 +340,7 @@ static void run_cancelled_score() {
     request & r = w.ask(scored({"def"}));
     w.step();
     w.take_events();
-    cancel_request(r, -1, w.updates);
+    cancel_request(r, -1, "cancelled", w.updates);
     expect_equal("a stop index=0 length=1 stop=0 finish_reason=cancelled\n", w.take_events());
 }
 

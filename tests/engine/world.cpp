@@ -134,7 +134,8 @@ static model_facts facts_of(const world_params & p) {
 
 world::world(const world_params & p)
     : cells({p.n_cells, p.n_ids, p.recurrent, 0}), prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)),
-      admits(p.n_parallel), plans(planning(p)), updates{vocab, prefixes.tree, out}, facts(facts_of(p)) {}
+      admits(p.n_parallel), plans(planning(p)), updates{vocab, prefixes.tree, out}, facts(facts_of(p)),
+      n_parallel(p.n_parallel) {}
 
 static word_finder_ptr finder_of(const std::vector<std::string> & words) {
     return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
@@ -168,6 +169,9 @@ request & world::ask(const asked & a) {
     g.echo               = a.echo;
     g.return_ids         = a.return_ids;
     g.sum_logprobs       = a.sum_logprobs;
+    g.certainty          = a.certainty;
+    g.finish             = {a.first > 0, a.first};
+    g.prune              = {a.marks, a.keep, true};
     g.n_logprobs         = a.logprobs || !a.scored.empty() ? 0 : -1;
     g.mark_duplicates    = !a.dedupe.empty();
     g.retry_duplicates   = a.dedupe == "again";
@@ -192,6 +196,7 @@ void world::extend(const std::string & id, int32_t n, int32_t fork, int32_t at) 
 step_plan world::plan() {
     for (auto & r : requests.active) {
         end_full(*r, updates);
+        pass_marks(*r, n_parallel, updates);
     }
     requests.active.remove_if([this](auto & r) { return finish_request(*r, history, updates); });
     admits.preempt_later(requests, prefixes);
@@ -233,7 +238,7 @@ void world::finish(const step_plan & plan, const std::string & sampled, int64_t 
             d.known          = given.has_value();
             d.token          = given ? *given : next_token(sampled, i);
             d.greedy         = d.known && d.token != letters::token('z');
-            d.logprob        = -0.5f;
+            d.score          = {-0.5f, (float) d.token};
             d.logprobs       = "\"" + vocab.piece(d.token, true) + "\"";
         }
     }
@@ -261,6 +266,9 @@ std::string world::take_events() {
             if (name != "event" && name != "id" && name != "timings" && name != "seed") {
                 text += " " + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
             }
+        }
+        if (event.contains("timings") && event["timings"].contains("saved_tokens")) {
+            text += " saved_tokens=" + event["timings"]["saved_tokens"].dump();
         }
         text += "\n";
     }

@@ -1,5 +1,5 @@
 // The engine's parts that make and use a plan, without a model: cells are simulated, the vocabulary has letters, and a
-// test gives the sampled tokens.
+// test gives the sampled tokens. The certainty of a row is the number of the letter that is drawn from it: 1 for a.
 #pragma once
 
 #include "schedule/admission.h"
@@ -62,6 +62,10 @@ struct asked {
     bool                     return_free = false;
     uint64_t                 adapters    = 0;
     int32_t                  priority    = 0;
+    int32_t                  first       = 0;  // finish
+    std::vector<int32_t>     marks       = {}; // prune, by certainty
+    int32_t                  keep        = 0;
+    bool                     certainty   = false;
     std::vector<llama_token> stop_tokens = {};
     bool                     return_ids = false, returns_stop = false;
     bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;
@@ -108,4 +112,5 @@ class world {
     std::string          out;
     const update_context updates;
     const model_facts    facts;
+    const int32_t        n_parallel;
 };

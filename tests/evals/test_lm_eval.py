@@ -13,6 +13,8 @@ from lm_eval.tasks import TaskManager
 
 from tests.support.serving import Server
 
+pytestmark = pytest.mark.filterwarnings("default")  # the packages have warnings of their own
+
 OPENING = "Once upon a time, there was a little"
 CHOICES = [" girl named Lily.", " zebra of the committee."]
 
@@ -47,6 +49,14 @@ def run(server: Server, folder: Path, task: dict[str, Any], **more: Any) -> list
     return samples
 
 
+def ids_of(server: Server, text: str) -> list[int]:
+    """As lm_eval has them: without the token that the tokenizer adds at the beginning."""
+    ids: list[int] = server.json("POST", "/tokenize", {"prompt": text, "add_special_tokens": False})[1][
+        "tokens"
+    ]
+    return ids
+
+
 def test_loglikelihoods_are_those_of_score(server: Server, tmp_path: Path) -> None:
     task = {
         "output_type": "multiple_choice",
@@ -57,7 +67,8 @@ def test_loglikelihoods_are_those_of_score(server: Server, tmp_path: Path) -> No
     }
     (sample,) = run(server, tmp_path, task)
     assert sample["acc"] == 1
-    body = {"prompt": OPENING, "texts": CHOICES}
+    prompt, *texts = (ids_of(server, text) for text in (OPENING, *CHOICES))
+    body = {"prompt": prompt, "texts": texts}
     expected = [entry["sum"] for entry in server.json("POST", "/v1/score", body)[1]["data"]]
     found = [float(answer[0]) for answer in sample["filtered_resps"]]
     assert found == pytest.approx(expected, abs=0.15)  # the bundled model's weights are Q8_0: law 3

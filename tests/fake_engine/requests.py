@@ -50,6 +50,7 @@ class Request:
     started: bool = False
     completion_tokens: int = 0
     sum_logprobs: bool = False
+    certainty: bool = False
     logprobs: int | None = None
     steps: list[str] = field(default_factory=list)  # for a torrent: the lines of each step
 

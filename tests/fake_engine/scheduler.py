@@ -7,6 +7,7 @@ import os
 from argparse import Namespace
 from typing import Any
 
+from .contest import Contest, certainty_of
 from .faults import Faults
 from .fields import N_CTX, Refused
 from .output import Output
@@ -24,6 +25,7 @@ class Scheduler:
         self.flags, self.output, self.faults = flags, output, faults
         self.requests: dict[str, Request] = {}
         self.over: dict[str, Request] = {}  # ended requests, which continue may name
+        self.contests: dict[str, Contest] = {}  # of generations, by id
         self.pins: dict[str, int] = {}  # tokens by name
         self.seeds = self.streamed = self.steps = 0
 
@@ -52,7 +54,9 @@ class Scheduler:
             logprobs=command.get("logprobs") if self.flags.alternatives else None,
             priority=command.get("priority", 0),
         )
+        request.certainty = command.get("certainty", False)
         self.requests[request.id] = request
+        self.contests[request.id] = Contest(command)
         if taken >= self.flags.parallel:
             position = sum(not r.started for r in self.requests.values())
             self.output.event("queued", id=request.id, position=position)
@@ -113,7 +117,7 @@ class Scheduler:
             return
         index, request.to_compute = command.get("index"), 0
         for sequence in [s for s in request.running if index in (None, s.index)]:
-            self.stop(request, sequence, "cancelled")
+            self.stop(request, sequence, command.get("reason", "cancelled"))
         self.close(request)
 
     def counts(self) -> dict[str, int]:
@@ -156,10 +160,17 @@ class Scheduler:
                 continue
             for sequence in list(request.running[:places]):
                 self.start(request)
-                self.advance(request, sequence)
+                if sequence in request.running:
+                    self.advance(request, sequence)
+            self.pass_marks(request)
             places = max(0, places - len(request.running))
             request.to_compute -= request.to_compute > 0
             self.close(request)
+
+    def pass_marks(self, request: Request) -> None:
+        if (contest := self.contests.get(request.id)) is not None:
+            for sequence in list(contest.beaten(request)):
+                self.stop(request, sequence, "pruned")
 
     def die_if_asked(self) -> None:
         """Dies once every request has had its start event."""
@@ -206,6 +217,8 @@ class Scheduler:
             self.begin_second(request, sequence)
         elif sequence.over:
             self.stop(request, sequence, sequence.finish_reason)
+            for other in list(request.running) if self.contests[request.id].is_over else ():
+                self.stop(request, other, "surplus")
 
     def begin_second(self, request: Request, free: Sequence) -> None:
         """The second answer takes the place of the free one."""
@@ -228,6 +241,8 @@ class Scheduler:
         text: dict[str, Any] = (
             {"logprob": -1.0 * sequence.length - sequence.index} if request.sum_logprobs else {}
         )
+        text |= {"certainty": certainty_of(sequence)} if request.certainty else {}
+        self.contests[request.id].stopped(sequence, reason, request.limit)
         end = self.end_of(sequence, reason)
         if (free := sequence.free_length) is not None:
             text["free_length"] = free
@@ -247,11 +262,12 @@ class Scheduler:
         if request.running or request.to_compute or request.id not in self.requests:
             return
         self.over[request.id] = self.requests.pop(request.id)
+        contest = self.contests.pop(request.id, None)
         if self.faults.bad_done(request.id):
             return
         self.output.event("done", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens,
                           cached_tokens=0, completion_tokens=request.completion_tokens,
-                          timings={"total_ms": 1.0})  # fmt: skip
+                          timings={"total_ms": 1.0, **(contest.timings if contest else {})})  # fmt: skip
         self.output.note("done")
         self.faults.after_done(request.id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -214,11 +215,79 @@ def test_a_vote_without_answers_has_an_empty_list(server: Server) -> None:
     assert "votes" not in whole(server, rank_by="medoid")
 
 
-def test_the_command_line_has_no_embeddings_without_a_server() -> None:
-    by = json.dumps({"medoid": {"by": "embeddings"}})
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        ({"medoid": {"by": "embeddings"}}, "only a server with an embedding model computes them (--url)"),
+        (
+            {"judge": {"prompt": "{text}", "answers": ["a", "b"]}},
+            "only a server's model judges texts",
+        ),
+    ],
+    ids=["embeddings", "judge"],
+)
+def test_the_command_line_has_no_other_model_without_a_server(by: dict[str, Any], message: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "llama_srb.cli", "complete", "Once", "--rank-by", by],
+        [sys.executable, "-m", "llama_srb.cli", "complete", "Once", "--rank-by", json.dumps(by)],
         cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False,
     )  # fmt: skip
     assert ended.returncode == 2
-    assert "only a server with an embedding model computes them (--url)" in ended.stderr
+    assert message in ended.stderr
+
+
+# Judges
+
+JUDGE: dict[str, Any] = {"prompt": "A story about a {text}\nIt was a happy", "answers": [" day", " cup"]}
+
+
+def margin(server: Server, text: str, judge: dict[str, Any], **fields: Any) -> float:
+    prompt = judge["prompt"].replace("{text}", text)
+    status, answer = server.json("POST", "/v1/score", {"prompt": prompt, "texts": judge["answers"], **fields})
+    assert status == 200, answer
+    first, second = (one["sum"] for one in answer["data"])
+    return float(first - second)
+
+
+@pytest.mark.parametrize("more", [{}, {"model": "tale"}], ids=str)
+def test_a_judge_puts_the_text_of_the_largest_margin_first(several: Server, more: dict[str, Any]) -> None:
+    answer = whole(several, model="tale", rank_by={"judge": {**JUDGE, **more}})
+    margins = [margin(several, choice["text"], JUDGE, model="tale") for choice in answer["choices"]]
+    assert len(set(margins)) > 1
+    assert all(one >= other - 2e-3 for one, other in itertools.pairwise(margins))
+
+
+def test_a_judge_chooses_the_best_of_many(several: Server) -> None:
+    everyone = whole(several, model="tale", rank_by={"judge": JUDGE}, diversity="none")
+    best = whole(several, model="tale", rank_by={"judge": JUDGE}, diversity="none", n=1, best_of=16)
+    (choice,) = best["choices"]
+    most = margin(several, everyone["choices"][0]["text"], JUDGE, model="tale")
+    assert margin(several, choice["text"], JUDGE, model="tale") == pytest.approx(most, abs=0.3)
+
+
+def test_what_judged_prompts_have_in_common_is_computed_once(several: Server) -> None:
+    long = "Once there was a cat who liked to play in the sun all day. " * 20
+    judge = {**JUDGE, "prompt": long + JUDGE["prompt"]}
+    before = step_tokens(several)
+    answer = whole(several, model="tale", n=16, max_tokens=8, rank_by={"judge": judge})
+    assert len(answer["choices"]) == 16
+    words = len(long.split())  # a token each, at least
+    assert step_tokens(several) - before < 8 * words  # not 16 times
+
+
+def step_tokens(server: Server) -> int:
+    """The tokens that engines have computed since their start."""
+    return int(server.json("GET", "/v1/stats")[1]["engine_step_tokens"])
+
+
+@pytest.mark.parametrize("model", ["nobody", "mini"])
+def test_a_judge_must_be_a_loaded_model_that_generates(several: Server, model: str) -> None:
+    """The encoder makes vectors only."""
+    refused = whole(several, status=400, model="tale", rank_by={"judge": {**JUDGE, "model": model}})["error"]
+    assert refused["param"] == "rank_by.judge.model"
+    assert "it must be a loaded model that generates texts" in refused["message"]
+
+
+def test_a_prompt_that_is_too_long_for_the_judge_ends_the_request(several: Server) -> None:
+    judge = {**JUDGE, "prompt": "word " * 9000 + "{text}"}
+    refused = whole(several, status=400, model="tale", n=2, rank_by={"judge": judge})["error"]
+    assert refused["message"].startswith("the texts were not ranked: ")

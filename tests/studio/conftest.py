@@ -52,7 +52,9 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @contextlib.contextmanager
 def visiting(browser: Browser, url: str, pages: int = 1) -> Iterator[list[Page]]:
     """Pages of a new browser profile; they must write nothing to their consoles."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 800}, reduced_motion="reduce", service_workers="block"
+    )
     context.set_default_timeout(PATIENCE_MS)
     said: list[str] = []
     context.on("weberror", lambda error: said.append(str(error.error)))

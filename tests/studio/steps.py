@@ -93,7 +93,7 @@ def choose(page: Page, number: int, before: str = OPENING) -> str:
 
 def computed(page: Page) -> int:
     """The number of tokens of the last prompt that were not cached."""
-    said = page.locator(".status").inner_text()
+    said = page.locator(".status").text_content() or ""
     found = re.search(r"(\d+) of (\d+) tokens cached", said)
     assert found, said
     return int(found[2]) - int(found[1])

@@ -165,6 +165,7 @@ def test_the_panel_shows_the_parts_that_the_server_names(page: Page) -> None:
 def test_the_exact_prompt_is_the_servers(page: Page) -> None:
     editor(page).fill(LONG)
     panel(page).get_by_label("Memory").fill("A story for children.")
+    expect(parts(page).first).to_contain_text("Memory")
     with page.expect_response("**/v1/prompt") as answer:
         panel(page).get_by_role("button", name="The exact prompt").click()
     expect(page.get_by_label("Prompt", exact=True)).to_have_text(

@@ -85,10 +85,10 @@ def test_a_reload_in_mid_stream_loses_nothing(page: Page, disk: str) -> None:
     expect(editor(page)).to_have_value(OPENING)
     expect(cards(page)).to_have_count(4)
     assert all(now.startswith(then) for now, then in zip(texts(page), before, strict=True))
-    expect(page.get_by_text("interrupted")).to_have_count(4)
+    expect(page.locator(".facts", has_text="interrupted")).to_have_count(4)
     settings(page, max_tokens=5)
     act(page, "Longer")
-    expect(page.get_by_text("interrupted")).to_have_count(3)
+    expect(page.locator(".facts", has_text="interrupted")).to_have_count(3)
     over(page, 4)
     assert len(texts(page)[0]) > len(before[0])
 

@@ -20,7 +20,7 @@ def test_nothing_is_cut_off_and_nothing_scrolls_sideways(page: Page, width: int)
     page.set_viewport_size({"width": width, "height": 800})
     settings(page, max_tokens=8)
     ask(page)
-    expect(page.locator(".count")).to_contain_text("of 1024")
+    expect(page.locator(".status")).to_contain_text("of 1024")
     for panel in PANELS:
         page.get_by_role("button", name=panel).click()
         expect(page.get_by_role("button", name="Close")).to_be_visible()

@@ -39,15 +39,17 @@ def test_a_server_that_is_killed_in_mid_stream_loses_nothing(visit: Visit) -> No
         settings(page, **LONG)
         streaming(page)
         os.kill(server.pid, signal.SIGKILL)
-        expect(page.get_by_role("alert").filter(has_text="What you write is kept here")).to_be_visible()
-        expect(page.get_by_text("interrupted")).to_have_count(4)
+        expect(
+            page.get_by_role("alert").filter(has_text="Your writing is safe in this browser")
+        ).to_be_visible()
+        expect(page.locator(".facts", has_text="interrupted")).to_have_count(4)
         before = texts(page)
     with serving("--port", server.url.rsplit(":", 1)[1]):
         expect(page.get_by_role("alert")).to_have_count(0)
         assert texts(page) == before
         settings(page, max_tokens=5)
         page.get_by_role("button", name="Resume 4 interrupted").click()
-        expect(page.get_by_text("interrupted")).to_have_count(0)
+        expect(page.locator(".facts", has_text="interrupted")).to_have_count(0)
         over(page, 4)
         assert all(now.startswith(then) and now > then for now, then in zip(texts(page), before, strict=True))
 

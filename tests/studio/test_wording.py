@@ -76,7 +76,7 @@ def test_discarded_branches_are_shown(page: Page) -> None:
 
 
 OLD = (
-    "will stand here", "will appear here", "next at once", "look inside", "server is away", "Go on with",
+    "will stand here", "will appear here", "next at once", "look inside", "server is away", "Go on with 4",
     "Write here instead", "What each text must be", "Anything", '"Expression"', "Sober to wild",
     "Against the obvious", "spread<", "“spread”", "set aside too", "Save beside",
 )  # fmt: skip

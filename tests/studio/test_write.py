@@ -64,7 +64,7 @@ def test_in_a_pause_the_prompt_is_computed(page: Page) -> None:
     with page.expect_response("**/v1/prefix") as answer:
         editor(page).fill("In a pause of the writer the prompt is computed.")
     length = answer.value.json()["prompt_tokens"]
-    expect(page.locator(".count")).to_contain_text(f"{length} of ")
+    expect(page.locator(".status")).to_contain_text(f"{length} of ")
     editor(page).press("Control+Enter")
     over(page, 4)
     assert computed(page) <= 1

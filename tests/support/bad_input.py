@@ -120,6 +120,14 @@ COUNTS = [
           max_tokens=2**31),
     field("min_tokens above max_tokens", "min_tokens is 9; it must be at most max_tokens, 3", min_tokens=9, max_tokens=3),
     field("logprobs 10000000", "logprobs is 10000000; it must be between 0 and 100", logprobs=10_000_000),
+    field("prompt_logprobs -1", "prompt_logprobs is -1; it must be between 0 and 100", prompt_logprobs=-1),
+    field("return_token_ids 1", "return_token_ids is 1; it must be true or false", return_token_ids=1),
+    field("return_entropies 1", "return_entropies is 1; it must be true or false", return_entropies=1),
+    field("stop_token_ids 17", "stop_token_ids is 17; it must be a list of token ids", stop_token_ids=17),
+    field("allowed_token_ids of texts", 'allowed_token_ids is ["a"]; it must be a list of token ids',
+          allowed_token_ids=["a"]),
+    field("continue.exact 1", "continue.exact is 1; it must be true or false", param="continue.exact",
+          **{"continue": {"id": "17", "index": 0, "exact": 1}}),
     field("logprobs true", "logprobs is true; it must be a whole number between 0 and 100", logprobs=True),
 ]  # fmt: skip
 
@@ -176,7 +184,7 @@ FORMS = [
     Case("an id that is not running", b"", "no request 17 is running", "id", 404, "DELETE", "/v1/completions/17"),
 ]  # fmt: skip
 
-NAMED = "an object: id, index, at"
+NAMED = "an object: id, index, at, exact"
 CONTINUED = [
     field("continue 7", f"continue is 7; it must be {NAMED}", **{"continue": 7}),
     field("continue without id", "continue.id is missing", param="continue.id", **{"continue": {"index": 0}}),
@@ -187,7 +195,7 @@ CONTINUED = [
           **{"continue": {"id": "17", "index": -1}}),
     field('continue.at "3"', 'continue.at is "3"; it must be a whole number between 0 and 2147483647',
           param="continue.at", **{"continue": {"id": "17", "index": 0, "at": "3"}}),
-    field("continue with n", 'continue has no field "n", only id, index, at', **{"continue": {"id": "17", "n": 0}}),
+    field("continue with n", 'continue has no field "n", only id, index, at, exact', **{"continue": {"id": "17", "n": 0}}),
     Case("continue of an unknown request", {"continue": {"id": "17", "index": 3}},
          "continue names sequence 3 of request 17, which is not known here (any more); send its text as the prompt",
          "continue", code="invalid_request"),

@@ -148,6 +148,7 @@ def write_model(
     *,
     chat_template: str | None = None,
     control: Sequence[str] = (),
+    padding: Sequence[int] = (),
     context: int = CONTEXT,
     merged: Mapping[int, float] | None = None,
     split_max_tensors: int = 0,
@@ -156,6 +157,7 @@ def write_model(
 
     written_as_ids: token 17 has the text "<17>" and no other, so that a text can give any list of tokens.
     control: texts of control tokens, which replace the last tokens of the vocabulary.
+    padding: tokens that only fill up the vocabulary.
     merged: by seed, the scale at which an adapter (see write_adapter) is added to the weights.
     split_max_tensors: the model is split so that no file has more tensors; file names derive from `path`.
     """
@@ -168,7 +170,7 @@ def write_model(
     for name, value in fields.items():
         add = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}[type(value)]
         add(f"{kind}.{name}", value)
-    add_vocabulary(writer, written_as_ids, control)
+    add_vocabulary(writer, written_as_ids, control, padding)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
     random = np.random.default_rng(sum(kind.encode()))
@@ -247,7 +249,9 @@ def _tensors(draw: Draw, near_one: Draw, layer: Callable[[Draw, Draw], Tensors])
     return tensors
 
 
-def add_vocabulary(writer: GGUFWriter, written_as_ids: bool, control: Sequence[str] = ()) -> None:
+def add_vocabulary(
+    writer: GGUFWriter, written_as_ids: bool, control: Sequence[str] = (), padding: Sequence[int] = ()
+) -> None:
     bundled = GGUFReader(ROOT / "models/storyteller.gguf").fields
     tokens = bundled["tokenizer.ggml.tokens"].contents()[:N_VOCAB]
     types = bundled["tokenizer.ggml.token_type"].contents()[:N_VOCAB]
@@ -258,6 +262,8 @@ def add_vocabulary(writer: GGUFWriter, written_as_ids: bool, control: Sequence[s
     n_kept = N_VOCAB - len(control)
     tokens = [*tokens[:n_kept], *control]
     types = [*types[:n_kept], *[int(TokenType.CONTROL)] * len(control)]
+    for token in padding:
+        types[token] = int(TokenType.UNUSED)
     merges = merges[: n_kept - 257]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

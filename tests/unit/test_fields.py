@@ -12,8 +12,14 @@ from typing import Any
 
 import pytest
 
-from llama_srb.engine.commands import encode_cancel, encode_extend, encode_generate, encode_prefix
-from llama_srb.request import values
+from llama_srb.engine.commands import (
+    encode_cancel,
+    encode_extend,
+    encode_generate,
+    encode_prefix,
+    encode_surplus,
+)
+from llama_srb.request import finish, values
 from llama_srb.request.fields import (
     DIVERSITIES,
     FIRST_TOKENS,
@@ -36,7 +42,9 @@ ENVELOPE = {"op", "id", "client", "priority"}
 OURS = {  # fields that the engine does not know
     "timeout", "best_of", "rank_by", "diversity_stats", "story", "return_tokens_as_token_ids",
 }  # fmt: skip
-ENGINES = {"tokens", "sampling", "sum_logprobs"}  # fields of a generate command that are none of a request
+ENGINES = {  # fields of a generate command that are none of a request
+    "tokens", "sampling", "sum_logprobs", "certainty",
+}  # fmt: skip
 TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 NO_SEED = -1  # not sent to the engine
 
@@ -88,6 +96,8 @@ def test_the_bounds_of_values_are_the_engines() -> None:
         -values.MAX_ADAPTER_SCALE,
         values.MAX_ADAPTER_SCALE,
     )
+    prune = OBJECTS["prune"]
+    assert (prune["at"]["maxItems"], tuple(prune["by"]["enum"])) == (finish.MAX_MARKS, finish.SCORES)
     assert COMMANDS["embed"]["input"]["maxItems"] == values.MAX_EMBEDDED
     assert COMMANDS["score"]["texts"]["maxItems"] == values.MAX_SCORED
 
@@ -114,6 +124,7 @@ PLAIN: list[dict[str, Any]] = [
     {"prompt": [1, 2], "diversity": "arithmetic", "first_token": "distinct"},
     {"prompt": [{"text": "Once"}, {"text": " upon", "special": True}]},
     {"continue": {"id": "17", "index": 0, "at": 3, "exact": True}},
+    {"prompt": "Once", "rank_by": "certainty", "finish": {"first": 6}, "prune": {"at": [8, 16], "keep": 2}},
     {"prompt": "Once", "then": {"text": "So:", "json_schema": {}, "stop": ["a"], "max_tokens": 9}},
     *({"prompt": "Once", name: text} for name, text in
       {"grammar": 'root ::= "a"', "json_schema": {"type": "object"}, "regex": "a+", "choice": ["a"]}.items()),
@@ -163,7 +174,7 @@ def test_the_other_commands_have_the_fields_that_the_engine_reads() -> None:
     lines = {
         "prefix": prefixes,
         "extend": extensions,
-        "cancel": [encode_cancel("17"), encode_cancel("17", 1)],
+        "cancel": [encode_cancel("17"), encode_cancel("17", 1), encode_surplus("17")],
     }
     for op, encoded in lines.items():
         commands = [json.loads(line) for line in encoded]

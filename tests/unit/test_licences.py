@@ -23,9 +23,9 @@ NOT_INSTALLED = {
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
 ]
-# The tools that a developer runs, and that no user installs, may be under the GPL. The extra `ray`, which CI
-# does not install, is checked by tests/ray/test_extra.py.
-USED_BY_USERS = sorted(EXTRAS.keys() - {"dev", "ray"})
+# The tools that a developer runs, and that no user installs (dev, evals), may be under the GPL. The extra
+# `ray`, which CI does not install, is checked by tests/ray/test_extra.py.
+USED_BY_USERS = sorted(EXTRAS.keys() - {"dev", "evals", "ray"})
 
 
 def required(name: str, seen: set[str]) -> Iterator[metadata.Distribution]:

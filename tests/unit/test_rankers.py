@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
-from llama_srb.engine.events import Done, Error, Event, Extend, Stop, Stream, Vote
+from llama_srb.dialects.anthropic.answer import stopped
+from llama_srb.dialects.common.answers import cut_of, finish_of
+from llama_srb.engine.events import Done, Error, Event, Extend, Score, Stop, Stream, Vote
 from llama_srb.engine.exchange import CommandRefused
 from llama_srb.engine.ranking import ranking
-from llama_srb.engine.ranking.orders import no_vectors
-from llama_srb.engine.ranking.similarity import Embed
+from llama_srb.engine.ranking.judging import margins
+from llama_srb.engine.ranking.orders import NO_HELPERS, Helpers
 from llama_srb.engine.ranking.votes import VoteTooSlow, answers_in
+from llama_srb.request.finish import Finish, Prune
 from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.rank_by import RankBy
+from llama_srb.request.values import RequestError
 
 NUMBER: dict[str, Any] = {"vote": {"regex": r"\d+"}}
 
@@ -32,13 +37,13 @@ def run(*texts: str, means: Sequence[float] = (), reasons: Sequence[str] = ()) -
     return [*events, Done("1", len(texts), 5, 0, 10)]
 
 
-def taken(events: list[Event], embed: Embed = no_vectors, **fields: Any) -> list[Event]:
+def taken(events: list[Event], helpers: Helpers = NO_HELPERS, **fields: Any) -> list[Event]:
     request = request_from({"prompt": "x", **fields}, Defaults())
-    return asyncio.run(ranking(request, None, embed)(events))
+    return asyncio.run(ranking(request, None, helpers)(events))
 
 
-def done(events: list[Event], embed: Embed = no_vectors, **fields: Any) -> Done:
-    last = taken(events, embed, **{"n": len(events) // 2, **fields})[-1]
+def done(events: list[Event], helpers: Helpers = NO_HELPERS, **fields: Any) -> Done:
+    last = taken(events, helpers, **{"n": len(events) // 2, **fields})[-1]
     assert isinstance(last, Done)
     return last
 
@@ -150,24 +155,27 @@ async def by_table(texts: Sequence[str]) -> list[Sequence[float]]:
     return [VECTORS[text] for text in texts]
 
 
+BY_TABLE = Helpers(embed=by_table)
+
+
 def test_embeddings_take_the_place_of_overlap() -> None:
     by = {"medoid": {"by": "embeddings"}}
     means = {t: sum(v[0] * w[0] + v[1] * w[1] for u, w in VECTORS.items() if u != t)
              for t, v in VECTORS.items()}  # fmt: skip
     texts = [A, OTHER, B, C]
     expected = sorted(range(4), key=lambda i: -round(means[texts[i]], 6))
-    assert done(run(*texts), by_table, rank_by=by).ranking == tuple(expected) == (2, 3, 0, 1)
+    assert done(run(*texts), BY_TABLE, rank_by=by).ranking == tuple(expected) == (2, 3, 0, 1)
 
 
 def test_diversity_by_embeddings_is_maximal_marginal_relevance_by_cosines() -> None:
     """All are equally near the median, so after the first the one with the lowest cosine follows."""
-    found = done(run(A, B, C, OTHER), by_table, rank_by={"diversity": {"by": "embeddings"}})
+    found = done(run(A, B, C, OTHER), BY_TABLE, rank_by={"diversity": {"by": "embeddings"}})
     assert found.ranking == (0, 3, 1, 2)
 
 
 def test_a_text_without_words_has_no_vector_and_is_last() -> None:
-    assert done(run(" ", A, B), by_table, rank_by={"medoid": {"by": "embeddings"}}).ranking == (1, 2, 0)
-    assert done(run(" ", "\n"), by_table, rank_by={"medoid": {"by": "embeddings"}}).ranking == (0, 1)
+    assert done(run(" ", A, B), BY_TABLE, rank_by={"medoid": {"by": "embeddings"}}).ranking == (1, 2, 0)
+    assert done(run(" ", "\n"), BY_TABLE, rank_by={"medoid": {"by": "embeddings"}}).ranking == (0, 1)
 
 
 async def refusing(texts: Sequence[str]) -> list[Sequence[float]]:
@@ -177,12 +185,170 @@ async def refusing(texts: Sequence[str]) -> list[Sequence[float]]:
 @pytest.mark.parametrize("fields", [{"n": 2}, {"n": 1, "best_of": 2}], ids=str)
 def test_a_refusal_of_the_embedding_model_ends_the_request(fields: dict[str, Any]) -> None:
     by = {"medoid": {"by": "embeddings"}}
-    last = taken(run(A, B), refusing, **fields, rank_by=by)[-1]
+    last = taken(run(A, B), Helpers(embed=refusing), **fields, rank_by=by)[-1]
     message = "the texts were not ranked: text 0 has 900 tokens; it may have 512"
     assert last == Error("context_exceeded", message, "1", param="rank_by")
 
 
-# The field
+# Certainty, judges
+
+
+def test_the_certain_come_first() -> None:
+    events = [
+        Stop("1", i, 3, 1, "stop", logprob=-3.0, certainty=one) for i, one in enumerate((5.0, 9.0, 7.0))
+    ]
+    last = taken([*events, Done("1", 3, 5, 0, 9)], n=3, rank_by="certainty")[-1]
+    assert isinstance(last, Done)
+    assert last.ranking == (1, 2, 0)
+
+
+JUDGE: dict[str, Any] = {"judge": {"prompt": "Is it good?\n{text}\nAnswer:", "answers": [" yes", " no"]}}
+
+
+async def by_length(texts: Sequence[str]) -> list[float]:
+    return [float(len(text)) for text in texts]
+
+
+def test_the_surest_praise_comes_first_then_the_likelier_text() -> None:
+    found = done(
+        run("aa", "b", "cccc", "dd", means=[-2, -1, -1, -1]), Helpers(judge=by_length), rank_by=JUDGE
+    )
+    assert found.ranking == (2, 3, 0, 1)
+
+
+def test_a_question_has_the_text_in_each_place() -> None:
+    by = RankBy("judge", prompt="{text}? {text}!", answers=("a", "b"))
+    assert by.question("{text}") == "{text}? {text}!"
+    assert by.question("So") == "So? So!"
+
+
+class Scorer:
+    """A pool that scores answers: the more letters, the surer."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+
+    @contextlib.asynccontextmanager
+    async def run(self, op: str, prompt: str, texts: list[str]) -> AsyncIterator[AsyncIterator[list[Event]]]:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        yield self._events(op, prompt, texts)
+        self.running -= 1
+
+    async def _events(self, op: str, prompt: str, texts: list[str]) -> AsyncIterator[list[Event]]:
+        assert op == "score"
+        await asyncio.sleep(0)
+        if prompt == "refused":
+            yield [Error("context_exceeded", "too long", "7")]
+            return
+        yield [Score("7", i, 1, (-1.0 if i else 1.0) * len(prompt), True) for i in range(len(texts))]
+        yield [Done("7", len(texts), 1, 0, 1)]
+
+
+def test_margins_are_those_of_the_two_answers_a_few_at_once() -> None:
+    scorer, prompts = Scorer(), ["a" * length for length in (3, 1, 2, 5, 4)]
+    found = asyncio.run(margins(scorer, prompts, ("yes", "no"), 2))  # type: ignore[arg-type]
+    assert found == [6.0, 2.0, 4.0, 10.0, 8.0]
+    assert scorer.most == 2
+
+
+def test_a_refused_question_ends_the_ranking() -> None:
+    with pytest.raises(CommandRefused, match="too long"):
+        asyncio.run(margins(Scorer(), ["a", "refused", "b"], ("yes", "no"), 2))  # type: ignore[arg-type]
+
+
+# Decided votes
+
+
+def ended_after(*texts: str, n: int, **fields: Any) -> int | None:
+    """After how many ended texts the rest is ended; None: never."""
+    ends = list[int]()
+    request = request_from(
+        {"prompt": "x", "n": n, "rank_by": NUMBER, "finish": {"vote_decided": True}, **fields}, Defaults()
+    )
+
+    async def pass_all() -> None:
+        count = 0
+        rank = ranking(request, end_surplus=lambda: ends.append(count))
+        for i, text in enumerate(texts):
+            count += 1
+            await rank([Stream("1", i, text), Stop("1", i, 3, 1, "stop", logprob=-1.0)])
+
+    asyncio.run(pass_all())
+    assert len(ends) <= 1
+    return ends[0] if ends else None
+
+
+@pytest.mark.parametrize(
+    ("texts", "n", "after"),
+    [
+        (("4", "4", "4"), 4, 3),
+        (("4", "4", "5"), 4, None),  # the last text may still make a tie
+        (("4", "4", "5", "4"), 5, 4),
+        (("4", "none", "4", "none"), 5, 4),  # texts without an answer are out
+        (("none",) * 3, 3, None),
+        (("4",), 1, 1),
+    ],
+)
+def test_a_vote_is_decided_when_no_answer_can_overtake(
+    texts: tuple[str, ...], n: int, after: int | None
+) -> None:
+    assert ended_after(*texts, n=n) == after
+    assert ended_after(*texts, n=1, best_of=n) == after
+
+
+def test_a_vote_that_need_not_be_decided_ends_nothing() -> None:
+    assert ended_after("4", "4", "4", n=4, finish=None) is None
+
+
+# The fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rank_by": {"judge": {"answers": ["a", "b"]}}}, "rank_by.judge.prompt is missing"),
+        ({"rank_by": {"judge": {"prompt": "{text}"}}}, "rank_by.judge.answers is missing"),
+        ({"rank_by": {"judge": {"prompt": "x", "answers": ["a", "b"]}}}, "a text with {text} in the place"),
+        ({"rank_by": {"judge": {"prompt": "{text}", "answers": ["a"]}}}, "two different texts, the praise"),
+        ({"rank_by": {"judge": {"prompt": "{text}", "answers": ["a", "a"]}}}, "two different texts"),
+        ({"rank_by": {"judge": {"prompt": "{text}", "answers": ["a", ""]}}}, "two different texts"),
+        ({"rank_by": {"judge": {**JUDGE["judge"], "by": "x"}}}, "rank_by.judge has no field"),
+        ({"rank_by": "judge"}, "rank_by.judge.prompt is missing"),
+        ({"finish": 6}, "finish is 6; it must be an object: first, vote_decided"),
+        ({"finish": {"first": 0}}, "finish.first is 0; it must be between 1 and 100000"),
+        ({"finish": {"first": 9}}, "finish.first is 9; it must be between 1 and the number of texts, 4"),
+        ({"finish": {"frist": 1}}, 'finish has no field "frist", only first, vote_decided'),
+        ({"finish": {"vote_decided": 1}}, "finish.vote_decided is 1; it must be true or false"),
+        ({"finish": {"vote_decided": True}}, "finish.vote_decided is true, but rank_by is not a vote"),
+        ({"prune": {"keep": 1}}, "prune.at is missing"),
+        ({"prune": {"at": [8]}}, "prune.keep is missing"),
+        ({"prune": {"at": 8, "keep": 1}}, "prune.at is 8; it must be a list of 1 to 16 rising numbers"),
+        ({"prune": {"at": [], "keep": 1}}, "prune.at is []"),
+        ({"prune": {"at": [8, 8], "keep": 1}}, "prune.at is [8, 8]"),
+        ({"prune": {"at": [0], "keep": 1}}, "prune.at is 0"),
+        ({"prune": {"at": list(range(1, 18)), "keep": 1}}, "it must be a list of 1 to 16 rising numbers"),
+        (
+            {"prune": {"at": [8], "keep": 5}},
+            "prune.keep is 5; it must be between 1 and the number",
+        ),
+        ({"prune": {"at": [8], "keep": 1, "by": "typical"}}, "it must be one of certainty, logprob"),
+    ],
+    ids=str,
+)
+def test_wrong_fields_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        request_from({"prompt": "x", "n": 4, **fields}, Defaults())
+    assert message in refused.value.message
+    assert refused.value.param is not None
+    assert refused.value.param.partition(".")[0] in fields
+
+
+def test_fields_may_be_text_and_an_empty_finish_is_none() -> None:
+    fields = {"finish": '{"first": 2}', "prune": '{"at": [8, 16.0], "keep": 2}'}
+    request = request_from({"prompt": "x", "n": 4, **fields}, Defaults())
+    assert (request.finish, request.prune) == (Finish(2), Prune((8, 16), 2))
+    assert request_from({"prompt": "x", "finish": {"vote_decided": False}}, Defaults()).finish is None
 
 
 def test_rank_by_is_a_name_or_an_object_or_that_as_text() -> None:
@@ -259,3 +425,21 @@ def test_clusters_are_of_texts_that_overlap_by_a_third_or_by_way_of_others() -> 
     one, two, three = "a b c d", "b c d e", "c d e f"
     assert stats(one, three).effective_number == pytest.approx(2.0)
     assert stats(one, two, three).effective_number == pytest.approx(1.0)
+
+
+# Why a text was ended
+
+
+@pytest.mark.parametrize("reason", ["surplus", "pruned"])
+def test_apis_of_one_text_say_it_in_their_own_place(reason: str) -> None:
+    stop = Stop("1", 0, 3, 0, reason)
+    assert stopped(stop, (), called=False)["stop_reason"] == reason
+    assert stopped(stop, (), called=True)["stop_reason"] == reason
+    assert (finish_of(stop), cut_of(stop)) == (reason, reason)
+
+
+def test_other_ends_are_no_cuts() -> None:
+    for reason in ("stop", "length", "cancelled", "timeout"):
+        assert cut_of(Stop("1", 0, 3, 0, reason)) is None
+    assert finish_of(Stop("1", 0, 3, 0, "cancelled")) == "length"
+    assert cut_of(None) is None

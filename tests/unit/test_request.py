@@ -135,6 +135,8 @@ VALUES: dict[str, Any] = {
     "diversity": "arithmetic",
     "first_token": "distinct",
     "rank_by": "typical",
+    "finish": {"first": 1},
+    "prune": {"at": [8], "keep": 1},
     "diversity_stats": True,
     "dedupe": True,
     "messages": [{"role": "user", "content": "x"}],

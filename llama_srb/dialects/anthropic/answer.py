@@ -5,7 +5,7 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Told
+from llama_srb.dialects.common.answers import NO_SIZE, Count, Cut, Frames, PromptSize, Told, cut_of
 from llama_srb.dialects.common.reply import Text, arguments_of
 from llama_srb.engine.events import Stop, Stream
 
@@ -16,7 +16,7 @@ SIGNATURE = "unsigned"  # clients drop thinking without a signature; here nobody
 # A message
 # ----------------------------------------------------------------------------------------------------
 
-StopReason: TypeAlias = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+StopReason: TypeAlias = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"] | Cut
 
 
 class TextBlock(TypedDict):
@@ -98,7 +98,7 @@ def content_of(text: Text) -> list[ContentBlock]:
 def stopped(stop: Stop, stops: tuple[str, ...], *, called: bool) -> Stopped:
     """Why a message ended. stops: the client's stop sequences; the template has others of its own."""
     if stop.finish_reason != "stop":
-        return {"stop_reason": "max_tokens", "stop_sequence": None}
+        return {"stop_reason": cut_of(stop) or "max_tokens", "stop_sequence": None}
     if stop.stop_text in stops:
         return {"stop_reason": "stop_sequence", "stop_sequence": stop.stop_text}
     return {"stop_reason": "tool_use" if called else "end_turn", "stop_sequence": None}

@@ -5,19 +5,23 @@ TypedDict would compile each of them, which makes the server's start longer.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar, cast, get_args
 
 import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.engine.events import Done, Error, TokenList
+from llama_srb.engine.events import Done, Error, Stop, TokenList
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.story.parts import Assembled, LoreReport, PartName, Place, StoryPart, Why
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Vector: TypeAlias = tuple[float, ...]
-Finish: TypeAlias = Literal["stop", "length"]
+Cut: TypeAlias = Literal["surplus", "pruned"]
+"""Why the field finish or prune has ended a text: only clients that send these fields see it."""
+Finish: TypeAlias = Literal["stop", "length"] | Cut
+UNFINISHED: Literal["length"] = "length"
+"""finish_reason of other texts that did not end by themselves: other APIs have no "cancelled"."""
 T = TypeVar("T")
 
 
@@ -167,6 +171,18 @@ class RankedToken(Token):
 def warned(warnings: tuple[str, ...]) -> Warned:
     """The field warnings of an answer; no field if there are no warnings."""
     return {"warnings": warnings} if warnings else {}
+
+
+def cut_of(stop: Stop | None) -> Cut | None:
+    """Why finish or prune has ended the text; None if they have not."""
+    reason = None if stop is None else stop.finish_reason
+    return cast(Cut, reason) if reason in get_args(Cut) else None
+
+
+def finish_of(stop: Stop | None) -> Finish:
+    """The finish_reason of a text in the words of OpenAI's API and those that follow it."""
+    ended = "stop" if stop is not None and stop.finish_reason == "stop" else UNFINISHED
+    return cut_of(stop) or ended
 
 
 def compared(done: Done | None) -> Compared:

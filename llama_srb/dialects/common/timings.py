@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -16,6 +16,7 @@ class Timings(TypedDict):
 
     prompt_n: tokens of the prompt that were computed. cache_n: those that were not, since they were known.
     The first token costs no decode step, so the times and rates of predicted tokens do not count it.
+    saved_tokens: with finish or prune, those that ended sequences could still have had, at most.
     """
 
     cache_n: Count
@@ -27,6 +28,7 @@ class Timings(TypedDict):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    saved_tokens: NotRequired[Count]
 
 
 class PromptProgress(TypedDict):
@@ -53,9 +55,12 @@ def timings_of(done: Done, predicted: int) -> Timings:
     """The timings of an ended request, as the engine has measured them; predicted: tokens of one sequence."""
     computed = done.prompt_tokens - done.cached_tokens
     ms = done.timings
-    return timings(
+    made = timings(
         done.cached_tokens, computed, ms.get("prompt_ms", 0.0), predicted, ms.get("decode_ms", 0.0)
     )
+    if (saved := ms.get("saved_tokens")) is not None:
+        made["saved_tokens"] = round(saved)
+    return made
 
 
 class Stopwatch:

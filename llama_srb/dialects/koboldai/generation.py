@@ -10,7 +10,16 @@ from typing import Any, NotRequired
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Told, as_json
+from llama_srb.dialects.common.answers import (
+    NO_SIZE,
+    Count,
+    Finish,
+    Frames,
+    PromptSize,
+    Told,
+    as_json,
+    finish_of,
+)
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.reply import Reply, ServerInfo, TokenLogprob, token_json
 from llama_srb.engine.events import Error, Stop, Stream
@@ -109,7 +118,7 @@ class Results(Reply):
         yield self._message(event.index, event.text, None)
 
     def end(self, index: int, stop: Stop) -> Iterator[KoboldPiece]:
-        yield self._message(index, self._tail(stop), _finish_reason(stop))
+        yield self._message(index, self._tail(stop), finish_of(stop))
 
     def _message(self, index: int, token: str, finish_reason: Finish | None) -> KoboldPiece:
         message: KoboldPiece = {"token": token, "finish_reason": finish_reason}
@@ -134,15 +143,11 @@ class Results(Reply):
         assert text.stop is not None
         return {
             "text": text.text + self._tail(text.stop),
-            "finish_reason": _finish_reason(text.stop),
+            "finish_reason": finish_of(text.stop),
             "logprobs": None if self.request.logprobs is None else logprobs(text.tokens),
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": text.length,
         }
-
-
-def _finish_reason(stop: Stop) -> Finish:
-    return "stop" if stop.finish_reason == "stop" else "length"
 
 
 def _request(body: Mapping[str, Any], about: ServerInfo, stream: bool) -> CompletionRequest:

@@ -10,7 +10,17 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Frames, PromptSize, Told, as_json, size_in
+from llama_srb.dialects.common.answers import (
+    NO_SIZE,
+    Count,
+    Cut,
+    Frames,
+    PromptSize,
+    Told,
+    as_json,
+    cut_of,
+    size_in,
+)
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import INFILL, infill_prompt
 from llama_srb.dialects.common.reply import (
@@ -37,7 +47,7 @@ KINDS = {  # error types by status; any other status is the client's error below
     501: "not_supported_error",
     503: "unavailable_error",
 }
-StopType: TypeAlias = Literal["eos", "word", "limit", "none"]
+StopType: TypeAlias = Literal["eos", "word", "limit", "none"] | Cut
 STOP_TYPES: Mapping[str, StopType] = {
     "length": "limit",
     "timeout": "limit",
@@ -239,7 +249,7 @@ class Completion(Reply):
 
 
 def _stop_type(stop: Stop) -> StopType:
-    return STOP_TYPES.get(stop.finish_reason) or ("word" if stop.stop_text else "eos")
+    return cut_of(stop) or STOP_TYPES.get(stop.finish_reason) or ("word" if stop.stop_text else "eos")
 
 
 def _drawn_token(token: Mapping[str, Any]) -> TokenProbability:

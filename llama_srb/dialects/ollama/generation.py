@@ -13,7 +13,16 @@ from typing import Any, Literal, NotRequired, TypeAlias
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Finish, Frames, PromptSize, Told, as_json
+from llama_srb.dialects.common.answers import (
+    NO_SIZE,
+    Count,
+    Finish,
+    Frames,
+    PromptSize,
+    Told,
+    as_json,
+    finish_of,
+)
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill, infill_prompt
 from llama_srb.dialects.common.reply import (
@@ -35,7 +44,7 @@ from llama_srb.request.values import RequestError, wrong
 # ----------------------------------------------------------------------------------------------------
 
 
-DoneReason: TypeAlias = Literal["stop", "length", "load", "unload"]
+DoneReason: TypeAlias = Finish | Literal["load", "unload"]
 
 
 class OllamaError(TypedDict):
@@ -252,7 +261,7 @@ class Lines(Reply):
         return {
             **self.text_fields(one.text, "".join(one.thoughts), _calls(one)),
             **self._logprobs(one.tokens),
-            "done_reason": _reason(one.stop),
+            "done_reason": finish_of(one.stop),
         }
 
     def _choices(self) -> Json:
@@ -269,11 +278,11 @@ class Lines(Reply):
 
     def _end(self, stop: Stop) -> Json:
         if self.done is None:
-            return {"done": False, "done_reason": _reason(stop)}
-        return {"done": True, "done_reason": _reason(stop), **self._durations(self.done)}
+            return {"done": False, "done_reason": finish_of(stop)}
+        return {"done": True, "done_reason": finish_of(stop), **self._durations(self.done)}
 
     def _durations(self, done: Done) -> Durations:
-        ns = {name: round(1e6 * value) for name, value in done.timings.items()}
+        ns = {name: round(1e6 * value) for name, value in done.timings.items() if name.endswith("_ms")}
         return {
             "total_duration": sum(ns.values()),
             "load_duration": ns.get("queued_ms", 0),
@@ -313,10 +322,6 @@ def _calls(text: Text) -> list[OllamaCall]:
         {"function": {"name": call["name"], "arguments": arguments_of(call["arguments"])}}
         for _, call in sorted(text.calls.items())
     ]
-
-
-def _reason(stop: Stop | None) -> Finish:
-    return "stop" if stop is not None and stop.finish_reason == "stop" else "length"
 
 
 def time_of(seconds: float) -> str:

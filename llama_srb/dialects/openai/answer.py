@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NotRequired, TypeAlias, cast
 
 import orjson
 from typing_extensions import TypedDict
@@ -11,7 +11,6 @@ from llama_srb.dialects.common.answers import (
     NO_SIZE,
     Compared,
     Count,
-    Finish,
     Noted,
     PromptSize,
     as_json,
@@ -25,8 +24,6 @@ from llama_srb.engine.events import Done, Event, Queued, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 
 END = b"data: [DONE]\n\n"
-UNFINISHED: Literal["length"] = "length"
-"""finish_reason of each text that did not end by itself: OpenAI's API has no "cancelled"."""
 
 ErrorKind: TypeAlias = Literal["invalid_request_error", "server_error", "exceed_context_size_error"]
 CODES = {"context_exceeded": "context_length_exceeded"}
@@ -115,6 +112,7 @@ class Scores(TypedDict):
     mean_logprob: float
     length: Count
     distinct_2: float
+    certainty: NotRequired[float]
 
 
 class EndFields(TypedDict, total=False):
@@ -276,10 +274,6 @@ def _by_id(token: Mapping[str, Any]) -> dict[str, PromptLogprob] | None:
     return made
 
 
-def finish_of(stop: Stop | None) -> Finish:
-    return "stop" if stop is not None and stop.finish_reason == "stop" else UNFINISHED
-
-
 def end_fields(stop: Stop | None) -> EndFields:
     """The fields that the end of a text adds to its choice."""
     fields: EndFields = {}
@@ -294,6 +288,8 @@ def end_fields(stop: Stop | None) -> EndFields:
             "length": stop.length,
             "distinct_2": distinct_2,
         }
+        if stop.certainty is not None:
+            fields["scores"]["certainty"] = stop.certainty
     if stop.duplicate_of is not None:
         fields["duplicate_of"] = stop.duplicate_of
     return fields

@@ -12,7 +12,16 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Frames, Noted, as_json, compared, noted
+from llama_srb.dialects.common.answers import (
+    Count,
+    Finish,
+    Frames,
+    Noted,
+    as_json,
+    compared,
+    finish_of,
+    noted,
+)
 from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
     NO_DRAWN,
@@ -32,7 +41,6 @@ from llama_srb.dialects.openai.answer import (
     all_drawn,
     drawn_fields,
     end_fields,
-    finish_of,
     in_order,
     names_of,
     usage_of,

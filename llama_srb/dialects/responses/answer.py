@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Told
+from llama_srb.dialects.common.answers import Count, Cut, Frames, Told
 from llama_srb.dialects.common.timings import PromptProgress, Timings
 from llama_srb.dialects.openai.answer import CachedTokens, ChatToken
 
@@ -107,7 +107,7 @@ class ResponseFault(TypedDict):
 
 
 class IncompleteDetails(TypedDict):
-    reason: Literal["max_output_tokens"]
+    reason: Literal["max_output_tokens"] | Cut
 
 
 class Reasoning(TypedDict):

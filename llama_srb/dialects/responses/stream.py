@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
-from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, as_json, compared, warned
+from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, as_json, compared, cut_of, warned
 from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.openai import answer as openai
 from llama_srb.dialects.responses.body import Asked
@@ -93,10 +93,10 @@ class Output:
         more: Json = {"usage": self._usage(done), **compared(done)}
         if self._stop.finish_reason == "stop":
             status = "completed"
-            more["completed_at"] = self._origin.created + round(sum(done.timings.values()) / 1000)
+            more["completed_at"] = self._origin.created + round(done.total_ms / 1000)
         else:
             status = "incomplete"
-            more["incomplete_details"] = {"reason": "max_output_tokens"}
+            more["incomplete_details"] = {"reason": cut_of(self._stop) or "max_output_tokens"}
         yield from self._close(status)
         kind = "completed" if self._asked.always_completes else status
         last = self._numbered({"type": f"response.{kind}", "response": self._response(status, **more)})

@@ -25,10 +25,10 @@ from llama_srb.engine.events import (
 )
 from llama_srb.engine.exchange import CommandRefused, EngineError
 from llama_srb.engine.ranking.candidates import Candidate
-from llama_srb.engine.ranking.orders import no_vectors, order
-from llama_srb.engine.ranking.similarity import Embed, Slices
+from llama_srb.engine.ranking.orders import NO_HELPERS, Helpers, order
+from llama_srb.engine.ranking.similarity import Slices
 from llama_srb.engine.ranking.stats import Measured
-from llama_srb.engine.ranking.votes import VoteTooSlow
+from llama_srb.engine.ranking.votes import Decision, VoteTooSlow
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.rank_by import RankBy
 from llama_srb.request.values import RequestError
@@ -39,14 +39,20 @@ FAILURES = (EngineError, RequestError, VoteTooSlow)
 """Why texts cannot be ranked; that of a vote, and of the model that computes vectors."""
 
 
-def ranking(request: CompletionRequest, max_held: int | None = None, embed: Embed = no_vectors) -> Rank:
+def ranking(
+    request: CompletionRequest,
+    max_held: int | None = None,
+    helpers: Helpers = NO_HELPERS,
+    end_surplus: Callable[[], None] = lambda: None,
+) -> Rank:
     """Returns the function that each list of a request's events goes through on its way to the client.
 
     Candidates that are held back may have `max_held` tokens and alternatives to them. Above this the events
     end with an Error, and the caller should cancel the request. So they do if the texts cannot be ranked.
-    embed: computes vectors, for a ranker that compares embeddings.
+    helpers: models, for a ranker that needs them. end_surplus: ends the texts that still run, when a vote is
+    decided.
     """
-    rank = _ranker(request, max_held, embed)
+    rank = _ranker(request, max_held, helpers, end_surplus)
     if not request.diversity_stats:
         return rank
     measured = Measured(request.n)
@@ -57,12 +63,22 @@ def ranking(request: CompletionRequest, max_held: int | None = None, embed: Embe
     return ranked_and_measured
 
 
-def _ranker(request: CompletionRequest, max_held: int | None, embed: Embed) -> Rank:
+def _ranker(
+    request: CompletionRequest, max_held: int | None, helpers: Helpers, end_surplus: Callable[[], None]
+) -> Rank:
     if not request.ranked:
         return _unchanged
     if request.candidates > request.n:
-        return _BestOf(request, max_held, embed).take
-    return _AllRanked(request, embed).take
+        return _BestOf(request, max_held, helpers, _decision(request, end_surplus)).take
+    return _AllRanked(request, helpers, _decision(request, end_surplus)).take
+
+
+def _decision(request: CompletionRequest, end_surplus: Callable[[], None]) -> Decision | None:
+    if request.finish is None or not request.finish.vote_decided:
+        return None
+    assert request.rank_by is not None
+    assert request.rank_by.regex is not None
+    return Decision(request.rank_by.regex, end_surplus)
 
 
 def joining(request: CompletionRequest, rank: Rank) -> Rank:
@@ -87,8 +103,8 @@ async def _unchanged(events: list[Event]) -> list[Event]:
 class _AllRanked:
     """All candidates are choices: stop events get their scores, and done gets the order."""
 
-    def __init__(self, request: CompletionRequest, embed: Embed) -> None:
-        self._by, self._embed = request.rank_by or LIKELIEST, embed
+    def __init__(self, request: CompletionRequest, helpers: Helpers, decision: Decision | None) -> None:
+        self._by, self._helpers, self._decision = request.rank_by or LIKELIEST, helpers, decision
         self._candidates = [Candidate() for _ in range(request.n)]
 
     async def take(self, events: list[Event]) -> list[Event]:
@@ -107,14 +123,18 @@ class _AllRanked:
             case Extend():
                 self._candidates += [Candidate() for _ in range(event.first, event.count)]
             case Stop():
-                return self._candidates[event.index].scored(event)
+                one = self._candidates[event.index]
+                scored = one.scored(event)
+                if self._decision is not None:
+                    await self._decision.ended(one, self._candidates)
+                return scored
             case Done():
                 return await self._ordered(event)
         return event
 
     async def _ordered(self, done: Done) -> Event:
         try:
-            found = await order(self._candidates, self._by, self._embed)
+            found = await order(self._candidates, self._by, self._helpers)
         except FAILURES as failure:
             return _failed(done, failure)
         return replace(done, ranking=tuple(found.indices), votes=found.votes)
@@ -123,10 +143,16 @@ class _AllRanked:
 class _BestOf:
     """Only the n best candidates are choices: events are held back until the request is done."""
 
-    def __init__(self, request: CompletionRequest, max_held: int | None, embed: Embed) -> None:
+    def __init__(
+        self,
+        request: CompletionRequest,
+        max_held: int | None,
+        helpers: Helpers,
+        decision: Decision | None,
+    ) -> None:
         self._max_held, self._held = max_held, 0
         self._n = request.n
-        self._by, self._embed = request.rank_by or LIKELIEST, embed
+        self._by, self._helpers, self._decision = request.rank_by or LIKELIEST, helpers, decision
         self._candidates = [Candidate() for _ in range(request.candidates)]
 
     async def take(self, events: list[Event]) -> list[Event]:
@@ -151,7 +177,10 @@ class _BestOf:
             case Extend():
                 self._candidates += [Candidate() for _ in range(event.first, event.count)]
             case Stop():
-                self._candidates[event.index].scored(event)
+                one = self._candidates[event.index]
+                one.scored(event)
+                if self._decision is not None:
+                    await self._decision.ended(one, self._candidates)
             case Done():
                 return await self._best(event)
             case _:
@@ -160,7 +189,7 @@ class _BestOf:
 
     async def _best(self, done: Done) -> list[Event]:
         try:
-            found = await order(self._candidates, self._by, self._embed)
+            found = await order(self._candidates, self._by, self._helpers)
         except FAILURES as failure:
             return [_failed(done, failure)]
         best = found.indices[: self._n]

@@ -11,7 +11,7 @@ from typing import Any
 from llama_srb.engine.events import Event, Stop, Stream, TokenList
 
 MAX_PIECES = 256  # of one text, which are then joined: each piece takes 60 bytes more than its letters
-CUT_SHORT = ("cancelled", "timeout")  # finish_reasons of incomplete texts
+CUT_SHORT = ("cancelled", "timeout", "surplus", "pruned")  # finish_reasons of incomplete texts
 # A run of letters; single characters of scripts that put no spaces between words (kana, han, hangul).
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 

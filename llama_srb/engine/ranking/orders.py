@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
 from statistics import median
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from llama_srb.background import in_thread
 from llama_srb.engine.events import Vote
@@ -16,6 +16,8 @@ from llama_srb.engine.ranking.similarity import Alike, Embed, Overlap, Slices, V
 from llama_srb.engine.ranking.votes import answers_in
 from llama_srb.request.rank_by import RankBy
 
+Judge: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[float]]]
+"""The margin of the first of two answers about each text."""
 RELEVANCE = 0.5  # the weight of relevance against novelty in maximal marginal relevance
 
 
@@ -27,19 +29,28 @@ class Order:
     votes: tuple[Vote, ...] | None = None
 
 
-async def no_vectors(texts: Sequence[str]) -> Sequence[Sequence[float]]:
-    """Where no model computes vectors; a request that needs them was refused."""
-    raise RuntimeError("no model computes vectors here")
+async def _no_model(texts: Sequence[str]) -> Any:
+    """Where there are no helpers; a request that needs them was refused."""
+    raise RuntimeError("no model helps to rank texts here")
 
 
-Ranker: TypeAlias = Callable[[Sequence[Candidate], RankBy, Embed], Awaitable[Order]]
+@dataclass(frozen=True, slots=True)
+class Helpers:
+    """Models that help to rank texts. embed: their vectors. judge: margins of the first answer."""
+
+    embed: Embed = _no_model
+    judge: Judge = _no_model
+
+
+NO_HELPERS = Helpers()
+Ranker: TypeAlias = Callable[[Sequence[Candidate], RankBy, Helpers], Awaitable[Order]]
 
 
 def _by_mean(candidates: Sequence[Candidate]) -> list[int]:
     return sorted(range(len(candidates)), key=lambda i: -candidates[i].mean_logprob)
 
 
-async def _likeliest(candidates: Sequence[Candidate], by: RankBy, embed: Embed) -> Order:
+async def _likeliest(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
     return Order(_by_mean(candidates))
 
 
@@ -53,12 +64,12 @@ def _distances(candidates: Sequence[Candidate]) -> list[float]:
     return [abs(mean - middle) for mean in means]
 
 
-async def _typical(candidates: Sequence[Candidate], by: RankBy, embed: Embed) -> Order:
+async def _typical(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
     distances = _distances(candidates)
     return Order(sorted(range(len(candidates)), key=distances.__getitem__))
 
 
-async def _diverse(candidates: Sequence[Candidate], by: RankBy, embed: Embed) -> Order:
+async def _diverse(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
     """Maximal marginal relevance (Carbonell and Goldstein 1998): near the median, unlike the ones before.
 
     A candidate's value can only fall as more are chosen. So its old value is an upper bound, and it is
@@ -66,7 +77,7 @@ async def _diverse(candidates: Sequence[Candidate], by: RankBy, embed: Embed) ->
     1978).
     """
     slices, distances = Slices(), _distances(candidates)
-    alike = await _alike(candidates, by, embed, slices)
+    alike = await _alike(candidates, by, helpers, slices)
     widest = max(distances, default=0.0) or 1.0
     relevance = [1.0 - distance / widest for distance in distances]
     similarity = [0.0] * len(candidates)  # to the most similar of the chosen ones compared so far
@@ -90,19 +101,31 @@ async def _diverse(candidates: Sequence[Candidate], by: RankBy, embed: Embed) ->
     return Order(order)
 
 
-async def _medoid(candidates: Sequence[Candidate], by: RankBy, embed: Embed) -> Order:
+async def _medoid(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
     """Minimum Bayes risk (Kumar and Byrne 2004; Eikema and Aziz 2020): the most like all others, first."""
     slices = Slices()
-    means = await (await _alike(candidates, by, embed, slices)).means(slices)
+    means = await (await _alike(candidates, by, helpers, slices)).means(slices)
     return Order(sorted(range(len(means)), key=lambda i: (-means[i], -candidates[i].mean_logprob)))
 
 
-async def _alike(candidates: Sequence[Candidate], by: RankBy, embed: Embed, slices: Slices) -> Alike:
+async def _alike(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers, slices: Slices) -> Alike:
     texts = [one.text for one in candidates]
-    return await Vectors.of(texts, embed) if by.needs_vectors else await Overlap.of(texts, slices)
+    return await Vectors.of(texts, helpers.embed) if by.needs_vectors else await Overlap.of(texts, slices)
 
 
-async def _vote(candidates: Sequence[Candidate], by: RankBy, embed: Embed) -> Order:
+async def _certain(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
+    """Self-certainty (Kang et al. 2025): the text in which the model was the most certain of its tokens."""
+    means = [one.stop.certainty or 0.0 if one.stop else 0.0 for one in candidates]
+    return Order(sorted(range(len(means)), key=lambda i: -means[i]))
+
+
+async def _judged(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
+    """What a model answers about each text (Kadavath et al. 2022): the surest yes first."""
+    margins = await helpers.judge([one.text for one in candidates])
+    return Order(sorted(range(len(margins)), key=lambda i: (-margins[i], -candidates[i].mean_logprob)))
+
+
+async def _vote(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
     """Self-consistency (Wang et al. 2022): the answer of most texts leads; its likeliest text is the best.
 
     Texts of an answer stand together. Of answers with as many texts the one with the likeliest text leads.
@@ -126,12 +149,14 @@ ORDERS: dict[str, Ranker] = {
     "diversity": _diverse,
     "medoid": _medoid,
     "vote": _vote,
+    "certainty": _certain,
+    "judge": _judged,
 }
 
 
-async def order(candidates: Sequence[Candidate], by: RankBy, embed: Embed = no_vectors) -> Order:
+async def order(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers = NO_HELPERS) -> Order:
     """The indices of all candidates, best first; duplicates and incomplete ones come last."""
     eligible = [i for i, one in enumerate(candidates) if one.is_eligible]
     rest = [i for i, one in enumerate(candidates) if not one.is_eligible]
-    found = await ORDERS[by.name]([candidates[i] for i in eligible], by, embed)
+    found = await ORDERS[by.name]([candidates[i] for i in eligible], by, helpers)
     return Order([eligible[i] for i in found.indices] + rest, found.votes)

@@ -1,10 +1,14 @@
-"""The answers that texts vote for: in each text the last match of a regular expression."""
+"""The answers that texts vote for, in each text the last match of a pattern; and when a vote is decided."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from llama_srb.background import in_thread
+from llama_srb.engine.ranking.candidates import Candidate
 from llama_srb.request.rank_by import compiled
 
 MOST_SECONDS = 5.0  # of CPU for all texts: RE2 is linear in a text, but each match begins another search
@@ -32,3 +36,31 @@ def answers_in(texts: Sequence[str], pattern: str) -> list[str | None]:
 def _refuse_after(until: float) -> None:
     if time.thread_time() > until:
         raise VoteTooSlow(f"the vote's pattern took more than {MOST_SECONDS:g} s; use a simpler one")
+
+
+class Decision:
+    """Counts votes as texts end, and ends the rest when no answer can overtake the leading one.
+
+    Of answers with as many texts the one with the likeliest text leads, so a tie could still be lost. If the
+    pattern is too slow for a text, the vote is counted only at the end.
+    """
+
+    def __init__(self, pattern: str, end_surplus: Callable[[], None]) -> None:
+        self._pattern, self._end_surplus = pattern, end_surplus
+        self._counts: Counter[str] = Counter()
+        self._over = False
+
+    async def ended(self, one: Candidate, candidates: Sequence[Candidate]) -> None:
+        """One of the candidates has ended."""
+        if self._over or not one.is_eligible:
+            return
+        try:
+            answer = (await in_thread(partial(answers_in, [one.text], self._pattern)))[0]
+        except VoteTooSlow:
+            self._over = True
+            return
+        self._counts.update(() if answer is None else (answer,))
+        (_, first), (_, second) = [*self._counts.most_common(2), ("", 0), ("", 0)][:2]
+        if first > second + sum(other.stop is None for other in candidates):
+            self._over = True
+            self._end_surplus()

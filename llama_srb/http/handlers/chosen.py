@@ -20,7 +20,7 @@ from llama_srb.dialects.openai import Origin
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.bodies import Bodies, name_in, path_of, with_adapter
-from llama_srb.http.handlers.facts import ModelFacts, embedder_of
+from llama_srb.http.handlers.facts import ModelFacts, embedder_of, judge_of
 from llama_srb.http.middleware import DIALECT_OF, Handler
 from llama_srb.http.observe.traces import NO_TRACES
 from llama_srb.http.reservations import Admission, Reservation
@@ -116,11 +116,17 @@ class Chosen:
             self.admission.ids.require(request.continue_.id, self.facts.name)
         if request.rank_by is not None and request.rank_by.needs_vectors:
             self.embedder(request.rank_by)
+        if request.rank_by is not None and request.rank_by.name == "judge":
+            self.judge(request.rank_by)
         return request
 
     def embedder(self, by: RankBy) -> ServedModel:
         """The loaded model that computes the vectors of a ranking; RequestError."""
         return embedder_of(self.embedders(), by)
+
+    def judge(self, by: RankBy) -> ServedModel:
+        """The loaded model that judges texts, by default that which writes them; RequestError."""
+        return self.facts.served if by.model is None else judge_of(self.embedders(), by)
 
     def with_task(self, request: CompletionRequest, *, is_beginning: bool = False) -> CompletionRequest:
         """The request with the texts of the task around its prompt. is_beginning: it is to be continued."""

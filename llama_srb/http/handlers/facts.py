@@ -191,6 +191,17 @@ class ModelFacts:
         )
 
 
+def judge_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
+    """The loaded model among these that judges texts; RequestError."""
+    able = [one for one in models if one.pool.ready is not None and not one.pool.ready.embedding.get("only")]
+    for one in able:
+        if by.model in one.settings.model_names:
+            return one.served
+    names = ", ".join(one.name for one in able) or "none"
+    message = f"rank_by.judge.model is {shown(by.model)}; it must be a loaded model that generates texts, of "
+    raise RequestError(f"{message}which you may use: {names}", param="rank_by.judge.model")
+
+
 def chat_template_of(facts: ModelFacts) -> str:
     """The value of --chat-template, else the model's own template; empty: there is none."""
     return facts.settings.chat_template or str(facts.model.metadata.get("tokenizer.chat_template", ""))

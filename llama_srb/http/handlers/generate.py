@@ -114,7 +114,10 @@ class Generate:
     ) -> Work:
         """The work of several prompts. named: the requests by their generations' ids. about: for the log."""
         max_held = self.responder.max_held // len(named)
-        ranks = {id: joining(request, rank_of(request, chosen, max_held)) for id, request in named.items()}
+        ranks = {
+            part.id: joining(named[part.id], rank_of(named[part.id], chosen, max_held, part))
+            for part in several.parts
+        }
         n = next(iter(named.values())).n
         size = f"n={n} prompts={len(named)}{about}"
         return Work(several, lambda batch: ranks[batch[0].id](batch), size, has_stop=True, echoes=n)  # type: ignore[union-attr]

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.ranking import Rank, joining, ranking
+from llama_srb.engine.ranking.judging import JUDGED_AT_ONCE, margins
+from llama_srb.engine.ranking.orders import Helpers
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.reservations import Reservation
@@ -62,19 +65,28 @@ async def without_messages(request: CompletionRequest, chosen: Chosen, command: 
     return request.model_copy(update={**dict.fromkeys(CHAT), "prompt": prompt})
 
 
-def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None) -> Rank:
-    """The ranking of a request's events; a reservation of its caller computes vectors, if it needs them."""
+def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None, generation: Exchange) -> Rank:
+    """The ranking of a generation's events; reservations of its caller run the models that it needs."""
+    by = request.rank_by
 
     async def embed(texts: Sequence[str]) -> list[Sequence[float]]:
-        assert request.rank_by is not None
-        model, caller = chosen.embedder(request.rank_by), chosen.caller.accepted  # the request has its slot
+        assert by is not None
+        model, caller = chosen.embedder(by), chosen.caller.accepted  # the request has its slot
         found: list[Sequence[float]] = []
         with chosen.admission.reserve(caller, model, yields=True, again=True, owed=True) as reservation:
             for part in range(0, len(texts), MAX_EMBEDDED):
                 found += await vectors(reservation, texts[part : part + MAX_EMBEDDED])
         return found
 
-    return ranking(request, max_held, embed)
+    async def judge(texts: Sequence[str]) -> list[float]:
+        assert by is not None
+        model, caller, count = chosen.judge(by), chosen.caller.accepted, min(len(texts), JUDGED_AT_ONCE)
+        if not count:
+            return []
+        with chosen.admission.reserve(caller, model, count, again=True, owed=True) as reservation:
+            return await margins(reservation, [by.question(text) for text in texts], by.answers, count)
+
+    return ranking(request, max_held, Helpers(embed, judge), generation.end_surplus)
 
 
 def work_of(
@@ -91,7 +103,8 @@ def work_of(
     as_events: the answer is the event stream, which has events about a load that the request waits for, and
     between two answers of a sequence.
     """
-    rank, generation = rank_of(request, chosen, max_held), reservation.generate(request)
+    generation = reservation.generate(request)
+    rank = rank_of(request, chosen, max_held, generation)
     rank = rank if as_events else joining(request, rank)
     generation.shows_loading = as_events
     return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes=request.n)

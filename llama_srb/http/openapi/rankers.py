@@ -1,14 +1,47 @@
-"""The schema of the field `rank_by`, from the rankers of request/rank_by.py. Pure."""
+"""The schemas of the fields `rank_by`, `finish` and `prune`. Pure."""
 
 from __future__ import annotations
 
 from llama_srb.http.foreign import Schema
-from llama_srb.request.rank_by import MAX_PATTERN, RANKERS, REQUIRED, SIMILARITIES
+from llama_srb.request.finish import MAX_MARKS, SCORES
+from llama_srb.request.rank_by import MAX_PATTERN, PLACE, RANKERS, REQUIRED, SIMILARITIES
+from llama_srb.request.values import INT32_MAX, MAX_INDEX
 
 FIELDS: dict[str, Schema] = {
     "by": {"enum": [*SIMILARITIES, None]},
     "model": {"type": ["string", "null"], "minLength": 1},
     "regex": {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN},
+    "prompt": {"type": "string", "pattern": PLACE.replace("{", r"\{").replace("}", r"\}")},
+    "answers": {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1},
+        "minItems": 2,
+        "maxItems": 2,
+        "uniqueItems": True,
+    },
+}
+FINISH: Schema = {
+    "type": ["object", "null"],
+    "properties": {
+        "first": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_INDEX},
+        "vote_decided": {"type": ["boolean", "null"]},
+    },
+    "additionalProperties": False,
+}
+PRUNE: Schema = {
+    "type": ["object", "null"],
+    "properties": {
+        "at": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 1, "maximum": INT32_MAX},
+            "minItems": 1,
+            "maxItems": MAX_MARKS,
+        },
+        "keep": {"type": "integer", "minimum": 1, "maximum": MAX_INDEX},
+        "by": {"enum": [*SCORES, None]},
+    },
+    "required": ["at", "keep"],
+    "additionalProperties": False,
 }
 
 
@@ -16,10 +49,12 @@ def _alone(name: str) -> Schema:
     """The schema of an object whose one key is a ranker's name."""
     fields: Schema = {"type": "object", "properties": {field: FIELDS[field] for field in RANKERS[name]}}
     fields |= {"additionalProperties": False}
-    fields |= {"required": [REQUIRED[name]]} if name in REQUIRED else {}
+    fields |= {"required": [*REQUIRED[name]]} if name in REQUIRED else {}
     return {"type": "object", "properties": {name: fields}, "required": [name], "additionalProperties": False}
 
 
 RANKER: Schema = {
     "anyOf": [{"enum": [name for name in RANKERS if name not in REQUIRED]}, *map(_alone, RANKERS)]
 }
+RANKING: dict[str, Schema] = {"ranker": RANKER, "end of the rest": FINISH, "marks": PRUNE}
+"""By the types of fields."""

@@ -12,7 +12,7 @@ from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
-from llama_srb.http.openapi.rankers import RANKER
+from llama_srb.http.openapi.rankers import RANKING
 from llama_srb.http.openapi.sequences import named_sequence
 from llama_srb.http.openapi.stored_stories import STORED_STORY
 from llama_srb.http.openapi.stories import STORY
@@ -126,7 +126,7 @@ OF_TYPE: dict[str, Schema] = {
     "second answer": _object(SECOND, "text", additionalProperties=False)
     | {"type": ["object", "string"], "not": {"anyOf": [{"required": list(two)} for two in TWO_STRUCTURES]}},
     "story": STORY,
-    "ranker": RANKER,
+    **RANKING,
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "adapters": ADAPTERS,
@@ -327,6 +327,7 @@ SCORE = _object(
             default=0,
         ),
         "cache": _maybe("boolean", "Use the prefix cache, and add the prompt to it.", default=True),
+        "certainty": _maybe("boolean", "Also how certain the model is, on average.", default=False),
         "lora": {"anyOf": [ADAPTERS, {"type": "null"}], "description": ROWS["lora"].meaning},
         "model": MODEL,
     },

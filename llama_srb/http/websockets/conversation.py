@@ -143,7 +143,7 @@ class Conversation(ClientSocket):
         generation.shows_loading = True
         if turn.is_cancelled:
             generation.cancel()
-        rank, join = rank_of(request, turn.chosen, self._max_held), joining(request, unranked)
+        rank, join = rank_of(request, turn.chosen, self._max_held, generation), joining(request, unranked)
         notes = noted(request)
         async with generation:
             async for batch in generation:

@@ -170,7 +170,7 @@ class Connection(ClientSocket):
 
     async def _send_all(self, id: str, running: _Running, generation: Exchange) -> None:
         request = running.request
-        rank, notes = rank_of(request, running.chosen, self._max_held), noted(request)
+        rank, notes = rank_of(request, running.chosen, self._max_held, generation), noted(request)
         async with generation:
             async for batch in generation:
                 self._remember(id, batch)

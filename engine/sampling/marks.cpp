@@ -1,0 +1,33 @@
+#include "sampling/marks.h"
+
+#include <algorithm>
+#include <numeric>
+
+static std::vector<mark_arrival>::const_iterator place_of(const std::vector<mark_arrival> & best,
+                                                          const mark_arrival &              one) {
+    return std::lower_bound(best.begin(), best.end(), one,
+                            [](const mark_arrival & a, const mark_arrival & b) { return a.is_before(b); });
+}
+
+mark_arrival mark_list::arrive(const prune_settings & settings, size_t mark, double score) {
+    marks.resize(std::max(marks.size(), mark + 1));
+    auto &             best = marks[mark].best;
+    const mark_arrival one  = {score, marks[mark].n_arrived++};
+    best.insert(place_of(best, one), one);
+    if (best.size() > (size_t) settings.keep) {
+        best.pop_back();
+    }
+    return one;
+}
+
+void mark_list::end(size_t n_marks) {
+    n_ended.resize(std::max(n_ended.size(), n_marks + 1));
+    n_ended[n_marks]++;
+}
+
+bool mark_list::is_beaten(const prune_settings & settings, size_t mark, const mark_arrival & one) const {
+    const auto    last     = n_ended.begin() + (std::ptrdiff_t) std::min(n_ended.size(), mark + 1);
+    const int32_t n_placed = std::accumulate(n_ended.begin(), last, 0); // they ended before this mark
+    const auto &  best     = marks[mark].best;
+    return n_placed + (place_of(best, one) - best.begin()) >= settings.keep;
+}

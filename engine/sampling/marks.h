@@ -1,0 +1,47 @@
+// Which sequences of a request go on (`finish`, `prune`). Marks are lengths at which they are compared, and only the best
+// go on. Knows neither tokens nor cells.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+// When a request ends with sequences that still run.
+struct finish_settings {
+    bool    given = false; // the client waits for the first texts only, which the server may decide itself
+    int32_t first = 0;     // sequences that end by themselves; 0: all
+};
+
+struct prune_settings {
+    std::vector<int32_t> at;                  // lengths in tokens, rising
+    int32_t              keep         = 0;    // sequences that go on; 0: nothing is pruned
+    bool                 by_certainty = true; // else by logprob
+};
+
+// A sequence at a mark: its score, and how many had arrived there before it.
+struct mark_arrival {
+    double  score  = 0.0;
+    int32_t number = 0;
+
+    bool is_before(const mark_arrival & other) const {
+        return score != other.score ? score > other.score : number < other.number;
+    }
+};
+
+class mark_list {
+  public:
+    // A sequence has arrived at a mark. Of equal scores the earlier one is better.
+    mark_arrival arrive(const prune_settings & settings, size_t mark, double score);
+    // A sequence that has arrived at the first n_marks marks has ended by itself: it has a place at all others.
+    void end(size_t n_marks);
+    // Whether so many have a better place at the mark that this one must not go on.
+    bool is_beaten(const prune_settings & settings, size_t mark, const mark_arrival & one) const;
+
+  private:
+    struct mark {
+        std::vector<mark_arrival> best; // at most `keep`, best first
+        int32_t                   n_arrived = 0;
+    };
+    std::vector<mark>    marks;
+    std::vector<int32_t> n_ended; // by the number of marks at which they had arrived
+};

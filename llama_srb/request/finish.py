@@ -1,0 +1,114 @@
+"""The fields `finish` and `prune`: when a request ends with texts that still run. Pure.
+
+It knows what the fields may have; the engine ends sequences, and engine/ranking says when a vote is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from llama_srb.request.shapes import from_json
+from llama_srb.request.values import INT32_MAX, MAX_INDEX, RequestError, shown, whole, wrong
+
+MAX_MARKS = 16
+SCORES = ("certainty", "logprob")
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The rest ends when `first` texts have ended by themselves, or when no answer can overtake the first."""
+
+    first: int | None = None
+    vote_decided: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """The object for the engine, which knows nothing of votes."""
+        return {} if self.first is None else {"first": self.first}
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """At each of these lengths all but the best end."""
+
+    at: tuple[int, ...]
+    keep: int
+    by: str = "certainty"
+
+    def fields(self) -> dict[str, Any]:
+        """The object for the engine."""
+        return {"at": list(self.at), "keep": self.keep, "by": self.by}
+
+
+Reader = Callable[[object], Any]
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise wrong("vote_decided", value, "true or false")
+    return value
+
+
+def _marks(value: object) -> tuple[int, ...]:
+    wanted = f"a list of 1 to {MAX_MARKS} rising numbers of tokens"
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_MARKS:
+        raise wrong("at", value, wanted)
+    marks = tuple(whole("at", one, 1, INT32_MAX) for one in value)
+    if any(one >= following for one, following in pairwise(marks)):
+        raise wrong("at", value, wanted)
+    return marks
+
+
+def _score(value: object) -> object:
+    if value not in SCORES:
+        raise wrong("by", value, "one of " + ", ".join(SCORES))
+    return value
+
+
+_FINISH: Mapping[str, Reader] = {
+    "first": lambda value: whole("first", value, 1, MAX_INDEX),
+    "vote_decided": _switch,
+}
+_PRUNE: Mapping[str, Reader] = {
+    "at": _marks,
+    "keep": lambda value: whole("keep", value, 1, MAX_INDEX),
+    "by": _score,
+}
+
+
+def read_finish(value: object) -> object:
+    """An object, or one as JSON; errors name its fields as finish.first. Without a condition it is None."""
+    if value is None or isinstance(value, Finish):
+        return value
+    made = Finish(**_read("finish", value, _FINISH))
+    return made if made.first is not None or made.vote_decided else None
+
+
+def read_prune(value: object) -> object:
+    """An object, or one as JSON; errors name its fields as prune.keep."""
+    if value is None or isinstance(value, Prune):
+        return value
+    given = _read("prune", value, _PRUNE)
+    for name in ("at", "keep"):
+        if name not in given:
+            raise RequestError(f"prune.{name} is missing", param=f"prune.{name}")
+    return Prune(**given)
+
+
+def _read(field: str, value: object, readers: Mapping[str, Reader]) -> dict[str, Any]:
+    given = from_json(field, value)
+    if not isinstance(given, dict):
+        raise wrong(field, value, "an object: " + ", ".join(readers))
+    read = {}
+    for name, one in given.items():
+        if name not in readers:
+            raise RequestError(f"{field} has no field {shown(name)}, only {', '.join(readers)}", param=field)
+        if one is None:
+            continue
+        try:
+            read[name] = readers[name](one)
+        except RequestError as error:
+            raise RequestError(f"{field}.{error.message}", param=f"{field}.{name}") from None
+    return read

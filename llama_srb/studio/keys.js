@@ -1,0 +1,46 @@
+// The sheet of keys, which "?" opens; the table of docs/studio.md has the same rows.
+
+import { html, useRef } from "./ui.js";
+
+const KEYS = [
+  ["Ctrl+Enter", "text", "candidates at the caret; what follows the caret stays behind the chosen one"],
+  ["Alt+1 to Alt+9", "everywhere", "choose"],
+  ["Tab, or Down at the end of the text", "text", "go to the candidates"],
+  ["1 to 9", "candidates", "choose"],
+  ["arrows, Enter", "candidates", "walk (in rows and columns), choose"],
+  ["j, k", "candidates", "the next one, the one before"],
+  ["v", "candidates", "read one at a time, large; again: all side by side"],
+  [
+    "s, l, r, w, e, c, p, h, d",
+    "on a candidate",
+    "stop, longer, again, part, edit, copy, pin, keep, diff",
+  ],
+  ["Ctrl+Z, Ctrl+Shift+Z", "everywhere", "undo and redo, of typing and of choices"],
+  ["Esc", "everywhere", "stop all; if nothing runs, close the panel and go back to the text"],
+  ["?", "outside of fields", "this sheet"],
+];
+
+const ID = "keys";
+
+export const openKeys = () => document.getElementById(ID).showModal();
+
+/** The button that opens the sheet, and the sheet. */
+export function Keys() {
+  const sheet = useRef();
+  return html`<button type="button" class="button" title="Keys (?)" aria-label="Keys"
+      onClick=${openKeys}><span aria-hidden="true">?</span></button>
+    <dialog class="keys-sheet" id=${ID} ref=${sheet} aria-label="Keys"
+      onKeyDown=${(event) => event.stopPropagation()}
+      onClick=${({ target }) => target === sheet.current && sheet.current.close()}>
+      <div><h2>Keys</h2>
+        <table><thead><tr>${["key", "where", "what"].map(
+          (head) => html`<th key=${head} scope="col">${head}</th>`,
+        )}</tr></thead>
+        <tbody>${KEYS.map(
+          ([keys, where, what]) => html`<tr key=${keys}><td><kbd>${keys}</kbd></td><td>${where}</td>
+          <td>${what}</td></tr>`,
+        )}</tbody></table>
+        <button type="button" class="button main" autofocus
+          onClick=${() => sheet.current.close()}>Close</button>
+      </div></dialog>`;
+}

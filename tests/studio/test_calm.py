@@ -1,0 +1,151 @@
+"""A calm page: figures on demand, few buttons, a sheet of keys, titles in place, long words, every script."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.studio.steps import act, ask, cards, editor, settings
+from tests.studio.test_accessible import AXE, RUN
+
+ROOT = Path(__file__).parents[2]
+FIGURES = re.compile(r"token|logprob|seed|cells|cached")
+
+
+def test_figures_stand_behind_info_buttons(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    expect(page.locator(".status")).to_contain_text("saved by sharing")
+    assert not FIGURES.search(page.locator("body").inner_text())
+    cards(page).first.get_by_role("button", name="Details").click()
+    shown = cards(page).first.locator(".figures")
+    for figure in ("tokens", "logprob", "seed"):
+        expect(shown.get_by_text(figure, exact=True)).to_be_visible()
+    page.get_by_role("button", name="Figures").click()
+    expect(shown).to_be_hidden()
+    expect(page.locator(".status").get_by_text("saved by sharing")).to_be_visible()
+    expect(page.locator(".status").get_by_text("of 1024 tokens")).to_be_visible()
+
+
+def test_a_card_shows_three_actions_and_a_menu_has_the_rest(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    actions = cards(page).first.locator(".actions")
+    assert actions.inner_text().split() == ["Part", "Edit", "Pin", "⋯"]
+    actions.get_by_role("button", name="Actions").click()
+    assert actions.locator(".popover").inner_text().split() == ["Longer", "Again", "Copy", "Keep", "Diff"]
+    expect(actions.get_by_role("button", name="Longer")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(actions.get_by_role("button", name="Again")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(actions.locator(".popover")).to_be_hidden()
+    expect(actions.get_by_role("button", name="Actions")).to_be_focused()
+    act(page, "Keep")
+    expect(actions.locator(".popover")).to_be_hidden()
+
+
+def rows_of_the_page() -> list[list[str]]:
+    table = (ROOT / "docs/studio.md").read_text().split("| key | where | what |\n|---|---|---|\n")[1]
+    lines = table.split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_a_question_mark_opens_the_sheet_of_keys(page: Page) -> None:
+    editor(page).fill("Why")
+    editor(page).press("?")
+    expect(editor(page)).to_have_value("Why?")
+    sheet = page.get_by_role("dialog", name="Keys")
+    expect(sheet).to_be_hidden()
+    page.locator("#candidates").focus()
+    page.keyboard.press("?")
+    expect(sheet).to_be_visible()
+    found = [row.locator("td").all_text_contents() for row in sheet.locator("tbody tr").all()]
+    assert found == rows_of_the_page()
+    page.evaluate(AXE)
+    assert page.evaluate(RUN) == []
+    page.keyboard.press("Escape")
+    expect(sheet).to_be_hidden()
+    page.get_by_role("button", name="Keys").click()
+    sheet.get_by_role("button", name="Close").click()
+    expect(sheet).to_be_hidden()
+
+
+def test_the_title_is_edited_in_place_and_is_that_of_the_tab(page: Page) -> None:
+    page.get_by_role("heading", level=1).get_by_role("button").click()
+    page.get_by_label("Title").fill("The Heron")
+    page.get_by_label("Title").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("The Heron")
+    expect(page).to_have_title("The Heron · llama-srb studio")
+    page.get_by_role("heading", level=1).get_by_role("button").click()
+    page.get_by_label("Title").fill("Another")
+    page.get_by_label("Title").press("Escape")
+    page.reload()
+    expect(page).to_have_title("The Heron · llama-srb studio")
+
+
+LONG = "Donaudampfschifffahrt" * 20
+
+
+def test_long_words_wrap(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page, f"{LONG} and")
+    page.get_by_role("button", name="Edit").first.click()
+    page.get_by_label("Your version").fill(LONG)
+    page.get_by_role("button", name="Save as another version").click()
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_label("Name").fill(LONG)
+    page.get_by_label("Name").press("Enter")
+    for part in (".write .sheet", ".card .text", "#candidates", ".panel", "html"):
+        fits = "one => one.scrollWidth <= one.clientWidth + 1"
+        assert page.locator(part).first.evaluate(fits), part
+
+
+RIGHT = "היה היה שועל קטן"
+SIDE = """box => {
+    const range = document.createRange();
+    range.selectNodeContents(box);
+    const [of, its] = [box, range].map(one => one.getBoundingClientRect());
+    return Math.round(of.right - its.right);
+}"""
+
+
+def test_texts_run_in_their_own_direction(page: Page) -> None:
+    settings(page, max_tokens=4, next=False)
+    ask(page, RIGHT)
+    assert editor(page).evaluate("one => getComputedStyle(one).direction") == "rtl"
+    assert page.locator(".origins").evaluate(SIDE) <= 2, "the shown text begins at the right"
+    page.get_by_role("button", name="Edit").first.click()
+    page.get_by_label("Your version").fill(RIGHT)
+    page.get_by_role("button", name="Save as another version").click()
+    text = cards(page).filter(has_text="yours").locator(".text")
+    assert text.evaluate("one => getComputedStyle(one).direction") == "rtl"
+    assert editor(page).evaluate("one => getComputedStyle(one).unicodeBidi") == "plaintext"
+
+
+@pytest.mark.parametrize(("text", "count"), [("", "0 words"), ("Once", "1 word"), ("Once upon", "2 words")])
+def test_words_are_counted_in_plain_english(page: Page, text: str, count: str) -> None:
+    editor(page).fill(text)
+    expect(page.locator(".count")).to_have_text(count)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR",
+        b"Once\x00upon",
+        "Es wäre".encode("latin-1"),
+        "Once".encode("utf-16"),
+    ],
+    ids=["png", "nul", "latin-1", "utf-16"],
+)
+def test_a_binary_file_is_refused(page: Page, tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "story.md"
+    file.write_bytes(data)
+    editor(page).fill("Mine")
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_label("File to import").set_input_files(file)
+    expect(page.get_by_role("alert")).to_contain_text("story.md is no text in UTF-8")
+    expect(editor(page)).to_have_value("Mine")

@@ -1,0 +1,192 @@
+"""Files of other tools: Word, NovelAI's lorebooks, SillyTavern's world info, KoboldAI Lite's saves.
+
+The forms are those that these tools' public sources read and write; the texts are ours. Word's files are
+written and read by python-docx.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import docx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.studio.steps import editor
+
+LOREBOOK = {
+    "lorebookVersion": 5,
+    "settings": {"orderByKeyLocations": False},
+    "categories": [],
+    "entries": [
+        {
+            "text": "The harbour is closed in winter.",
+            "contextConfig": {"tokenBudget": 300, "budgetPriority": 400, "insertionPosition": -1},
+            "displayName": "Harbour",
+            "id": "4f1",
+            "keys": ["harbour", "/doc?ks/i"],
+            "searchRange": 2000,
+            "enabled": True,
+            "forceActivation": False,
+        },
+        {
+            "text": "Mara is a smith.",
+            "displayName": "Mara",
+            "keys": [],
+            "enabled": True,
+            "forceActivation": True,
+        },
+        {"text": "Not used.", "displayName": "Off", "keys": ["x"], "enabled": False},
+    ],
+}
+WORLD_INFO = {
+    "entries": {
+        "0": {
+            "uid": 0, "key": ["tower", "keep"], "keysecondary": ["night"], "comment": "The tower",
+            "content": "The tower has no door.", "constant": False, "selective": True, "selectiveLogic": 0,
+            "order": 120, "position": 0, "disable": False,
+        },
+        "1": {
+            "uid": 1, "key": ["king"], "keysecondary": ["dead"], "comment": "The king",
+            "content": "The king never sleeps.", "constant": True, "selective": True, "selectiveLogic": 2,
+            "order": 90, "disable": False,
+        },
+        "2": {"uid": 2, "key": ["y"], "content": "Not used.", "disable": True},
+    }
+}  # fmt: skip
+KOBOLD = {
+    "gamestarted": True,
+    "prompt": "The lamp went out.",
+    "memory": "A dark house.",
+    "authorsnote": "Be slow.",
+    "anotetemplate": "[Author's note: <|>]",
+    "actions": [" Mara laughed.", " Nobody spoke."],
+    "actions_metadata": {},
+    "worldinfo": [
+        {"key": "Mara, smith", "keysecondary": "", "keyanti": "", "content": "Mara is a smith.",
+         "comment": "Mara", "folder": None, "selective": False, "constant": False, "probability": 100},
+    ],
+    "wifolders_d": {}, "wifolders_l": [], "anotestr": 320,
+}  # fmt: skip
+
+
+def bring(page: Page, file: Path) -> None:
+    page.get_by_role("button", name="Stories", exact=True).click()
+    page.locator("input[type=file]").set_input_files(file)
+
+
+def written(folder: Path, name: str, content: Any) -> Path:
+    file = folder / name
+    file.write_text(json.dumps(content))
+    return file
+
+
+def exported(page: Page, folder: Path, label: str) -> Path:
+    with page.expect_download() as loading:
+        page.get_by_role("button", name=label, exact=True).click()
+    file = folder / loading.value.suggested_filename
+    loading.value.save_as(file)
+    return file
+
+
+def lore(page: Page, folder: Path) -> list[dict[str, Any]]:
+    """The open story's lore, of its export."""
+    entries = json.loads(exported(page, folder, "Export JSON").read_text())["story"]["parts"]["lore"]
+    return [{name: value for name, value in entry.items() if name != "id"} for entry in entries]
+
+
+def entry(**fields: Any) -> dict[str, Any]:
+    usual = {"name": "", "text": "", "keys": "", "also": "", "always": False}
+    return {**usual, "order": 100, "search": None, "budget": None, **fields}
+
+
+def told(page: Page, text: str) -> None:
+    expect(page.locator(".unseen[role=status]")).to_have_text(text)
+
+
+def test_a_lorebook_of_novelai_becomes_lore_of_the_story(page: Page, tmp_path: Path) -> None:
+    editor(page).fill("Mine")
+    bring(page, written(tmp_path, "town.lorebook", LOREBOOK))
+    told(page, "2 entries added to the lore of “Untitled”, 1 that are off left out")
+    expect(editor(page)).to_have_value("Mine")
+    assert lore(page, tmp_path) == [
+        entry(name="Harbour", text="The harbour is closed in winter.", keys="harbour\n/doc?ks/i", order=400,
+              search=2000, budget=300),
+        entry(name="Mara", text="Mara is a smith.", always=True),
+    ]  # fmt: skip
+
+
+def test_world_info_of_sillytavern_becomes_lore_of_the_story(page: Page, tmp_path: Path) -> None:
+    bring(page, written(tmp_path, "world.json", WORLD_INFO))
+    told(page, "2 entries added to the lore of “Untitled”, 1 that are off left out")
+    assert lore(page, tmp_path) == [
+        entry(name="The tower", text="The tower has no door.", keys="tower\nkeep", also="night", order=120),
+        entry(name="The king", text="The king never sleeps.", keys="king", always=True, order=90),
+    ]
+
+
+def test_a_save_of_koboldai_lite_becomes_a_story(page: Page, tmp_path: Path) -> None:
+    bring(page, written(tmp_path, "house.json", KOBOLD))
+    expect(editor(page)).to_have_value("The lamp went out. Mara laughed. Nobody spoke.")
+    expect(page.locator(".origins .by-user")).to_have_text(["The lamp went out."])
+    expect(page.locator(".origins .by-model")).to_have_text([" Mara laughed.", " Nobody spoke."])
+    assert lore(page, tmp_path) == [entry(name="Mara", text="Mara is a smith.", keys="Mara\nsmith")]
+    story = json.loads(exported(page, tmp_path, "Export JSON").read_text())["story"]["parts"]
+    assert (story["memory"], story["note"]["text"]) == ("A dark house.", "Be slow.")
+
+
+def test_a_word_file_becomes_a_story_with_its_headings(page: Page, tmp_path: Path) -> None:
+    document = docx.Document()
+    document.add_heading("Chapter 1", 1)
+    paragraph = document.add_paragraph("The ")
+    paragraph.add_run("fox").bold = True
+    paragraph.add_run(" ran & <hid>.\tThen")
+    document.add_heading("A part", 2)
+    document.add_paragraph("Ende gut, „alles gut“: né 日本.")
+    document.save(str(tmp_path / "My book.docx"))
+    bring(page, tmp_path / "My book.docx")
+    expect(editor(page)).to_have_value(
+        "# Chapter 1\nThe fox ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本."
+    )
+    expect(page.get_by_role("heading", level=1)).to_have_text("My book")
+
+
+def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page, tmp_path: Path) -> None:
+    text = '# Chapter 1\n\nThe fox & <the> "owl".\tÄhem 🦊\n## A part\nThe end.  Really.'
+    editor(page).fill(text)
+    page.wait_for_timeout(600)
+    page.get_by_role("button", name="Stories", exact=True).click()
+    page.get_by_label("Name").fill("My book & more")
+    page.get_by_label("Name").press("Tab")
+    file = exported(page, tmp_path, "Export Word")
+    assert file.name == "My book _ more.docx"
+    assert zipfile.ZipFile(file).testzip() is None
+    document = docx.Document(str(file))
+    found = [(one.style.name if one.style else "", one.text) for one in document.paragraphs]
+    assert found == [
+        ("Heading 1", "Chapter 1"),
+        ("Normal", ""),
+        ("Normal", 'The fox & <the> "owl".\tÄhem 🦊'),
+        ("Heading 2", "A part"),
+        ("Normal", "The end.  Really."),
+    ]
+    assert document.core_properties.title == "My book & more"
+    bring_again = page.locator("input[type=file]")
+    bring_again.set_input_files(file)
+    expect(page.get_by_role("heading", level=1)).to_have_text("My book _ more")
+    expect(editor(page)).to_have_value(text)
+
+
+WRONG = {"text": b"no zip", "cut": b"PK\x03\x04" + bytes(30), "empty": b""}
+
+
+@pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
+def test_a_damaged_word_file_is_refused_and_the_story_stays(page: Page, tmp_path: Path, data: bytes) -> None:
+    editor(page).fill("Mine")
+    (tmp_path / "a.docx").write_bytes(data)
+    bring(page, tmp_path / "a.docx")
+    expect(page.get_by_role("alert").filter(has_text="a.docx is no story: it is no zip file")).to_be_visible()
+    expect(editor(page)).to_have_value("Mine")

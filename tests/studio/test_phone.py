@@ -1,0 +1,105 @@
+"""On a phone: title, large targets, panels that close each other; an app that opens without the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.studio.conftest import PATIENCE_MS
+from tests.studio.steps import ask, cards, editor, settings
+from tests.support.serving import Server, serving
+
+SMALL = """least => [...document.querySelectorAll("button, select, summary, input, a[href]")]
+    .filter(one => one.checkVisibility({visibilityProperty: true}) && !one.matches(".token, .alternatives *"))
+    .map(one => one.closest("label.check") ?? one)
+    .filter(one => one.offsetWidth < least || one.offsetHeight < least)
+    .map(one => `${one.outerHTML.slice(0, 100)} ${one.offsetWidth} x ${one.offsetHeight}`)"""
+TARGET = 44  # pixels
+
+
+@pytest.fixture
+def phone(browser: Browser, server: Server) -> Iterator[Page]:
+    context = browser.new_context(
+        viewport={"width": 390, "height": 844},
+        has_touch=True,
+        is_mobile=True,
+        reduced_motion="reduce",
+        service_workers="block",
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(server.url)
+    editor(page).wait_for()
+    yield page
+    context.close()
+
+
+def test_a_phone_shows_the_title(phone: Page) -> None:
+    expect(phone.get_by_role("heading", level=1)).to_be_in_viewport()
+    expect(phone.get_by_role("heading", level=1)).to_have_text("Untitled")
+
+
+def test_targets_are_44_pixels_large(phone: Page) -> None:
+    assert phone.evaluate(SMALL, TARGET) == []
+    settings(phone, max_tokens=6, next=False)
+    ask(phone)
+    assert phone.evaluate(SMALL, TARGET) == []
+    cards(phone).first.get_by_role("button", name="Actions").tap()
+    assert phone.evaluate(SMALL, TARGET) == []
+    phone.keyboard.press("Escape")
+    for panel in ("Stories", "Branches", "Settings", "Shelf"):
+        phone.get_by_role("button", name=panel, exact=True).tap()
+        expect(phone.get_by_role("complementary", name=panel)).to_be_visible()
+        assert phone.evaluate(SMALL, TARGET) == []
+
+
+def test_panels_close_each_other(phone: Page) -> None:
+    for panel in ("Stories", "Settings", "Shelf"):
+        phone.get_by_role("button", name=panel, exact=True).tap()
+        expect(phone.get_by_role("complementary")).to_have_count(1)
+        expect(phone.get_by_role("complementary", name=panel)).to_be_in_viewport()
+    phone.get_by_role("button", name="Shelf", exact=True).tap()
+    expect(phone.get_by_role("complementary")).to_have_count(0)
+    expect(editor(phone)).to_be_in_viewport()
+
+
+# ---- the app -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(service_workers="allow")
+    context.set_default_timeout(PATIENCE_MS)
+    yield context
+    context.close()
+
+
+def test_the_page_can_be_installed_as_an_app(app: BrowserContext, server: Server) -> None:
+    page = app.new_page()
+    page.goto(server.url)
+    page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+    devtools = app.new_cdp_session(page)
+    manifest = devtools.send("Page.getAppManifest")
+    assert manifest["errors"] == []
+    assert manifest["url"] == f"{server.url}/studio/manifest.webmanifest"
+    errors = [one["errorId"] for one in devtools.send("Page.getInstallabilityErrors")["installabilityErrors"]]
+    assert [error for error in errors if error != "in-incognito"] == []
+
+
+def test_without_the_server_the_app_opens_with_the_story(app: BrowserContext) -> None:
+    page = app.new_page()
+    with serving() as server:
+        page.goto(server.url)
+        page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+        editor(page).fill("A heron waited.")
+        expect(page.locator(".saved")).to_contain_text("Saved")
+        page.reload()
+    page.reload()
+    expect(editor(page)).to_have_value("A heron waited.")
+    expect(page.get_by_role("alert")).to_contain_text("Can't reach the server.")
+    editor(page).press("Control+End")
+    editor(page).press_sequentially(" It rained.")
+    page.reload()
+    expect(editor(page)).to_have_value("A heron waited. It rained.")
