@@ -91,7 +91,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.banned.insert(settings.banned.end(), common.hidden.texts.begin(), common.hidden.texts.end());
     }
     size_t & n_bytes = common.n_bytes;
-    n_bytes += (lists.stop ? n_bytes_of(settings.stop) : 0) +
+    n_bytes += (lists.stop ? n_bytes_of(settings.ends.strings) : 0) +
                (lists.banned ? n_bytes_of(settings.banned) : 0) +
                (lists.breakers ? n_bytes_of(settings.sampling.dry_sequence_breakers) : 0);
     if (n_bytes > n_max_lists) {
@@ -104,14 +104,14 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
     }
     settings.sampling.logit_bias = {}; // token_sampler adds biases itself
     if (lists.stop) {
-        settings.stop_finder = finder_of(settings.stop);
+        settings.ends.finder = finder_of(settings.ends.strings);
     }
     if (lists.banned) {
         std::transform(settings.banned.begin(), settings.banned.end(), settings.banned.begin(), ascii_lower);
         settings.banned_finder = finder_of(settings.banned);
     }
-    settings.stop = settings.banned = {}; // the finders hold the strings
-    settings.second                 = common.then ? make_second(settings, *common.then) : nullptr;
+    settings.ends.strings = settings.banned = {}; // the finders hold the strings
+    settings.second                         = common.then ? make_second(settings, *common.then) : nullptr;
     return std::make_shared<const sequence_settings>(std::move(settings));
 }
 
@@ -147,7 +147,7 @@ static bool read_own(sequence_plan & own, sequence_settings & settings, const js
     const size_t n_plain = fields.contains("seed") + fields.contains("max_tokens");
     own.n_predict        = settings.n_predict;
     if (chat && fields.contains("stop")) {
-        settings.stop.insert(settings.stop.end(), chat->stop.begin(), chat->stop.end());
+        settings.ends.strings.insert(settings.ends.strings.end(), chat->stop.begin(), chat->stop.end());
     }
     if (settings.sampling.seed != LLAMA_DEFAULT_SEED) {
         own.seed               = settings.sampling.seed;
@@ -169,7 +169,7 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     as_read.sampling.seed    = LLAMA_DEFAULT_SEED;
     request.common.n_predict = common.n_predict;
     request.common.settings  = finish(std::move(common), own_lists(), facts, shared);
-    as_read.stop_finder      = request.common.settings->stop_finder;
+    as_read.ends.finder      = request.common.settings->ends.finder;
     as_read.banned_finder    = request.common.settings->banned_finder;
     as_read.biases           = request.common.settings->biases;
     request.sequences.assign((size_t) n, request.common);
@@ -197,7 +197,7 @@ static void read_structure(sequence_settings & settings, const json & body, cons
     if (!chat) {
         return;
     }
-    settings.stop.insert(settings.stop.end(), chat->stop.begin(), chat->stop.end());
+    settings.ends.strings.insert(settings.ends.strings.end(), chat->stop.begin(), chat->stop.end());
     if (chat->grammar.empty()) {
         return;
     }
@@ -230,10 +230,10 @@ static void read_wishes(generate_command & request, const json & body) {
 
 // The tokens that may be drawn, and what the end of a text is.
 static void read_ends(sequence_settings & settings, const json & body, const command_facts & facts) {
-    settings.returns_stop  = body.value("include_stop_str_in_output", false);
+    settings.ends.shown    = body.value("include_stop_str_in_output", false);
     settings.shows_special = !body.value("skip_special_tokens", true);
     if (body.contains("stop_token_ids")) {
-        settings.stop_tokens = read_tokens(body["stop_token_ids"], facts, "stop_token_ids");
+        settings.ends.tokens = read_tokens(body["stop_token_ids"], facts, "stop_token_ids");
     }
     if (!body.value("allowed_token_ids", json::array()).empty()) {
         settings.allowed = std::make_shared<const allowed_tokens>(

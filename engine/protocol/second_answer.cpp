@@ -62,8 +62,8 @@ std::shared_ptr<const second_answer> make_second(const sequence_settings & free,
     settings->structure_start = nullptr;
     settings->n_predict       = then.n_predict;
     settings->n_min           = 0;
-    settings->stop_tokens     = {};
-    settings->stop_finder     = then.stop.empty() ? nullptr : std::make_shared<const word_finder>(then.stop);
+    settings->ends.tokens     = {};
+    settings->ends.finder     = then.stop.empty() ? nullptr : std::make_shared<const word_finder>(then.stop);
     return std::make_shared<const second_answer>(second_answer{settings, then.text, then.return_free});
 }
 

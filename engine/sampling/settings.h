@@ -21,27 +21,32 @@
 struct second_answer;
 
 // Sequences with equal settings share them.
+// What ends a text, beside the model's own end tokens.
+struct text_ends {
+    std::vector<std::string> strings;
+    word_finder_ptr          finder; // of the strings; nullptr: there are none
+    std::vector<llama_token> tokens;
+    bool                     shown = false; // what ends the text is part of it
+
+    bool at(llama_token token) const {
+        return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+    }
+};
+
 struct sequence_settings {
     common_params_sampling   sampling;
     int32_t                  n_predict = 128; // -1: until the end of the text or of the context
     int32_t                  n_min     = 0;   // tokens before a stop token or a stop string may end the text
-    std::vector<std::string> stop;
-    std::vector<std::string> banned;    // phrases that must not appear, in any case
-    std::shared_ptr<grammar> structure; // that the text follows; nullptr: none
+    text_ends                ends;
+    std::vector<std::string> banned;        // phrases that must not appear, in any case
+    word_finder_ptr          banned_finder; // of these; nullptr: there are none
+    std::shared_ptr<grammar> structure;     // that the text follows; nullptr: none
 
     std::shared_ptr<const grammar_start> structure_start; // where the grammar begins; nullptr: with the text
     std::shared_ptr<const token_biases>  biases; // logit_bias, and tokens that contain a banned phrase
 
-    std::vector<llama_token>              stop_tokens; // each ends the text, as the model's own do
-    std::shared_ptr<const allowed_tokens> allowed;     // no other token is drawn; nullptr: any may be
-    bool                                  returns_stop = false; // what ends the text is part of it
-    bool shows_special = false; // the names of control tokens are part of the text
-
-    bool stops_at(llama_token token) const {
-        return std::find(stop_tokens.begin(), stop_tokens.end(), token) != stop_tokens.end();
-    }
-
-    word_finder_ptr stop_finder, banned_finder; // of the two lists; nullptr where they are empty
+    std::shared_ptr<const allowed_tokens> allowed; // no other token is drawn; nullptr: any may be
+    bool shows_special = false;                    // the names of control tokens are part of the text
 
     std::shared_ptr<const second_answer> second; // behind this answer; nullptr: none
 };

@@ -41,18 +41,18 @@ static token_text text_at(const request & r, const sequence & s, size_t i, const
 }
 
 static bool ends_text(const sequence & s, llama_token token, const vocabulary & vocab) {
-    return vocab.is_end(token) || s.plan.settings->stops_at(token);
+    return vocab.is_end(token) || s.plan.settings->ends.at(token);
 }
 
 // Of a token that ends the text: it has none, unless the client wants that.
 static std::string end_text(const request & r, const sequence & s, size_t i, const vocabulary & vocab) {
-    return s.plan.settings->returns_stop ? text_at(r, s, i, vocab).shown() : "";
+    return s.plan.settings->ends.shown ? text_at(r, s, i, vocab).shown() : "";
 }
 
 void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
-    s.output.text   = text_stream(settings.stop_finder, settings.returns_stop);
+    s.output.text   = text_stream(settings.ends.finder, settings.ends.shown);
     s.output.guard  = phrase_guard(settings.banned_finder);
     s.output.n_sent = s.generated.size();
     for (size_t k = 0; k < s.generated.size(); k++) {
@@ -267,7 +267,7 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.plan.settings  = second->settings;
     s.plan.n_predict = second->settings->n_predict;
     s.output         = {};
-    s.output.text    = text_stream(second->settings->stop_finder, second->settings->returns_stop);
+    s.output.text    = text_stream(second->settings->ends.finder, second->settings->ends.shown);
     s.output.guard   = phrase_guard(second->settings->banned_finder);
     s.sampling.scores.clear();
     s.sampling.banned.clear();
@@ -375,7 +375,7 @@ void sampled::end(request & r, sequence & s, const char * reason, const update_c
     }
     if (text.stopped()) {
         report.stop_text = &text.stop_text();
-    } else if (!s.generated.empty() && s.plan.settings->stops_at(s.generated.back()) &&
+    } else if (!s.generated.empty() && s.plan.settings->ends.at(s.generated.back()) &&
                !to.vocab.is_end(s.generated.back())) {
         report.stop_token = s.generated.back();
     }

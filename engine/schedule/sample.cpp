@@ -80,7 +80,7 @@ static void list_banned(const sequence & s, const llama_vocab * vocab, std::vect
     tokens.clear();
     if ((int32_t) s.generated.size() < s.plan.settings->n_min) {
         tokens                               = end_tokens(vocab);
-        const std::vector<llama_token> & own = s.plan.settings->stop_tokens;
+        const std::vector<llama_token> & own = s.plan.settings->ends.tokens;
         tokens.insert(tokens.end(), own.begin(), own.end());
     }
     for (const auto & [place, token] : s.sampling.banned) {
@@ -205,11 +205,9 @@ static void sample_one(sample & d, const model_facts & facts) {
                 logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
         }
     } catch (const command_error & e) {
-        d.error      = e.what();
-        d.error_code = e.code;
+        d.error = e;
     } catch (const std::exception & e) {
-        d.error      = e.what();
-        d.error_code = "engine_error";
+        d.error = command_error("engine_error", e.what());
     }
 }
 

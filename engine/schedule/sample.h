@@ -5,7 +5,9 @@
 #include "model/facts.h"
 #include "model/vocabulary.h"
 #include "schedule/step_plan.h"
+#include "util/json.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +21,8 @@ struct sample {
     bool          greedy   = false; // known, and the likeliest
     bool          complete = false; // the grammar says that nothing may follow
     std::string   logprobs;         // JSON, if wanted
-    std::string   error;            // of making the sampler or using it; a grammar cannot be followed
-    std::string   error_code;
+    // of making the sampler or using it; a grammar cannot be followed
+    std::optional<command_error> error;
 
     token_score score;          // of the token, if it is known or sums are wanted
     float       entropy = 0.0f; // of the row, if it is wanted

@@ -66,8 +66,8 @@ static void end_surplus(request & r, const update_context & to) {
 
 void take_samples(std::vector<sample> & samples, const update_context & to) {
     for (sample & d : samples) {
-        if (!d.error.empty() && !d.r->was.failed) {
-            fail_request(*d.r, command_error(d.error_code, d.error), to);
+        if (d.error && !d.r->was.failed) {
+            fail_request(*d.r, *d.error, to);
         }
         if (d.r->was.failed || d.s->over) {
             continue;

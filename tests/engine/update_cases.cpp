@@ -356,8 +356,7 @@ static void run_failed_sample() {
         samples[i].s     = plan.rows[i].s;
         samples[i].token = letters::token('x');
     }
-    samples[0].error      = "no token is left";
-    samples[0].error_code = "engine_error";
+    samples[0].error = command_error("engine_error", "no token is left");
     take_samples(samples, w.updates);
     expect_equal("a error code=engine_error message=no token is left\n", w.take_events());
     expect_equal("", w.running());

@@ -144,15 +144,15 @@ static word_finder_ptr finder_of(const std::vector<std::string> & words) {
 request & world::ask(const asked & a) {
     auto settings           = std::make_shared<sequence_settings>();
     settings->n_min         = a.min_tokens;
-    settings->stop_finder   = finder_of(a.stop);
-    settings->stop_tokens   = a.stop_tokens;
-    settings->returns_stop  = a.returns_stop;
+    settings->ends.finder   = finder_of(a.stop);
+    settings->ends.tokens   = a.stop_tokens;
+    settings->ends.shown    = a.returns_stop;
     settings->banned_finder = finder_of(a.banned);
     if (!a.then.empty()) {
         auto second         = std::make_shared<sequence_settings>(*settings);
         second->n_predict   = 2;
         second->n_min       = 0;
-        second->stop_finder = finder_of(a.then_stop);
+        second->ends.finder = finder_of(a.then_stop);
         settings->second    = std::make_shared<const second_answer>(
             second_answer{second, letters::tokens(a.then), a.return_free});
     }

@@ -21,7 +21,7 @@ FOLDERS: dict[str, set[str]] = {
     "sampling": {"grammar", "rows", "util"},
     "chat": {"grammar", "model", "util"},
     "protocol": {"chat", "grammar", "model", "sampling", "util"},
-    "schedule": {"cache", "model", "protocol", "sampling", "util"},
+    "schedule": {"cache", "model", "protocol", "rows", "sampling", "util"},
     "flags": set(),
     "options": {"flags", "model"},
     "main": {"cache", "flags", "model", "options", "protocol", "schedule", "util", "weights"},
