@@ -65,8 +65,8 @@ static int serve(options & o, int fd_in, int fd_out, const std::function<int()> 
                                      std::max(o.cache_ram / 4, n_waiting_bytes_min)});
     }
     packed_weights packed(o.packed_weights, o.llama.model.path);
-    const auto on_progress = [fd_out](float progress) { report_loading(fd_out, progress); };
-    const auto loaded      = load_model(o.llama, o.prefix_cache, o.adapters, on_progress);
+    const auto     on_progress = [fd_out](float progress) { report_loading(fd_out, progress); };
+    const auto     loaded      = load_model(o.llama, o.prefix_cache, o.adapters, on_progress);
     if (!loaded) {
         return 1;
     }

@@ -35,10 +35,8 @@ const struct {
     const char * name;
     std::string own_texts::* where;
 } own_options[] = {
-    {"--cache-cells", &own_texts::cache_cells},
-    {"--cache-ram", &own_texts::cache_ram},
-    {"--prefix-cache", &own_texts::prefix_cache},
-    {"--prefix-cache-size", &own_texts::prefix_cache_size},
+    {"--cache-cells", &own_texts::cache_cells},       {"--cache-ram", &own_texts::cache_ram},
+    {"--prefix-cache", &own_texts::prefix_cache},     {"--prefix-cache-size", &own_texts::prefix_cache_size},
     {"--packed-weights", &own_texts::packed_weights},
 };
 

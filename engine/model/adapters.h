@@ -5,8 +5,8 @@
 // while the engine runs; a set keeps its adapters in memory.
 #pragma once
 
-#include "weights/adapter_file.h"
 #include "util/fields.h"
+#include "weights/adapter_file.h"
 
 #include "llama.h"
 

@@ -20,6 +20,11 @@ class vocabulary {
     virtual bool is_control(llama_token token) const = 0;
     // A text that stands in the middle of another one: without a token for the beginning, and without control tokens.
     virtual std::vector<llama_token> tokenize(const std::string & text) const = 0;
+
+    void append(std::vector<llama_token> & tokens, const std::string & text) const {
+        const std::vector<llama_token> more = tokenize(text);
+        tokens.insert(tokens.end(), more.begin(), more.end());
+    }
 };
 
 class model_vocabulary final : public vocabulary {

@@ -70,13 +70,9 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     }
 }
 
-static void append(std::vector<llama_token> & tokens, const std::vector<llama_token> & more) {
-    tokens.insert(tokens.end(), more.begin(), more.end());
-}
-
 void spell_prompt(const std::string & bytes, std::vector<llama_token> & tokens, const vocabulary & vocab) {
     if (const size_t n = n_not_spelled(bytes.size(), tokens, tokens.size(), vocab)) {
-        append(tokens, vocab.tokenize(bytes.substr(bytes.size() - n)));
+        vocab.append(tokens, bytes.substr(bytes.size() - n));
     }
 }
 
@@ -93,7 +89,7 @@ std::vector<llama_token> seen_tokens(const request & r, const sequence & s, cons
         if (n_bytes + piece.n_shown() > text.n_out()) {
             tokens.resize(i);
             const size_t n_seen = piece.n_prompt + text.n_out() - n_bytes;
-            append(tokens, vocab.tokenize(piece.bytes.substr(0, n_seen)));
+            vocab.append(tokens, piece.bytes.substr(0, n_seen));
             break;
         }
         n_bytes += piece.n_shown();
@@ -157,10 +153,13 @@ static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
     const size_t      place = s.generated.size() - n;
     const llama_token first = s.generated[place];
     s.generated.resize(place);
+    s.output.n_sent = std::min(s.output.n_sent, place); // a fork may hold back what it was made with
     s.sampling.scores.resize(s.sampling.scores.size() - std::min(n, s.sampling.scores.size()));
     s.output.logprobs.resize(s.output.logprobs.size() - std::min(n, s.output.logprobs.size()));
     s.sampling.entropies.resize(s.sampling.entropies.size() - std::min(n, s.sampling.entropies.size()));
-    r.n_tokens -= (int64_t) n;
+    const size_t n_forked = std::min(s.duplicate.n_forked, place);
+    r.n_tokens -= (int64_t) (n - (s.duplicate.n_forked - n_forked)); // which counted for the other one
+    s.duplicate.n_forked = n_forked;
 
     // Older bans are useless: a rewind removes only tokens that are held back. Later bans belong to the removed text.
     auto &     banned = s.sampling.banned;
@@ -334,16 +333,15 @@ void sampled::take(sample & d, const update_context & to) const {
         bytes = output.guard.take_clear() + (over || full ? output.guard.finish() : "");
     }
     const std::string text = output.text.feed(bytes, may_stop);
-    if (!r.command->return_ids && output.text.stopped()) {
+    if (!r.command->return_ids && !s.plan.settings->ends.shown && output.text.stopped()) {
         output.logprobs.clear(); // of the tokens that make up the stop string
     } else if (!r.command->return_ids && ends && piece.empty() && !output.logprobs.empty()) {
         output.logprobs.pop_back(); // an end-of-text token has no text
     }
     stream(r, s, text, output.text.decided(), false, to.out);
-    if (over || output.text.stopped()) {
-        end(r, s, "stop", to);
-    } else if (full) {
-        end(r, s, "length", to);
+    const bool stopped = over || output.text.stopped();
+    if (stopped || full) {
+        end(r, s, stopped ? "stop" : "length", to);
     } else {
         reach_mark(r, s);
     }

@@ -55,6 +55,8 @@ static void resolve_continue(generate_command & command, const request_lists & r
     }
     if (named.at >= 0) {
         generated.resize(std::min(generated.size(), (size_t) named.at));
+    }
+    if (named.at >= 0 || named.exact) {
         spell_prompt(healed, generated, vocab);
     }
     if (command.chat) {

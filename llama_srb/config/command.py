@@ -12,7 +12,9 @@ from .rows import Rows
 from .words import SettingsError, nearest
 
 # Engine flags that only the server may give.
-_ENGINE_ONLY = {flag: flag for flag in ("--cache-cells", "--prefix-cache", "--prefix-cache-size", "--packed-weights")}
+_ENGINE_ONLY = {
+    flag: flag for flag in ("--cache-cells", "--prefix-cache", "--prefix-cache-size", "--packed-weights")
+}
 _ENGINE_ONLY["--adapter"] = "--adapters"
 OWNED_FLAGS = _ENGINE_ONLY | {
     name: flag.fate.instead

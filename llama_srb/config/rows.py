@@ -107,7 +107,7 @@ class Rows(BaseModel):
     prefix_cache_size: Annotated[int, BeforeValidator(size)] = Field(16 << 30, ge=0, le=2**63 - 1,
         description="Size of that folder; the least recently used prompts are removed first.")
     packed_weights: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
-        description="Folder that stores weights as the CPU wants them, so that later starts do not pack them again.")
+        description="Folder that stores weights as the CPU wants them: later starts do not pack them again.")
     engine_mode: Literal["resident", "per-request"] = Field("resident",
         description="One engine for all requests, or one process for each request.")
     max_engines: int = Field(4, ge=1, le=1024,

@@ -22,7 +22,8 @@ FIELDS = RENAMED | {
     for name in (
         "tags", "lora", "adapters", "adapters_dir", "n", "max_n", "ctx", "parallel", "cache_cells",
         "prefix_cache", "prefix_cache_size", "packed_weights", "engine_mode", "max_engines", "engine",
-        "load_timeout", "step_timeout", "engine_args", "sampling", "prompt", "prompt_file", "unload_after", "preload",
+        "load_timeout", "step_timeout", "engine_args", "sampling", "prompt", "prompt_file",
+        "unload_after", "preload",
     )
 }  # fmt: skip
 """The fields of a model's table, and the settings that they set."""

@@ -16,7 +16,16 @@ from aiohttp import web
 from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.dialects import events
-from llama_srb.engine.events import Done, Error, Event, Loading, Prompt, content_size
+from llama_srb.engine.events import (
+    Done,
+    Error,
+    Event,
+    Loading,
+    Prompt,
+    PromptLogprobs,
+    Start,
+    content_size,
+)
 from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.http.middleware import log_summary, refused
@@ -27,6 +36,7 @@ Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 MAX_HELD_FACTOR = 4  # times --max-unread: the largest answer that is collected in memory
+REPEATED = (Start, Prompt, PromptLogprobs)  # events that a body may have once for each choice
 LONG = 512  # events, tokens and alternatives; longer lists are rendered and written in pieces
 THREAD = 20_000  # a piece of this size takes 20 ms to render and cannot be cut, so a thread renders it
 SLICE = 0.005  # seconds of writing, after which the event loop runs: with a fast reader write() never waits
@@ -58,7 +68,7 @@ class Work:
     rank: Rank
     size: str
     has_stop: bool = False  # stop-generation ends it, which names the client but no id
-    echoes: int = 1  # how often a body repeats the prompt, if the request has echo
+    echoes: int = 1  # how often a body repeats the prompt, its ids and its logprobs, if they are wanted
 
 
 class Responder:
@@ -129,9 +139,8 @@ class Responder:
         held = 0
         async with self.opened(work) as generation:
             async for batch in generation:
-                held += content_size(batch) + sum(
-                    (work.echoes - 1) * content_size([e]) for e in batch if type(e) is Prompt
-                )
+                repeated: list[Event] = [event for event in batch if isinstance(event, REPEATED)]
+                held += content_size(batch) + (work.echoes - 1) * content_size(repeated)
                 if held > self.max_held:
                     raise _too_large(self.max_held)
                 ranked = await work.rank(batch)

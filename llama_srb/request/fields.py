@@ -193,6 +193,7 @@ def _given(sampling: Sampling) -> dict[str, Any]:
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+MOST_STOPS = 1000  # each token of each sequence is looked up among them
 TOKEN_LISTS = ("stop_token_ids", "allowed_token_ids")
 DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
 SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
@@ -250,8 +251,8 @@ class CompletionRequest(_Row):
     return_tokens_as_token_ids: bool = _row(False, "request", neutral=False,
         meaning="In logprobs each token is written as token_id:17, in OpenAI's completions and chats.")
     return_entropies: bool = _row(False, "request", neutral=False,
-        meaning="The entropy of the model's distribution, before the samplers, for each token of token_ids.")
-    stop_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("stop_token_ids"))] = _row(
+        meaning="The entropy of the model's distribution, before samplers, for each token of token_ids.")
+    stop_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("stop_token_ids", MOST_STOPS))] = _row(
         (), "request", neutral=[],
         meaning="Tokens that end the text as the model's own end does; none is drawn before min_tokens.")
     allowed_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("allowed_token_ids"))] = _row(

@@ -64,6 +64,7 @@ class Defaults:
     warnings: tuple[str, ...] = ()  # of the request, before those about its fields
     locked: Mapping[str, str] = field(default_factory=dict)  # fields that a body may not have: what sets them
     most_n: int | None = None  # of the caller's key
+    untold: frozenset[str] = frozenset()  # fields for whose answers the dialect has no place
 
     def of_the_dialect(self) -> Defaults:
         """For fields that a dialect sets, not its client: none is locked, and there is no second answer."""
@@ -143,6 +144,7 @@ def request_from(
     warnings = [*defaults.warnings]
     preset = _preset(fields.pop("preset", None), defaults.presets)
     own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
+    own = _without_untold(own, defaults.untold, warnings)
     refuse_locked(own, defaults.locked)
     given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own}
     if not given.keys() & {"prompt", "continue", "messages"}:
@@ -164,6 +166,13 @@ def request_from(
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     check_together(made, defaults.max_n)
     return made
+
+
+def _without_untold(own: Fields, untold: frozenset[str], warnings: list[str]) -> Fields:
+    """Without fields that would cost time and change nothing; a warning for each."""
+    for name in sorted(own.keys() & untold):
+        warnings.append(f"{name} is not used: answers of this path have no place for it")
+    return {name: value for name, value in own.items() if name not in untold}
 
 
 def refuse_locked(names: Iterable[str], locked: Mapping[str, str], prefix: str = "") -> None:

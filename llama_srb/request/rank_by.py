@@ -15,6 +15,8 @@ from llama_srb.request.shapes import from_json
 from llama_srb.request.values import RequestError, is_text, shown, wrong
 
 PLACE = "{text}"  # in a judge's prompt
+MOST_PLACES = 4  # of the text, in one prompt
+MAX_QUESTION = 100_000  # characters of a judge's prompt
 MAX_PATTERN = 1000  # characters
 MAX_PATTERN_MEMORY = 1 << 20  # bytes of the compiled pattern and its states
 SIMILARITIES = ("overlap", "embeddings")
@@ -74,6 +76,10 @@ def _pattern(value: object) -> object:
 def _question(value: object) -> object:
     if not is_text(value) or PLACE not in str(value):
         raise wrong("prompt", value, f"a text with {PLACE} in the place of the text that is judged")
+    if (count := str(value).count(PLACE)) > MOST_PLACES:
+        raise RequestError(f"prompt has {PLACE} {count} times; it may have it {MOST_PLACES} times")
+    if (length := len(str(value))) > MAX_QUESTION:
+        raise RequestError(f"prompt has {length} characters; it may have {MAX_QUESTION}")
     return value
 
 

@@ -338,12 +338,18 @@ def logprobs_mode(value: object) -> object:
     return mode
 
 
-def ids(name: str) -> Callable[[object], object]:
-    """A list of token ids, each once; whether the vocabulary has them is known to the engine."""
+def ids(name: str, most: int | None = None) -> Callable[[object], object]:
+    """A list of token ids, each once; whether the vocabulary has them is known to the engine.
+
+    most: of them; None: as many as there are.
+    """
 
     def normalise(value: object) -> object:
         if not isinstance(value, list | tuple) or (value and not is_tokens(value)):
             raise wrong(name, value, "a list of token ids")
-        return tuple(dict.fromkeys(value))
+        found = tuple(dict.fromkeys(value))
+        if most is not None and len(found) > most:
+            raise RequestError(f"{name} has {len(found)} token ids; it may have {most}", param=name)
+        return found
 
     return normalise

@@ -123,9 +123,29 @@ static void run_history() {
     expect_equal("x b", spelled(known->seen(0), w.vocab), "the tokens of the text");
 }
 
+// The fork rewinds to a token that it was made with: what it draws in its place is told.
+static void run_rewound_fork() {
+    world w;
+    w.ask(with_ids({}, "xyz"));
+    w.step("x");
+    w.step("y");
+    w.extend("a", 1, 0, 2); // begins with "xy"
+    w.step("u");
+    w.step("$z"); // a.0 ends; the fork has "xyz"
+    w.take_events();
+    w.step("v");
+    w.step("$");
+    expect_equal("a stream index=1 text=v token_ids=[22]\n"
+                 "a stream index=1 text= token_ids=[0]\n"
+                 "a stop index=1 length=2 stop=1 finish_reason=stop\n"
+                 "a done count=2 prompt_tokens=3 cached_tokens=0 completion_tokens=6\n",
+                 w.take_events());
+}
+
 void add_id_cases(std::vector<test_case> & cases) {
     for (const id_row & row : table) {
         cases.push_back({row.name, [&row] { run(row); }});
     }
+    cases.push_back({"ids, a fork that rewinds before its beginning", run_rewound_fork});
     cases.push_back({"history, tokens as drawn, and those of the text", run_history});
 }

@@ -166,14 +166,18 @@ async def test_an_id_that_is_no_file_name_is_refused(serving: Serving, tmp_path:
     assert "it must be 1 to 100 of a-z, 0-9, _ and -" in answer["error"]["message"]
 
 
+@pytest.mark.parametrize(("part", "whose"), [(1, "all stories"), (2, "your stories")])
 async def test_bounds_of_size_and_number_say_value_and_bound(
-    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int, whose: str
 ) -> None:
-    served = await serving(stories=str(tmp_path / "stories"), stories_size=2000, max_body=4000)
+    monkeypatch.setattr(stored, "OWNERS_PART", part)
+    served = await serving(stories=str(tmp_path / "stories"), stories_size=2000 * part, max_body=4000)
     *_, version = await put(served, "a1", "x" * 1000)
     status, answer, _ = await put(served, "b2", "x" * 1000)
     assert (status, answer["error"]["code"]) == (503, "no_room")
-    assert "may have 2000 (--stories-size); no room for 1" in answer["error"]["message"]
+    wanted = "may have 2000 (--stories-size); no room for 1"
+    assert whose in answer["error"]["message"]
+    assert wanted in answer["error"]["message"]
     assert (await put(served, "a1", "x" * 10, If_Match=version))[0] == 200  # a smaller one has room
     status, answer, _ = await put(served, "b2", "x" * 5000)
     assert (status, "4000 bytes" in answer["error"]["message"]) == (413, True)
@@ -211,9 +215,12 @@ async def test_a_file_that_is_no_story_is_left_out(
     await put(served, "a1", "Once")
     (file,) = files(tmp_path, "stories/*/a1.story")
     file.write_bytes(b"\x00" * 100)
+    (file.parent / "b2.story").mkdir()
     assert await names(served) == []
     assert "a1.story is no story of ours" in caplog.text
+    assert "b2.story cannot be read" in caplog.text
     assert (await put(served, "a1", "Once more"))[0] == 200
+    assert file.with_suffix(".damaged").read_bytes() == b"\x00" * 100
 
 
 WRITER = """

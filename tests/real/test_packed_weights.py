@@ -1,4 +1,4 @@
-"""Packed weights come from a file at the second start, and from the model's file when that one does not fit."""
+"""Packed weights come from a file at the second start; one that does not fit is written anew."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def raw(what: str, body: bytes, message: str, param: str | None = None, status: 
 
 
 N = "a whole number between 1 and 1024"
-RANKERS = 'one of logprob, typical, diversity, medoid, or {"vote": {"regex"}}'
+RANKERS = "one of logprob, typical, diversity, medoid, certainty, {vote: {regex}}, {judge: {prompt, answers}}"
 SAMPLERS = ", ".join(SAMPLER_NAMES)
 PAIRS = "an object {id: bias} or a list of [id or text, bias or false]"
 SEED = "between -1 and 4294967295"
@@ -123,6 +123,7 @@ COUNTS = [
     field("prompt_logprobs -1", "prompt_logprobs is -1; it must be between 0 and 100", prompt_logprobs=-1),
     field("return_token_ids 1", "return_token_ids is 1; it must be true or false", return_token_ids=1),
     field("return_entropies 1", "return_entropies is 1; it must be true or false", return_entropies=1),
+    field("stop_token_ids many", "stop_token_ids has 1001 token ids; it may have 1000", stop_token_ids=[*range(1001)]),
     field("stop_token_ids 17", "stop_token_ids is 17; it must be a list of token ids", stop_token_ids=17),
     field("allowed_token_ids of texts", 'allowed_token_ids is ["a"]; it must be a list of token ids',
           allowed_token_ids=["a"]),
@@ -133,7 +134,8 @@ COUNTS = [
 
 SAMPLER_CASES = [
     *number("temperature", "0", "100", -0.1, 100.5, "hot", True),
-    *number("top_p", "0", "1", -0.1, 1.5, {}),
+    *number("top_p", "0", "1", -0.1, 1.5),
+    field("top_p {}", 'top_p is {}; it must be a number, a list of n numbers, or {"from": 0.5, "to": 1}', top_p={}),
     *number("min_p", "0", "1", 2, "0.1"),
     *number("repeat_penalty", "0.01", "100", 0),
     *number("presence_penalty", "-100", "100", 101),
@@ -350,7 +352,7 @@ DIVERSITY = [
     field("best_of 1025", "best_of is 1025; it must be 0, 1, or between n, 8, and 1024", best_of=1025),
     field("best_of 3 for 2 temperatures", "best_of is 3, more than the n, 2, that have settings of their own",
           best_of=3, n=2, temperature=[0.5, 1]),
-    field('rank_by "best"', 'rank_by is "best"; it must be one of logprob, typical, diversity, medoid, or {"vote": {"regex"}}', rank_by="best"),
+    field('rank_by "best"', f'rank_by is "best"; it must be {RANKERS}', rank_by="best"),
     field("rank_by vote without its object", 'rank_by.vote.regex is missing', param="rank_by.vote.regex", rank_by="vote"),
     field("rank_by with two keys", 'rank_by has 2 keys ("vote", "medoid"); it must have one', rank_by={"vote": {}, "medoid": {}}),
     field("rank_by {}", "rank_by has 0 keys (none); it must have one", rank_by={}),

@@ -259,7 +259,7 @@ RANKED: list[Event] = [
     Stream("1", 1, "b"),
     Stop("1", 1, 4, 1, "stop", "", -2.0, -0.5, 1.0),
     Stream("1", 0, "b"),
-    Stop("1", 0, 4, 0, "length", "", -4.0, -1.0, 0.5, 1),
+    Stop("1", 0, 4, 0, "length", "", -4.0, -1.0, 0.5, duplicate_of=1),
     Done("1", 2, 5, 4, 8, ranking=(1, 0)),
 ]
 

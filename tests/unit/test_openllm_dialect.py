@@ -84,6 +84,13 @@ def test_a_wrong_field_is_named(path: str, body: dict[str, Any], param: str) -> 
     assert raised.value.param == param
 
 
+@pytest.mark.parametrize("field", ["prompt_logprobs", "return_token_ids", "return_entropies"])
+def test_a_field_whose_answer_has_no_place_is_a_warning(field: str) -> None:
+    value = 1 if field == "prompt_logprobs" else True
+    got = answer("/complete", {"prompt": "x", "configuration": {field: value}}, ["a"])
+    assert got["warnings"] == [f"{field} is not used: answers of this path have no place for it"]
+
+
 def test_an_unknown_field_is_a_warning() -> None:
     got = answer("/complete", {"prompt": "x", "configuration": {"unknown_field": 1}}, ["a"])
     assert "unknown_field" in got["warnings"][0]

@@ -247,14 +247,14 @@ class Scorer:
 
 def test_margins_are_those_of_the_two_answers_a_few_at_once() -> None:
     scorer, prompts = Scorer(), ["a" * length for length in (3, 1, 2, 5, 4)]
-    found = asyncio.run(margins(scorer, prompts, ("yes", "no"), 2))  # type: ignore[arg-type]
+    found = asyncio.run(margins(scorer, prompts, str, ("yes", "no"), 2))  # type: ignore[arg-type]
     assert found == [6.0, 2.0, 4.0, 10.0, 8.0]
     assert scorer.most == 2
 
 
 def test_a_refused_question_ends_the_ranking() -> None:
     with pytest.raises(CommandRefused, match="too long"):
-        asyncio.run(margins(Scorer(), ["a", "refused", "b"], ("yes", "no"), 2))  # type: ignore[arg-type]
+        asyncio.run(margins(Scorer(), ["a", "refused", "b"], str, ("yes", "no"), 2))  # type: ignore[arg-type]
 
 
 # Decided votes
@@ -310,6 +310,14 @@ def test_a_vote_that_need_not_be_decided_ends_nothing() -> None:
         ({"rank_by": {"judge": {"answers": ["a", "b"]}}}, "rank_by.judge.prompt is missing"),
         ({"rank_by": {"judge": {"prompt": "{text}"}}}, "rank_by.judge.answers is missing"),
         ({"rank_by": {"judge": {"prompt": "x", "answers": ["a", "b"]}}}, "a text with {text} in the place"),
+        (
+            {"rank_by": {"judge": {"prompt": "{text}" * 5, "answers": ["a", "b"]}}},
+            "5 times; it may have it 4",
+        ),
+        (
+            {"rank_by": {"judge": {"prompt": "{text}" + "x" * 10**5, "answers": ["a", "b"]}}},
+            "may have 100000",
+        ),
         ({"rank_by": {"judge": {"prompt": "{text}", "answers": ["a"]}}}, "two different texts, the praise"),
         ({"rank_by": {"judge": {"prompt": "{text}", "answers": ["a", "a"]}}}, "two different texts"),
         ({"rank_by": {"judge": {"prompt": "{text}", "answers": ["a", ""]}}}, "two different texts"),

@@ -22,6 +22,8 @@ from llama_srb.request.parse import Defaults
 Json: TypeAlias = dict[str, Any]
 SSE = "text/event-stream; charset=utf-8"
 ModelState: TypeAlias = Literal["unloaded", "loading", "loaded", "failed"]
+UNTOLD = frozenset({"prompt_logprobs", "return_token_ids", "return_entropies"})
+"""What the forms of the other servers' answers have no place for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class ServerInfo:
     def defaults_of(self, n: int, max_tokens: int, *, stream: bool, sampling: Json | None = None) -> Defaults:
         """The server's defaults, except those of a dialect."""
         own: Json = {"n": n, "max_tokens": max_tokens, "whole": not stream, "sampling": sampling or {}}
+        own |= {"untold": UNTOLD}
         return replace(self.defaults, **own)
 
 

@@ -240,6 +240,7 @@ class PromptTokens:
     def __init__(self) -> None:
         self._ids: tuple[int, ...] = ()
         self._logprobs: list[bytes] = []  # by event; JSON, since objects would take ten times the memory
+        self._made: PromptFields | None = None
 
     def take(self, event: Event) -> None:
         match event:
@@ -254,12 +255,13 @@ class PromptTokens:
         return as_json(list(self._ids))
 
     def fields(self, request: CompletionRequest) -> PromptFields:
-        """What the request wants of them."""
-        made: PromptFields = {"prompt_token_ids": self.ids} if request.return_token_ids else {}
-        if request.prompt_logprobs is not None:
-            whole = orjson.Fragment(b"[%b]" % b",".join(self._logprobs))
-            made["prompt_logprobs"] = cast(PromptLogprobs, whole)
-        return made
+        """What the request wants of them, made once for all choices."""
+        if self._made is None:
+            self._made = {"prompt_token_ids": self.ids} if request.return_token_ids else {}
+            if request.prompt_logprobs is not None:
+                whole = orjson.Fragment(b"[%b]" % b",".join(self._logprobs))
+                self._made["prompt_logprobs"] = cast(PromptLogprobs, whole)
+        return self._made
 
 
 def _by_id(token: Mapping[str, Any]) -> dict[str, PromptLogprob] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from llama_srb.engine.events import Error, Score
@@ -20,19 +20,23 @@ JUDGED_AT_ONCE = 8  # questions; each has two answers
 
 
 async def margins(
-    runner: Runner, prompts: Sequence[str], answers: Sequence[str], at_once: int
+    runner: Runner,
+    texts: Sequence[str],
+    question: Callable[[str], str],
+    answers: Sequence[str],
+    at_once: int,
 ) -> list[float]:
-    """How much likelier the first answer is than the second behind each prompt (natural logarithm).
+    """How much likelier the first answer is than the second to the question about each text (natural log).
 
     CommandRefused with the engine's reason. The engine computes what prompts have in common once.
     """
-    found, left = [0.0] * len(prompts), list(enumerate(prompts))
+    found, left = [0.0] * len(texts), list(enumerate(texts))
 
     async def work() -> None:
         while left:
-            number, prompt = left.pop(0)
+            number, text = left.pop(0)
             try:
-                found[number] = await _margin(runner, prompt, answers)
+                found[number] = await _margin(runner, question(text), answers)
             except Exception:
                 left.clear()  # no answer is of use without the others
                 raise

@@ -18,19 +18,33 @@ class VoteTooSlow(Exception):
     """The pattern took too much time on these texts."""
 
 
-def answers_in(texts: Sequence[str], pattern: str) -> list[str | None]:
-    """Each text's answer, None if it has none; VoteTooSlow. It may take seconds, so it has a thread."""
-    regex, until = compiled(pattern), time.thread_time() + MOST_SECONDS
-    group = 1 if regex.groups else 0
-    found = []
-    for text in texts:
-        answer = b""
-        for match in regex.finditer(text.encode()):
+class Search:
+    """Finds answers by a pattern, for at most MOST_SECONDS of CPU in all."""
+
+    def __init__(self, pattern: str) -> None:
+        self._regex = compiled(pattern)
+        self._left = MOST_SECONDS
+
+    def answers_in(self, texts: Sequence[str]) -> list[str | None]:
+        """Each text's answer, None if it has none; VoteTooSlow. It may take seconds, so it has a thread."""
+        until = time.thread_time() + self._left
+        try:
+            return [self._answer_in(text, until) for text in texts]
+        finally:
+            self._left = until - time.thread_time()
+
+    def _answer_in(self, text: str, until: float) -> str | None:
+        group, answer = 1 if self._regex.groups else 0, b""
+        for match in self._regex.finditer(text.encode()):
             answer = match.group(group) or answer
             _refuse_after(until)
         _refuse_after(until)
-        found.append(answer.decode(errors="replace") or None)
-    return found
+        return answer.decode(errors="replace") or None
+
+
+def answers_in(texts: Sequence[str], pattern: str) -> list[str | None]:
+    """A search of its own for these texts."""
+    return Search(pattern).answers_in(texts)
 
 
 def _refuse_after(until: float) -> None:
@@ -46,7 +60,7 @@ class Decision:
     """
 
     def __init__(self, pattern: str, end_surplus: Callable[[], None]) -> None:
-        self._pattern, self._end_surplus = pattern, end_surplus
+        self._search, self._end_surplus = Search(pattern), end_surplus
         self._counts: Counter[str] = Counter()
         self._over = False
 
@@ -55,7 +69,7 @@ class Decision:
         if self._over or not one.is_eligible:
             return
         try:
-            answer = (await in_thread(partial(answers_in, [one.text], self._pattern)))[0]
+            answer = (await in_thread(partial(self._search.answers_in, [one.text])))[0]
         except VoteTooSlow:
             self._over = True
             return

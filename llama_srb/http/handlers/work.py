@@ -84,7 +84,7 @@ def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None, ge
         if not count:
             return []
         with chosen.admission.reserve(caller, model, count, again=True, owed=True) as reservation:
-            return await margins(reservation, [by.question(text) for text in texts], by.answers, count)
+            return await margins(reservation, texts, by.question, by.answers, count)
 
     return ranking(request, max_held, Helpers(embed, judge), generation.end_surplus)
 
@@ -107,4 +107,5 @@ def work_of(
     rank = rank_of(request, chosen, max_held, generation)
     rank = rank if as_events else joining(request, rank)
     generation.shows_loading = as_events
-    return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes=request.n)
+    echoes = 1 if request.messages is not None else request.n  # a chat has the prompt once
+    return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes)

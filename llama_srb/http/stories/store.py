@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 MOST_STORIES = 1000  # of an owner, with those in the trash
 MOST_REMOVED = 10_000  # entries of removed ones, by which other devices learn of it; the oldest are dropped
+OWNERS_PART = 4  # an owner may have a quarter of all bytes
 MAX_HEAD = 16 << 10  # bytes of the first line
 
 
@@ -93,13 +94,16 @@ class StoryStore:
         now = time.time_ns() // 1_000_000
         head = Head(id, version, about.name, about.kind, now, len(story), "kept")
         with self._locked(owner):
-            old = _head(self._file(owner, id))
+            path = self._file(owner, id)
+            old = _head(path)
+            if old is None and path.exists():
+                path.replace(path.with_suffix(".damaged"))  # nothing is lost
             if old is not None and (old.version, old.state) == (version, "kept"):
                 return old
             _require(old, expected)
             if old is None or old.state == "removed":
                 self._require_number(owner)
-            self._require_room(len(story) - (old.bytes if old else 0))
+            self._require_room(owner, len(story) - (old.bytes if old else 0))
             self._write(owner, head, story)
         return head
 
@@ -151,11 +155,16 @@ class StoryStore:
             message = f"you have {count} stories here, and may have {MOST_STORIES}; remove some for ever"
             raise RequestError(message, status=403, code="too_many_stories")
 
-    def _require_room(self, more: int) -> None:
-        used = sum(path.stat().st_size for path in self._folder.glob("*/*.story"))
-        if more > 0 and used + more > self._most:
-            message = f"all stories here have {used} bytes, and may have {self._most} (--stories-size); "
-            raise RequestError(message + f"no room for {more} more", status=503, code="no_room")
+    def _require_room(self, owner: str, more: int) -> None:
+        """An owner may have a part of the room, so that nobody keeps all others from saving."""
+        for whose, files, most in (
+            ("all stories here have", self._folder.glob("*/*.story"), self._most),
+            ("your stories here have", self._place(owner).glob("*.story"), self._most // OWNERS_PART),
+        ):
+            used = sum(map(_size, files))
+            if more > 0 and used + more > most:
+                message = f"{whose} {used} bytes, and may have {most} (--stories-size); "
+                raise RequestError(message + f"no room for {more} more", status=503, code="no_room")
 
     @contextlib.contextmanager
     def _locked(self, owner: str) -> Iterator[None]:
@@ -198,11 +207,20 @@ def _require(old: Head | None, expected: Expected) -> None:
     raise RequestError(message, param="story", status=412, code="version_conflict")
 
 
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):  # it was removed a moment ago
+        return path.stat().st_size
+    return 0
+
+
 def _head(path: Path) -> Head | None:
     try:
         with path.open("rb") as file:
             return _read(file)
     except FileNotFoundError:
+        return None
+    except OSError as error:
+        log.warning("%s cannot be read: %s; it is left out", path, error.strerror)
         return None
 
 
