@@ -5,7 +5,7 @@
 // of an unfinished transaction, which the browser aborts. The next load restores it: a reload in mid-stream
 // loses nothing.
 
-import { newId } from "./tree.js";
+import { newId, reached } from "./tree.js";
 
 const DELAY_MS = 500;
 const AGAIN_MS = 5000; // after a write that the browser refused
@@ -14,7 +14,7 @@ const RESCUE = "studio.rescue."; // and a number of its own for each page, since
 let database;
 let timer = null;
 const heads = new Map(); // story id → story, to be written
-const nodes = new Map(); // node id → [story id, node], to be written
+const nodes = new Map(); // node id → [story id, node], to be written; to be deleted, if the node is gone
 let part = [[], []]; // what a transaction is at: stories without nodes, and nodes
 let written = Promise.resolve(); // resolves when all flushes so far have ended
 
@@ -68,7 +68,8 @@ const over = (work) =>
 async function put(newHeads, newNodes) {
   const work = database.transaction(["stories", "nodes"], "readwrite");
   for (const head of newHeads) work.objectStore("stories").put(head);
-  for (const node of newNodes) work.objectStore("nodes").put(node);
+  const all = work.objectStore("nodes");
+  for (const node of newNodes) node.gone ? all.delete([node.story, node.id]) : all.put(node);
   await over(work);
 }
 
@@ -207,9 +208,12 @@ export async function load(id) {
   const head = await done(work.objectStore("stories").get(id));
   if (!head) return null;
   const all = await done(work.objectStore("nodes").getAll(allOf(id)));
-  const known = Object.fromEntries(all.map(({ story, ...node }) => [node.id, node]));
+  const stored = Object.fromEntries(all.map(({ story, ...node }) => [node.id, node]));
+  const known = reached(head.root, stored);
   for (const node of Object.values(known)) node.children = node.children.filter((child) => known[child]);
-  return { ...head, nodes: known, current: known[head.current] ? head.current : head.root };
+  let { current } = head;
+  while (stored[current] && !known[current]) current = stored[current].parent;
+  return { ...head, nodes: known, current: known[current] ? current : head.root };
 }
 
 /** Changes fields of a stored story that is open nowhere, if it has not changed since `at`. */
@@ -235,8 +239,13 @@ export async function replace(story) {
 
 /** The nodes of all stories for which `fits` is true. */
 export async function find(fits) {
-  const all = await done(database.transaction("nodes").objectStore("nodes").getAll());
-  return all.filter(fits);
+  const work = database.transaction(["stories", "nodes"]);
+  const [heads, all] = await Promise.all(
+    ["stories", "nodes"].map((name) => done(work.objectStore(name).getAll())),
+  );
+  const trees = Object.fromEntries(heads.map(({ id }) => [id, {}]));
+  for (const node of all) if (trees[node.story]) trees[node.story][node.id] = node;
+  return heads.flatMap(({ id, root }) => Object.values(reached(root, trees[id])).filter(fits));
 }
 
 /** Deletes a story, and every write of it that is still pending. */
