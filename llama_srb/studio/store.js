@@ -84,9 +84,10 @@ export function keep(story, changed = []) {
   if (wasSaved) tellSaving(false);
 }
 
-/** Schedules a write of the story's own fields, which is no change of the writer's. */
-export function keepAsIs(story) {
+/** Schedules a write of the story's own fields, and of nodes, which is no change of the writer's. */
+export function keepAsIs(story, some = []) {
   heads.set(story.id, story);
+  for (const node of some) nodes.set(node.id, [story.id, node]);
   timer ??= setTimeout(flush, DELAY_MS);
 }
 
@@ -225,16 +226,20 @@ export async function amend(id, at, fields) {
   await over(work);
 }
 
-/** Stores a whole story in place of what there is of it. */
-export async function replace(story) {
+/** Stores a whole story in place of what there is of it, which is of the time `at` (undefined: nothing); false
+    if it has changed since. */
+export async function replace(story, at = undefined) {
   await flush();
   const work = database.transaction(["stories", "nodes", "history"], "readwrite");
+  const stored = await done(work.objectStore("stories").get(story.id));
+  if (stored?.changed !== at) return false;
   work.objectStore("history").delete(story.id);
   work.objectStore("nodes").delete(allOf(story.id));
   work.objectStore("stories").put(headOf(story));
   for (const node of Object.values(story.nodes))
     work.objectStore("nodes").put({ ...node, story: story.id });
   await over(work);
+  return true;
 }
 
 /** The nodes of all stories for which `fits` is true. */

@@ -10,6 +10,7 @@ import { ours } from "./exchange.js";
 import { list, REMOVED, replaceOpen } from "./library.js";
 import { merge, withTokens } from "./merge.js";
 import { session } from "./session.js";
+import { finished, leaveAll } from "./stopping.js";
 import * as store from "./store.js";
 import { duties } from "./tabs.js";
 import { changed } from "./ui.js";
@@ -54,9 +55,9 @@ async function exchange() {
   const { data } = await call("GET", PATH);
   sharing.on = true;
   await sendRemoved(data);
+  const { own, isFirst, elsewhere } = await duties();
   commit();
   if (!(await store.flush())) return;
-  const { own, isFirst, elsewhere } = await duties();
   const heads = new Map((await store.stories()).map((head) => [head.id, head]));
   const entries = new Map(data.map((entry) => [entry.id, entry]));
   const isMine = (id) => (id === session.story.id ? own : isFirst && !elsewhere.has(id));
@@ -137,8 +138,7 @@ async function forget({ id }) {
 async function fetchStory(entry, head) {
   const { story } = await load(entry);
   const older = head && (await store.load(head.id));
-  await take(older ? withTokens(story, older) : story, entry);
-  return true;
+  return take(older ? withTokens(story, older) : story, entry, head?.changed);
 }
 
 async function load({ id }) {
@@ -147,10 +147,12 @@ async function load({ id }) {
   return { story: ours(await response.json(), id), version };
 }
 
-async function take(story, { version, state }) {
+/** Puts a version in place of the story as it was at its time `at`; false if that has changed since. */
+async function take(story, { version, state }, at) {
   story.trashed = state === "trash" ? story.changed : null;
   story.base = { version, at: story.changed };
-  await (story.id === session.story.id ? replaceOpen(story) : store.replace(story));
+  if (story.id !== session.story.id) return store.replace(story, at);
+  return replaceOpen(story, at) && store.flush();
 }
 
 /** Both have changed: what one of them has is kept; else the writer decides. */
@@ -161,11 +163,9 @@ async function reconcile(head, entry) {
   const here = merge(mine, remote);
   if (!here.added && !here.fields.length) return put(head, version);
   const there = merge(remote, mine);
-  if (!there.added && !there.fields.length) {
-    await take(withTokens(remote, mine), { ...entry, version });
-    return true;
-  }
-  if (head.id === session.story.id) {
+  if (!there.added && !there.fields.length)
+    return take(withTokens(remote, mine), { ...entry, version }, mine.changed);
+  if (head.id === session.story.id && mine.changed === session.story.changed) {
     session.conflict = { remote, version };
     changed("server");
   }
@@ -174,8 +174,11 @@ async function reconcile(head, entry) {
 
 /** Ends the conflict of the open story with this device's text or the other one; both stay as branches. */
 export async function decide(isOther) {
+  await finished(leaveAll);
   commit();
+  if (!session.conflict) return; // a second click
   const { remote, version } = session.conflict;
+  const was = session.story.changed;
   const { story, current } = merge(session.story, remote);
   if (isOther) {
     const { nodes: _, id: __, root: ___, ...fields } = remote;
@@ -183,6 +186,6 @@ export async function decide(isOther) {
   }
   session.conflict = null;
   Object.assign(story, { base: { version, at: 0 }, changed: Date.now() });
-  await replaceOpen(story);
+  replaceOpen(story, was);
   later(0);
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.studio.conftest import PATIENCE_MS
 from tests.studio.steps import editor, settings
@@ -112,6 +112,31 @@ def test_what_was_written_without_the_server_is_sent_when_it_is_back(visit: Visi
     shared(phone)
     learn(laptop)
     expect(editor(laptop)).to_have_value("Once, offline")
+
+
+@pytest.mark.parametrize("pause_ms", [0, 700], ids=["just typed", "part of the tree"])
+def test_what_is_typed_while_another_version_comes_in_stays(
+    visit: Visit, keeper: Server, pause_ms: int
+) -> None:
+    phone, laptop = two(visit, keeper)
+    held: list[Route] = []
+    laptop.route("**/v1/stories/*", lambda route: held.append(route), times=1)
+    write(phone, "Once upon a time")
+    learn(laptop)
+    until(lambda: bool(held), laptop)
+    editor(laptop).fill("Once in winter")
+    laptop.wait_for_timeout(pause_ms)
+    held[0].continue_()
+    conflict = laptop.get_by_role("alert", name="Two versions of this story")
+    expect(conflict.get_by_label("On the other device")).to_contain_text("Once upon a time")
+    expect(editor(laptop)).to_have_value("Once in winter")
+    conflict.get_by_role("button", name="Go on with this one").click()
+    expect(conflict).to_have_count(0)
+    shared(laptop)
+    laptop.reload()
+    expect(editor(laptop)).to_have_value("Once in winter")
+    learn(phone)
+    expect(editor(phone)).to_have_value("Once in winter")
 
 
 @pytest.mark.parametrize("which", ["this one", "the other one"])
