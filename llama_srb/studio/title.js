@@ -1,6 +1,7 @@
 // The story's title in the bar, which is edited in place, and in the browser's tab.
 
 import { nameStory, session } from "./session.js";
+import { TITLE } from "./tree.js";
 import { html, useChanges, useEffect, useRef, useState } from "./ui.js";
 
 export function Title() {
@@ -23,8 +24,8 @@ export function Title() {
   };
   return html`<h1 dir="auto">${
     editing === id
-      ? html`<input ref=${field} class="title" aria-label="Title" defaultValue=${name} onBlur=${take}
-        onKeyDown=${onKey} />`
+      ? html`<input ref=${field} class="title" aria-label="Title" maxlength=${TITLE} defaultValue=${name}
+        onBlur=${take} onKeyDown=${onKey} />`
       : html`<button type="button" class="title" title="Edit the title" disabled=${session.elsewhere}
         onClick=${() => setEditing(id)}>${name}</button>`
   }</h1>`;

@@ -7,12 +7,17 @@
 export const newId = () =>
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (x) => x.toString(36)).join("");
 
+export const TITLE = 1000; // characters, at most; the server stores no longer one
+
+/** A title that is short enough, with its end. */
+export const titled = (name, end = "") => [...name].slice(0, TITLE - end.length).join("") + end;
+
 export function newStory(name = "Untitled", kind = "story") {
   const root = { id: newId(), parent: null, children: [], text: "", source: "user" };
   const now = Date.now();
   return {
     id: newId(),
-    name,
+    name: titled(name),
     kind,
     created: now,
     changed: now,
@@ -39,6 +44,7 @@ export function drop(story, node) {
   const siblings = story.nodes[node.parent].children;
   const at = siblings.indexOf(node.id);
   if (at >= 0) siblings.splice(at, 1);
+  if (story.current === node.id) story.current = node.parent;
   forget(story, node);
 }
 
