@@ -3,7 +3,7 @@
 import { commit, goTo, recall } from "./history.js";
 import { followModel } from "./models.js";
 import { changeParts } from "./reads.js";
-import { refresh, say, session } from "./session.js";
+import { nameStory, refresh, say, session } from "./session.js";
 import { partsOf } from "./parts.js";
 import { finished, leaveAll, stopAll } from "./stopping.js";
 import * as store from "./store.js";
@@ -54,8 +54,9 @@ watchTabs({
   reopen: () => openStory(session.story.id),
 });
 
-/** Takes the story over from the other tab, once that has stored its text. */
+/** Takes the story over from another tab that has it, once that has stored its text. */
 export async function writeHere() {
+  if (!session.elsewhere) return;
   await take();
   await openStory(session.story.id);
 }
@@ -101,8 +102,15 @@ export function replaceOpen(story, was) {
   return true;
 }
 
+/** Changes the name or the tags of the open story. */
+export async function rename(fields) {
+  await writeHere();
+  await nameStory(fields);
+}
+
 /** Adds entries to the lore of the open story; `off`: how many of the file were left out, being off. */
-export function addLore({ lore, off }) {
+export async function addLore({ lore, off }) {
+  await writeHere();
   const { story } = session;
   changeParts({ lore: [...partsOf(story).lore, ...lore] });
   const left = off ? `, ${off} that are off left out` : "";

@@ -54,3 +54,19 @@ def test_another_story_can_be_written_in_the_second_tab(tabs: list[Page]) -> Non
     told(second, False)
     settings(second, max_tokens=5, next=False)
     ask(second)
+
+
+def test_a_name_given_in_the_second_tab_takes_the_story_over_with_all_text(tabs: list[Page]) -> None:
+    first, second = tabs
+    told(second)
+    editor(first).fill("Mine")
+    first.wait_for_timeout(700)  # typing becomes part of the story
+    second.get_by_role("button", name="Stories").click()
+    second.get_by_label("Name").fill("The fox")
+    second.get_by_label("Name").press("Tab")
+    told(first)
+    expect(second.get_by_role("heading", name="The fox")).to_be_visible()
+    expect(editor(second)).to_have_value("Mine")
+    second.wait_for_timeout(700)
+    second.reload()
+    expect(editor(second)).to_have_value("Mine")
