@@ -2,7 +2,7 @@
 
 import { nameStory, session } from "./session.js";
 import { TITLE } from "./tree.js";
-import { html, useChanges, useEffect, useRef, useState } from "./ui.js";
+import { html, isComposing, useChanges, useEffect, useRef, useState } from "./ui.js";
 
 export function Title() {
   useChanges("story", "stories");
@@ -17,6 +17,7 @@ export function Title() {
     if (title && title !== name) nameStory({ name: title });
   };
   const onKey = (event) => {
+    if (isComposing(event)) return;
     if (event.key === "Escape") event.target.value = name;
     if (event.key !== "Escape" && event.key !== "Enter") return;
     event.stopPropagation();
