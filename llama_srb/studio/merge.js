@@ -17,9 +17,9 @@ const FIELDS = {
 
 const partsIn = (story) => readParts(partsOf(story));
 
-/** Adds to a copy of `mine` what only `theirs` has: nodes, passages of the shelf, entries of the lore. Returns
-    the story, the number of added nodes, the end of their text in it, whether the shelf or the lore has grown,
-    and the words for what differs, of which the copy has mine. */
+/** Adds to a copy of `mine` what only `theirs` has: nodes, passages of the shelf, entries of the lore.
+    Returns the story, the number of added nodes, the end of their text in it, whether the shelf or the lore
+    has grown, and the words for what differs, of which the copy has mine. */
 export function merge(mine, theirs) {
   const nodes = Object.fromEntries(
     Object.values(mine.nodes).map((node) => [node.id, { ...node, children: [...node.children] }]),

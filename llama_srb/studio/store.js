@@ -7,6 +7,7 @@
 
 import { newId, reached } from "./tree.js";
 
+const BLOCKED = "Close the other tabs of the studio: one of them is of an older version and has the stories.";
 const DELAY_MS = 500;
 const AGAIN_MS = 5000; // after a write that the browser refused
 const PART = 500; // tokens in one transaction
@@ -34,7 +35,10 @@ export async function open() {
     }
     result.createObjectStore("history", { keyPath: "story" });
   };
+  const notice = document.createElement("p");
+  request.onblocked = () => document.body.append(Object.assign(notice, { textContent: BLOCKED }));
   database = await done(request);
+  notice.remove();
   database.onversionchange = () => database.close(); // a newer page needs it
 }
 
@@ -226,8 +230,8 @@ export async function amend(id, at, fields) {
   await over(work);
 }
 
-/** Stores a whole story in place of what there is of it, which is of the time `at` (undefined: nothing); false
-    if it has changed since. */
+/** Stores a whole story in place of what there is of it, which is of the time `at` (undefined: nothing);
+    false if it has changed since. */
 export async function replace(story, at = undefined) {
   await flush();
   const work = database.transaction(["stories", "nodes", "history"], "readwrite");

@@ -33,20 +33,20 @@ let working = false;
 export function share() {
   store.saving.push((saved) => saved && sharing.on && later(QUIET_MS));
   addEventListener("online", () => later(0));
-  document.addEventListener("visibilitychange", () => document.hidden || later(0));
+  document.addEventListener("visibilitychange", () => round(true)); // nothing runs while it is hidden
   later(0);
 }
 
 export function later(ms) {
   clearTimeout(timer);
-  timer = setTimeout(round, ms);
+  timer = setTimeout(() => round(), ms);
 }
 
-async function round() {
+async function round(isNow = false) {
   if (working) return;
   working = true;
   try {
-    if (!document.hidden) await exchange();
+    if (isNow || !document.hidden) await exchange();
     if (sharing.on) sharing.error = null;
   } catch (error) {
     if (error.status === 501) sharing.on = false;
@@ -115,13 +115,14 @@ async function settle(id, head, entry) {
 
 /** Sends a story; `version`: the one that it replaces. */
 async function put(head, version) {
-  const story = await store.load(head.id);
+  const story = head.id === session.story.id ? session.story : await store.load(head.id);
   if (!story || (isEmpty(story) && !version)) return true;
+  const { id, changed: at, trashed } = story; // as it is sent: it may change meanwhile
   const condition = version ? { "If-Match": `"${version}"` } : { "If-None-Match": "*" };
-  const response = await send("PUT", `${PATH}/${head.id}`, light(story), undefined, condition);
+  const response = await send("PUT", `${PATH}/${id}`, light(story), undefined, condition);
   const entry = await response.json();
-  if (story.trashed) await call("DELETE", `${PATH}/${head.id}`);
-  await keepBase(story, entry.version);
+  if (trashed) await call("DELETE", `${PATH}/${id}`);
+  await keepBase(id, at, entry.version);
   return true;
 }
 
@@ -134,7 +135,7 @@ function light({ base: _, trashed: __, nodes, ...head }) {
 }
 
 /** Notes that a story, as it was at its `changed`, is equal to a version of the server. */
-async function keepBase({ id, changed: at }, version) {
+async function keepBase(id, at, version) {
   const base = { version, at };
   if (session.story.id !== id) return store.amend(id, at, { base });
   session.story.base = base;
@@ -186,9 +187,14 @@ async function place(story, at) {
 const united = (story, version) =>
   Object.assign(story, { base: { version, at: 0 }, changed: Date.now(), trashed: null });
 
+const conflicts = new Map(); // story id → the versions here and there of a conflict, which are read once only
+
 /** Both have changed: what one of them has is kept; else the writer decides. */
 async function reconcile(head, entry) {
-  if (session.conflict?.version === entry.version && session.conflict.remote.id === head.id) return false;
+  const isOpen = head.id === session.story.id;
+  const versions = `${head.changed} ${entry.version}`;
+  const isKnown = session.conflict?.version === entry.version;
+  if (isOpen ? isKnown : conflicts.get(head.id) === versions) return false;
   const mine = await store.load(head.id);
   const { story: remote, version } = await load(entry);
   const here = merge(mine, remote);
@@ -201,6 +207,7 @@ async function reconcile(head, entry) {
     if (there.hasGrown) return place(united(story, version), mine.changed);
     return take(story, { ...entry, version }, mine.changed);
   }
+  conflicts.set(head.id, versions);
   if (head.id === session.story.id && mine.changed === session.story.changed) {
     session.conflict = { remote, version, fields };
     changed("server");
@@ -208,8 +215,8 @@ async function reconcile(head, entry) {
   return false;
 }
 
-/** Ends the conflict of the open story with this device's text or the other one; both stay as branches. If more
-    than the text differs, the version that is not chosen is kept as a story of its own, too. */
+/** Ends the conflict of the open story with this device's text or the other one; both stay as branches. If
+    more than the text differs, the version that is not chosen is kept as a story of its own, too. */
 export async function decide(isOther) {
   await finished(leaveAll);
   commit();

@@ -313,4 +313,22 @@ def test_a_story_that_the_server_refuses_stops_no_other(visit: Visit, keeper: Se
     refused = re.compile("not on the server yet: .*--max-body")
     expect(phone.locator(".saved")).to_have_attribute("title", refused)
     open_story(phone, "The fox")
-    expect(phone.locator(".saved")).to_have_attribute("title", re.compile("on the server; but not “Untitled”"))
+    expect(phone.locator(".saved")).to_have_attribute(
+        "title", re.compile("on the server; but not “Untitled”")
+    )
+
+
+def test_a_page_sends_what_is_written_when_it_is_hidden(visit: Visit, keeper: Server) -> None:
+    phone, laptop = two(visit, keeper)
+    laptop.context.set_offline(True)  # it has no part in this
+    editor(phone).fill("Once upon a time")
+    phone.evaluate("""() => {
+        Object.defineProperty(document, "hidden", { value: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }""")
+    until(lambda: "Once upon a time" in stored(keeper, "The fox"), phone)
+
+
+def stored(server: Server, name: str) -> str:
+    (one,) = (one for one in stories(server) if (one["name"], one["state"]) == (name, "kept"))
+    return server.call("GET", f"/v1/stories/{one['id']}")[2].decode()

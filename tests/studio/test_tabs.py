@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.studio.steps import LONG, OPENING, ask, cards, editor, settings, streaming, texts
+from tests.support.serving import Server
 
 
 def told(page: Page, told: bool = True) -> None:
@@ -70,3 +71,23 @@ def test_a_name_given_in_the_second_tab_takes_the_story_over_with_all_text(tabs:
     second.wait_for_timeout(700)
     second.reload()
     expect(editor(second)).to_have_value("Mine")
+
+
+def test_a_page_that_waits_for_an_older_tab_says_so(browser: Browser, server: Server) -> None:
+    context = browser.new_context(service_workers="block")
+    older, page = context.new_page(), context.new_page()
+    older.goto(f"{server.url}/studio/icon.svg")
+    older.evaluate("""() => new Promise((done) => {
+        const request = indexedDB.open("llama-srb studio", 1);
+        request.onupgradeneeded = () => {
+            request.result.createObjectStore("stories", { keyPath: "id" });
+            request.result.createObjectStore("nodes", { keyPath: ["story", "id"] });
+        };
+        request.onsuccess = done;  // which it does not close
+    }).then(() => true)""")
+    page.goto(server.url)
+    expect(page.get_by_text("Close the other tabs of the studio")).to_be_visible()
+    older.close()
+    expect(editor(page)).to_have_value("")
+    expect(page.get_by_text("Close the other tabs of the studio")).to_have_count(0)
+    context.close()
